@@ -1,0 +1,74 @@
+# The workshop's commands. `make lab` and `make test` are the two to know.
+#
+#   PYTHON=python3.12   the Python that makes .venv (3.11 or newer)
+#   TORCH="torch==2.12.*"   another torch than the one chosen for you (2.11 to 2.13)
+#   OPEN=0              `make lab` ends after the first lesson has run, without serving JupyterLab
+#   PORT=8888           the port JupyterLab tries first
+
+PYTHON ?= python3
+OPEN ?= 1
+PORT ?= 8888
+export TORCH
+
+# Relative on purpose: the tree may stand in a folder with a space in its name.
+PY := .venv/bin/python
+SETUP := $(PYTHON) tools/setup_environment.py
+
+define CHECKS
+@$(PY) -m ruff check .
+@$(PY) -m ruff format --check .
+@$(PY) -m mypy
+@.venv/bin/lint-imports
+@$(PY) tools/notebooks.py --check
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test check format bench faults notebooks
+
+help: ## this list
+	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
+	@echo "make test       every rule, every test, every notebook"
+	@echo "make check      style, types, import rules, notebook pairs: seconds"
+	@echo "make format     put the code in its usual form"
+	@echo "make notebooks  execute the lessons again and pair them"
+	@echo "make bench      round trips and starts, beside torchrun, nbdistributed and ipyparallel"
+	@echo "make faults     the failure lab: break cells in many ways and count what is left"
+
+lab:
+	@$(SETUP)
+	@echo "lab: running 00_welcome; what you see are real ranks on this machine"
+	@$(PY) -m workshop lab --welcome-only
+ifneq ($(OPEN),0)
+	@$(PY) -m workshop lab --port $(PORT)
+endif
+
+test:
+	@$(SETUP) --extras dev
+	@echo "test 1/3: style, types, import rules, notebook pairs"
+	$(CHECKS)
+	@echo "test 2/3: rules and unit tests, many of them on real ranks"
+	@$(PY) -m pytest tests
+	@echo "test 3/3: every lesson, executed again, stable cells compared with what is stored (nbval)"
+	@$(PY) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=110 notebooks
+	@echo "test: all green"
+
+check:
+	@$(SETUP) --extras dev
+	$(CHECKS)
+
+format:
+	@$(SETUP) --extras dev
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+notebooks:
+	@$(SETUP) --extras dev
+	@$(PY) tools/notebooks.py
+
+bench:
+	@$(SETUP) --extras dev,bench
+	@$(PY) benchmarks/launch.py
+
+faults:
+	@$(SETUP)
+	@$(PY) benchmarks/faults.py

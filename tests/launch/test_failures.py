@@ -1,0 +1,139 @@
+"""Evidence, judgement, sentences: without ranks, from made-up evidence."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workshop.launch import verdicts
+from workshop.launch.failures import (
+    Frame,
+    Place,
+    Program,
+    RankEnd,
+    death_in_words,
+    judge,
+    parse_stacks,
+    place_in,
+    read_evidence,
+)
+
+CELL = Program("/tmp/run/cell.py")
+DUMP = """Thread 0x1 (most recent call first):
+  File "/lib/threading.py", line 5 in wait
+
+Current thread 0x2 (most recent call first):
+  File "/site/torch/distributed/distributed_c10d.py", line 3012 in all_reduce
+  File "/site/torch/distributed/c10d_logger.py", line 81 in wrapper
+  File "/tmp/run/cell.py", line 9 in step
+  File "/tmp/run/cell.py", line 12 in <module>
+  File "/site/rank_script.py", line 70 in _execute
+"""
+
+
+def _record(kind: str, message: str, time: float, line: int = 3) -> dict[str, Any]:
+    frames = [{"file": CELL.file, "line": line, "name": "<module>", "source": "f()"}]
+    return {"time": time, "type": kind, "message": message, "frames": frames, "cause": None, "syntax": None}
+
+
+def _end(rank: int, kind: str, line: int | None, function: str | None = None, **more: Any) -> RankEnd:
+    return RankEnd(rank, kind, Place(line, function), **more)
+
+
+def test_the_learners_thread_is_found_in_a_dump() -> None:
+    frames = parse_stacks(DUMP, CELL)
+    assert frames[0].name == "_execute"
+    assert place_in(frames, CELL) == Place(9, "all_reduce")
+
+
+def test_the_last_dump_counts() -> None:
+    later = DUMP.replace("line 9 in step", "line 10 in step")
+    assert place_in(parse_stacks(DUMP + later, CELL), CELL).line == 10
+
+
+def test_a_dump_without_the_program_is_no_place() -> None:
+    assert parse_stacks('Thread 0x1 (most recent call first):\n  File "a.py", line 1 in b\n', CELL) == ()
+
+
+def test_evidence_of_each_kind(tmp_path: Path) -> None:
+    def kind(name: str, exit_code: int | None, state: str = "failed", **files: str) -> str:
+        where = tmp_path / name
+        where.mkdir()
+        for file, text in files.items():
+            (where / file.replace("_json", ".json")).write_text(text)
+        return read_evidence(0, where, exit_code, CELL, state).kind
+
+    assert kind("a", 0, done="") == "finished"
+    assert kind("b", 1, failure_json=json.dumps(_record("ValueError", "x", 1.0))) == "raised"
+    lost = _record("RuntimeError", "[../gloo/transport/tcp/pair.cc] Connection closed by peer", 1.0)
+    assert kind("c", 1, failure_json=json.dumps(lost)) == "lost"
+    assert kind("d", -signal.SIGTERM, stacks=DUMP) == "ended"
+    assert kind("e", -signal.SIGKILL) == "died"
+    assert kind("f", -signal.SIGKILL, stacks=DUMP) == "ended"  # it had answered SIGTERM, then was killed
+    assert kind("g", -signal.SIGSEGV, stacks="Fatal Python error: Segmentation fault\n\n" + DUMP) == "died"
+    assert kind("h", 3) == "died"
+    assert kind("i", -signal.SIGTERM, "timeout", stacks=DUMP) == "stuck"
+
+
+def test_a_death_comes_before_the_errors_it_caused() -> None:
+    ends = [_end(0, "lost", 5, error_type="RuntimeError", time=1.0), _end(1, "died", None, error_type="died")]
+    assert [end.rank for end in judge(ends).first] == [1]
+
+
+def test_the_earliest_exception_is_the_cause() -> None:
+    ends = [_end(0, "raised", 9, error_type="E", time=3.0), _end(2, "raised", 4, error_type="V", time=1.0)]
+    assert [end.rank for end in judge(ends).first] == [2]
+
+
+def test_exceptions_in_one_breath_stand_together_in_rank_order() -> None:
+    ends = [_end(1, "raised", 4, error_type="V", time=1.0), _end(0, "raised", 4, error_type="V", time=1.05)]
+    assert [end.rank for end in judge(ends).first] == [0, 1]
+
+
+def test_failure_text_names_rank_line_and_where_the_others_were() -> None:
+    frames = (Frame(CELL.file, 7, "<module>", "boom()"), Frame(CELL.file, 3, "boom", "raise ValueError('x')"))
+    ends = [
+        _end(0, "ended", 12, "all_reduce"),
+        _end(1, "raised", 3, error_type="ValueError", message="x", frames=frames, time=1.0),
+        _end(2, "finished", None),
+    ]
+    error = verdicts.failed(ends, CELL)
+    assert str(error).splitlines() == [
+        "rank 1 raised ValueError first, line 3",
+        "rank 1: ValueError: x",
+        "    cell line 7",
+        "        boom()",
+        "    cell line 3, in boom",
+        "        raise ValueError('x')",
+        "rank 0: in all_reduce, line 12; ended",
+        "rank 2: had finished",
+    ]
+    assert [(f.rank, f.line, f.error_type) for f in error.failures] == [(1, 3, "ValueError")]
+    assert error._render_traceback_() == [f"RankFailed: {error}"]
+
+
+def test_mismatch_is_said_plainly() -> None:
+    ends = [_end(0, "stuck", 9, "all_reduce"), _end(1, "finished", None), _end(2, "stuck", 9, "all_reduce")]
+    assert (
+        verdicts.mismatch_sentence(ends)
+        == "ranks 0,2 wait in all_reduce at line 9; rank 1 has left the cell."
+    )
+    same = [_end(0, "stuck", 9, "all_reduce"), _end(1, "stuck", 9, "all_reduce")]
+    assert "all are in the same call" in verdicts.mismatch_sentence(same)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "exit code 3"),
+        (-9, "SIGKILL (killed from outside"),
+        (-11, "SIGSEGV (a crash in compiled code)"),
+        (None, "without"),
+    ],
+)
+def test_death_in_words(code: int | None, words: str) -> None:
+    assert words in death_in_words(code)

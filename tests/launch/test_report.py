@@ -1,0 +1,62 @@
+"""report() in a rank and its reading."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.launch.report import REPORT_FILE, Reported, read_report, report
+
+
+def test_nobody_listens_without_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REPORT_FILE, raising=False)
+    report(loss=1.0)
+
+
+def test_later_values_replace_and_every_call_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r"
+    monkeypatch.setenv(REPORT_FILE, str(path))
+    report(loss=2.0, step=0)
+    report(loss=1.0)
+    back = read_report(path)
+    assert back == {"loss": 1.0, "step": 0}
+    assert back.loss == 1.0
+    assert [call["loss"] for call in back.calls] == [2.0, 1.0]
+    with pytest.raises(AttributeError, match="reported no 'los'; it reported loss, step"):
+        back.los  # noqa: B018
+
+
+def test_a_write_cut_short_costs_the_last_call_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r"
+    monkeypatch.setenv(REPORT_FILE, str(path))
+    report(a=1)
+    report(b=list(range(1000)))
+    path.write_bytes(path.read_bytes()[:-10])
+    assert read_report(path) == {"a": 1}
+
+
+def test_tensors_arrive_as_arrays_without_torch_in_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    code = (
+        "import torch; from workshop import report\n"
+        "report(x=torch.ones(2, dtype=torch.bfloat16), nest={'y': [torch.arange(3)]}, p=torch.nn.Parameter(torch.ones(1)))"
+    )
+    env = {REPORT_FILE: str(path), "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
+    check = (
+        "import sys; from pathlib import Path; from workshop.launch.report import read_report\n"
+        f"r = read_report(Path({str(path)!r})); assert 'torch' not in sys.modules\n"
+        "print(r['x'].dtype, r['nest']['y'][0].tolist(), r['p'].tolist())"
+    )
+    env.pop(REPORT_FILE)
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60, env=env
+    )
+    assert done.stdout == "float32 [0, 1, 2] [1.0]\n"
+
+
+def test_absent_report_is_empty(tmp_path: Path) -> None:
+    assert read_report(tmp_path / "none") == Reported([])

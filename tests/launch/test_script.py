@@ -1,0 +1,47 @@
+"""The cell as a program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.launch.script import CellSyntaxError, cell_source, check_syntax, save
+
+
+def test_the_magic_line_is_line_one() -> None:
+    source = cell_source("%%torchrun -n 2", "a\nb")
+    assert source.splitlines() == ["# %%torchrun -n 2", "a", "b"]
+
+
+def test_a_syntax_error_has_line_and_text() -> None:
+    with pytest.raises(CellSyntaxError, match=r"cell line 3: .*\n    print\(2"):
+        check_syntax("# magic\nprint(1)\nprint(2\n")
+
+
+def test_a_magic_inside_a_cell_is_explained() -> None:
+    with pytest.raises(CellSyntaxError, match="%time is IPython's; a %%torchrun cell is plain Python"):
+        check_syntax("%time x = 1\n")
+
+
+def test_top_level_await_is_allowed_only_where_asked() -> None:
+    check_syntax("await x()\n", top_level_await=True)
+    with pytest.raises(CellSyntaxError):
+        check_syntax("await x()\n")
+
+
+def test_saved_cell_runs_with_its_passed_values_and_keeps_line_numbers(tmp_path: Path) -> None:
+    values = {"lr": 0.5, "names": ["a"], "double": lambda x: 2 * x}
+    body = "print(lr, names, double(4))\nimport sys\nprint(sys._getframe().f_lineno)\n"
+    path = save(tmp_path / "my cell.py", "%%torchrun -n 1 --pass lr,names,double", body, values)
+    text = path.read_text()
+    assert text.startswith("lr = 0.5; names = ['a']; ")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "0.5 ['a'] 8\n4\n"
+
+
+def test_save_wants_a_python_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"needs the ending \.py, for example .*ddp\.py"):
+        save(tmp_path / "ddp.txt", "%%torchrun", "pass", {})

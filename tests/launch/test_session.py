@@ -1,0 +1,127 @@
+"""Nothing left behind, side by side, and who may connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from workshop.launch import session as session_module
+from workshop.launch.processes import ProcessId, descendants
+from workshop.launch.session import OWNER, PREFIX, EngineError, Session, reap_abandoned
+
+NOTEBOOK = """
+import sys, time
+from workshop import launch
+ranks = launch.Ranks(2)
+ranks.run("import subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
+print(launch.Session.get().directory, flush=True)
+launch.torchrun("import time, subprocess; subprocess.Popen(['sleep', '1000']); print('up'); time.sleep(100)", 2)
+"""
+
+
+def _started(temporary: Path) -> tuple[subprocess.Popen[str], Path, list[ProcessId]]:
+    """A stand-in for a notebook, in the middle of a cell, with everything it started."""
+    env = {**os.environ, "TMPDIR": str(temporary)}
+    notebook = subprocess.Popen([sys.executable, "-c", NOTEBOOK], stdout=subprocess.PIPE, text=True, env=env)
+    assert notebook.stdout is not None
+    directory = Path(notebook.stdout.readline().strip())
+    deadline = time.monotonic() + 30
+    while not list(directory.glob("run-*/attempt_0/rank_1/log")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    return notebook, directory, descendants(notebook.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_notebook_that_is_killed_leaves_nothing(number: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as short:
+        notebook, directory, below = _started(Path(short))
+        assert len(below) >= 8  # supervisor, fork server, tracker, 2 staying and 2 fresh ranks, their sleeps
+        assert directory.is_dir()
+        notebook.send_signal(number)
+        notebook.wait(timeout=10)
+        deadline = time.monotonic() + 5
+        while (any(p.alive() for p in below) or directory.exists()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [p for p in below if p.alive()] == []
+        assert not directory.exists()
+        assert [
+            name for name in os.listdir(short) if not name.startswith("torchinductor_")
+        ] == []  # torch's cache
+        assert notebook.stdout is not None
+        notebook.stdout.close()
+
+
+def test_a_supervisor_that_is_killed_takes_its_ranks_along_and_the_next_launch_works() -> None:
+    code = (
+        "import os, signal, time\nfrom workshop import launch\nfrom workshop.launch.processes import descendants, ProcessId\n"
+        "launch.Ranks(2)\nold = launch.Session.get()\nbelow = descendants(old._process.pid)\n"
+        "os.kill(old._process.pid, signal.SIGKILL)\ntime.sleep(1.5)\n"
+        "print(len(below) >= 4, [p for p in below if p.alive()], launch.torchrun('print(1)', 2).text.strip())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
+    assert out.stdout == "True [] [ranks 0-1] 1\n"
+
+
+def test_the_directory_is_private() -> None:
+    directory = Session.get().directory
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert directory.stat().st_uid == os.getuid()
+
+
+def test_two_notebooks_side_by_side_do_not_meet() -> None:
+    code = (
+        "from workshop import launch\nr = launch.Ranks(2)\nimport sys\n"
+        "for i in range(20):\n    r.run(f'x = torch.ones(1) * {sys.argv[1]}; dist.all_reduce(x)')\n"
+        "print(r.run('print(x.item())').text, launch.torchrun('print(' + sys.argv[1] + ')', 2).text)"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, number], stdout=subprocess.PIPE, text=True)
+        for number in "35"
+    ]
+    texts = [process.communicate(timeout=90)[0] for process in both]
+    assert texts == ["[ranks 0-1] 6.0\n [ranks 0-1] 3\n\n", "[ranks 0-1] 10.0\n [ranks 0-1] 5\n\n"]
+
+
+def test_abandoned_directories_are_removed_and_living_ones_are_not(tmp_path: Path) -> None:
+    gone, alive, foreign = (tmp_path / (PREFIX + name) for name in ("gone", "alive", "foreign"))
+    for directory in (gone, alive, foreign):
+        directory.mkdir()
+    me = ProcessId.of(os.getpid())
+    assert me is not None
+    dead = [me.pid, me.start_time - 1]
+    (gone / OWNER).write_text(json.dumps({"notebook": dead, "supervisor": dead}))
+    (alive / OWNER).write_text(json.dumps({"notebook": [me.pid, me.start_time], "supervisor": dead}))
+    (foreign / OWNER).write_text("{}")
+    assert reap_abandoned(tmp_path) == [gone]
+    assert alive.exists()
+    assert foreign.exists()
+
+
+def test_no_place_to_write_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    monkeypatch.setattr(tempfile, "tempdir", str(blocked))
+    monkeypatch.setattr(session_module, "_LONGEST_SOCKET_DIR", 10_000)
+    with pytest.raises(EngineError, match="no place for the ranks' sockets and logs .*Set TMPDIR"):
+        Session()
+
+
+def test_an_engine_that_cannot_start_says_what_its_log_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setattr(
+        session_module, "engine_environment", lambda: {"PATH": os.environ["PATH"], "PYTHONHOME": "/nowhere"}
+    )
+    broken = Session()
+    with pytest.raises(EngineError, match="the launch engine stopped"):
+        broken.wait_ready()
+    broken.close()

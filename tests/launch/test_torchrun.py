@@ -1,0 +1,260 @@
+"""Fresh ranks, for real: the contract of `%%torchrun` line by line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from workshop.launch import (
+    Cell,
+    EngineError,
+    Limits,
+    Nodes,
+    RankFailed,
+    RankInterrupted,
+    RankTimeout,
+    Script,
+    torchrun,
+)
+from workshop.launch.script import CellSyntaxError
+from workshop.launch.session import Session
+
+SHORT = Limits(timeout=30)
+INIT = "import os, time, torch, torch.distributed as dist\ndist.init_process_group()\nr = dist.get_rank()\n"
+
+
+def test_ranks_talk_print_and_report_without_torch_here() -> None:
+    program = INIT + (
+        "from workshop import report\nx = torch.ones(2) * r\ndist.all_reduce(x)\n"
+        "print('sum', x.tolist())\nprint('rank', r)\nreport(x=x, r=r)\ndist.destroy_process_group()\nprint('done')"
+    )
+    result = torchrun(program, 3, limits=SHORT)
+    assert result.text == (
+        "[ranks 0-2] sum [3.0, 3.0]\n[rank 0] rank 0\n[rank 1] rank 1\n[rank 2] rank 2\n[ranks 0-2] done\n"
+    )
+    assert [result[r].r for r in range(3)] == [0, 1, 2]
+    assert result[2].x.tolist() == [3.0, 3.0]
+    assert result.device == "3 ranks on CPU, gloo" or "GPU" in result.device
+    with pytest.raises(KeyError, match="no rank 3; this launch had ranks 0 to 2"):
+        result[3]
+    done = (
+        "import sys; from workshop import launch; launch.torchrun('pass', 1); print('torch' in sys.modules)"
+    )
+    import subprocess
+
+    out = subprocess.run([sys.executable, "-c", done], capture_output=True, text=True, timeout=90, check=True)
+    assert out.stdout == "False\n"
+
+
+def test_the_same_program_gives_the_same_text_every_time() -> None:
+    program = "import os, random, time\ntime.sleep(random.random() / 20)\nprint('a')\nprint(os.environ['RANK'])\nprint('b')"
+    texts = {torchrun(program, 4, limits=SHORT).text for _ in range(4)}
+    assert len(texts) == 1
+
+
+def test_a_fresh_program_sees_a_fresh_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRESH", "yes")
+    monkeypatch.setenv("SLURM_PROCID", "9")
+    monkeypatch.setenv("RANK", "9")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside.py").write_text("VALUE = 7\n")
+    program = (
+        "import atexit, os, sys\nimport numpy as np\nimport beside\n"
+        "atexit.register(lambda: print('bye'))\n"
+        "print(__name__, os.environ['FRESH'], 'SLURM_PROCID' in os.environ, sorted(k for k in globals() if k[0] != '_'))\n"
+        "print(os.getcwd(), sys.executable, sys.argv[1:], beside.VALUE, os.environ['OMP_NUM_THREADS'])\n"
+        "from workshop import report\nreport(draw=float(np.random.rand()), rank=os.environ['RANK'])\n"
+    )
+    result = torchrun(program, 2, limits=SHORT)
+    assert result.text == (
+        "[ranks 0-1] __main__ yes False ['atexit', 'beside', 'np', 'os', 'sys']\n"
+        f"[ranks 0-1] {tmp_path} {sys.executable} [] 7 1\n[ranks 0-1] bye\n"
+    )
+    assert result[0].draw != result[1].draw
+    assert [result[r].rank for r in range(2)] == ["0", "1"]
+
+
+def test_values_are_passed_and_a_script_takes_arguments(tmp_path: Path) -> None:
+    offset = 5
+    result = torchrun("print(f(2), lr)", 2, passing={"f": lambda x: x + offset, "lr": 0.1}, limits=SHORT)
+    assert result.text == "[ranks 0-1] 7 0.1\n"
+    path = tmp_path / "train me.py"
+    path.write_text("import sys\nprint(sys.argv[1:], __file__)\n")
+    result = torchrun(Script(path, ("--lr", "1e-3")), 2, limits=SHORT)
+    assert result.text == f"[ranks 0-1] ['--lr', '1e-3'] {path}\n"
+
+
+def test_the_first_failure_is_named_with_line_and_the_others_place() -> None:
+    body = (
+        INIT + "def step():\n    if r == 1:\n        raise ValueError('boom')\n    dist.barrier()\nstep()\n"
+    )
+    began = time.monotonic()
+    with pytest.raises(RankFailed) as caught:
+        torchrun(Cell(body), 3, limits=SHORT)
+    assert time.monotonic() - began < 5
+    assert str(caught.value).splitlines() == [
+        "rank 1 raised ValueError first, line 7",
+        "rank 1: ValueError: boom",
+        "    cell line 9",
+        "        step()",
+        "    cell line 7, in step",
+        "        raise ValueError('boom')",
+        "rank 0: in barrier, line 8; ended",
+        "rank 2: in barrier, line 8; ended",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        ("os._exit(3)", "exit code 3"),
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        ("import sys; sys.exit(4)", "SystemExit"),
+    ],
+)
+def test_deaths_name_rank_and_cause(act: str, words: str) -> None:
+    with pytest.raises(RankFailed, match=rf"(?s)rank 1 .* first.*rank 1: .*{words}.*rank 0: .*ended"):
+        torchrun(
+            f"import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(0.3); {act}\ntime.sleep(60)",
+            2,
+            limits=SHORT,
+        )
+
+
+def test_a_hang_ends_with_stacks_and_a_plain_sentence() -> None:
+    body = INIT + "x = torch.ones(1)\nif r != 1:\n    dist.all_reduce(x)\n"
+    began = time.monotonic()
+    with pytest.raises(RankTimeout, match="ranks 0,2 wait in all_reduce at line 7; rank 1 has left the cell"):
+        torchrun(body, 3, limits=Limits(timeout=3))
+    assert time.monotonic() - began < 8
+
+
+def test_a_rank_that_ignores_sigterm_is_ended_too() -> None:
+    body = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
+    began = time.monotonic()
+    with pytest.raises(RankTimeout):
+        torchrun(body, 2, limits=Limits(timeout=1))
+    assert time.monotonic() - began < 8
+
+
+def test_stop_button_ends_the_ranks() -> None:
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(RankInterrupted) as caught:
+        torchrun("import time\nprint('at work', flush=True)\ntime.sleep(60)", 2, limits=SHORT)
+    assert time.monotonic() - began < 6
+    assert caught.value.result.text == "[ranks 0-1] at work\n"
+    assert torchrun("print(1)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"
+
+
+def test_restart_after_a_kill_meets_a_fresh_store() -> None:
+    body = INIT + (
+        "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\nx = torch.ones(1)\ndist.all_reduce(x)\n"
+        "if attempt == 0 and r == 1:\n    os.kill(os.getpid(), 9)\ndist.barrier()\nprint('attempt', attempt, x.item())\n"
+    )
+    result = torchrun(body, 2, limits=Limits(timeout=30, max_restarts=1))
+    assert "[ranks 0-1] attempt 1 2.0\n" in result.text
+    assert "attempt 1 failed (rank 1 died first" in result.notes[0]
+
+
+def test_a_flood_does_not_block_and_says_where_the_log_is() -> None:
+    body = "import sys\nfor i in range(200_000):\n    print('line', i)\nsys.stderr.write('y' * 20_000_000)\n"
+    result = torchrun(body, 2, limits=Limits(timeout=60))
+    assert len(result.text) < 200_000
+    assert "more lines; the whole log is" in result.text
+    log = Path(result.text.split("the whole log is ")[1].split(" ...")[0])
+    assert log.read_bytes().count(b"\n") == 200_000
+
+
+def test_what_a_rank_left_running_is_ended() -> None:
+    body = "import subprocess\nfrom workshop import report\nreport(pid=subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
+    result = torchrun(body, 2, limits=SHORT)
+    time.sleep(0.2)
+    for rank in range(2):
+        assert not Path(f"/proc/{result[rank].pid}").exists()
+
+
+def test_nothing_listens_beyond_loopback() -> None:
+    body = INIT + (
+        "sub = dist.new_group()\nimport subprocess\ndist.barrier()\n"
+        "tcp = [l.split() for f in ('tcp', 'tcp6') for l in open(f'/proc/self/net/{f}').read().splitlines()[1:]]\n"
+        "mine = {os.readlink(f'/proc/{p}/fd/{d}')[8:-1] for p in (os.getpid(), os.getppid()) for d in os.listdir(f'/proc/{p}/fd')\n"
+        "        if os.path.exists(f'/proc/{p}/fd/{d}')}\n"
+        "print(sorted({l[1].split(':')[0] for l in tcp if l[3] == '0A' and l[9] in mine}))\ndist.barrier()\n"
+    )
+    assert torchrun(body, 2, limits=SHORT).text == "[ranks 0-1] ['0100007F']\n"
+
+
+def test_keyboard_is_refused_at_once() -> None:
+    with pytest.raises(RankFailed, match=r"input\(\) cannot work on a rank"):
+        torchrun("input('name? ')", 2, limits=SHORT)
+    with pytest.raises(RankFailed, match=r"breakpoint\(\) cannot work on a rank"):
+        torchrun("breakpoint()", 2, limits=SHORT)
+
+
+def test_memory_cap_raises_as_a_gpu_would() -> None:
+    body = "import torch\nkept = [torch.zeros(2**20) for _ in range(3)]\nprint('3 fit')\nkept.append(torch.zeros(2**22))\n"
+    with pytest.raises(RankFailed) as caught:
+        torchrun(body, 2, limits=Limits(timeout=30, device_memory="16MiB"))
+    assert caught.value.failures[0].error_type == "OutOfMemoryError"
+    assert "Tried to allocate 16.0 MiB" in str(caught.value)
+    assert "total capacity of 16.0 MiB of which 4.0 MiB is free; 12.0 MiB is held" in str(caught.value)
+    assert caught.value.result.text == "[ranks 0-1] 3 fit\n"
+
+
+def test_progress_bars_do_not_become_text() -> None:
+    body = "from tqdm import tqdm\nfor _ in tqdm(range(3)):\n    pass\nprint('end')"
+    assert torchrun(body, 2, limits=SHORT).text == "[ranks 0-1] end\n"
+
+
+def test_two_nodes_meet_through_c10d() -> None:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    body = INIT + "x = torch.ones(1)\ndist.all_reduce(x)\nprint(dist.get_world_size(), x.item())"
+    other = (
+        "from workshop.launch import *\n"
+        f"print(torchrun({body!r}, 2, nodes=Nodes(2, '127.0.0.1:{port}'), limits=Limits(timeout=60)).text)"
+    )
+    import subprocess
+
+    second = subprocess.Popen([sys.executable, "-c", other], stdout=subprocess.PIPE, text=True)
+    result = torchrun(body, 2, nodes=Nodes(2, f"127.0.0.1:{port}"), limits=Limits(timeout=60))
+    out, _ = second.communicate(timeout=60)
+    texts = {result.text.strip(), out.strip()}
+    assert texts == {"[ranks 0-1] 4 4.0", "[ranks 2-3] 4 4.0"}
+
+
+@pytest.mark.parametrize(
+    ("n", "words"), [(0, "0 ranks"), (-1, "-1 ranks"), (2000, "1 to 1024"), (True, "True ranks")]
+)
+def test_bad_rank_counts(n: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        torchrun("pass", n)
+
+
+def test_bad_programs_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("pass")
+    with pytest.raises(CellSyntaxError, match="cell line 2"):
+        torchrun("print(1", 2)
+    with pytest.raises(ValueError, match=r"there is no script .*tran\.py; in that folder: train\.py"):
+        torchrun(Script(tmp_path / "tran.py"), 2)
+
+
+def test_a_directory_that_cannot_be_written_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session.get()
+    session.wait_ready()
+    monkeypatch.setattr(session, "directory", Path("/proc/nowhere"))
+    with pytest.raises(EngineError, match="cannot write to /proc/nowhere .*set TMPDIR"):
+        torchrun("pass", 2)
+    monkeypatch.undo()
+    assert torchrun("print(1)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"

@@ -1,0 +1,77 @@
+"""A check judges what a function does, not how it is written: other right answers pass too."""
+
+import pytest
+
+from workshop.lessons import find
+from workshop.lessons.judge import judge
+
+OTHERS = {
+    "who_am_i": """
+def my_share(items, rank, world_size):
+    return [item for place, item in enumerate(items) if place % world_size == rank]
+""",
+    "ring_bytes": """
+from fractions import Fraction
+def ring_bytes(num_bytes, world_size):
+    return 2 * num_bytes * (1 - Fraction(1, world_size))
+""",
+    "alpha_beta": """
+import numpy as np
+def fit(message_bytes, seconds):
+    slope, start = np.polyfit(message_bytes, seconds, 1, w=1 / seconds)
+    return np.array([start, 1 / slope])
+""",
+    "ddp_bytes": """
+def ddp_bytes(num_parameters, bytes_per_value=4, bucket_view=True):
+    return sum([num_parameters * bytes_per_value] * (5 - bucket_view))
+""",
+    "largest_under_cap": """
+def largest_under_cap(cap_bytes, parameters):
+    low, high = 0, 1 << 20
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if ddp_bytes(parameters(64 * middle)) <= cap_bytes else (low, middle)
+    return 64 * low
+""",
+    "average_gradients": """
+import torch
+import torch.distributed as dist
+
+def average_gradients(model):
+    used = [p for p in model.parameters() if p.grad is not None]
+    together = torch.cat([p.grad.flatten() for p in used])  # one bucket
+    dist.all_reduce(together)
+    together /= dist.get_world_size()
+    for p, part in zip(used, together.split([p.numel() for p in used])):
+        p.grad.copy_(part.view_as(p))
+""",
+    "ring_all_reduce": """
+import torch
+from torch.distributed import P2POp, batch_isend_irecv, get_rank, get_world_size, irecv, isend
+
+def swap(sent, received):
+    rank, world_size = get_rank(), get_world_size()
+    for work in batch_isend_irecv([
+        P2POp(irecv, received, (rank - 1) % world_size),
+        P2POp(isend, sent, (rank + 1) % world_size),
+    ]):
+        work.wait()
+
+@torch.no_grad()
+def ring_all_reduce(tensor):
+    rank, world_size = get_rank(), get_world_size()
+    chunks = tensor.chunk(world_size)
+    received = torch.empty_like(chunks[0])
+    for step in range(world_size - 1):
+        swap(chunks[(rank - step) % world_size], received)
+        chunks[(rank - step - 1) % world_size].add_(received)
+    for step in range(world_size - 1):
+        swap(chunks[(rank - step + 1) % world_size], chunks[(rank - step) % world_size])
+""",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_it_passes(name):
+    verdict = judge(find(name), OTHERS[name], {})
+    assert verdict.state == "right", verdict.message

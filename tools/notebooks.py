@@ -1,0 +1,169 @@
+"""Make the lessons' notebooks from their sources: pair, execute, clean, write.
+
+People edit ``notebooks/source/dayN_topic/NN_name.py`` (jupytext's py:percent). This tool writes
+``notebooks/dayN_topic/NN_name.ipynb`` from it, executed, so that the lesson can be read on a web page and
+nbval has outputs to compare. Two runs of the tool on the same source give the same file as far as the
+outputs allow: cell ids are kept from the notebook that stands there (new cells get one from their text),
+and what changes from run to run or from machine to machine without being a result (times, the kernel's
+patch version) is dropped.
+
+    python tools/notebooks.py                   every lesson
+    python tools/notebooks.py 21_collectives    the lessons whose name contains this
+    python tools/notebooks.py --check           say whether the pairs agree; changes nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # `python tools/notebooks.py` puts only tools/ there
+    sys.path.insert(0, str(ROOT))
+
+from tools.rules import Problem, pairing_problems  # noqa: E402 - needs the line above
+from workshop.cli.notebook_run import run_notebook  # noqa: E402
+
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+LIKE_ENOUGH = 0.6
+LANGUAGE = {
+    "name": "python",
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "pygments_lexer": "ipython3",
+}
+
+
+def sources(lessons: Path) -> list[Path]:
+    """The .py halves under ``lessons/source``, in the order of the days."""
+    return sorted((lessons / "source").rglob("*.py"))
+
+
+def notebook_of(source: Path, lessons: Path) -> Path:
+    """Where the notebook of ``source`` stands."""
+    return (lessons / source.relative_to(lessons / "source")).with_suffix(".ipynb")
+
+
+def paired(source: Path, present: NotebookNode | None) -> NotebookNode:
+    """The notebook that ``source`` describes; ids and outputs of equal cells come from ``present``."""
+    notebook = jupytext.read(source, fmt="py:percent")
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    old = present.cells if present else []
+    for cell, before in zip(notebook.cells, _matches(notebook.cells, old), strict=True):
+        cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if k == "tags"})
+        if before is not None:
+            cell.id = before.id
+            if cell.cell_type == "code" and cell.source == before.source:
+                cell.outputs, cell.execution_count = before.outputs, before.execution_count
+    _give_ids(notebook.cells, {before.id for before in old})
+    notebook.metadata = NotebookNode(kernelspec=NotebookNode(KERNEL), language_info=NotebookNode(LANGUAGE))
+    return notebook
+
+
+def _matches(new: list[NotebookNode], old: list[NotebookNode]) -> list[NotebookNode | None]:
+    """For each new cell the old one it continues: one of equal text, or the most similar at its place."""
+    found: list[NotebookNode | None] = [None] * len(new)
+    before_keys, keys = ([(cell.cell_type, cell.source) for cell in cells] for cells in (old, new))
+    matcher = difflib.SequenceMatcher(None, before_keys, keys, autojunk=False)
+    for what, was, was_stop, now, now_stop in matcher.get_opcodes():
+        if what == "equal":
+            found[now:now_stop] = old[was:was_stop]
+        for before in old[was:was_stop] if what == "replace" else ():
+            likeness = {place: _likeness(before, new[place]) for place in range(now, now_stop)}
+            best = max(likeness, key=likeness.__getitem__, default=None)
+            if best is not None and likeness[best] >= LIKE_ENOUGH:
+                found[best], now = before, best + 1
+    return found
+
+
+def _likeness(before: NotebookNode, cell: NotebookNode) -> float:
+    """From 0, another cell, to 1, the same text."""
+    if before.cell_type != cell.cell_type:
+        return 0.0
+    return difflib.SequenceMatcher(None, before.source, cell.source, autojunk=False).ratio()
+
+
+def _give_ids(cells: list[NotebookNode], taken: set[str]) -> None:
+    """An id from its text for each cell that kept none; a repeated text is numbered."""
+    kept = set(taken)
+    for cell in cells:
+        if cell.get("id") in taken:
+            continue
+        number = 0
+        while True:
+            text = f"{cell.cell_type}\0{cell.source}\0{number}"
+            cell.id = hashlib.sha256(text.encode()).hexdigest()[:8]
+            if cell.id not in kept:
+                break
+            number += 1
+        kept.add(cell.id)
+
+
+def clean(notebook: NotebookNode) -> None:
+    """Drop what differs between two runs without being a result."""
+    notebook.metadata = NotebookNode(kernelspec=NotebookNode(KERNEL), language_info=NotebookNode(LANGUAGE))
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", []):
+            output.get("metadata", {}).pop("execution", None)
+
+
+def make(source: Path, lessons: Path) -> float:
+    """Write the executed notebook of ``source``; the seconds it took."""
+    target = notebook_of(source, lessons)
+    present = nbformat.read(target, as_version=4) if target.exists() else None
+    notebook = paired(source, present)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    run_notebook(notebook, target.parent)
+    took = time.monotonic() - started
+    clean(notebook)
+    nbformat.validate(notebook)
+    target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    return took
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; the exit code is 1 when a pair disagrees."""
+    parser = argparse.ArgumentParser(description="Pair and execute the lessons.")
+    parser.add_argument("names", nargs="*", help="parts of lesson names (default: every lesson)")
+    parser.add_argument("--check", action="store_true", help="only say whether the pairs agree")
+    parser.add_argument("--lessons", type=Path, default=ROOT / "notebooks", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.check:
+        return say_problems(pairing_problems(options.lessons), len(sources(options.lessons)))
+    chosen = [
+        s for s in sources(options.lessons) if not options.names or any(n in s.stem for n in options.names)
+    ]
+    if not chosen:
+        known = ", ".join(s.stem for s in sources(options.lessons)) or "none yet"
+        print(
+            f"notebooks: no lesson is called {' or '.join(options.names)}; there are: {known}",
+            file=sys.stderr,
+        )
+        return 2
+    for source in chosen:
+        print(f"notebooks: {source.stem} ...", end=" ", flush=True)
+        print(f"{make(source, options.lessons):.1f} s", flush=True)
+    return 0
+
+
+def say_problems(problems: list[Problem], num_pairs: int) -> int:
+    """Print the problems; the exit code."""
+    for problem in problems:
+        print(f"notebooks: {problem}", file=sys.stderr)
+    if not problems:
+        print(f"notebooks: {num_pairs} pairs agree")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""The rules of the house that no linter knows, each as a function from a folder to the places that break it.
+
+``tests/rules`` runs each on this tree, where it must find nothing, and on a bad example, where it must find
+that.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+MODULE_LINES, FUNCTION_LINES, ARGUMENTS = 300, 40, 6
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Problem(NamedTuple):
+    """A place that breaks a rule."""
+
+    path: Path
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.where}: {self.what}"
+
+
+# ------------------------------------------------------------------------------------------------- the code
+
+
+def size_problems(package: Path) -> list[Problem]:
+    """Modules over 300 lines, functions over 40, more than six arguments."""
+    problems = []
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        num_lines = len(text.splitlines())
+        if num_lines > MODULE_LINES:
+            problems.append(Problem(path, "module", f"{num_lines} lines, at most {MODULE_LINES}"))
+        for function in _functions(ast.parse(text)):
+            problems += _function_problems(path, function)
+    return problems
+
+
+def _functions(tree: ast.AST) -> Iterator[Function]:
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            yield node
+
+
+def _function_problems(path: Path, function: Function) -> Iterator[Problem]:
+    where = f"line {function.lineno}, {function.name}"
+    num_lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    num_lines -= _docstring_lines(function)  # a contract in words is not code
+    if num_lines > FUNCTION_LINES:
+        yield Problem(path, where, f"{num_lines} lines of code, at most {FUNCTION_LINES}")
+    names = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+    num_arguments = len(names) - (names[:1] in (["self"], ["cls"]))
+    if num_arguments > ARGUMENTS:
+        yield Problem(path, where, f"{num_arguments} arguments, at most {ARGUMENTS}")
+
+
+def _docstring_lines(function: Function) -> int:
+    if ast.get_docstring(function) is None:
+        return 0
+    first = function.body[0]
+    return (first.end_lineno or first.lineno) - first.lineno + 1
+
+
+def docstring_problems(package: Path) -> list[Problem]:
+    """Public modules, classes, functions and methods without a docstring."""
+    problems = []
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if not _is_private_path(path.relative_to(package)) and ast.get_docstring(tree) is None:
+            problems.append(Problem(path, "module", "no docstring"))
+        for node in _public(tree.body):
+            if ast.get_docstring(node) is None:
+                problems.append(Problem(path, f"line {node.lineno}, {node.name}", "no docstring"))
+    return problems
+
+
+def _is_private_path(path: Path) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in path.parts)
+
+
+def _public(body: list[ast.stmt]) -> Iterator[ast.ClassDef | Function]:
+    """Public definitions of a module or class; not functions inside functions."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from _public(node.body)
+
+
+def swallow_problems(package: Path) -> list[Problem]:
+    """``except:`` at all, and ``except Exception`` (or BaseException) that does nothing with the error."""
+    problems = []
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            if node.type is None:
+                problems.append(Problem(path, f"line {node.lineno}", "bare except: name the error"))
+            elif _is_broad(node.type) and all(_does_nothing(statement) for statement in node.body):
+                problems.append(Problem(path, f"line {node.lineno}", "a broad except that says nothing"))
+    return problems
+
+
+def _is_broad(caught: ast.expr) -> bool:
+    names = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(isinstance(name, ast.Name) and name.id in ("Exception", "BaseException") for name in names)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Pass | ast.Continue) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+# A home, a checkout or a scratch folder of one machine; /tmp alone is every machine's.
+_ONE_MACHINE = re.compile(r"(?<![\w.~$}])/(?:home|Users|root|work|mnt|scratch)/[\w.-]+|/tmp/[\w.-]+/[\w.-]+")
+_TEXT_SUFFIXES = frozenset(
+    {
+        "",
+        ".cfg",
+        ".css",
+        ".def",
+        ".ipynb",
+        ".js",
+        ".json",
+        ".md",
+        ".py",
+        ".sbatch",
+        ".sh",
+        ".toml",
+        ".txt",
+        ".yml",
+    }
+)
+
+
+def machine_path_problems(files: list[Path]) -> list[Problem]:
+    """Paths that exist on one machine only."""
+    problems = []
+    for path in files:
+        if path.suffix not in _TEXT_SUFFIXES or not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            found = _ONE_MACHINE.search(line)
+            if found:
+                problems.append(Problem(path, f"line {number}", f"a path of one machine: {found[0]}"))
+    return problems
+
+
+# --------------------------------------------------------------------------------------------- the notebooks
+
+
+def _notebooks(lessons: Path) -> list[Path]:
+    return sorted(p for p in lessons.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
+def _source_of(notebook: Path, lessons: Path) -> Path:
+    return (lessons / "source" / notebook.relative_to(lessons)).with_suffix(".py")
+
+
+def pairing_problems(lessons: Path) -> list[Problem]:
+    """Halves without the other, and pairs whose cells differ in kind, text or tags."""
+    problems = []
+    notebooks = _notebooks(lessons)
+    expected = {_source_of(notebook, lessons): notebook for notebook in notebooks}
+    for source in sorted({*expected, *(lessons / "source").rglob("*.py")}):
+        if source not in expected:
+            problems.append(Problem(source, "pair", "has no notebook: run `make notebooks`"))
+        elif not source.exists():
+            problems.append(Problem(expected[source], "pair", f"has no source at {source}"))
+        else:
+            problems += _pair_problems(source, expected[source])
+    return problems
+
+
+def _pair_problems(source: Path, notebook: Path) -> list[Problem]:
+    left = [_key(cell) for cell in jupytext.read(source, fmt="py:percent").cells]
+    right = [_key(cell) for cell in nbformat.read(notebook, as_version=4).cells]
+    # Read apart: nbformat silently gives new ids to cells that share one.
+    ids = [cell.get("id") for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
+    if len(set(ids)) < len(ids) or None in ids:
+        return [Problem(notebook, "ids", "cells without an id, or with the same one")]
+    if left == right:
+        return []
+    number = next(
+        (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+    )
+    return [Problem(notebook, f"cell {number + 1}", f"differs from {source.name}: run `make notebooks`")]
+
+
+def _key(cell: NotebookNode) -> tuple[str, str, tuple[str, ...]]:
+    return cell.cell_type, cell.source, tuple(cell.metadata.get("tags", ()))
+
+
+def execution_problems(lessons: Path) -> list[Problem]:
+    """Lessons that were never executed, not in order, or that store an error without the tag for it."""
+    problems = []
+    for path in _notebooks(lessons):
+        code = [
+            c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code" and c.source.strip()
+        ]
+        if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+            problems.append(
+                Problem(path, "counts", "not executed once from top to bottom: run `make notebooks`")
+            )
+        if not any(cell.outputs for cell in code):
+            problems.append(Problem(path, "outputs", "none: committed without having been executed"))
+        for number, cell in enumerate(code, 1):
+            has_error = any(output.output_type == "error" for output in cell.outputs)
+            if has_error and "raises-exception" not in cell.metadata.get("tags", ()):
+                problems.append(
+                    Problem(path, f"code cell {number}", "a stored error without raises-exception")
+                )
+    return problems
+
+
+_SHELL = re.compile(r"^\s*(?:!|%%?(?:bash|sh|script|system|sx)\b|\w[\w, ]*=\s*!)")
+
+
+def shell_problems(lessons: Path) -> list[Problem]:
+    """``!command``, ``%%bash`` and their kin: when they fail, nbval is green."""
+    problems = []
+    for path in _notebooks(lessons):
+        for number, cell in enumerate(nbformat.read(path, as_version=4).cells, 1):
+            lines = cell.source.splitlines() if cell.cell_type == "code" else []
+            for line in filter(_SHELL.match, lines):
+                problems.append(Problem(path, f"cell {number}", f"a shell line: {line.strip()}"))
+    return problems

@@ -1,0 +1,94 @@
+"""The ``workshop`` command: ``lab``, ``doctor`` and ``export``.
+
+The parser stands here, each command in a module of its own, imported when it is asked for: ``workshop
+--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from workshop import __version__
+
+DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
+EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 well, 1 a finding or a failure, 2 a wrong call."""
+    options = build_parser().parse_args(arguments)
+    command = importlib.import_module(f"workshop.cli.{options.command}")
+    try:
+        return int(command.run(options))
+    except (ValueError, FileNotFoundError) as error:
+        print(f"workshop {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser("workshop", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"workshop {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_lab(commands)
+    _add_doctor(commands)
+    _add_export(commands)
+    return parser
+
+
+def _add_lab(commands: argparse._SubParsersAction) -> None:
+    lab = commands.add_parser(
+        "lab",
+        help="open the lessons in JupyterLab, as working copies of your own",
+        description="Lay working copies of the lessons (outputs cleared) into a folder of your own and serve "
+        "JupyterLab there, on this machine only and with its token. What you wrote is never overwritten.",
+    )
+    lab.add_argument("--dir", type=Path, metavar="DIR", help="the folder (default: lab/ beside notebooks/)")
+    lab.add_argument(
+        "--port", type=_port, default=8888, metavar="P", help="first port to try (default: 8888)"
+    )
+    lab.add_argument(
+        "--welcome-only", action="store_true", help="run 00_welcome here in the terminal and end"
+    )
+    lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+
+
+def _add_doctor(commands: argparse._SubParsersAction) -> None:
+    doctor = commands.add_parser(
+        "doctor",
+        help="say whether this machine can run the workshop",
+        description="One line for each thing the workshop needs: ok, note or no, and what to do for each no. "
+        "The exit code is 0 when there is no no.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print a JSON list instead of lines")
+
+
+def _add_export(commands: argparse._SubParsersAction) -> None:
+    export = commands.add_parser(
+        "export",
+        help="turn a cell or a script into a file for torchrun and a Slurm job",
+        description="Write a %%torchrun cell (saved as text, or a plain script) as a script that torchrun "
+        "starts, and with --slurm a batch file beside it.",
+    )
+    export.add_argument("source", type=Path, metavar="FILE", help="a file with the cell, or a script.py")
+    export.add_argument("--nproc-per-node", "-n", type=int, metavar="N", help="ranks on each node")
+    export.add_argument("--nnodes", type=int, default=1, metavar="K", help="nodes (default: 1)")
+    export.add_argument("--output", type=Path, metavar="DIR", help="where to (default: beside FILE)")
+    export.add_argument("--slurm", action="store_true", help="write NAME.sbatch too")
+    export.add_argument("--gpus", action="store_true", help="one GPU for each rank in the batch file")
+    export.add_argument(
+        "--time", default="00:10:00", metavar="HH:MM:SS", help="time limit (default: 00:10:00)"
+    )
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to 65535")
+    return number

@@ -1,0 +1,133 @@
+"""``workshop export``: a cell becomes a script for torchrun, and a batch file for Slurm.
+
+The script is the cell without its magic line, nothing else: a plain program. The batch file starts one
+torchrun a node through ``srun``; the torchruns meet through PyTorch's own c10d rendezvous on the first node
+of the job.
+
+Source: PyTorch, "torchrun (Elastic Launch)"; Slurm, ``sbatch(1)`` and ``srun(1)``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+_MAGIC = re.compile(r"^%%torchrun\b(?P<flags>.*)$", re.MULTILINE)
+_TIME = re.compile(r"(\d+-)?\d{1,2}:\d\d:\d\d")
+
+SBATCH = """\
+#!/bin/bash
+#SBATCH --job-name={name}
+#SBATCH --nodes={nnodes}
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task={cpus}
+{gpus}#SBATCH --time={time}
+#SBATCH --output=%x-%j.out
+
+# Submit from the folder of {script}, with an environment active that has torch: sbatch {name}.sbatch
+set -euo pipefail
+
+# The torchruns of all nodes meet on the first one. The port comes from the job's number: two jobs rarely
+# share it, as they would a fixed one.
+head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
+port=$((20000 + SLURM_JOB_ID % 20000))
+export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-1}}
+
+srun --kill-on-bad-exit=1 \\
+    "${{PYTHON:-python3}}" -m torch.distributed.run \\
+    --nnodes="$SLURM_JOB_NUM_NODES" \\
+    --nproc-per-node={nproc} \\
+    --rdzv-id="$SLURM_JOB_ID" \\
+    --rdzv-backend=c10d \\
+    --rdzv-endpoint="$head_node:$port" \\
+    {script}
+"""
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    text = options.source.read_text(encoding="utf-8")
+    program, flags = split_cell(text)
+    nproc = ranks_in(flags) if options.nproc_per_node is None else options.nproc_per_node
+    if nproc is None:
+        raise ValueError(f"{options.source} does not say how many ranks: give --nproc-per-node N")
+    if nproc < 1 or options.nnodes < 1:
+        raise ValueError(f"{nproc} ranks on {options.nnodes} nodes: both must be 1 or more")
+    folder = options.output or options.source.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / f"{options.source.stem}.py"
+    write_script(script, program, options.source)
+    quoted = shlex.quote(script.name)
+    print(f"export: {script}")
+    print(f"        python3 -m torch.distributed.run --standalone --nproc-per-node={nproc} {quoted}")
+    if options.slurm:
+        batch = script.with_suffix(".sbatch")
+        batch.write_text(sbatch(script.name, nproc, options), encoding="utf-8")
+        print(f"export: {batch}\n        sbatch {shlex.quote(batch.name)}")
+    return 0
+
+
+def split_cell(text: str) -> tuple[str, str]:
+    """The program and the flags of its ``%%torchrun`` line (none in a plain script).
+
+    Raises
+    ------
+    ValueError
+        The file is a notebook, or is no Python once the magic line is gone.
+    """
+    found = _MAGIC.search(text)
+    program, flags = text, ""
+    if found and not text[: found.start()].strip():
+        program, flags = text[found.end() :].lstrip("\n"), found["flags"].strip()
+    if program.lstrip().startswith("{") and '"nbformat"' in program:
+        raise ValueError("this is a notebook: save one cell with %%torchrun --save FILE and export that")
+    try:
+        compile(program, "the cell", "exec")
+    except SyntaxError as error:
+        raise ValueError(
+            f"line {error.lineno} is not Python: {error.msg}: {(error.text or '').strip()}"
+        ) from None
+    return program, flags
+
+
+def ranks_in(flags: str) -> int | None:
+    """The number after ``-n``, ``--nproc-per-node`` or ``--nproc_per_node`` in a cell's flags."""
+    found = re.search(r"(?:^|\s)(?:-n|--nproc[-_]per[-_]node)[\s=]*(\d+)", flags)
+    return int(found[1]) if found else None
+
+
+def write_script(script: Path, program: str, source: Path) -> None:
+    """Write ``program``; a different file that stands there already is not overwritten.
+
+    Raises
+    ------
+    ValueError
+        ``script`` is another file with another text.
+    """
+    if script.exists() and script.read_text(encoding="utf-8") != program and not script.samefile(source):
+        raise ValueError(f"{script} is there and differs: remove it, or choose another folder with --output")
+    script.write_text(program, encoding="utf-8")
+
+
+def sbatch(script: str, nproc: int, options: argparse.Namespace) -> str:
+    """The batch file's text.
+
+    Raises
+    ------
+    ValueError
+        The time limit is not ``HH:MM:SS`` (or ``D-HH:MM:SS``).
+    """
+    if not _TIME.fullmatch(options.time):
+        raise ValueError(f"--time {options.time!r}: write it as HH:MM:SS or D-HH:MM:SS")
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(script).stem)
+    return SBATCH.format(
+        name=name,
+        nnodes=options.nnodes,
+        nproc=nproc,
+        cpus=nproc,
+        gpus=f"#SBATCH --gpus-per-node={nproc}\n" if options.gpus else "",
+        time=options.time,
+        script=shlex.quote(script),
+    )

@@ -1,0 +1,92 @@
+"""``workshop lab``: working copies of the lessons, the first lesson in the terminal, JupyterLab.
+
+The lessons stand beside the package in a clone of the repository (an editable install finds them too).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
+from nbformat import NotebookNode
+
+import workshop
+from workshop.cli import server
+from workshop.cli.notebook_run import plain_text, run_notebook
+from workshop.cli.working_copies import Laid, is_untouched, lay_working_copies
+
+WELCOME = "day0_welcome/00_welcome.ipynb"
+_INDENT = "    "
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    lessons = find_lessons()
+    folder = (options.dir or lessons.parent / "lab").resolve()
+    report(lay_working_copies(lessons, folder), folder)
+    if options.welcome_only:
+        return run_welcome(lessons, folder)
+    return server.serve(folder, options.port, open_browser=not options.no_browser, first_page=WELCOME)
+
+
+def find_lessons() -> Path:
+    """The folder of the published lessons: beside the package, or in the current directory.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none, as after a plain ``pip install``.
+    """
+    beside_package = Path(workshop.__file__).resolve().parent.parent / "notebooks"
+    for folder in (beside_package, Path.cwd() / "notebooks"):
+        if (folder / WELCOME).is_file():
+            return folder
+    raise FileNotFoundError(
+        f"the lessons are neither at {beside_package} nor in ./notebooks. They are not part of the installed "
+        "package: clone the repository and run `make lab` in it"
+    )
+
+
+def report(done: list[Laid], folder: Path) -> None:
+    """Say in a line or two what was laid."""
+    counts = {what: sum(entry.what == what for entry in done) for what in ("new", "refreshed", "kept")}
+    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    print(f"lab: your working copies are in {folder} ({said or 'nothing new'})", flush=True)
+    for entry in done:
+        if entry.what == "beside":
+            name = entry.path.relative_to(folder)
+            print(
+                f"lab: you wrote in this lesson and it has changed since; the new version is {name}",
+                flush=True,
+            )
+
+
+def run_welcome(lessons: Path, folder: Path) -> int:
+    """Run the first lesson here, print what it prints, and keep its outputs in an untouched copy."""
+    notebook = nbformat.read(lessons / WELCOME, as_version=4)
+    copy = folder / WELCOME
+    try:
+        run_notebook(notebook, copy.parent, on_cell=_print_cell)
+    except (CellExecutionError, CellTimeoutError) as error:
+        print(f"\nlab: the first lesson failed on this machine.\n{error}", file=sys.stderr)
+        print("lab: `.venv/bin/workshop doctor` says what is missing", file=sys.stderr)
+        return 1
+    if is_untouched(folder, WELCOME):
+        nbformat.write(notebook, copy)
+    print("\nlab: the first lesson ran to its end on this machine", flush=True)
+    return 0
+
+
+def _print_cell(cell: NotebookNode) -> None:
+    if cell.cell_type == "markdown":
+        headings = [line.lstrip("# ") for line in cell.source.splitlines() if line.startswith("#")]
+        for heading in headings:
+            print(f"\n{heading}\n{'-' * len(heading)}", flush=True)
+    elif cell.cell_type == "code":
+        for line in cell.source.splitlines():
+            print(f"{_INDENT}{line}".rstrip())
+        shown = plain_text(cell.outputs)
+        print(f"{shown}" if shown else "", flush=True)

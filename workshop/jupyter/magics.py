@@ -1,0 +1,211 @@
+"""The parallel cells: ``%%torchrun``, ``%torchrun``, ``%%ranks`` and ``%ranks``.
+
+Each magic reads its line, calls `workshop.launch`, and shows the result; there is no logic of
+launching here. Flags have torchrun's own names where torchrun has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from workshop.jupyter.live import LiveView
+from workshop.jupyter.usage import explain_errors
+from workshop.launch import (
+    Cell,
+    Limits,
+    Nodes,
+    RankFailed,
+    RankInterrupted,
+    Ranks,
+    Script,
+    Session,
+    torchrun,
+)
+from workshop.launch import script as program_file
+from workshop.launch.passing import select
+
+_ACTIONS = ("start", "status", "stop", "restart", "interrupt")
+
+
+def rank_list(text: str) -> list[int]:
+    """``"0,2-3"`` as [0, 2, 3]."""
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise argparse.ArgumentTypeError(f"--on {text}: write ranks as 0,2-3")
+        ranks += range(int(first), int(last or first) + 1)
+    return ranks
+
+
+def shared_flags(magic: Any) -> Any:
+    """The flags that a cell of fresh ranks and a cell of staying ranks have in common."""
+    for flag in (
+        argument("-n", "--nproc-per-node", type=int, metavar="N", help="number of ranks"),
+        argument("--into", metavar="NAME", help="variable that gets what the ranks report(...)"),
+        argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the ranks: run,lr"),
+        argument("--timeout", type=float, metavar="S", help="seconds until stuck ranks are ended or freed"),
+        argument("--device-memory", metavar="SIZE", help="what each rank may hold on its device: 256MiB"),
+    ):
+        magic = flag(magic)
+    return magic
+
+
+def node_flags(magic: Any) -> Any:
+    """The flags of torchrun for restarts and for several nodes."""
+    for flag in (
+        argument("--max-restarts", type=int, default=0, metavar="K", help="times all ranks may start again"),
+        argument("--nnodes", type=int, default=1, help="number of nodes; run the same cell on each"),
+        argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the nodes meet"),
+        argument("--rdzv-id", default="workshop", help="name of this launch, the same on all nodes"),
+        argument("--rdzv-backend", default="c10d", help="torchrun's rendezvous backend"),
+    ):
+        magic = flag(magic)
+    return magic
+
+
+@magics_class
+class ParallelMagics(Magics):
+    """Registered by ``%load_ext workshop``."""
+
+    shell: Any  # IPython's InteractiveShell
+    ranks_alive: Ranks | None = None
+
+    @explain_errors("%%torchrun")
+    @cell_magic("torchrun")
+    @magic_arguments()
+    @shared_flags
+    @node_flags
+    @argument("--save", metavar="FILE.py", help="also write the cell as a program of its own")
+    def torchrun_cell(self, line: str, cell: str) -> None:
+        """Run the cell as a program on N fresh ranks, as torchrun would."""
+        args = parse_argstring(self.torchrun_cell, line)
+        passing = select(args.passing or "", self.shell.user_ns)
+        magic_line = f"%%torchrun {line}"
+        program_file.check_syntax(program_file.cell_source(magic_line, cell))
+        if args.save:
+            program_file.save(Path(args.save), magic_line, cell, passing)
+        self._fresh(args, Cell(cell, magic_line), passing)
+
+    @explain_errors("%torchrun")
+    @line_magic("torchrun")
+    @magic_arguments()
+    @shared_flags
+    @node_flags
+    @argument("program", nargs=argparse.REMAINDER, metavar="script.py ...", help="a script and its arguments")
+    def torchrun_line(self, line: str) -> None:
+        """Run a script on N fresh ranks; what follows the script's name is handed on to it."""
+        args = parse_argstring(self.torchrun_line, line)
+        if not args.program:
+            raise ValueError("%torchrun needs a script: %torchrun -n 4 train.py --lr 1e-3")
+        passing = select(args.passing or "", self.shell.user_ns)
+        self._fresh(args, Script(Path(args.program[0]), tuple(args.program[1:])), passing)
+
+    def _fresh(self, args: Any, program: Cell | Script, passing: dict[str, Any]) -> None:
+        view = LiveView(self.shell)
+        nodes = None
+        if args.nnodes > 1:
+            if not args.rdzv_endpoint:
+                raise ValueError("--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node")
+            nodes = Nodes(args.nnodes, args.rdzv_endpoint, args.rdzv_id, args.rdzv_backend)
+        n = 2 if args.nproc_per_node is None else args.nproc_per_node
+        limits = Limits(args.timeout, args.device_memory, args.max_restarts)
+        self._show(
+            view,
+            args.into,
+            lambda: torchrun(program, n, passing=passing, limits=limits, nodes=nodes, on_output=view),
+        )
+
+    @explain_errors("%%ranks")
+    @cell_magic("ranks")
+    @magic_arguments()
+    @shared_flags
+    @argument("--on", type=rank_list, metavar="RANKS", help="only these ranks: 0,2-3")
+    def ranks_cell(self, line: str, cell: str) -> None:
+        """Run the cell on ranks that stay; variables live on from cell to cell."""
+        args = parse_argstring(self.ranks_cell, line)
+        passing = select(args.passing or "", self.shell.user_ns)
+        plain = program_file.cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
+        program_file.check_syntax(plain, top_level_await=True)
+        ranks = self._group(args.nproc_per_node, args.device_memory)
+        view = LiveView(self.shell)
+        code = cell if cell.lstrip().startswith("%%") else f"# %%ranks {line.strip()}\n{cell}"
+        self._show(
+            view,
+            args.into,
+            lambda: ranks.run(code, on=args.on, timeout=args.timeout, passing=passing, on_output=view),
+        )
+
+    @explain_errors("%ranks")
+    @line_magic("ranks")
+    @magic_arguments()
+    @argument("action", choices=_ACTIONS, help="start, status, stop, restart or interrupt")
+    @argument("-n", "--nproc-per-node", type=int, metavar="N", help="number of ranks")
+    @argument("--device-memory", metavar="SIZE", help="what each rank may hold on its device: 256MiB")
+    def ranks_line(self, line: str) -> None:
+        """Start, look at, stop, restart or interrupt the ranks that stay."""
+        args = parse_argstring(self.ranks_line, line)
+        if args.action == "start":
+            self._group(args.nproc_per_node, args.device_memory)
+        if self.ranks_alive is None:
+            print("no ranks; `%ranks start -n 4` starts four")
+            return
+        if args.action == "restart":
+            self._restart(args)
+        elif args.action == "interrupt":
+            self.ranks_alive.interrupt()
+        elif args.action == "stop":
+            self.ranks_alive.stop()
+            type(self).ranks_alive = None
+            print("the ranks have ended")
+            return
+        print(self.ranks_alive.status() if args.action == "status" else self.ranks_alive.summary())
+
+    def _group(self, n: int | None, device_memory: str | None) -> Ranks:
+        """The group there is, or a new one; never a second size behind the learner's back."""
+        alive = self.ranks_alive
+        if alive is None:
+            size = n or max(2, Session.get().gpus)
+            type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory))
+        elif n is not None and n != alive.n:
+            raise ValueError(
+                f"-n {n}: there are {alive.n} ranks already. Leave -n out to use them, or `%ranks stop`."
+            )
+        elif device_memory is not None and Limits(device_memory=device_memory) != alive.limits:
+            raise ValueError("--device-memory is set when the ranks start: `%ranks stop` first")
+        return alive
+
+    def _restart(self, args: Any) -> None:
+        assert self.ranks_alive is not None
+        if args.nproc_per_node in (None, self.ranks_alive.n) and args.device_memory is None:
+            self.ranks_alive.restart()
+            return
+        self.ranks_alive.stop()
+        size = args.nproc_per_node or self.ranks_alive.n
+        type(self).ranks_alive = None
+        type(self).ranks_alive = Ranks(size, Limits(device_memory=args.device_memory))
+
+    def _show(self, view: LiveView, into: str | None, run: Any) -> None:
+        """Run, show what was printed whatever happened, and bind ``--into``."""
+        if into is not None and not into.isidentifier():
+            raise ValueError(f"--into {into}: a variable's name, for example --into results")
+        try:
+            result = run()
+        except (RankFailed, RankInterrupted) as error:
+            result = getattr(error, "result", None)
+            if result is not None:
+                view.end(dataclasses.replace(result, healed="") if hasattr(result, "healed") else result)
+                self._bind(into, result)
+            raise
+        view.end(result)
+        self._bind(into, result)
+
+    def _bind(self, into: str | None, result: Any) -> None:
+        if into:
+            self.shell.user_ns[into] = result

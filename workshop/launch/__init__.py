@@ -1,0 +1,32 @@
+"""Run a program on ranks, from a notebook or from Python.
+
+Fresh ranks for a whole program (`torchrun`), or ranks that stay and keep their variables (`Ranks`).
+Nothing here imports torch: the ranks live in processes of their own (`workshop.launch.child`).
+"""
+
+from workshop.launch.failures import Failure, RankFailed, RankInterrupted, RankTimeout
+from workshop.launch.limits import Limits
+from workshop.launch.ranks import Ranks
+from workshop.launch.report import Reported, report
+from workshop.launch.session import EngineError, Session
+from workshop.launch.staying_cell import RanksResult
+from workshop.launch.torchrun import Cell, Nodes, Result, Script, torchrun
+
+__all__ = [
+    "Cell",
+    "EngineError",
+    "Failure",
+    "Limits",
+    "Nodes",
+    "RankFailed",
+    "RankInterrupted",
+    "RankTimeout",
+    "Ranks",
+    "RanksResult",
+    "Reported",
+    "Result",
+    "Script",
+    "Session",
+    "report",
+    "torchrun",
+]

@@ -1,0 +1,138 @@
+"""Jupyter's wire protocol to the ranks that stay: one shell and one iopub socket per rank.
+
+Messages go over Unix sockets in a directory that only its user can enter, and each is signed with
+a key of the group's own (HMAC-SHA256). A reply counts only when it answers the message that was
+just sent, so what an ended cell says late is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import zmq
+from jupyter_client.session import Session as Protocol
+
+_PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5}
+
+
+def write_connection_files(directory: Path, n: int) -> list[str]:
+    """One connection file per rank, readable by its user alone; returns their paths."""
+    key = secrets.token_hex(32)
+    paths = []
+    for rank in range(n):
+        path = directory / f"connection_{rank}.json"
+        content = {"transport": "ipc", "ip": str(directory / f"r{rank}"), "key": key, **_PORTS}
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({**content, "signature_scheme": "hmac-sha256"}, file)
+        paths.append(str(path))
+    return paths
+
+
+class Channel:
+    """The notebook's side of one rank."""
+
+    def __init__(self, context: zmq.Context, connection_file: str, rank: int):
+        info = json.loads(Path(connection_file).read_text())
+        self.rank = rank
+        self.protocol = Protocol(key=info["key"].encode(), signature_scheme=info["signature_scheme"])
+        self.shell = context.socket(zmq.DEALER)
+        self.iopub = context.socket(zmq.SUB)
+        self.iopub.subscribe(b"")
+        for socket, port in ((self.shell, "shell_port"), (self.iopub, "iopub_port")):
+            socket.linger = 0
+            socket.reconnect_ivl = 20
+            socket.connect(f"ipc://{info['ip']}-{info[port]}")
+        self.asked: str | None = None
+
+    def ask(self, code: str, *, silent: bool, expressions: dict[str, str] | None = None) -> None:
+        """Send an execute request; its answer is what `receive` returns next."""
+        content = {
+            "code": code,
+            "silent": silent,
+            "store_history": False,
+            "user_expressions": expressions or {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        message = self.protocol.send(self.shell, "execute_request", content)
+        assert message is not None
+        self.asked = message["header"]["msg_id"]
+
+    def receive(self, socket: zmq.Socket) -> list[dict[str, Any]]:
+        """Messages on ``socket`` that answer what was asked last."""
+        found = []
+        while socket.poll(0):
+            message = self.protocol.recv(socket, mode=zmq.NOBLOCK)[1]
+            if message and message["parent_header"].get("msg_id") == self.asked:
+                found.append(message)
+        return found
+
+    def close(self) -> None:
+        """Give the sockets back."""
+        self.shell.close()
+        self.iopub.close()
+
+
+class Exchange:
+    """One request to several ranks and what came back until each has answered and is idle."""
+
+    def __init__(self, channels: Iterable[Channel]):
+        self.channels = list(channels)
+        self.replies: dict[int, dict[str, Any]] = {}
+        self.rich: list[tuple[int, dict[str, Any]]] = []
+        self.results: dict[int, dict[str, Any]] = {}
+        self._idle: set[int] = set()
+        self.poller = zmq.Poller()
+        for channel in self.channels:
+            self.poller.register(channel.shell, zmq.POLLIN)
+            self.poller.register(channel.iopub, zmq.POLLIN)
+
+    def ask(self, code: str, *, silent: bool = False, expressions: dict[str, str] | None = None) -> None:
+        """Send the same request to every rank."""
+        for channel in self.channels:
+            channel.ask(code, silent=silent, expressions=expressions)
+
+    def waiting(self) -> list[int]:
+        """Ranks that have not answered yet, or still have output on the way."""
+        return [c.rank for c in self.channels if c.rank not in self.replies or c.rank not in self._idle]
+
+    def unanswered(self) -> list[int]:
+        """Ranks that are still at work."""
+        return [c.rank for c in self.channels if c.rank not in self.replies]
+
+    def pump(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for messages and sort them in."""
+        ready = dict(self.poller.poll(int(seconds * 1000)))
+        for channel in self.channels:
+            if channel.iopub in ready:
+                for message in channel.receive(channel.iopub):
+                    self._published(channel.rank, message)
+            if channel.shell in ready:
+                for message in channel.receive(channel.shell):
+                    self.replies[channel.rank] = message["content"]
+
+    def _published(self, rank: int, message: dict[str, Any]) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        if kind == "status" and content["execution_state"] == "idle":
+            self._idle.add(rank)
+        elif kind == "execute_result":
+            self.results[rank] = content["data"]
+        elif kind in ("display_data", "update_display_data"):
+            self.rich.append((rank, content))
+
+    def wait(self, seconds: float) -> bool:
+        """Pump until every rank is done; False when time ran out."""
+        deadline = time.monotonic() + seconds
+        while self.waiting():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self.pump(min(left, 0.5))
+        return True

@@ -1,0 +1,110 @@
+"""PyTorch's elastic agent, told to be quick and to remember how each rank ended.
+
+`LocalElasticAgent` is what torchrun runs. We keep all of it (environment, restarts, monitoring,
+shutdown) and change three things: the ranks come from a fork server that has torch imported, the
+patience before SIGKILL is two seconds instead of thirty, and exit codes are kept by rank.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
+from torch.distributed.elastic.rendezvous.api import RendezvousHandler
+
+from workshop.launch.child import rank_script
+from workshop.launch.child.rendezvous import LoopbackRendezvous
+
+PATIENCE_SECONDS = 2
+OnStart = Callable[[int, dict[int, int], dict[int, int | None]], None]
+
+
+class NoRedirect(LogsSpecs):
+    """The ranks see to their own output (`rank_io`), so the agent redirects nothing."""
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """Where to send output: nowhere."""
+        nothing = dict.fromkeys(envs, "")
+        for env in envs.values():
+            env["TORCHELASTIC_ERROR_FILE"] = ""
+        return LogsDest(nothing, dict(nothing), {}, {}, dict.fromkeys(envs, os.devnull))
+
+    @property
+    def root_log_dir(self) -> str:
+        """No directory: nothing is logged by the agent."""
+        return os.devnull
+
+
+class CellAgent(LocalElasticAgent):
+    """The agent of one launch. At each (re)start it calls
+    ``on_start(attempt, {rank: pid}, {rank: exit code of the attempt before})``."""
+
+    def __init__(self, spec: WorkerSpec, on_start: OnStart):
+        super().__init__(spec, NoRedirect(), start_method="forkserver", exit_barrier_timeout=30)
+        self._on_start = on_start
+        self.exit_codes: dict[int, int | None] = {}
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pids = super()._start_workers(worker_group)
+        context = self._pcontext
+        assert context is not None
+        close = context.close
+        context.close = lambda death_sig=None, timeout=30: close(  # type: ignore[method-assign]
+            death_sig or signal.SIGTERM, min(timeout, PATIENCE_SECONDS)
+        )
+        attempt = worker_group.spec.max_restarts - self._remaining_restarts
+        previous, self.exit_codes = self.exit_codes, {}
+        pids_by_rank = {w.global_rank: pids[w.local_rank] for w in worker_group.workers}
+        self._on_start(attempt, pids_by_rank, previous)
+        return pids
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result = super()._monitor_workers(worker_group)
+        if result.is_failed():
+            self.remember_exit_codes(worker_group)
+        return result
+
+    def remember_exit_codes(self, worker_group: WorkerGroup | None = None) -> None:
+        """Keep how each process ended; negative is a signal."""
+        group = worker_group or self._worker_group
+        processes = getattr(getattr(self._pcontext, "_pc", None), "processes", None) or []
+        for worker, process in zip(group.workers, processes, strict=False):
+            self.exit_codes[worker.global_rank] = process.exitcode
+
+
+def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:
+    """The agent for one launch request (see `workshop.launch.torchrun`)."""
+    spec = WorkerSpec(
+        role="default",
+        local_world_size=request["n"],
+        entrypoint=rank_script.run,
+        args=(request,),
+        rdzv_handler=_rendezvous(request),
+        max_restarts=request["max_restarts"],
+        monitor_interval=0.01,
+        local_addr=None if request["nodes"] else "127.0.0.1",
+    )
+    return CellAgent(spec, on_start)
+
+
+def _rendezvous(request: dict[str, Any]) -> RendezvousHandler:
+    nodes = request["nodes"]
+    if not nodes:
+        return LoopbackRendezvous(request["run_id"])
+    return rendezvous_registry.get_rendezvous_handler(
+        RendezvousParameters(
+            backend=nodes["backend"],
+            endpoint=nodes["endpoint"],
+            run_id=nodes["run_id"],
+            min_nodes=nodes["count"],
+            max_nodes=nodes["count"],
+            timeout=nodes["timeout"],
+        )
+    )

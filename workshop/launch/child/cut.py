@@ -1,0 +1,107 @@
+"""Cutting a process group from outside: how a rank that is stuck in a collective gets its line back.
+
+A rank inside a gloo collective waits in C++ on its TCP connections; neither destroying nor aborting
+the group from another thread wakes it (seen with torch 2.13). Shutting the connections down does:
+the call returns with "Connection closed by peer", Python goes on, and every variable is still there.
+For NCCL the group's own abort does the same.
+
+Which connections? Those that the group opened when it was made. `GroupSockets` notes the sockets
+of this process before and after each group's creation, so that nothing else is ever touched: not
+the notebook's channels (Unix sockets), not a logger's connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+
+def open_sockets() -> dict[int, int]:
+    """Inode -> descriptor of every socket this process holds."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of this very listing is gone again
+            target = str(Path("/proc/self/fd", name).readlink())
+            if target.startswith("socket:["):
+                found[int(target[8:-1])] = int(name)
+    return found
+
+
+class GroupSockets:
+    """Knows the sockets that process groups opened in this process, and can shut them down."""
+
+    def __init__(self) -> None:
+        self._inodes: set[int] = set()
+        self._make = c10d._new_process_group_helper
+        c10d._new_process_group_helper = self._noted  # every group of torch is made here
+
+    def _noted(self, *args: Any, **kwargs: Any) -> Any:
+        before = set(open_sockets())
+        try:
+            return self._make(*args, **kwargs)
+        finally:
+            self._inodes |= set(open_sockets()) - before
+
+    def cut(self) -> int:
+        """Shut every group's connections down; returns how many. Each blocked call then raises."""
+        count = 0
+        for inode, descriptor in open_sockets().items():
+            if inode in self._inodes:
+                count += self._shut(descriptor)
+        if dist.is_initialized() and "nccl" in str(dist.get_backend()):
+            c10d._get_default_group()._get_backend(_cuda()).abort()
+        return count
+
+    @staticmethod
+    def _shut(descriptor: int) -> bool:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                return False
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return False  # gloo's listener: it ends the process if accept fails
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:  # not connected any more: that is what we want
+                return False
+        return True
+
+    def forget(self) -> None:
+        """The groups are destroyed; their sockets are nobody's."""
+        self._inodes.clear()
+
+
+def _cuda() -> Any:
+    import torch
+
+    return torch.device("cuda")
+
+
+def listen(path: Path, sockets: GroupSockets, interrupt: Callable[[], None]) -> threading.Thread:
+    """A daemon thread that cuts on request, also while the main thread sits in a collective.
+
+    Requests are datagrams on a Unix socket in the session's private directory: ``b"cut"`` or
+    ``b"interrupt"`` (mark the cell as interrupted, then cut); the answer is the number of connections.
+    """
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    requests.bind(str(path))
+
+    def loop() -> None:
+        while True:
+            what, sender = requests.recvfrom(64)
+            if what == b"interrupt":
+                interrupt()
+            answer = str(sockets.cut()).encode()
+            with contextlib.suppress(OSError):  # who asked has not waited
+                requests.sendto(answer, sender)
+
+    thread = threading.Thread(target=loop, name="workshop-cut", daemon=True)
+    thread.start()
+    return thread

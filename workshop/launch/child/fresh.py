@@ -1,0 +1,104 @@
+"""``%%torchrun`` in the supervisor: one elastic agent for each launch, with a clock beside it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.elastic.agent.server.api import WorkerState
+from torch.distributed.elastic.multiprocessing import SignalException
+
+from workshop.launch import processes
+from workshop.launch.child.agent import make_agent
+from workshop.launch.child.rank_io import DONE, FAILURE, STACKS
+
+
+class FreshRanks:
+    """Runs one launch at a time and tells the notebook how it went."""
+
+    def __init__(self, wire: Any):
+        self.wire = wire
+        self._lock = threading.Lock()
+        self._running: dict[str, Any] | None = None
+
+    @staticmethod
+    def gpu_count() -> int:
+        """GPUs of this node, counted without touching one."""
+        return torch.cuda.device_count()
+
+    def launch(self, request: dict[str, Any]) -> None:
+        """Run the request to its end; sends `started` at each attempt and `done` once."""
+        run: dict[str, Any] = {"id": request["id"], "why": None, "ranks": {}, "dir": Path(request["run_dir"])}
+
+        def on_start(attempt: int, pids: dict[int, int], previous: dict[int, int | None]) -> None:
+            found = {rank: processes.ProcessId.of(pid) for rank, pid in pids.items()}
+            run["ranks"] = {rank: process for rank, process in found.items() if process}
+            run["attempt"] = attempt
+            if run["why"]:  # cancelled before there was anything to cancel
+                os.kill(os.getpid(), signal.SIGTERM)
+            self.wire.send(event="started", id=request["id"], attempt=attempt, pids=pids, previous=previous)
+
+        outcome: dict[str, Any] = {"state": "failed", "exit_codes": {}, "why": None}
+        timer = threading.Timer(request["timeout"], self.cancel, (request["id"], "timeout"))
+        timer.daemon = True
+        with self._lock:
+            self._running = run
+        timer.start()
+        try:
+            agent = make_agent(request, on_start)
+            outcome = self._run(agent, run)
+        except Exception as error:  # anything the agent could not do is told in the notebook
+            logging.exception("a launch failed in the agent")
+            outcome["why"] = f"{type(error).__name__}: {error}"
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._running = None
+            processes.end_all([p for p in run["ranks"].values() if p.alive()], patience=0.2)
+        self.wire.send(event="done", id=request["id"], **outcome)
+
+    def _run(self, agent: Any, run: dict[str, Any]) -> dict[str, Any]:
+        try:
+            result = agent.run()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # late is void
+            state = "succeeded" if result.state == WorkerState.SUCCEEDED else "failed"
+        except SignalException:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            agent.remember_exit_codes()
+            state = run["why"] or "cancelled"
+        return {"state": state, "exit_codes": agent.exit_codes, "why": None}
+
+    def cancel(self, launch_id: int, why: str) -> None:
+        """End a running launch: ask each rank where it is, then stop the agent (SIGTERM to us)."""
+        with self._lock:
+            run = self._running
+            if run is None or run["id"] != launch_id or run["why"]:
+                return
+            run["why"] = why
+        if why == "timeout":
+            ask_for_stacks(run["dir"] / f"attempt_{run.get('attempt', 0)}", run["ranks"])
+        with self._lock:
+            if self._running is run:  # it may have ended by itself meanwhile
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+def ask_for_stacks(attempt_dir: Path, ranks: dict[int, processes.ProcessId], patience: float = 1.0) -> None:
+    """Have every rank that is still at work write its stacks; wait until it has."""
+    before = {}
+    for rank, process in ranks.items():
+        rank_dir = attempt_dir / f"rank_{rank}"
+        if (rank_dir / DONE).exists() or (rank_dir / FAILURE).exists():
+            continue
+        stacks = rank_dir / STACKS
+        if stacks.exists() and process.signal(signal.SIGUSR2):
+            before[stacks] = stacks.stat().st_size
+    deadline = time.monotonic() + patience
+    while before and time.monotonic() < deadline:
+        time.sleep(0.02)
+        before = {path: size for path, size in before.items() if path.stat().st_size <= size}

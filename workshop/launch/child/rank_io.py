@@ -1,0 +1,111 @@
+"""A rank's output: one file per rank, whole lines, in the order in which they were written.
+
+Files, not pipes: a rank that prints 200,000 lines never waits for a reader, a reader that is slow
+never loses a line, and what a rank printed survives its death. Standard output and standard error
+share the file (opened for appending), so that a print and a warning stand in the order in which
+they happened. A progress bar redraws itself with carriage returns; it goes to a second file, which
+is shown live for rank 0 and never becomes part of the text.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.json", "report.pkl", "done"
+
+
+class RankStream(io.TextIOBase):
+    """Text stream over a file descriptor: whole lines at once, progress bars aside."""
+
+    def __init__(self, descriptor: int, bars: int):
+        self._descriptor = descriptor
+        self._bars = bars
+        self._line = ""
+        self._after_bar = False
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def writable(self) -> bool:
+        """True: it is for output."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor below, for faulthandler and subprocesses."""
+        return self._descriptor
+
+    def write(self, text: str) -> int:
+        """Take text in; what is a whole line goes out at once."""
+        if "\r" in text.replace("\r\n", "\n") or "\x1b[A" in text:
+            os.write(self._bars, text.encode("utf-8", "backslashreplace"))
+            self._after_bar = True
+            return len(text)
+        if self._after_bar and text == "\n" and not self._line:
+            self._after_bar = False  # the newline with which a bar closes
+            return 1
+        self._line += text
+        if "\n" in self._line:
+            whole, self._line = self._line.rsplit("\n", 1)
+            self._put(whole + "\n")
+        elif len(self._line) > 1 << 16:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        """Let an unfinished line out."""
+        if self._line:
+            line, self._line = self._line, ""
+            self._put(line)
+
+    def _put(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def capture(rank_dir: Path) -> None:
+    """Send this process's output to ``rank_dir``: Python's streams, C++'s, and its children's."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    log = os.open(rank_dir / LOG, flags, 0o600)
+    bars = os.open(rank_dir / BARS, flags, 0o600)
+    os.set_inheritable(bars, False)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.close(nothing)
+    stdout: Any = RankStream(1, bars)
+    stderr: Any = RankStream(2, bars)
+    sys.stdout, sys.stderr = stdout, stderr
+    vars(sys).update(__stdout__=stdout, __stderr__=stderr)
+
+
+def dump_stacks_on_signal(rank_dir: Path) -> None:
+    """Write every thread's stack to ``stacks`` when asked (SIGUSR2), when ended (SIGTERM), on a crash.
+
+    faulthandler works in the signal handler itself, so it answers also when the main thread is
+    inside a collective or holds the interpreter's lock.
+    """
+    file = (rank_dir / STACKS).open("ab", buffering=0)  # faulthandler keeps it open
+    faulthandler.enable(file=file)
+    faulthandler.register(signal.SIGUSR2, file=file, all_threads=True)
+    faulthandler.register(signal.SIGTERM, file=file, all_threads=True, chain=True)
+
+
+def no_keyboard(what: str) -> Any:
+    """A replacement for `input` and `breakpoint` that says at once why they cannot work on a rank."""
+
+    def refuse(*_args: Any, **_options: Any) -> None:
+        raise RuntimeError(
+            f"{what} cannot work on a rank: the ranks share one keyboard, and it is not theirs. "
+            "Print the value, or look at it in a %%ranks cell."
+        )
+
+    return refuse

@@ -1,0 +1,169 @@
+"""The program of a rank that stays: an ipykernel, forked from the fork server, with a group to talk in.
+
+The notebook talks to it with Jupyter's own protocol over Unix sockets in a directory that only its
+user can open, each message signed. What a cell prints goes to the rank's log file (`rank_io`), not
+through the kernel's message queue, so that no flood of output can fill or overrun it; figures and
+other rich results go the usual way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQInteractiveShell
+from traitlets.config import Config
+
+from workshop.launch.child import cut, failure_record, rank_io, rank_script
+from workshop.launch.child.group import Group
+from workshop.launch.processes import die_with_parent
+from workshop.launch.report import REPORT_FILE
+
+
+class RankShell(ZMQInteractiveShell):
+    """IPython's shell, minus its own traceback: a failure becomes a record that the notebook tells."""
+
+    rank_dir: Path
+
+    def showtraceback(self, *_args: Any, **_options: Any) -> None:
+        """Record the exception."""
+        error = sys.exc_info()[1]
+        if error is not None:
+            failure_record.write(error, self.cell_file(), self.rank_dir)
+
+    def showsyntaxerror(self, *_args: Any, **_options: Any) -> None:
+        """Record the exception."""
+        self.showtraceback()
+
+    def cell_file(self) -> str:
+        """The file name under which IPython compiled the cell that runs now."""
+        return getattr(self.compile, "_latest", "")
+
+
+class RankKernel(IPythonKernel):
+    """ipykernel's kernel with an interrupt that only ever reaches the learner's own code."""
+
+    shell_class = RankShell
+
+    def pre_handler_hook(self) -> None:
+        """Keep our handler for SIGINT: ipykernel would install Python's own here."""
+
+    def post_handler_hook(self) -> None:
+        """See `pre_handler_hook`."""
+
+    def raw_input(self, _prompt: str = "") -> str:
+        """Refuse at once; ipykernel puts this in place of `input` while a cell runs."""
+        return rank_io.no_keyboard("input()")()
+
+    def getpass(self, *_args: Any, **_options: Any) -> str:
+        """As `raw_input`."""
+        return rank_io.no_keyboard("getpass()")()
+
+
+class RankApp(IPKernelApp):
+    """ipykernel's application without its stream capture (see the module's docstring)."""
+
+    kernel_class = RankKernel
+
+    def init_io(self) -> None:
+        """Set up the display hook only; the streams are files (see `rank_io`)."""
+        from ipykernel.displayhook import ZMQDisplayHook
+
+        sys.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
+        self.displayhook = sys.displayhook
+
+    def init_signal(self) -> None:
+        """Handled by `interrupt_learner`."""
+
+
+def in_learners_code(frame: Any) -> bool:
+    """True where the interrupted frame lies in or under a cell, not in the kernel's own machinery."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(CELL_PREFIX):
+            return True
+        frame = frame.f_back
+    return False
+
+
+CELL_PREFIX = "<rank cell"
+
+
+def interrupt_learner(_signum: int, frame: Any) -> None:
+    """SIGINT: KeyboardInterrupt in the cell; nothing when the cell is over."""
+    if in_learners_code(frame):
+        raise KeyboardInterrupt
+
+
+def main(spec: dict[str, Any], rank: int) -> None:
+    """Entry point of a rank of ``%%ranks``; ``spec`` is the start request as plain data."""
+    die_with_parent()
+    rank_dir = Path(spec["dir"], f"rank_{rank}")
+    rank_dir.mkdir(parents=True, exist_ok=True)
+    rank_io.capture(rank_dir)
+    rank_io.dump_stacks_on_signal(rank_dir)
+    os.environ.clear()
+    os.environ.update(spec["env"])
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(spec["n"]),
+        LOCAL_WORLD_SIZE=str(spec["n"]),
+        IPYTHONDIR=str(Path(spec["dir"], "ipython")),  # nobody's start-up files, no history
+        **{REPORT_FILE: str(rank_dir / rank_io.REPORT)},
+    )
+    os.chdir(spec["cwd"])
+    sys.path[:] = spec["sys_path"]
+    rank_script.fresh_random_state()
+    signal.signal(signal.SIGINT, interrupt_learner)
+    _serve(spec, rank, rank_dir)
+
+
+def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
+    sockets = cut.GroupSockets()
+    group = Group(rank, spec["n"], spec["device"], sockets)
+    app = _make_app(spec, rank)
+    shell = app.kernel.shell
+    shell.rank_dir = rank_dir
+    sys.breakpointhook = rank_io.no_keyboard("breakpoint()")  # ipykernel has set its own
+    name_cells(shell)
+    shell.events.register("post_run_cell", lambda _result: (sys.stdout.flush(), sys.stderr.flush()))
+    rank_script.set_up_device(spec | {"device_memory": None})
+    if spec["device_memory"]:
+        from workshop.launch.child.device_cap import cap_device_memory
+
+        group.cap = cap_device_memory(spec["device_memory"], spec["device"])
+    shell.push(group.names(), interactive=False)
+    shell.user_ns["__workshop__"] = group
+    cut.listen(rank_dir / "cut", sockets, group.mark_interrupted)
+    app.start()
+
+
+def name_cells(shell: Any) -> None:
+    """Give every cell a file name of ours: it tells the learner's frames from all others."""
+    count = 0
+
+    def code_name(*_raw_transformed_number: Any) -> str:
+        nonlocal count
+        count += 1
+        shell.compile._latest = f"{CELL_PREFIX} {count}>"
+        return shell.compile._latest
+
+    shell.compile.get_code_name = code_name
+
+
+def _make_app(spec: dict[str, Any], rank: int) -> RankApp:
+    asyncio.set_event_loop(asyncio.new_event_loop())  # the fork server has none, and none may be shared
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.xmode = "Plain"
+    config.IPKernelApp.no_stdout = config.IPKernelApp.no_stderr = False
+    config.IPCompleter.use_jedi = False
+    app = RankApp.instance(connection_file=spec["connections"][rank], config=config)
+    app.initialize([])
+    return app

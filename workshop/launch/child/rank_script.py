@@ -1,0 +1,128 @@
+"""The program of one fresh rank: a child of the fork server that becomes `python cell.py`.
+
+The fork server has imported torch already, so a rank begins in milliseconds. Everything else is
+made to be as in a new interpreter: environment, directory, module search path, arguments, an empty
+``__main__``, numpy's and Python's random state, and exit handlers that run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import os
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+from workshop.launch.child import failure_record, rank_io
+from workshop.launch.processes import die_with_parent
+from workshop.launch.report import REPORT_FILE
+
+# The others get this long to reach the place where they wait for the rank that failed, so that
+# "where it was" is where it waits, and so that the same failure reads the same each time.
+GRACE_SECONDS = 0.2
+
+_AGENT_NAMES = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
+    "ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCH_NCCL_ASYNC_ERROR_HANDLING "
+    "TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID "
+    "TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_ERROR_FILE".split()
+)
+
+
+def run(spec: dict[str, Any]) -> None:
+    """Entry point that the elastic agent calls in each rank; ``spec`` is the launch as plain data."""
+    die_with_parent()
+    adopt_environment(spec["env"])
+    rank = int(os.environ["RANK"])
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    rank_dir = Path(spec["run_dir"], f"attempt_{attempt}", f"rank_{rank}")
+    rank_dir.mkdir(parents=True, exist_ok=True)
+    rank_io.capture(rank_dir)
+    rank_io.dump_stacks_on_signal(rank_dir)
+    os.environ[REPORT_FILE] = str(rank_dir / rank_io.REPORT)
+    code = _run_program(spec, rank_dir)
+    if code == 0:
+        (rank_dir / rank_io.DONE).touch()
+        return  # the agent takes the return value, and waits for the others
+    os._exit(code)
+
+
+def adopt_environment(env: dict[str, str]) -> None:
+    """Replace the fork server's variables by the launch's, keeping what the agent set for this rank."""
+    ours = {name: value for name, value in os.environ.items() if name in _AGENT_NAMES}
+    os.environ.clear()
+    os.environ.update(env)
+    os.environ.update(ours)
+
+
+def _run_program(spec: dict[str, Any], rank_dir: Path) -> int:
+    program = spec["program"]
+    try:
+        _execute(spec)
+    except SystemExit as leaving:
+        if leaving.code in (None, 0):
+            return _at_exit()
+        return _failed(leaving, program, rank_dir)
+    except BaseException as error:  # noqa: BLE001 whatever ends the program is told in the notebook
+        return _failed(error, program, rank_dir)
+    return _at_exit()
+
+
+def _execute(spec: dict[str, Any]) -> None:
+    program = Path(spec["program"])
+    os.chdir(spec["cwd"])
+    sys.path[:] = spec["sys_path"]
+    sys.argv = [spec["program"], *spec["args"]]
+    fresh_random_state()
+    set_up_device(spec)
+    builtins.input = rank_io.no_keyboard("input()")
+    sys.breakpointhook = rank_io.no_keyboard("breakpoint()")
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=spec["program"], __builtins__=builtins)
+    if spec["passed"]:
+        from workshop.launch.passing import unpickled
+
+        main.__dict__.update(unpickled(Path(spec["passed"])))
+    sys.modules["__main__"] = main
+    code = compile(program.read_bytes(), spec["program"], "exec", dont_inherit=True)
+    exec(code, main.__dict__)
+
+
+def fresh_random_state() -> None:
+    """Seed numpy anew: the fork copied its generator, and all ranks would draw the same numbers."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+
+
+def set_up_device(spec: dict[str, Any]) -> None:
+    """Threads, the rank's own GPU where it has one, and the cap on memory."""
+    import torch
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    if spec["device"] == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if spec["device_memory"]:
+        from workshop.launch.child.device_cap import cap_device_memory
+
+        cap_device_memory(spec["device_memory"], spec["device"])
+
+
+def _failed(error: BaseException, program: str, rank_dir: Path) -> int:
+    failure_record.write(error, program, rank_dir)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(GRACE_SECONDS)
+    code = getattr(error, "code", 1)
+    return code if isinstance(code, int) and 0 < code < 256 else 1
+
+
+def _at_exit() -> int:
+    """Exit handlers run in a new interpreter; a forked child skips them, so we run them."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return 0

@@ -1,0 +1,52 @@
+"""``%%ranks`` in the supervisor: start the kernels, watch for deaths, stop them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import threading
+from typing import Any
+
+from workshop.launch import processes
+from workshop.launch.child import rank_kernel
+
+
+class StayingRanks:
+    """Groups of kernels by launch number."""
+
+    def __init__(self, wire: Any):
+        self.wire = wire
+        self._groups: dict[int, list[processes.ProcessId]] = {}
+
+    def start(self, request: dict[str, Any]) -> None:
+        """Fork one kernel per rank; sends `ranks_started` with their process numbers."""
+        context = multiprocessing.get_context("forkserver")
+        group: list[Any] = []
+        try:
+            for rank in range(request["n"]):
+                process = context.Process(target=rank_kernel.main, args=(request, rank), name=f"rank {rank}")
+                process.start()
+                group.append(process)
+        except OSError as error:
+            for process in group:
+                process.kill()
+            self.wire.send(event="ranks_failed", id=request["id"], why=f"{type(error).__name__}: {error}")
+            return
+        found = [processes.ProcessId.of(process.pid) for process in group]
+        self._groups[request["id"]] = [process for process in found if process]
+        pids = {rank: process.pid for rank, process in enumerate(group)}
+        self.wire.send(event="ranks_started", id=request["id"], pids=pids)
+        threading.Thread(target=self._watch, args=(request["id"], list(group)), daemon=True).start()
+
+    def _watch(self, launch_id: int, group: list[Any]) -> None:
+        """Tell the notebook of each rank that ends, and how."""
+        waiting = {process.sentinel: rank for rank, process in enumerate(group)}
+        while waiting:
+            for sentinel in multiprocessing.connection.wait(list(waiting)):
+                rank = waiting.pop(sentinel)
+                group[rank].join(1.0)
+                self.wire.send(event="rank_died", id=launch_id, rank=rank, exit_code=group[rank].exitcode)
+
+    def stop(self, request: dict[str, Any]) -> None:
+        """End a group's kernels: SIGTERM, then SIGKILL."""
+        processes.end_all(self._groups.pop(request["group"], []), patience=0.5)

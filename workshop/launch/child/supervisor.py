@@ -1,0 +1,146 @@
+"""The process between a notebook and its ranks: it starts them, watches them, and ends them.
+
+One supervisor serves one notebook kernel. It holds a fork server with torch imported, runs the
+elastic agent for ``%%torchrun`` in its main thread, and starts the kernels of ``%%ranks``. Commands
+and events are JSON over a socket pair that only the two processes hold.
+
+It is also the one that cleans up. It adopts every orphan of its ranks, it ends what a launch left
+running, and when the notebook's end of the socket closes (shut down, restarted, or killed with
+SIGKILL) it ends everything it started, removes the session's directory and leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import queue
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from workshop.launch import processes
+
+
+class Wire:
+    """JSON messages over the socket pair; any thread may send."""
+
+    def __init__(self, descriptor: int):
+        self._connection = Connection(descriptor)
+        self._lock = threading.Lock()
+
+    def send(self, **message: Any) -> None:
+        """Send an event to the notebook."""
+        with self._lock:
+            try:
+                self._connection.send_bytes(json.dumps(message).encode())
+            except (BrokenPipeError, ConnectionResetError):  # the notebook is gone; the reader acts on it
+                logging.info("the notebook is gone, dropped %s", message.get("event"))
+
+    def receive(self) -> dict[str, Any]:
+        """The next command; EOFError when the notebook is gone."""
+        try:
+            return json.loads(self._connection.recv_bytes())
+        except ConnectionResetError:
+            raise EOFError from None
+
+
+class Supervisor:
+    """See the module's docstring. ``wire`` leads to the notebook, ``directory`` is the session's own."""
+
+    def __init__(self, wire: Wire, directory: Path):
+        self.wire = wire
+        self.directory = directory
+        self.work: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.engine: set[int] = set()  # the fork server and multiprocessing's resource tracker
+
+    def serve(self) -> None:
+        """Run until the notebook goes. Launches run one after another, in this (the main) thread."""
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
+        self._start_fork_server()
+        from workshop.launch.child.fresh import FreshRanks
+        from workshop.launch.child.staying import StayingRanks
+
+        fresh, staying = FreshRanks(self.wire), StayingRanks(self.wire)
+        self.fresh = fresh
+        self.wire.send(event="ready", gpus=fresh.gpu_count())
+        while True:
+            request = self.work.get()
+            if request["op"] == "torchrun":
+                fresh.launch(request)
+                self._end_orphans(request["id"], "done")
+            elif request["op"] == "ranks_start":
+                staying.start(request)
+            elif request["op"] == "ranks_stop":
+                staying.stop(request)
+                self._end_orphans(request["id"], "ranks_stopped")
+
+    def _start_fork_server(self) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["workshop.launch.child.preload"])
+        multiprocessing.forkserver.ensure_running()
+        self.engine = set(processes.children(os.getpid()))
+
+    def _read(self) -> None:
+        """Commands thread: cancel acts at once, everything else waits for its turn."""
+        while True:
+            try:
+                request = self.wire.receive()
+            except EOFError:
+                self.leave()
+            if request["op"] == "cancel":
+                self.fresh.cancel(request["id"], request["why"])
+            elif request["op"] == "exit":
+                self.leave()
+            else:
+                self.work.put(request)
+
+    def _end_orphans(self, launch_id: int, event: str) -> None:
+        """What the ended ranks left running is now our child: end it, and say how many there were."""
+        left = []
+        for pid in processes.children(os.getpid()):
+            process = processes.ProcessId.of(pid)
+            if pid not in self.engine and process is not None:
+                left += [process, *processes.descendants(pid)]
+        alive = [p for p in left if p.alive()]
+        processes.end_all(alive, patience=0.5)
+        for process in left:
+            try:
+                os.waitpid(process.pid, os.WNOHANG)
+            except ChildProcessError:
+                continue
+        self.wire.send(event=event + "_clean", id=launch_id, orphans=len(alive))
+
+    def leave(self) -> None:
+        """End every process below this one, remove the directory, and go. Does not return."""
+        for process in processes.descendants(os.getpid()):
+            process.signal(signal.SIGKILL)
+        processes.wait_gone(processes.descendants(os.getpid()), 2.0)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os._exit(0)
+
+
+def main() -> None:
+    """`python -c "...main()" DESCRIPTOR DIRECTORY`, started by `workshop.launch.session`."""
+    descriptor, directory = int(sys.argv[1]), Path(sys.argv[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.adopt_orphans()
+    os.set_inheritable(descriptor, False)
+    own_temporary = directory / "tmp"
+    own_temporary.mkdir(exist_ok=True)
+    tempfile.tempdir = str(own_temporary)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    supervisor = Supervisor(Wire(descriptor), directory)
+    try:
+        supervisor.serve()
+    except BaseException as error:  # whatever stops the engine is what the notebook must hear
+        logging.exception("the supervisor stopped")
+        supervisor.wire.send(event="broken", why=f"{type(error).__name__}: {error}")
+        supervisor.leave()

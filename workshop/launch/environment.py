@@ -1,0 +1,53 @@
+"""The variables a rank sees: the notebook's, minus what another launcher left, plus what a rank needs.
+
+A notebook started inside a Slurm job, under mpirun, or from another torchrun carries RANK,
+WORLD_SIZE, SLURM_PROCID and their like. A program that reads them would believe them, so none of
+them reaches our ranks; the elastic agent sets its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+LAUNCHER_NAMES = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
+    "ROLE_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT JPY_PARENT_PID JPY_SESSION_NAME".split()
+)
+LAUNCHER_PREFIXES = ("TORCHELASTIC_", "SLURM_", "SRUN_", "OMPI_", "PMI_", "PMIX_", "MPI_", "HYDRA_", "PET_")
+
+
+def leaked(environment: Mapping[str, str]) -> list[str]:
+    """Names in ``environment`` that another launcher left there, sorted."""
+    return sorted(n for n in environment if n in LAUNCHER_NAMES or n.startswith(LAUNCHER_PREFIXES))
+
+
+def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of ``environment`` without the launchers' variables."""
+    gone = set(leaked(environment))
+    return {name: value for name, value in environment.items() if name not in gone}
+
+
+def rank_environment(environment: Mapping[str, str], *, one_node: bool = True) -> dict[str, str]:
+    """What every rank of a launch gets, before the agent adds RANK and its like.
+
+    One thread per rank unless the user chose (as torchrun does: ranks that each take all cores
+    slow one another down). On one node gloo stays on the loopback interface: nothing listens beyond it.
+    """
+    env = scrubbed(environment)
+    env.setdefault("OMP_NUM_THREADS", "1")
+    env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # time stamps and thread numbers are not output
+    env["PYTHONUNBUFFERED"] = "1"
+    if one_node:
+        env["GLOO_SOCKET_IFNAME"] = env["TP_SOCKET_IFNAME"] = "lo"
+    return env
+
+
+def engine_environment() -> dict[str, str]:
+    """Variables of the supervisor and its fork server: ours, and a path on which `workshop` is found."""
+    env = rank_environment(os.environ)
+    package_parent = str(Path(__file__).resolve().parents[2])
+    known = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+    env["PYTHONPATH"] = os.pathsep.join([*known, package_parent])
+    return env

@@ -1,0 +1,268 @@
+"""What went wrong, told in the learner's words: who failed first, on which line, and where the others were.
+
+A rank leaves three kinds of evidence in its directory: a record of its exception, a dump of its
+stacks (written when it was ended, asked, or crashed), or nothing but an exit code. `read_evidence`
+turns each into a `RankEnd`; `judge` finds out who was first; `RankFailed` says it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SIMULTANEOUS_SECONDS = 0.15
+
+# What gloo, NCCL and the store say when the other side went away: an effect, never the cause.
+_PEER_GONE = re.compile(
+    r"Connection (closed|reset) by peer|Broken pipe|Socket (closed|Timeout)|\[.*gloo/transport|"
+    r"NCCL communicator was aborted|remote process exited|failed to recv, got 0 bytes|"
+    r"DistNetworkError|Connection was likely closed|Timed out waiting .* for (send|recv)",
+    re.IGNORECASE,
+)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a traceback, outermost first in a list."""
+
+    file: str
+    line: int
+    name: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank was: the innermost line of the learner's program, and the torch function under it."""
+
+    line: int | None
+    function: str | None
+
+    def __str__(self) -> str:
+        parts = [f"in {self.function}" if self.function else "", f"line {self.line}" if self.line else ""]
+        return ", ".join(filter(None, parts)) or "not in the program's own lines"
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How one rank ended.
+
+    kind: ``finished``, ``raised``, ``died`` (signal, exit code), ``ended`` (by us, because another
+    failed), ``stuck`` (still at work when time ran out), ``lost`` (its peer went away first).
+    """
+
+    rank: int
+    kind: str
+    place: Place = Place(None, None)
+    error_type: str = ""
+    message: str = ""
+    time: float = 0.0
+    frames: tuple[Frame, ...] = ()
+    cause: str | None = None
+    exit_code: int | None = None
+    syntax: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank that failed by itself, as `RankFailed.failures` lists it; the first failed first."""
+
+    rank: int
+    kind: str
+    error_type: str
+    message: str
+    line: int | None
+    function: str | None
+    traceback: str
+
+
+class RankFailed(RuntimeError):
+    """A program failed on its ranks. The message says who, where and why; `failures` has it as data."""
+
+    def __init__(self, text: str, failures: Sequence[Failure] = (), ends: Sequence[RankEnd] = ()):
+        super().__init__(text)
+        self.failures = list(failures)
+        self.ends = list(ends)
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows this instead of the launcher's own stack, which would tell the learner nothing."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class RankTimeout(RankFailed):
+    """Time ran out; the message says where each rank was."""
+
+
+class RankInterrupted(KeyboardInterrupt):
+    """The stop button: the ranks were ended, or (in %%ranks) interrupted with their variables kept."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Which file is the learner's own, and what it is called in messages."""
+
+    file: str
+    prefix: bool = False  # True: any file name that begins so (the cells of ranks that stay)
+    label: str = "cell"
+
+    def owns(self, file: str) -> bool:
+        """Is this file the learner's own?"""
+        return file.startswith(self.file) if self.prefix else file == self.file
+
+
+def place_in(frames: Sequence[Frame], program: Program) -> Place:
+    """The innermost frame of the program, and the torch function it called, outermost frame first."""
+    own = [i for i, frame in enumerate(frames) if program.owns(frame.file)]
+    if not own:
+        return Place(None, None)
+    below = [
+        f for f in frames[own[-1] + 1 :] if "/torch/" in f.file and f.name not in ("wrapper", "<module>")
+    ]
+    function = below[0].name.removeprefix("_") if below else None
+    return Place(frames[own[-1]].line, function)
+
+
+def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
+    """The frames of the thread that ran the program, from faulthandler's last dump; outermost first."""
+    dumps = re.split(r"(?m)^(?=Fatal Python error|(?:Current thread|Thread) 0x)", text)
+    for block in reversed(dumps):
+        frames = [
+            Frame(m["file"], int(m["line"]), m["name"]) for m in map(_FRAME.match, block.splitlines()) if m
+        ]
+        if any(program.owns(frame.file) for frame in frames):
+            return tuple(reversed(frames))
+    return ()
+
+
+def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Program, state: str) -> RankEnd:
+    """How the rank with this directory ended; ``state`` is how the whole launch ended."""
+    if (rank_dir / "done").exists():
+        return RankEnd(rank, "finished", exit_code=exit_code)
+    record = rank_dir / "failure.json"
+    if record.exists():
+        return from_record(rank, json.loads(record.read_text(encoding="utf-8")), program)
+    stacks = rank_dir / "stacks"
+    text = stacks.read_text(errors="replace") if stacks.exists() else ""
+    frames = parse_stacks(text, program)
+    place = place_in(frames, program)
+    if state != "failed":
+        return RankEnd(rank, "stuck", place, frames=frames, exit_code=exit_code)
+    if exit_code is None or exit_code == -signal.SIGTERM:
+        return RankEnd(rank, "ended", place, frames=frames, exit_code=exit_code)
+    if exit_code == -signal.SIGKILL and frames and "Fatal Python error" not in text:
+        return RankEnd(
+            rank, "ended", place, frames=frames, exit_code=exit_code
+        )  # it had answered our SIGTERM
+    return RankEnd(rank, "died", place, "died", death_in_words(exit_code), frames=frames, exit_code=exit_code)
+
+
+def from_record(rank: int, record: dict[str, Any], program: Program) -> RankEnd:
+    """A `RankEnd` from the record that the rank wrote of its exception."""
+    frames = tuple(Frame(f["file"], f["line"], f["name"], f["source"] or "") for f in record["frames"])
+    lost = bool(_PEER_GONE.search(record["message"]))
+    return RankEnd(
+        rank,
+        "lost" if lost else "raised",
+        place_in(frames, program),
+        record["type"],
+        record["message"],
+        record["time"],
+        frames,
+        record["cause"],
+        syntax=record["syntax"],
+    )
+
+
+def death_in_words(exit_code: int | None) -> str:
+    """Signal or code, and the likely cause."""
+    if exit_code is None:
+        return "it ended without a word"
+    if exit_code >= 0:
+        return f"it left with exit code {exit_code} (os._exit, or a library that ended the process)"
+    name = signal.Signals(-exit_code).name
+    likely = {
+        "SIGKILL": "killed from outside: most often the machine ran out of memory, or a kill -9",
+        "SIGSEGV": "a crash in compiled code",
+        "SIGABRT": "compiled code gave up (a failed C++ assertion or an exception nobody caught)",
+        "SIGBUS": "memory that is mapped but not there: /dev/shm or the disk is full",
+        "SIGTERM": "ended from outside",
+    }.get(name, "a signal from outside, or a crash in compiled code")
+    return f"it died by {name} ({likely})"
+
+
+@dataclass
+class Verdict:
+    """Who failed first (several when they failed together), who was carried along, who had finished."""
+
+    first: list[RankEnd] = field(default_factory=list)
+    others: list[RankEnd] = field(default_factory=list)
+
+
+def judge(ends: Sequence[RankEnd]) -> Verdict:
+    """Separate causes from effects.
+
+    A rank that died by itself comes first: its peers' errors follow from it. Else the earliest
+    exception that is not about a lost connection, together with those that came within a breath of it
+    and are no later effect.
+    """
+    died = [end for end in ends if end.kind == "died"]
+    raised = sorted((end for end in ends if end.kind == "raised"), key=lambda end: end.time)
+    if died:
+        first = died
+    elif raised:
+        limit = raised[0].time + SIMULTANEOUS_SECONDS
+        first = sorted((end for end in raised if end.time <= limit), key=lambda end: end.rank)
+    else:
+        first = sorted((end for end in ends if end.kind == "lost"), key=lambda end: end.time)[:1]
+    chosen = {end.rank for end in first}
+    return Verdict(first, [end for end in ends if end.rank not in chosen])
+
+
+def as_failure(end: RankEnd, program: Program) -> Failure:
+    """The public form of a rank's end."""
+    return Failure(
+        end.rank,
+        end.kind,
+        end.error_type,
+        end.message,
+        end.place.line,
+        end.place.function,
+        "\n".join(trace_lines(end, program)),
+    )
+
+
+def trace_lines(end: RankEnd, program: Program) -> list[str]:
+    """The traceback with the program's own lines in full and library frames counted."""
+    if end.syntax:
+        return [f"    line {end.syntax['line']}: {end.syntax['source'].strip()}"]
+    lines: list[str] = []
+    skipped = 0
+    for frame in end.frames:
+        if not program.owns(frame.file):
+            skipped += 1
+            continue
+        if skipped and lines:
+            lines.append(f"    ({skipped} frame{'s' * (skipped > 1)} of libraries)")
+        skipped = 0
+        where = "" if frame.name == "<module>" else f", in {frame.name}"
+        lines.append(f"    {program.label} line {frame.line}{where}")
+        if frame.source:
+            lines.append(f"        {frame.source.strip()}")
+    if skipped and end.frames:
+        last = end.frames[-1]
+        frames = f"{skipped} frame{'s' * (skipped > 1)}"
+        lines.append(f"    ... {frames} on, in {last.name} ({_short(last.file)}:{last.line})")
+    return lines
+
+
+def _short(file: str) -> str:
+    return file.split("site-packages/")[-1] if "site-packages/" in file else file.rsplit("/", 1)[-1]

@@ -1,0 +1,168 @@
+"""Healing ranks that stay: ask where they are, cut their group, and join them in a new one.
+
+The order matters. First the stacks are asked for (a signal, answered also from inside a
+collective), because the cut changes them. Then every rank's connections are shut down, by a thread
+in the rank itself; the calls that waited return with an error. Ranks that still run (a loop, a
+sleep) get KeyboardInterrupt. When all have answered, each leaves the old group and joins a new one
+that meets in a new file. Variables are never touched.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from workshop.launch.channels import Exchange
+from workshop.launch.failures import Frame, Place, Program, RankEnd, from_record, parse_stacks, place_in
+
+if TYPE_CHECKING:
+    from workshop.launch.ranks import Ranks
+
+CELL = Program("<rank cell", prefix=True)  # the name under which a rank compiles the learner's cells
+ANSWER_SECONDS = 30.0
+FREE_SECONDS = 2.0
+
+
+def call_each(ranks: Ranks, call: str) -> dict[int, dict[str, Any]]:
+    """``__workshop__.CALL`` on every rank; the dict each returned, or ``{"error": text}``."""
+    exchange = Exchange(ranks.channels)
+    exchange.ask("", silent=True, expressions={"answer": f"__workshop__.{call}"})
+    exchange.wait(ANSWER_SECONDS)
+    answers: dict[int, dict[str, Any]] = {}
+    for channel in ranks.channels:
+        reply = exchange.replies.get(channel.rank, {})
+        answer = reply.get("user_expressions", {}).get("answer", {"status": "none", "evalue": "no answer"})
+        if answer["status"] == "ok":
+            answers[channel.rank] = ast.literal_eval(answer["data"]["text/plain"])
+        else:
+            answers[channel.rank] = {"error": f"rank {channel.rank}: {answer['evalue']}"}
+    return answers
+
+
+def ask_stacks(ranks: Ranks, which: Iterable[int], patience: float = 0.5) -> dict[int, tuple[Frame, ...]]:
+    """Where each of these ranks is now, as frames; empty for one that runs nothing of the learner's."""
+    before = {rank: (ranks.rank_dir(rank) / "stacks").stat().st_size for rank in which}
+    for rank in before:
+        ranks.signal(rank, signal.SIGUSR2)
+    deadline = time.monotonic() + patience
+    found: dict[int, tuple[Frame, ...]] = {}
+    while len(found) < len(before) and time.monotonic() < deadline:
+        for rank, start in before.items():
+            frames = stacks(ranks, rank, start)
+            if frames:
+                found[rank] = frames
+        time.sleep(0.01)
+    return found
+
+
+def stacks(ranks: Ranks, rank: int, start: int = 0) -> tuple[Frame, ...]:
+    """The learner's thread in the last stack dump of ``rank``."""
+    with (ranks.rank_dir(rank) / "stacks").open("rb") as file:
+        file.seek(start)
+        return parse_stacks(file.read().decode("utf-8", "replace"), CELL)
+
+
+def free(ranks: Ranks, exchange: Exchange, *, interrupt: bool) -> list[int]:
+    """Cut every rank's group and wait for those at work; returns the ranks that did not come back."""
+    if interrupt:  # the signal is pending when the cut call returns, so the cell sees KeyboardInterrupt
+        for rank in exchange.unanswered():
+            ranks.signal(rank, signal.SIGINT)
+        _wait(exchange, 0.1)
+    for rank in ranks.processes:
+        _request(ranks, rank, b"interrupt" if interrupt else b"cut")
+    if _wait(exchange, 0.5):
+        for rank in exchange.unanswered():
+            ranks.signal(rank, signal.SIGINT)
+    return _wait(exchange, FREE_SECONDS)
+
+
+def _wait(exchange: Exchange, seconds: float) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while exchange.unanswered() and time.monotonic() < deadline:
+        with contextlib.suppress(KeyboardInterrupt):  # pressed twice: we are at it
+            exchange.pump(0.05)
+    return exchange.unanswered()
+
+
+def _request(ranks: Ranks, rank: int, what: bytes) -> None:
+    """Ask the cutting thread of one rank; a rank that has died has nobody to ask."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
+        wire.bind(str(ranks.directory / f"ask{time.monotonic_ns()}"))
+        wire.settimeout(1.0)
+        try:
+            wire.sendto(what, str(ranks.rank_dir(rank) / "cut"))
+            wire.recv(64)
+        except OSError:
+            return
+
+
+def after_cell(ranks: Ranks, *, must: bool, look: bool) -> str:
+    """Make the group sound again where it is not; a sentence when something was done, else empty.
+
+    ``must``: a group was cut. ``look``: a cell failed or destroyed the group, so compare how many
+    collectives each rank has entered: ranks that differ would meet in the wrong one next time.
+    """
+    why = "the process group was cut"
+    if not must:
+        if not look:
+            return ""
+        states = call_each(ranks, "state()")
+        if len({state.get("sequence") for state in states.values()}) == 1 and all(
+            state.get("group") for state in states.values()
+        ):
+            return ""
+        left = [rank for rank, state in states.items() if not state.get("group")]
+        why = (
+            "the cell destroyed the process group" if left else "the ranks had entered different collectives"
+        )
+    return renew(ranks, why)
+
+
+def renew(ranks: Ranks, why: str) -> str:
+    """All ranks leave their group and join a new one."""
+    ranks.generation += 1
+    answers = call_each(ranks, f"heal({str(ranks.store_file())!r}, globals())")
+    failed = [answer["error"] for answer in answers.values() if "error" in answer]
+    if failed:
+        ranks.broken = f"healing failed ({failed[0]})"
+        return ""
+    stale = sorted({name for answer in answers.values() for name in answer["stale"]})
+    ranks.stale |= set(stale)
+    sentence = f"{why}; all ranks are in a new one (group {ranks.generation}), their variables are kept."
+    if stale:
+        sentence += f" These still hold the old group, make them again before use: {', '.join(stale)}."
+    return sentence
+
+
+def stale_note(ranks: Ranks, ends: Iterable[RankEnd]) -> str:
+    """Lost connections that no rank caused: the cell used a variable from before the cut. Names which."""
+    causes = [end for end in ends if end.kind in ("raised", "died", "stuck")]
+    if not ranks.stale or any("not registered" not in end.message for end in causes):
+        return ""
+    names = ", ".join(sorted(ranks.stale))
+    return (
+        f"This looks like the use of a group that was cut: {names} still hold{'s' * (len(ranks.stale) == 1)} "
+        "the old one. Make it again (for example model = DDP(model.module)) and run the cell once more."
+    )
+
+
+def end_of(
+    ranks: Ranks, rank: int, reply: dict[str, Any] | None, frames: tuple[Frame, ...] | None
+) -> RankEnd:
+    """How one rank ended this cell. ``frames``: where it was when it had to be freed."""
+    if frames is not None:
+        return RankEnd(rank, "stuck", place_in(frames, CELL), frames=frames)
+    if reply is None:
+        return RankEnd(rank, "stuck", Place(None, None))
+    if reply["status"] == "ok":
+        return RankEnd(rank, "finished")
+    record = ranks.rank_dir(rank) / "failure.json"
+    if record.exists():
+        return from_record(rank, json.loads(record.read_text(encoding="utf-8")), CELL)
+    return RankEnd(rank, "raised", Place(None, None), reply.get("ename", "error"), reply.get("evalue", ""))

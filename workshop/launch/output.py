@@ -1,0 +1,168 @@
+"""Many ranks, one text: what the ranks printed, read while it grows, folded where they agree.
+
+Each rank writes to a file of its own (`child/rank_io.py`), so no line is ever cut by another. From
+these files one text is made, in rank order, in which a line that several ranks printed stands once,
+with their numbers::
+
+    [ranks 0-3] step 1
+    [rank 0] loss 2.31
+    [ranks 1-3] loss 2.29
+
+The same program gives the same text every time, whatever the order in which the lines arrived. A
+flood is shortened: a rank's first and last lines are kept in memory, the rest stays in the file,
+and the text says where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+HEAD_LINES = 400
+TAIL_LINES = 100
+LONGEST_LINE = 2_000
+_READ_AT_ONCE = 1 << 20
+
+
+class RankLog:
+    """One rank's text, read from where it was left; memory is bounded whatever the rank prints."""
+
+    def __init__(self, path: Path, start: int = 0):
+        self.path = path
+        self.position = start
+        self.head: list[str] = []
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.count = 0
+        self._partial = b""
+
+    def read(self, at_most: int = 8 * _READ_AT_ONCE) -> bool:
+        """Take in what was written since; True when there was anything."""
+        taken = 0
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            file.seek(self.position)
+            while taken < at_most and (block := file.read(_READ_AT_ONCE)):
+                taken += len(block)
+                self._add(block)
+        self.position += taken
+        return taken > 0
+
+    def _add(self, block: bytes) -> None:
+        *whole, self._partial = (self._partial + block).split(b"\n")
+        for line in whole:
+            self._keep(line)
+        if len(self._partial) > 64 * LONGEST_LINE:  # an endless line: its beginning is enough
+            self._partial = self._partial[:LONGEST_LINE] + b"\x00"
+
+    def _keep(self, line: bytes) -> None:
+        text = line.rstrip(b"\r").decode("utf-8", "replace")
+        if len(text) > LONGEST_LINE:
+            text = f"{text[:LONGEST_LINE]}... (a line of {len(text):,} characters, shortened)"
+        self.count += 1
+        if len(self.head) < HEAD_LINES:
+            self.head.append(text)
+        else:
+            self.tail.append(text)
+
+    def finish(self) -> None:
+        """Read to the end; a last line without newline counts as a line."""
+        while self.read():
+            pass
+        if self._partial:
+            self._keep(self._partial)
+            self._partial = b""
+
+    def lines(self) -> list[str]:
+        """What is shown of this rank."""
+        left_out = self.count - len(self.head) - len(self.tail)
+        if left_out <= 0:
+            return [*self.head, *self.tail]
+        return [*self.head, f"... {left_out:,} more lines; the whole log is {self.path} ...", *self.tail]
+
+
+def rank_label(ranks: Iterable[int]) -> str:
+    """``rank 2``, ``ranks 0-3``, ``ranks 0,2-3``."""
+    numbers = sorted(ranks)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
+
+
+def fold(texts: Mapping[int, Sequence[str]]) -> list[tuple[tuple[int, ...], str]]:
+    """One sequence of (ranks, line), every rank's lines in their own order, equal lines once.
+
+    The lowest rank that has lines left leads. Its next line is taken together with every rank that
+    is at the same line; a rank that will come to this line later first says what it has before it.
+    """
+    ranks = sorted(texts)
+    at = dict.fromkeys(ranks, 0)
+    ahead = {rank: Counter(texts[rank]) for rank in ranks}  # what each rank has yet to say
+    folded: list[tuple[tuple[int, ...], str]] = []
+
+    def take(together: list[int], line: str) -> None:
+        folded.append((tuple(together), line))
+        for rank in together:
+            at[rank] += 1
+            ahead[rank][line] -= 1
+
+    while leaders := [rank for rank in ranks if at[rank] < len(texts[rank])]:
+        speaker, wanted = leaders[0], texts[leaders[0]][at[leaders[0]]]
+        passed = {speaker}
+        while late := [
+            r for r in leaders if r not in passed and texts[r][at[r]] != wanted and ahead[r][wanted] > 0
+        ]:
+            speaker = late[0]  # it says what it has before the line that is wanted
+            wanted = texts[speaker][at[speaker]]
+            passed.add(speaker)
+        take([r for r in leaders if texts[r][at[r]] == wanted], wanted)
+    return folded
+
+
+def render(texts: Mapping[int, Sequence[str]]) -> str:
+    """The folded text with labels, one line each, ending in a newline unless empty."""
+    lines = [f"[{rank_label(ranks)}] {line}".rstrip() for ranks, line in fold(texts)]
+    return "".join(line + "\n" for line in lines)
+
+
+def last_bar(path: Path) -> str:
+    """The present state of a rank's progress bar: what follows the last carriage return."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 4096))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    return next((part.strip() for part in reversed(text.split("\r")) if part.strip()), "")
+
+
+class Transcript:
+    """The logs of all ranks of one cell, read together."""
+
+    def __init__(self, paths: dict[int, Path], starts: dict[int, int] | None = None):
+        self.logs = {rank: RankLog(path, (starts or {}).get(rank, 0)) for rank, path in sorted(paths.items())}
+
+    def read(self) -> bool:
+        """Take in what is new on every rank; True when anything is."""
+        return any(log.read() for log in self.logs.values())
+
+    def finish(self) -> None:
+        """Read every log to its end."""
+        for log in self.logs.values():
+            log.finish()
+
+    def text(self) -> str:
+        """The folded text so far."""
+        return render({rank: log.lines() for rank, log in self.logs.items()})
+
+    def bar(self) -> str:
+        """Rank 0's progress bar, if it draws one."""
+        for log in self.logs.values():
+            return last_bar(log.path.with_name("bars"))
+        return ""

@@ -1,0 +1,124 @@
+"""Who is who: processes known by number and start time, and ties that make children end with their parent.
+
+A process number alone is not a name: the kernel hands it out again. Number and start time together
+are one (proc(5), field 22 of ``/proc/PID/stat``), so that is what we record, and what we look at
+before we send a signal. Nothing in this project ever ends a process by its name.
+
+Three ties keep ranks from outliving the notebook that started them:
+
+* ``die_with_parent``: the kernel sends SIGKILL when the parent goes (prctl(2), PR_SET_PDEATHSIG);
+* ``adopt_orphans``: what a rank started and left behind becomes a child of the supervisor
+  (prctl(2), PR_SET_CHILD_SUBREAPER), which ends it;
+* the supervisor reads from a socket held by the notebook: end of file means the notebook is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value}) was refused")
+
+
+def die_with_parent() -> None:
+    """Ask for SIGKILL when the thread that created this process ends (Linux)."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the new parent of every orphaned descendant (Linux)."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Fields of ``/proc/PID/stat`` from the third on (state, parent, ...), or None when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2 :].split()  # the name before it may hold spaces and brackets
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process by number and start time (clock ticks after boot)."""
+
+    pid: int
+    start_time: int
+
+    @staticmethod
+    def of(pid: int) -> ProcessId | None:
+        """The process that has this number now, or None."""
+        fields = _stat_fields(pid)
+        return ProcessId(pid, int(fields[19])) if fields else None
+
+    def alive(self) -> bool:
+        """True while this very process runs (a zombie does not)."""
+        fields = _stat_fields(self.pid)
+        return fields is not None and int(fields[19]) == self.start_time and fields[0] not in "ZX"
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to this very process; False when it is gone."""
+        if not self.alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def children(pid: int) -> list[int]:
+    """Numbers of the direct children of ``pid``, zombies included."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = _stat_fields(int(entry))
+            if fields and int(fields[1]) == pid:
+                found.append(int(entry))
+    return sorted(found)
+
+
+def descendants(pid: int) -> list[ProcessId]:
+    """Every process below ``pid``, nearest first."""
+    parent_of = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            fields = _stat_fields(int(entry))
+            if fields:
+                parent_of[int(entry)] = (int(fields[1]), int(fields[19]))
+    found: list[ProcessId] = []
+    level = [pid]
+    while level:
+        level = [child for child, (parent, _) in parent_of.items() if parent in level]
+        found += [ProcessId(child, parent_of[child][1]) for child in level]
+    return found
+
+
+def end_all(processes: list[ProcessId], patience: float = 2.0) -> list[ProcessId]:
+    """SIGTERM, then SIGKILL after ``patience`` seconds; returns those still there after that."""
+    for process in processes:
+        process.signal(signal.SIGTERM)
+    if wait_gone(processes, patience):
+        for process in processes:
+            process.signal(signal.SIGKILL)
+    return wait_gone(processes, 2.0)
+
+
+def wait_gone(processes: list[ProcessId], patience: float) -> list[ProcessId]:
+    """Wait up to ``patience`` seconds; returns the processes that are still alive."""
+    deadline = time.monotonic() + patience
+    while (alive := [p for p in processes if p.alive()]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return alive

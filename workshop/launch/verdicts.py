@@ -1,0 +1,120 @@
+"""From evidence to sentences: the text that a failed, hung or interrupted cell shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workshop.launch.failures import (
+    Program,
+    RankEnd,
+    RankFailed,
+    RankTimeout,
+    as_failure,
+    judge,
+    trace_lines,
+)
+from workshop.launch.output import rank_label
+
+
+def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str = "ended") -> RankFailed:
+    """The exception for ranks of which at least one failed by itself.
+
+    ``then``: what became of the others (ended with the program, or freed and kept).
+    """
+    verdict = judge(ends)
+    if not verdict.first:
+        return RankFailed(f"the ranks ended and left no trace.{note}", [], ends)
+    groups = _alike(verdict.first)
+    lines = [_headline(verdict.first, len(ends))]
+    for group in groups:
+        lines.append(f"{rank_label(e.rank for e in group)}: {_what(group[0])}")
+        lines += trace_lines(group[0], program)
+        if group[0].cause:
+            lines.append(f"    caused by {group[0].cause}")
+    lines += [_carried_along(end, then) for end in verdict.others]
+    if note:
+        lines.append(note)
+    return RankFailed("\n".join(lines), [as_failure(end, program) for end in verdict.first], ends)
+
+
+def _alike(ends: Sequence[RankEnd]) -> list[list[RankEnd]]:
+    """Ranks that failed in the same way at the same place stand together."""
+    groups: dict[tuple[object, ...], list[RankEnd]] = {}
+    for end in ends:
+        groups.setdefault((end.error_type, end.message, end.place), []).append(end)
+    return list(groups.values())
+
+
+def _what(end: RankEnd) -> str:
+    if end.kind == "died":
+        return end.message
+    if end.kind == "lost":
+        said = end.message.split("]")[-1].strip()[:80]
+        return f"{end.error_type}: the connection to another rank is closed ({said})"
+    return f"{end.error_type}: {end.message}" if end.message else end.error_type
+
+
+def _headline(first: Sequence[RankEnd], world_size: int) -> str:
+    """Who, what and on which line, of those that failed first."""
+    end = first[0]
+    alike = [e for e in first if e.error_type == end.error_type]
+    lines = {e.place.line for e in alike}
+    where = f", line {end.place.line}" if end.place.line and len(lines) == 1 else ""
+    what = "died" if end.kind == "died" else f"raised {end.error_type}"
+    everyone = "all " if len(alike) == world_size > 1 else ""
+    alone = " first" if len(alike) == 1 and world_size > 1 else ""
+    return f"{rank_label(e.rank for e in alike)} {everyone}{what}{alone}{where}"
+
+
+def _carried_along(end: RankEnd, then: str) -> str:
+    """One line for a rank that did not fail by itself."""
+    who = f"rank {end.rank}"
+    if end.kind == "finished":
+        return f"{who}: had finished"
+    if end.kind == "raised":
+        return f"{who}: {_what(end)}, line {end.place.line}, later"
+    return f"{who}: {end.place}; {then}"
+
+
+def timed_out(
+    ends: Sequence[RankEnd], seconds: float, program: Program, note: str = "", then: str = "ended"
+) -> RankTimeout:
+    """The exception for a launch that was still at work when its time was up."""
+    lines = [f"time is up after {seconds:g} s. {mismatch_sentence(ends)}".rstrip()]
+    for end in ends:
+        if end.kind == "raised":
+            lines.append(f"rank {end.rank}: {_what(end)}")
+        elif end.kind == "finished":
+            lines.append(f"rank {end.rank}: had finished")
+        else:
+            lines.append(f"rank {end.rank}: {end.place}; {then}")
+        lines += trace_lines(end, program)
+    if note:
+        lines.append(note)
+    stuck = [end for end in ends if end.kind != "finished"]
+    return RankTimeout("\n".join(lines), [as_failure(end, program) for end in stuck], ends)
+
+
+def mismatch_sentence(ends: Sequence[RankEnd]) -> str:
+    """``ranks 0,2 wait in all_reduce at line 9; rank 1 has left the cell.``"""
+    groups: dict[tuple[str, str], list[RankEnd]] = {}
+    for end in ends:
+        groups.setdefault(_standing(end), []).append(end)
+    parts = []
+    for (one, many), group in groups.items():
+        parts.append(f"{rank_label(e.rank for e in group)} {many if len(group) > 1 else one}")
+    if len(groups) == 1 and next(iter(ends)).place.function:
+        parts.append("all are in the same call: it waits for something else, or is only slow")
+    return "; ".join(parts) + "."
+
+
+def _standing(end: RankEnd) -> tuple[str, str]:
+    """What a rank is doing, for one and for several."""
+    if end.kind == "finished":
+        return "has left the cell", "have left the cell"
+    if end.place.function:
+        at = f"in {end.place.function} at line {end.place.line}"
+        return f"waits {at}", f"wait {at}"
+    if end.place.line:
+        return f"is at line {end.place.line}", f"are at line {end.place.line}"
+    return "is outside the cell's own lines", "are outside the cell's own lines"

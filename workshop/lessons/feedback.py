@@ -1,0 +1,111 @@
+"""What a learner is told after each try: the verdict, the next hint, and what the name now holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workshop.lessons.exercise import Exercise
+from workshop.lessons.judge import Verdict, bind_solution, judge
+from workshop.lessons.progress import Progress
+from workshop.lessons.prose import boxed, code_block, paragraph
+
+# What is said first, and the colour of the rule beside it.
+_OPENING = {
+    "unsolved": ("not solved yet", "#b58900"),
+    "wrong": ("not right", "#c0392b"),
+    "right": ("right", "#2e8b57"),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Feedback:
+    """The answer's verdict and the sentences that go with it; shows itself as text and as HTML."""
+
+    name: str
+    verdict: Verdict
+    then: tuple[str, ...]  # hint, binding, progress: one paragraph each
+
+    @property
+    def solved(self) -> bool:
+        """Whether the answer was right."""
+        return self.verdict.state == "right"
+
+    def __str__(self) -> str:
+        opening, _ = _OPENING[self.verdict.state]
+        printed = f"{self.verdict.printed}\n\n" if self.verdict.printed else ""
+        return printed + "\n".join([f"{self.name}: {opening}. {self.verdict.message}", *self.then])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        opening, colour = _OPENING[self.verdict.state]
+        printed = code_block(self.verdict.printed) if self.verdict.printed else ""
+        first = paragraph(f"`{self.name}`: {opening}. {self.verdict.message}")
+        return printed + boxed(first + "".join(map(paragraph, self.then)), colour)
+
+
+def answer(exercise: Exercise, source: str, namespace: dict[str, Any], progress: Progress) -> Feedback:
+    """Judge one answer and remember it; where it is not right, bind the solution and give a hint."""
+    verdict = judge(exercise, source, namespace)
+    solved = verdict.state == "right"
+    progress.tried(exercise.name, solved)
+    if solved:
+        then = [exercise.shows]
+    else:
+        bind_solution(exercise, namespace)
+        names = " and ".join(f"`{name}`" for name in exercise.defines)
+        verb = "is" if len(exercise.defines) == 1 else "are"
+        then = [
+            next_hint(exercise, progress),
+            f"For now {names} {verb} the reference solution, so the cells below run.",
+        ]
+    return Feedback(exercise.name, verdict, (*then, *progress.complaints()))
+
+
+def next_hint(exercise: Exercise, progress: Progress) -> str:
+    """The next hint as a sentence; hints come one by one, and the last one says where the solution is."""
+    total = len(exercise.hints)
+    index = progress.next_hint(exercise.name, total)
+    last = (
+        f" (The last hint; `%exercise {exercise.name} --solution` shows a solution.)"
+        if index + 1 == total
+        else ""
+    )
+    return f"Hint {index + 1} of {total}: {exercise.hints[index]}{last}"
+
+
+class ProgressTable:
+    """All exercises by day and how far each is; shows itself as text and as HTML."""
+
+    HEAD = ("Day", "Exercise", "State", "Tries", "Hints")
+
+    def __init__(self, exercises: Sequence[Exercise], progress: Progress):
+        self.rows = [self._row(exercise, progress) for exercise in exercises]
+        solved = sum(progress[exercise.name].solved for exercise in exercises)
+        self.summary = f"{solved} of {len(exercises)} solved"
+
+    def _row(self, exercise: Exercise, progress: Progress) -> tuple[str, ...]:
+        so_far = progress[exercise.name]
+        hints = f"{so_far.hints} of {len(exercise.hints)}"
+        return str(exercise.day), exercise.name, so_far.state, str(so_far.tries), hints
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(self.HEAD, *self.rows, strict=True)]
+        lines = [
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in (self.HEAD, *self.rows)
+        ]
+        return "\n".join([*lines, self.summary])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(tag: str, texts: Sequence[str]) -> str:
+            return (
+                "<tr>" + "".join(f'<{tag} style="text-align:left">{text}</{tag}>' for text in texts) + "</tr>"
+            )
+
+        body = "".join(row("td", texts) for texts in self.rows)
+        return f"<table>{row('th', self.HEAD)}{body}</table>{paragraph(self.summary)}"

@@ -1,0 +1,1 @@
+"""What a learner looks at: figures and pages made of facts and predictions."""
