@@ -90,6 +90,8 @@ def make_venv(venv: Path, python: str) -> bool:
         return False
     require_venv(python)
     run_quietly([python, "-m", "venv", "--clear", str(venv)], "making the environment")
+    # The pip that comes with Python 3.11 can search for an hour where a newer one needs seconds.
+    pip_install(inside, ["--upgrade", "pip"], "bringing pip up to date")
     return True
 
 

@@ -180,7 +180,9 @@ def test_death_breaks_the_set_until_restart(group: Ranks) -> None:
 def test_a_rank_that_does_not_come_back_breaks_the_set(group: Ranks) -> None:
     if group.broken:
         group.restart()
-    stuck = "if rank == 0:\n    sum(range(10**12))\nelse:\n    dist.barrier()"  # holds the GIL, hears no signal
+    stuck = (
+        "if rank == 0:\n    sum(range(10**12))\nelse:\n    dist.barrier()"  # holds the GIL, hears no signal
+    )
     with pytest.raises(RankTimeout, match=r"rank 0 did not come back.*%ranks restart"):
         group.run(stuck, timeout=1)
     group.restart()

@@ -83,7 +83,16 @@ def test_shown(value, text):
     assert shown(value) == text
 
 
-def test_nobody_waits():
-    nobody_waits([None, None], "")
-    with pytest.raises(Wrong, match=r"after 10 seconds rank 1 still waits on line 7\. Send first\."):
-        nobody_waits([None, 7], "Send first.")
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([7, 9], "The ranks wait for each other: after 10 seconds rank 0 still waits on line 7. Send first."),
+        ([None, 7], "Rank 1 waits for a message that nobody sends, or takes: after 10 seconds rank 1 still"),
+    ],
+)
+def test_nobody_waits(lines, words):
+    nobody_waits([None, None], "Send first.")
+    with pytest.raises(Wrong) as caught:
+        nobody_waits(lines, "Send first.")
+    assert str(caught.value).startswith(words)
+    assert ("Send first." in str(caught.value)) == (None not in lines)

@@ -74,7 +74,7 @@ SHARE = "def my_share(items, rank, world_size):\n"
         ("def share(items): 0\n", "The cell defines no function `my_share`. It defines `share`: rename it?"),
         (
             SHARE + "    return nothing\n",
-            "Rank 0 stopped on line 3, `return nothing`: NameError: name 'nothing' is not defined. A cell on ranks",
+            "Rank 0 stopped on line 3, `return nothing`: NameError: name 'nothing' is not defined. A cell on",
         ),
         (
             "def my_share(items): 0\n",

@@ -7,6 +7,7 @@ turns each into a `RankEnd`; `judge` finds out who was first; `RankFailed` says 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -21,9 +22,11 @@ SIMULTANEOUS_SECONDS = 0.15
 _PEER_GONE = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|Socket (closed|Timeout)|\[.*gloo/transport|"
     r"NCCL communicator was aborted|remote process exited|failed to recv, got 0 bytes|"
-    r"DistNetworkError|Connection was likely closed|Timed out waiting .* for (send|recv)",
+    r"DistNetworkError|Connection was likely closed|Application timeout caused pair closure|"
+    r"Timed out waiting .* for (send|recv)",
     re.IGNORECASE,
 )
+_WRAPPERS = frozenset(("wrapper", "<module>", "_wrapped_call_impl", "_call_impl", "inner", "_fn"))
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 
 
@@ -124,10 +127,9 @@ def place_in(frames: Sequence[Frame], program: Program) -> Place:
     own = [i for i, frame in enumerate(frames) if program.owns(frame.file)]
     if not own:
         return Place(None, None)
-    below = [
-        f for f in frames[own[-1] + 1 :] if "/torch/" in f.file and f.name not in ("wrapper", "<module>")
-    ]
-    function = below[0].name.removeprefix("_") if below else None
+    below = [f for f in frames[own[-1] + 1 :] if "/torch/" in f.file and f.name not in _WRAPPERS]
+    collectives = [f for f in below if f.file.endswith("distributed_c10d.py")]  # FSDP's all_gather, say
+    function = (collectives or below)[0].name.removeprefix("_") if below else None
     return Place(frames[own[-1]].line, function)
 
 
@@ -246,9 +248,9 @@ def trace_lines(end: RankEnd, program: Program) -> list[str]:
         return [f"    line {end.syntax['line']}: {end.syntax['source'].strip()}"]
     lines: list[str] = []
     skipped = 0
-    for frame in end.frames:
+    for frame, same in _runs(end.frames):
         if not program.owns(frame.file):
-            skipped += 1
+            skipped += same
             continue
         if skipped and lines:
             lines.append(f"    ({skipped} frame{'s' * (skipped > 1)} of libraries)")
@@ -257,11 +259,18 @@ def trace_lines(end: RankEnd, program: Program) -> list[str]:
         lines.append(f"    {program.label} line {frame.line}{where}")
         if frame.source:
             lines.append(f"        {frame.source.strip()}")
+        if same > 1:
+            lines.append("    (the same line, again and again)")
     if skipped and end.frames:
         last = end.frames[-1]
         frames = f"{skipped} frame{'s' * (skipped > 1)}"
         lines.append(f"    ... {frames} on, in {last.name} ({_short(last.file)}:{last.line})")
     return lines
+
+
+def _runs(frames: Sequence[Frame]) -> list[tuple[Frame, int]]:
+    """Frames with the number of times each stands in a row (recursion)."""
+    return [(frame, len(list(group))) for frame, group in itertools.groupby(frames)]
 
 
 def _short(file: str) -> str:

@@ -14,8 +14,9 @@ import contextlib
 import json
 import signal
 import socket
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from workshop.launch.channels import Exchange
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 CELL = Program("<rank cell", prefix=True)  # the name under which a rank compiles the learner's cells
 ANSWER_SECONDS = 30.0
 FREE_SECONDS = 2.0
+ANSWER_TO_CUT_SECONDS = 0.5
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Healing half done would lose the ranks: a second press of the stop button changes nothing now."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread alone
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def call_each(ranks: Ranks, call: str) -> dict[int, dict[str, Any]]:
@@ -74,8 +89,8 @@ def free(ranks: Ranks, exchange: Exchange, *, interrupt: bool) -> list[int]:
         for rank in exchange.unanswered():
             ranks.signal(rank, signal.SIGINT)
         _wait(exchange, 0.1)
-    for rank in ranks.processes:
-        _request(ranks, rank, b"interrupt" if interrupt else b"cut")
+    _close_store(ranks)
+    _request(ranks, b"interrupt" if interrupt else b"cut")
     if _wait(exchange, 0.5):
         for rank in exchange.unanswered():
             ranks.signal(rank, signal.SIGINT)
@@ -85,21 +100,40 @@ def free(ranks: Ranks, exchange: Exchange, *, interrupt: bool) -> list[int]:
 def _wait(exchange: Exchange, seconds: float) -> list[int]:
     deadline = time.monotonic() + seconds
     while exchange.unanswered() and time.monotonic() < deadline:
-        with contextlib.suppress(KeyboardInterrupt):  # pressed twice: we are at it
-            exchange.pump(0.05)
+        exchange.pump(0.05)
     return exchange.unanswered()
 
 
-def _request(ranks: Ranks, rank: int, what: bytes) -> None:
-    """Ask the cutting thread of one rank; a rank that has died has nobody to ask."""
+def _close_store(ranks: Ranks) -> None:
+    """A rank may wait in the store (for a group that the others never make): let its next look fail.
+
+    The store's file becomes a link to itself, which nobody can open. The next group has a new file.
+    """
+    path = ranks.store_file()
+    loop = path.with_suffix(".closed")
+    loop.symlink_to(path.name)
+    loop.replace(path)
+
+
+def _request(ranks: Ranks, what: bytes) -> None:
+    """Ask the cutting threads of all ranks; wait a moment for those that can answer.
+
+    A rank that has died has nobody to ask, and one that holds the interpreter's lock in compiled
+    code does not get to it.
+    """
+    asked = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
         wire.bind(str(ranks.directory / f"ask{time.monotonic_ns()}"))
-        wire.settimeout(1.0)
-        try:
-            wire.sendto(what, str(ranks.rank_dir(rank) / "cut"))
-            wire.recv(64)
-        except OSError:
-            return
+        for rank in ranks.processes:
+            with contextlib.suppress(OSError):
+                wire.sendto(what, str(ranks.rank_dir(rank) / "cut"))
+                asked += 1
+        deadline = time.monotonic() + ANSWER_TO_CUT_SECONDS
+        with contextlib.suppress(OSError):
+            while asked and (left := deadline - time.monotonic()) > 0:
+                wire.settimeout(left)
+                wire.recv(64)
+                asked -= 1
 
 
 def after_cell(ranks: Ranks, *, must: bool, look: bool) -> str:

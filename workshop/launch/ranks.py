@@ -133,9 +133,9 @@ class Ranks:
         """
         chosen = self._check(on)
         seconds = Limits(timeout=timeout).seconds() if timeout else self.limits.seconds()
-        prefix = self._pass(passing)
         started = time.monotonic()
         starts = self._clear(chosen)
+        prefix = self._pass(passing)
         exchange = Exchange([self.channels[rank] for rank in chosen])
         logs = {rank: self.rank_dir(rank) / "log" for rank in chosen}
         cell = CellRun(self, exchange, Transcript(logs, starts), seconds, on_output)
@@ -168,11 +168,15 @@ class Ranks:
         starts = {}
         for rank in chosen:
             here = self.rank_dir(rank)
-            for name in ("failure.json", "report.pkl"):
-                (here / name).unlink(missing_ok=True)
-            for name in ("stacks", "bars"):  # the rank holds these open for appending
-                os.truncate(here / name, 0)
-            starts[rank] = (here / "log").stat().st_size
+            try:
+                for name in ("failure.json", "report.pkl"):
+                    (here / name).unlink(missing_ok=True)
+                for name in ("stacks", "bars"):  # the rank holds these open for appending
+                    os.truncate(here / name, 0)
+                starts[rank] = (here / "log").stat().st_size
+            except FileNotFoundError as error:
+                self.broken = f"somebody removed {error.filename}, which rank {rank} writes to"
+                raise RankFailed(f"{self.broken}. `%ranks restart` starts new ranks.") from None
         return starts
 
     # -- life and death ------------------------------------------------------------------------

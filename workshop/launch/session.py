@@ -86,8 +86,8 @@ class Session:
             return cls._current
 
     def usable(self) -> bool:
-        """False once the supervisor has gone or has said that it cannot go on."""
-        return self._broken is None and self._process.poll() is None
+        """False once the supervisor has gone, has said that it cannot go on, or has lost its directory."""
+        return self._broken is None and self._process.poll() is None and self.directory.is_dir()
 
     def wait_ready(self) -> None:
         """Wait for torch to be imported; EngineError with the log's end if that fails."""

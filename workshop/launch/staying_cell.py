@@ -91,12 +91,14 @@ class CellRun:
         return bool(self.ranks.deaths)
 
     def _free_the_others(self) -> None:
-        self.cut_ranks = self.exchange.unanswered()
-        self.places = healing.ask_stacks(self.ranks, self.cut_ranks)
-        left = healing.free(self.ranks, self.exchange, interrupt=self.interrupted)
+        with healing.uninterrupted():
+            self.cut_ranks = self.exchange.unanswered()
+            self.places = healing.ask_stacks(self.ranks, self.cut_ranks)
+            left = healing.free(self.ranks, self.exchange, interrupt=self.interrupted)
         if left:
             self.ranks.broken = (
-                f"{rank_label(left)} did not come back (held in compiled code that listens to nothing), "
+                f"{rank_label(left)} did not come back (held in compiled code that listens to nothing, "
+                "in a loop that catches even KeyboardInterrupt, or stopped), "
                 "so the set of ranks is broken"
             )
 
@@ -104,22 +106,24 @@ class CellRun:
         """Heal, then return or raise."""
         ranks = self.ranks
         failed = any(r["status"] == "error" for r in self.exchange.replies.values())
-        died = ranks.ends_of_the_dead()
-        if died:
-            ranks.end_processes()
         healed = ""
-        if not ranks.broken:
-            healed = healing.after_cell(ranks, must=bool(self.cut_ranks), look=failed or self._left_group())
+        with healing.uninterrupted():
+            died = ranks.ends_of_the_dead()
+            if ranks.broken:  # no cell will reach them any more
+                ranks.end_processes()
+            else:
+                look = failed or self._left_group()
+                healed = healing.after_cell(ranks, must=bool(self.cut_ranks), look=look)
         self.transcript.finish()
         result = self._result(time.monotonic() - started, healed)
         note = self._note(healed, died)
         if self.interrupted:
             raise _attach(RankInterrupted(note or "the ranks were interrupted, their variables kept"), result)
-        ends = self._ends(died)
+        ends, then = self._ends(died), "ended" if ranks.broken else "freed"
         if self.timed_out:
-            raise _attach(verdicts.timed_out(ends, self.seconds, healing.CELL, note, then="freed"), result)
+            raise _attach(verdicts.timed_out(ends, self.seconds, healing.CELL, note, then), result)
         if failed or died:
-            raise _attach(verdicts.failed(ends, healing.CELL, note, then="freed"), result)
+            raise _attach(verdicts.failed(ends, healing.CELL, note, then), result)
         return result
 
     def _note(self, healed: str, died: list[RankEnd]) -> str:

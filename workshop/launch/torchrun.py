@@ -12,6 +12,7 @@ process (`child/supervisor.py`), so the notebook's own process never imports tor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -192,6 +193,10 @@ class _Launch:
         )
         try:
             done = self._follow(number, on_output)
+        except BaseException:  # whatever keeps us from following it: the ranks must not run on alone
+            with contextlib.suppress(EngineError):
+                self.session.tell("cancel", id=number, why="cancelled")
+            raise
         finally:
             self.session.forget(number)
         return self._conclude(done, time.monotonic() - started)

@@ -96,13 +96,22 @@ def compare(
 
 
 def nobody_waits(lines: Sequence[int | None], advice: str) -> None:
-    """Wrong, if some rank waited in vain; ``lines`` holds the line of the cell where each did, or None."""
-    for rank, line in enumerate(lines):
-        if line is not None:
-            raise Wrong(
-                f"The ranks wait for each other: after {HANG_SECONDS} seconds rank {rank} still waits "
-                f"on line {line}. {advice}"
-            )
+    """Wrong, if some rank waited in vain; ``lines`` holds the line of the cell where each did, or None.
+
+    ``advice`` is for the case that all of them wait.
+    """
+    waiting = [rank for rank, line in enumerate(lines) if line is not None]
+    if not waiting:
+        return
+    first = waiting[0]
+    if len(waiting) < len(lines):
+        said = f"Rank {first} waits for a message that nobody sends, or takes:"
+        advice = "Other ranks have left the function. Each receive needs its send, each send its receive."
+    else:
+        said = "The ranks wait for each other:"
+    raise Wrong(
+        f"{said} after {HANG_SECONDS} seconds rank {first} still waits on line {lines[first]}. {advice}"
+    )
 
 
 def shown(value: Any) -> str:

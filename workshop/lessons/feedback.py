@@ -50,7 +50,8 @@ def answer(exercise: Exercise, source: str, namespace: dict[str, Any], progress:
     """Judge one answer and remember it; where it is not right, bind the solution and give a hint."""
     verdict = judge(exercise, source, namespace)
     solved = verdict.state == "right"
-    progress.tried(exercise.name, solved)
+    if verdict.state != "unsolved":  # looking at the stub is not a try
+        progress.tried(exercise.name, solved)
     if solved:
         then = [exercise.shows]
     else:

@@ -44,8 +44,9 @@ def judge(exercise: Exercise, source: str, namespace: dict[str, Any]) -> Verdict
     if not tree.body:
         return Verdict("unsolved", "the cell is empty.")
     if places := cell.open_places(tree):
-        lines = ("line " if len(places) == 1 else "lines ") + ", ".join(map(str, places))
-        return Verdict("unsolved", f"`...` on {lines} waits for your code.")
+        many = f"lines {' and '.join(map(str, places))} wait"
+        where = f"line {places[0]} waits" if len(places) == 1 else many
+        return Verdict("unsolved", f"`...` on {where} for your code.")
     judge_kind = _judge_on_ranks if exercise.ranks else _judge_plain
     try:
         return judge_kind(exercise, source, tree, namespace)

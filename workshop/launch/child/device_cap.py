@@ -7,16 +7,12 @@ caps a tensor, so we watch: torch's own CPU allocator keeps a count of live byte
 when it has passed the cap. The count includes what C++ allocates on the side, DDP's gradient
 buckets for one. It does not see what an operator allocates and frees within itself.
 
-The counter's address is not public: `LiveBytes` takes the symbol that libc10 exports and finds the
-field in it by its behaviour (three allocations of known size), not by an assumed layout. Where that
-fails, the cap counts the storages that operators return, and says so.
+Where the counter cannot be had (see `live_bytes`), the cap counts the storages that operators return.
 """
 
 from __future__ import annotations
 
-import ctypes
 import weakref
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,35 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from workshop.facts.units import format_bytes
-
-_SYMBOL = "_ZN3c1025profiledCPUMemoryReporterEv"
-
-
-class LiveBytes:
-    """Live bytes of torch's CPU allocator in this process, exact, from the moment it is created."""
-
-    def __init__(self) -> None:
-        c10 = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libc10.so"))
-        reporter = getattr(c10, _SYMBOL)
-        reporter.restype = ctypes.c_void_p
-        ctypes.c_bool.in_dll(c10, "FLAGS_caffe2_report_cpu_memory_usage").value = True
-        self._cell = self._find(reporter())
-
-    @staticmethod
-    def _find(base: int) -> ctypes.c_size_t:
-        offsets = list(range(0, 256, 8))
-        for size in (1_234_568, 7_654_320, 4_194_368):
-            before = {o: ctypes.c_size_t.from_address(base + o).value for o in offsets}
-            block = torch.empty(size, dtype=torch.uint8)
-            offsets = [o for o in offsets if ctypes.c_size_t.from_address(base + o).value - before[o] == size]
-            del block
-        if len(offsets) != 1:
-            raise OSError(f"torch {torch.__version__} keeps its CPU byte count elsewhere: {offsets}")
-        return ctypes.c_size_t.from_address(base + offsets[0])
-
-    def __call__(self) -> int:
-        """Bytes now."""
-        return self._cell.value
+from workshop.launch import live_bytes
 
 
 class SeenStorages:
@@ -83,9 +51,10 @@ class CpuMemoryCap(TorchDispatchMode):
         super().__init__()
         self.cap = cap
         self.seen: SeenStorages | None = None
+        self.live: Any = live_bytes.live_bytes
         try:
-            self.live: Any = LiveBytes()
-        except (OSError, AttributeError, ValueError):  # another platform or another torch
+            live_bytes.enable()
+        except live_bytes.CounterUnavailable:
             self.live = self.seen = SeenStorages()
         self.base = self.live()
 

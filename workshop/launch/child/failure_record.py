@@ -48,6 +48,15 @@ def _message(error: BaseException) -> str:
         return f"(its message cannot be shown: {type(broken).__name__} in __str__)"
 
 
+def tellable(error: BaseException | None) -> BaseException | None:
+    """``error`` itself, or a stand-in where its own ``__str__`` fails."""
+    try:
+        str(error)
+    except Exception:  # noqa: BLE001 whatever a learner's __str__ may raise
+        return RuntimeError(_message(error)) if error is not None else None
+    return error
+
+
 def write(error: BaseException, program: str, rank_dir: Path) -> None:
     """Leave the record in ``rank_dir``, whole or not at all."""
     partial = rank_dir / (FAILURE + ".part")

@@ -21,11 +21,16 @@ LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.jso
 
 
 class RankStream(io.TextIOBase):
-    """Text stream over a file descriptor: whole lines at once, progress bars aside."""
+    """Text stream over a file descriptor: whole lines at once, progress bars aside.
 
-    def __init__(self, descriptor: int, bars: int):
+    ``spare`` is a second descriptor of the same file. A program that closes 1 or 2 would else hand
+    that number to the next socket that is opened, and its prints to the other end of it.
+    """
+
+    def __init__(self, descriptor: int, bars: int, spare: int):
         self._descriptor = descriptor
         self._bars = bars
+        self._spare = spare
         self._line = ""
         self._after_bar = False
 
@@ -63,7 +68,15 @@ class RankStream(io.TextIOBase):
             line, self._line = self._line, ""
             self._put(line)
 
+    def reopen(self) -> None:
+        """Give the program back the descriptor that it closed."""
+        try:
+            os.fstat(self._descriptor)
+        except OSError:
+            os.dup2(self._spare, self._descriptor)
+
     def _put(self, text: str) -> None:
+        self.reopen()
         data = text.encode("utf-8", "backslashreplace")
         while data:
             data = data[os.write(self._descriptor, data) :]
@@ -79,12 +92,20 @@ def capture(rank_dir: Path) -> None:
     os.dup2(nothing, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.close(log)
+    os.set_inheritable(log, False)
     os.close(nothing)
-    stdout: Any = RankStream(1, bars)
-    stderr: Any = RankStream(2, bars)
+    stdout: Any = RankStream(1, bars, log)
+    stderr: Any = RankStream(2, bars, log)
     sys.stdout, sys.stderr = stdout, stderr
     vars(sys).update(__stdout__=stdout, __stderr__=stderr)
+
+
+def settle() -> None:
+    """A program or a cell is over: let unfinished lines out, and put closed descriptors back."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        if isinstance(stream, RankStream):
+            stream.reopen()
 
 
 def dump_stacks_on_signal(rank_dir: Path) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ class RankShell(ZMQInteractiveShell):
     def showsyntaxerror(self, *_args: Any, **_options: Any) -> None:
         """Record the exception."""
         self.showtraceback()
+
+    async def run_cell_async(self, *args: Any, **options: Any) -> Any:
+        """As IPython's, with an error that ipykernel can put into its reply (it calls ``str`` on it)."""
+        result = await super().run_cell_async(*args, **options)
+        result.error_in_exec = failure_record.tellable(result.error_in_exec)
+        return result
 
     def cell_file(self) -> str:
         """The file name under which IPython compiled the cell that runs now."""
@@ -119,7 +126,7 @@ def main(spec: dict[str, Any], rank: int) -> None:
     )
     os.chdir(spec["cwd"])
     sys.path[:] = spec["sys_path"]
-    rank_script.fresh_random_state()
+    rank_script.fresh_process_state()
     signal.signal(signal.SIGINT, interrupt_learner)
     _serve(spec, rank, rank_dir)
 
@@ -132,7 +139,7 @@ def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
     shell.rank_dir = rank_dir
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")  # ipykernel has set its own
     name_cells(shell)
-    shell.events.register("post_run_cell", lambda _result: (sys.stdout.flush(), sys.stderr.flush()))
+    shell.events.register("post_run_cell", after_cell(os.getpid()))
     rank_script.set_up_device(spec | {"device_memory": None})
     if spec["device_memory"]:
         from workshop.launch.child.device_cap import cap_device_memory
@@ -142,6 +149,17 @@ def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
     shell.user_ns["__workshop__"] = group
     cut.listen(rank_dir / "cut", sockets, group.mark_interrupted)
     app.start()
+
+
+def after_cell(rank_pid: int) -> Callable[[Any], None]:
+    """What to do when a cell is over. A child that the cell forked must not go on as a second kernel."""
+
+    def over(_result: Any) -> None:
+        rank_io.settle()
+        if os.getpid() != rank_pid:
+            os._exit(0)
+
+    return over
 
 
 def name_cells(shell: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import multiprocessing
 import os
 import sys
 import time
@@ -76,7 +77,7 @@ def _execute(spec: dict[str, Any]) -> None:
     os.chdir(spec["cwd"])
     sys.path[:] = spec["sys_path"]
     sys.argv = [spec["program"], *spec["args"]]
-    fresh_random_state()
+    fresh_process_state()
     set_up_device(spec)
     builtins.input = rank_io.no_keyboard("input()")
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")
@@ -91,8 +92,13 @@ def _execute(spec: dict[str, Any]) -> None:
     exec(code, main.__dict__)
 
 
-def fresh_random_state() -> None:
-    """Seed numpy anew: the fork copied its generator, and all ranks would draw the same numbers."""
+def fresh_process_state() -> None:
+    """What a child of the fork server has and a new interpreter has not.
+
+    Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each),
+    and numpy's generator is a copy, so that all ranks would draw the same numbers.
+    """
+    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
@@ -113,8 +119,7 @@ def set_up_device(spec: dict[str, Any]) -> None:
 
 def _failed(error: BaseException, program: str, rank_dir: Path) -> int:
     failure_record.write(error, program, rank_dir)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    rank_io.settle()
     time.sleep(GRACE_SECONDS)
     code = getattr(error, "code", 1)
     return code if isinstance(code, int) and 0 < code < 256 else 1
@@ -123,6 +128,5 @@ def _failed(error: BaseException, program: str, rank_dir: Path) -> int:
 def _at_exit() -> int:
     """Exit handlers run in a new interpreter; a forked child skips them, so we run them."""
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    rank_io.settle()
     return 0

@@ -83,8 +83,8 @@ def _check(reports: list[dict[str, Any]]) -> str:
         if not twin["difference"] <= TOLERANCE:
             raise Wrong(
                 f"On rank {rank} the gradient of `{twin['worst']}` differs from that of one process "
-                f"with the joined batch by {twin['difference']:.0e} of its largest value; "
-                f"wanted at most {TOLERANCE:.0e}."
+                f"with the joined batch by {twin['difference']:.1g} of its largest value; "
+                f"wanted at most {TOLERANCE:.1g}."
             )
     return f"The gradients on {len(reports)} ranks are those of one process with the joined batch."
 

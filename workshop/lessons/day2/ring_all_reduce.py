@@ -164,7 +164,7 @@ def _check_random(cases: tuple[dict[str, Any], ...]) -> None:
         if not case["difference"] <= TOLERANCE:
             raise Wrong(
                 f"On {shown(case['length'])} random numbers rank {rank} differs from `dist.all_reduce` by "
-                f"{case['difference']:.0e} of the largest value; wanted at most {TOLERANCE:.0e}."
+                f"{case['difference']:.1g} of the largest value; wanted at most {TOLERANCE:.1g}."
             )
         if case["collectives"]:
             raise Wrong(

@@ -1,8 +1,9 @@
 """Exercise: the bytes a rank sends in a ring all-reduce.
 
 Reduce-scatter: N - 1 steps, in each a rank sends one of N chunks. All-gather: the same again. Together
-2 (N - 1) / N of the tensor, and no algorithm can send less per rank: Patarasuk and Yuan, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations", J. Parallel Distrib. Comput. 69 (2009).
+2 (N - 1) / N of the tensor. Where the ranks do the adding themselves, the busiest one cannot send less:
+Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", J. Parallel
+Distrib. Comput. 69 (2009).
 """
 
 from __future__ import annotations

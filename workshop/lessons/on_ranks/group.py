@@ -52,5 +52,6 @@ def all_say(right: bool) -> bool:
 
 
 def _is_vain_wait(error: RuntimeError) -> bool:
-    """Gloo's time limit; or the connection that another rank closed when it reached that limit first."""
-    return any(words in str(error) for words in ("Timed out waiting", "Connection closed by peer"))
+    """Gloo's time limit, or the connections that were closed because some rank reached it first."""
+    signs = ("Timed out waiting", "Connection closed by peer", "Application timeout caused pair closure")
+    return any(sign in str(error) for sign in signs)

@@ -1,0 +1,207 @@
+# %% [markdown]
+# # Welcome: four ranks on your own machine
+#
+# **You need** Python and a little PyTorch (tensors, a training step). Nothing about clusters.
+# **It takes** five minutes to read, under one to run.
+# **What runs where:** everything here runs now, on this machine: on the CPU with two cores if that is
+# what you have, on GPUs if you have them. The cells do not change.
+#
+# ## Question
+#
+# A model that does not fit on one device is trained by many processes that talk to one another.
+# Each of them is called a **rank**. Does your machine play along, and what is a cell that runs on
+# four ranks at once?
+
+# %%
+# %load_ext workshop
+
+# %% [markdown]
+# ## Does the machine play along?
+#
+# The doctor looks at what the workshop needs: Python, torch, devices, memory, ports, and two real ranks that
+# agree on a number. Each verdict is `ok`, `note` (it works, but know this) or `no`, with what to do. All lines:
+# `workshop doctor` in a terminal.
+
+# %%
+from workshop.cli.doctor import diagnose, summary
+
+diagnosis = diagnose()
+print(summary(diagnosis))
+print(*[line for line in diagnosis if line.verdict != "ok"], sep="\n")
+
+# %% [markdown]
+# ## A parallel cell
+#
+# A cell that begins with `%%torchrun -n 4` is a **program**. It does not run here, in the notebook, but
+# in four fresh processes, and each runs all of it. They differ in one number only: the rank.
+
+# %%
+from workshop import show
+
+show.parallel_cell(ranks=4)
+
+# %% tags=["nbval-check-output"]
+# %%torchrun -n 4
+import os
+
+print("the same line on every rank")
+print("I am rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
+
+# %% [markdown]
+# The output is one text, in the order of the ranks. A line that several ranks printed stands once, with
+# their numbers. `%%torchrun` is what the command `torchrun` does on a cluster: it starts the same
+# program N times and tells each copy its rank. Here it takes a fraction of a second.
+#
+# ## Predict: what will they say together?
+#
+# Now the ranks talk. Each makes a tensor that holds its rank plus one: 1, 2, 3 and 4. Then all of them call
+# `dist.all_reduce`, which adds the tensors up and gives everybody the sum.
+#
+# **Say it before you run it:** what will rank 2 print?
+
+# %% [markdown]
+# ## Run
+
+# %% tags=["nbval-check-output"]
+# %%torchrun -n 4 --into results
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group()  # gloo on CPU, NCCL on GPUs
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+x = torch.tensor([dist.get_rank() + 1.0], device=device)
+print("before", x.item())
+dist.all_reduce(x)
+print("after", x.item())
+report(total=x.item())
+dist.destroy_process_group()
+
+# %% [markdown]
+# `report(...)` hands values to the notebook. `--into results` keeps them, by rank:
+
+# %%
+assert [results[rank].total for rank in range(4)] == [10.0] * 4
+results[2]
+
+# %% [markdown]
+# ## Ranks that stay
+#
+# A fresh program is what a cluster runs. To explore, you want ranks that remember. `%%ranks` keeps them
+# between cells. `torch`, `dist`, `rank`, `world_size` and `device` are there from the start.
+
+# %% tags=["nbval-check-output"]
+# %%ranks -n 4
+x = torch.tensor([float(rank)], device=device)
+dist.all_reduce(x)
+x
+
+# %% tags=["nbval-check-output"]
+# %%ranks
+print("x is still", x.item())
+
+# %% [markdown]
+# ## Break it
+#
+# Distributed programs fail in a way of their own: one rank stumbles, the others wait for it. Run this:
+# rank 1 raises an error while the others sit in a barrier, waiting for all.
+
+# %% tags=["raises-exception"]
+# %%ranks
+if rank == 1:
+    raise ValueError("rank 1 has had enough")
+dist.barrier()
+
+# %% [markdown]
+# You are told who failed first, on which line, and where each of the others was. They were waiting in a
+# call that would never return; the workshop cut their connections, so that they could go on. Nothing is
+# lost:
+
+# %% tags=["nbval-check-output"]
+# %%ranks
+dist.all_reduce(x)
+print("x was kept, and the ranks talk again:", x.item())
+
+# %% [markdown]
+# ## Compare: a prediction beside a measurement
+#
+# Every lesson says what it expects before it looks. Here is a small one. To train a parameter with
+# AdamW in fp32, a rank keeps **four values** for it: the weight, its gradient, and the optimizer's two
+# moments. Four values of four bytes: **16 bytes a parameter** (Rajbhandari et al., 2020, section 3.1, count the
+# same 16 for mixed precision: 2 + 2 + 12).
+#
+# So a layer with 1,000 x 1,000 weights should make each rank hold 16 MB.
+
+# %%
+parameters = 1_000 * 1_000
+predicted = 16 * parameters
+
+# %%
+# %%torchrun -n 2 --pass parameters --into measured
+import torch
+
+from workshop import report
+from workshop.measure import count_from_here, held_bytes
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+side = int(parameters**0.5)
+batch = torch.ones(1, side, device=device)
+count_from_here()
+layer = torch.nn.Linear(side, side, bias=False, device=device)
+weights = held_bytes()
+optimizer = torch.optim.AdamW(layer.parameters())
+layer(batch).sum().backward()
+gradients = held_bytes()
+optimizer.step()
+report(after_backward=gradients, after_step=held_bytes(), weights=weights)
+
+# %%
+assert abs(measured[0].after_step / predicted - 1) < 0.01
+
+show.predicted_and_measured(
+    ["the weights", "after backward", "after the first step"],
+    [4 * parameters, 8 * parameters, predicted],
+    [measured[0].weights, measured[0].after_backward, measured[0].after_step],
+)
+
+# %% [markdown]
+# The optimizer's half appears only with the first step. Remember that when a run fails in its second step
+# and not in its first.
+#
+# ## Exercise: who does what?
+#
+# Your turn. Replace the `...`. The check runs your function on four real ranks. If it is wrong, you are told how, and get a
+# hint; run the cell again for the next one. Leave it unsolved if you like: the lesson goes on with
+# the reference solution.
+
+
+# %%
+# %%exercise who_am_i
+def my_share(items: list, rank: int, world_size: int) -> list:
+    """The items that this rank works on."""
+    return ...
+
+
+# %% tags=["nbval-check-output"]
+# %%torchrun -n 4 --pass my_share
+import os
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+print("takes", my_share(list("abcdefghij"), rank, world_size))
+
+# %% [markdown]
+# ## What to take away
+#
+# - A **rank** is a process that runs the same program as the others and knows its number.
+# - `%%torchrun -n 4` runs a cell as a program on fresh ranks. `%%ranks` keeps ranks, and their variables, from cell to cell.
+# - A **collective** such as `all_reduce` is called by all ranks, and all of them wait for it.
+# - When one rank fails, look at the rank that failed **first**; the others only waited for it.
+# - Training with AdamW in fp32 holds 16 bytes a parameter before the first activation.
+#
+# Next: `21_collectives`, what ranks say to each other, and `23_ddp_limits`, when more ranks do not help.
+#
+# ## Sources
+#
+# - S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, arXiv:1910.02054, section 3.1.
+# - PyTorch documentation: `torchrun` (Elastic Launch), `torch.distributed`.

@@ -1,0 +1,52 @@
+"""Every picture draws itself, says in words what it shows, and stays torch-free and pyplot-free."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from workshop import show
+
+PICTURES = {
+    "predicted_and_measured": lambda: show.predicted_and_measured(
+        ["a", "b"], [4e6, 8e6], [4e6, None], cap=6e6
+    ),
+    "before_and_after": lambda: show.before_and_after({0: [1], 1: [2]}, {0: [3], 1: [3]}, "all_reduce"),
+    "ring_steps": lambda: show.ring_steps([[[1, 1], [1, 1]], [[1, 2], [2, 1]], [[2, 2], [2, 2]]]),
+    "message_curve": lambda: show.message_curve([1e3, 1e6], {"x": [1e-4, 1e-3]}, {"fit": (1e-4, 1e9)}),
+    "replicas": lambda: show.replicas({"weights": 4e9, "moments": 8e9}, 4, 16e9),
+    "parallel_cell": lambda: show.parallel_cell(2),
+}
+
+
+@pytest.mark.parametrize("name", show.__all__)
+def test_each_picture_is_a_png_and_has_words(name: str) -> None:
+    for _ in range(2):  # a second call finds the function, not the module it lives in
+        picture = PICTURES[name]()
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    assert len(repr(picture)) > 20
+
+
+def test_out_of_memory_is_said_in_words() -> None:
+    words = repr(PICTURES["predicted_and_measured"]())
+    assert "b, predicted 7.6 MiB, out of memory" in words
+
+
+def test_lists_of_unequal_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 names, 1 predictions, 2 measurements"):
+        show.predicted_and_measured(["a", "b"], [1.0], [1.0, 2.0])
+
+
+def test_an_unknown_picture_lists_the_known() -> None:
+    with pytest.raises(AttributeError, match=r"no picture 'bar_chart'; it has .*replicas"):
+        show.bar_chart  # noqa: B018
+
+
+def test_importing_show_loads_no_matplotlib_and_drawing_no_pyplot() -> None:
+    code = (
+        "import sys; from workshop import show; assert 'matplotlib' not in sys.modules\n"
+        "show.parallel_cell()._repr_png_(); assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

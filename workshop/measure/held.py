@@ -1,0 +1,32 @@
+"""What does this rank hold now? Bytes of live tensors on its device, exact on GPUs and on the CPU.
+
+On a GPU the caching allocator knows (`torch.cuda.memory_allocated`). On the CPU torch's own
+allocator counter does (`workshop.launch.live_bytes`), for tensors made after `count_from_here()`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from workshop.launch import live_bytes
+
+_base = 0
+
+
+def count_from_here() -> None:
+    """Begin to count: `held_bytes()` is zero now, and counts every tensor made from here on."""
+    global _base
+    _base = 0
+    if not torch.cuda.is_available():
+        live_bytes.enable()
+    _base = held_bytes()
+
+
+def held_bytes() -> int:
+    """Bytes of tensors that this rank holds on its device, since `count_from_here()`.
+
+    Raises `live_bytes.CounterUnavailable` where this build of torch has no counter for the CPU.
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.memory_allocated() - _base
+    return live_bytes.live_bytes() - _base
