@@ -55,19 +55,18 @@ if rank == 1:
 
 
 FIRST = r"^rank 1 raised {} first, line 4\n"
-RANK_0_IN = r"(?s)^rank 1 raised ValueError first, line 4\n.*no luck.*rank 0: in {}, line 5; (freed|ended)"
+RANK_0_IN = r"(?s)^rank 1 raised ValueError first, line 4\n.*no luck.*rank 0: {}line 5; (freed|ended)"
 
 ONE_RAISES = [
     Fault(f"one raises, the other in {name}", one_raises('ValueError("no luck")', call), RANK_0_IN.format(where))
     for name, call, where in [
-        ("barrier", "dist.barrier()", "barrier"),
-        ("all_reduce", "dist.all_reduce(x)", "all_reduce"),
-        ("recv", "dist.recv(x, 1)", "recv"),
-        ("batch_isend_irecv", "[w.wait() for w in dist.batch_isend_irecv([dist.P2POp(dist.irecv, x, 1)])]", "wait"),
-        ("work.wait()", "dist.all_reduce(x, async_op=True).wait()", "wait"),
-        ("all_gather_object", "dist.all_gather_object([None] * 2, rank)", "all_gather_object"),
-        ("new_group", "dist.new_group([0, 1])", "new_group"),
-        ("monitored_barrier", "dist.monitored_barrier()", "monitored_barrier"),
+        ("barrier", "dist.barrier()", "in barrier, "),
+        ("all_reduce", "dist.all_reduce(x)", "in all_reduce, "),
+        ("recv", "dist.recv(x, 1)", "in recv, "),
+        ("batch_isend_irecv", "[w.wait() for w in dist.batch_isend_irecv([dist.P2POp(dist.irecv, x, 1)])]", ""),
+        ("work.wait()", "dist.all_reduce(x, async_op=True).wait()", ""),
+        ("all_gather_object", "dist.all_gather_object([None] * 2, rank)", "in all_gather_object, "),
+        ("new_group", "dist.new_group([0, 1])", "in new_group, "),
     ]
 ]  # fmt: skip
 
@@ -175,7 +174,7 @@ ODD_EXCEPTIONS = [
         for i in range(200_000): print("line", i)
         mark("failed"); raise ValueError("enough")
         """,
-        r"^ranks 0-1 all raised ValueError, line 3\n",
+        r"(?s)^ranks? [01].* raised ValueError.*, line 3\n",  # the slower rank may still be printing
     ),
     Fault(
         "50 MB on stderr, then an exception",
@@ -183,7 +182,7 @@ ODD_EXCEPTIONS = [
         for i in range(500): print("x" * 100_000, file=sys.stderr)
         mark("failed"); raise ValueError("enough")
         """,
-        r"^ranks 0-1 all raised ValueError, line 3\n",
+        r"(?s)^ranks? [01].* raised ValueError.*, line 3\n",
     ),
     Fault(
         "descriptors 1 and 2 closed",
@@ -369,7 +368,7 @@ INTERRUPTS = [
     Fault(
         "the stop button twice",
         'mark("ready")\nif rank == 0: dist.all_reduce(torch.ones(10))\nelse: dist.recv(torch.ones(10), 0)',
-        r"ranks|^$",
+        r"ranks|KeyboardInterrupt",
         from_outside="stop button twice",
     ),
     Fault(

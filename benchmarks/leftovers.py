@@ -41,8 +41,11 @@ def sockets_below(directory: Path) -> int:
 
 
 def entries_below(directory: Path) -> list[str]:
-    """What stands in the directory that served as TMPDIR."""
-    return sorted(path.name for path in directory.iterdir())
+    """What stands in the directory that served as TMPDIR, torch's own cache left out.
+
+    torch keeps ``torchinductor_USER`` there for every program of that user, under plain torchrun as well.
+    """
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("torchinductor_"))
 
 
 def listeners_beyond_loopback(processes: list[ProcessId]) -> list[str]:

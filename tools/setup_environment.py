@@ -190,6 +190,12 @@ def install_torch(python: Path, constraints: list[str], wanted: str | None) -> s
     return "the CPU build through uv, because no GPU was found"
 
 
+def torch_as_it_is(python: Path) -> list[str]:
+    """The installed torch as a requirement: a conflict elsewhere must not make pip try other builds of it."""
+    present = installed_torch(python)
+    return [f"torch=={present}"] if present else []
+
+
 # ------------------------------------------------------------------------------------------------ stamp
 
 
@@ -239,7 +245,8 @@ def set_up(root: Path, extras: set[str], wanted_torch: str | None, python: str =
     say(f"      {install_torch(inside, constraints, wanted_torch)}")
     names = f"[{','.join(sorted(extras))}]" if extras else ""
     say(f"setup 3/3: the workshop{names} and what it needs, JupyterLab among them")
-    pip_install(inside, ["--editable", f"{root}{names}", *constraints], "installing the workshop")
+    what = ["--editable", f"{root}{names}", *torch_as_it_is(inside), *constraints]
+    pip_install(inside, what, "installing the workshop")
     write_stamp(venv, print_now, extras)
     say(f"setup: done in {time.monotonic() - started:.0f} s")
 

@@ -147,7 +147,7 @@ def listeners(port):
     return {row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGINT, signal.SIGTERM)])
 def test_jupyterlab_is_served_to_this_machine_with_its_token(served, stop):
     process, address = served
     port = int(re.search(r":(\d+)/", address)[1])
@@ -161,7 +161,9 @@ def test_jupyterlab_is_served_to_this_machine_with_its_token(served, stop):
     assert get(address)[0] == 200
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert not any(token in Path(f"/proc/{child}/cmdline").read_text() for child in children)
-    process.send_signal(stop)
+    for sent in stop:
+        process.send_signal(sent)
+        time.sleep(0.05)
     rest = process.stdout.read()
     assert process.wait(timeout=30) == 0, rest
     assert "Traceback" not in rest

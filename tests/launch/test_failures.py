@@ -55,6 +55,13 @@ def test_the_last_dump_counts() -> None:
     assert place_in(parse_stacks(DUMP + later, CELL), CELL).line == 10
 
 
+def test_a_later_dump_that_has_left_the_program_does_not_hide_where_it_was() -> None:
+    leaving = (
+        'Current thread 0x2 (most recent call first):\n  File "/site/rank_script.py", line 80 in _failed\n'
+    )
+    assert place_in(parse_stacks(DUMP + leaving, CELL), CELL) == Place(9, "all_reduce")
+
+
 def test_a_dump_without_the_program_is_no_place() -> None:
     assert parse_stacks('Thread 0x1 (most recent call first):\n  File "a.py", line 1 in b\n', CELL) == ()
 

@@ -112,7 +112,7 @@ def test_no_place_to_write_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, t
     blocked.write_text("not a directory")
     monkeypatch.setattr(tempfile, "tempdir", str(blocked))
     monkeypatch.setattr(session_module, "_LONGEST_SOCKET_DIR", 10_000)
-    with pytest.raises(EngineError, match="no place for the ranks' sockets and logs .*Set TMPDIR"):
+    with pytest.raises(EngineError, match=r"no place for the ranks' sockets and logs .*Set TMPDIR"):
         Session()
 
 

@@ -254,7 +254,8 @@ def test_a_directory_that_cannot_be_written_is_one_clear_error(monkeypatch: pyte
     session = Session.get()
     session.wait_ready()
     monkeypatch.setattr(session, "directory", Path("/proc/nowhere"))
-    with pytest.raises(EngineError, match="cannot write to /proc/nowhere .*set TMPDIR"):
+    monkeypatch.setattr(session, "usable", lambda: True)  # the folder goes between the look and the write
+    with pytest.raises(EngineError, match=r"cannot write to /proc/nowhere .*set TMPDIR"):
         torchrun("pass", 2)
     monkeypatch.undo()
     assert torchrun("print(1)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"

@@ -74,8 +74,8 @@ def test_no_path_of_one_machine_in_the_tree():
     )  # fmt: skip
     if listed.returncode:
         pytest.skip("not a git checkout")
-    files = [ROOT / name for name in listed.stdout.split("\0") if name]
-    files.remove(Path(__file__))  # it quotes bad examples
+    # Tests invent paths, this one among them.
+    files = [ROOT / name for name in listed.stdout.split("\0") if name and not name.startswith("tests/")]
     assert [str(problem) for problem in machine_path_problems(files)] == []
 
 

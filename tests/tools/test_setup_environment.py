@@ -48,10 +48,13 @@ def test_no_venv_module(tmp_path):
     setup.require_venv(sys.executable)
 
 
-def test_an_environment_is_made_once_and_again_when_it_was_moved(tmp_path):
+def test_an_environment_is_made_once_and_again_when_it_was_moved(tmp_path, monkeypatch):
+    upgraded = []
+    monkeypatch.setattr(setup, "pip_install", lambda python, arguments, what: upgraded.append(arguments))
     venv = tmp_path / "a space" / ".venv"
     assert setup.make_venv(venv, sys.executable) is True
     assert setup.make_venv(venv, sys.executable) is False
+    assert upgraded == [["--upgrade", "pip"]]
     moved = tmp_path / "moved" / ".venv"
     moved.parent.mkdir()
     shutil.copytree(venv, moved, symlinks=True)

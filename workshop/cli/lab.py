@@ -69,7 +69,7 @@ def run_welcome(lessons: Path, folder: Path) -> int:
     notebook = nbformat.read(lessons / WELCOME, as_version=4)
     copy = folder / WELCOME
     try:
-        run_notebook(notebook, copy.parent, on_cell=_print_cell)
+        run_notebook(notebook, copy.parent, on_cell=_Terminal().show)
     except (CellExecutionError, CellTimeoutError) as error:
         print(f"\nlab: the first lesson failed on this machine.\n{error}", file=sys.stderr)
         print("lab: `.venv/bin/workshop doctor` says what is missing", file=sys.stderr)
@@ -80,13 +80,19 @@ def run_welcome(lessons: Path, folder: Path) -> int:
     return 0
 
 
-def _print_cell(cell: NotebookNode) -> None:
-    if cell.cell_type == "markdown":
-        headings = [line.lstrip("# ") for line in cell.source.splitlines() if line.startswith("#")]
-        for heading in headings:
-            print(f"\n{heading}\n{'-' * len(heading)}", flush=True)
-    elif cell.cell_type == "code":
-        for line in cell.source.splitlines():
-            print(f"{_INDENT}{line}".rstrip())
-        shown = plain_text(cell.outputs)
-        print(f"{shown}" if shown else "", flush=True)
+class _Terminal:
+    """Shows code, outputs, and the headings of sections that have any."""
+
+    def __init__(self) -> None:
+        self._headings: list[str] = []
+
+    def show(self, cell: NotebookNode) -> None:
+        if cell.cell_type == "markdown":
+            self._headings += [line.lstrip("# ") for line in cell.source.splitlines() if line.startswith("#")]
+        elif cell.cell_type == "code":
+            for heading in self._headings:
+                print(f"\n{heading}\n{'-' * len(heading)}")
+            self._headings = []
+            for line in cell.source.splitlines():
+                print(f"{_INDENT}{line}".rstrip())
+            print(plain_text(cell.outputs), flush=True)

@@ -31,6 +31,7 @@ LOOPBACK = "127.0.0.1"
 PORTS_TO_TRY = 50
 START_SECONDS = 90
 STOP_SECONDS = 10
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _OVERRIDES = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
@@ -46,7 +47,7 @@ def serve(folder: Path, port: int, open_browser: bool, first_page: str) -> int:
     port, token = free_port(port), secrets.token_hex(24)
     with tempfile.TemporaryDirectory(prefix="workshop-lab-") as config:
         process = start(folder, port, token, Path(config))
-        previous = {sig: signal.signal(sig, _interrupt) for sig in (signal.SIGTERM, signal.SIGHUP)}
+        previous = {sig: signal.signal(sig, _interrupt) for sig in _ENDING}
         try:
             if not wait_until_up(process, port):
                 print("lab: JupyterLab did not start; its messages are above", file=sys.stderr)
@@ -65,6 +66,9 @@ def serve(folder: Path, port: int, open_browser: bool, first_page: str) -> int:
             print("\nlab: ending JupyterLab and its kernels", flush=True)
             return 0
         finally:
+            # Ctrl-C under make brings a second signal: the end must not be interrupted.
+            for sig in _ENDING:
+                signal.signal(sig, signal.SIG_IGN)
             stop(process)
             for sig, handler in previous.items():
                 signal.signal(sig, handler)

@@ -91,10 +91,11 @@ def free(ranks: Ranks, exchange: Exchange, *, interrupt: bool) -> list[int]:
         _wait(exchange, 0.1)
     _close_store(ranks)
     _request(ranks, b"interrupt" if interrupt else b"cut")
-    if _wait(exchange, 0.5):
-        for rank in exchange.unanswered():
+    deadline = time.monotonic() + FREE_SECONDS
+    while _wait(exchange, 0.4) and time.monotonic() < deadline:
+        for rank in exchange.unanswered():  # once may not be enough: a destructor swallows an exception
             ranks.signal(rank, signal.SIGINT)
-    return _wait(exchange, FREE_SECONDS)
+    return exchange.unanswered()
 
 
 def _wait(exchange: Exchange, seconds: float) -> list[int]:

@@ -144,7 +144,8 @@ class Ranks:
         return cell.conclude(started)
 
     def _check(self, on: Sequence[int] | None) -> list[int]:
-        self._note_deaths()
+        if self.session.usable():
+            self._note_deaths()
         if self.broken or not self.session.usable():
             raise RankFailed(
                 f"{self.broken or 'the launch engine has ended'}. `%ranks restart` starts new ranks."

@@ -26,7 +26,7 @@ def predicted_and_measured(
             f"{len(names)} names, {len(predicted)} predictions, {len(measured)} measurements: "
             "each case needs one of each"
         )
-    figure, axis = new_figure(6.4, 0.6 + 0.5 * len(names))
+    figure, axis = new_figure(6.4, 0.8 + 0.5 * len(names))
     unit = 2**20
     places = range(len(names))
     axis.barh(
@@ -44,7 +44,7 @@ def predicted_and_measured(
     axis.invert_yaxis()
     axis.set_xlabel(f"{what}, MiB")
     axis.set_xlim(0, 1.22 * max([*[b / unit for b in predicted], *shown, (cap or 0) / unit]))
-    axis.legend(fontsize=8, frameon=False, loc="lower right")
+    axis.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
     cases = zip(names, predicted, measured, strict=True)
     return Picture(figure, f"{what}: " + "; ".join(_in_words(*case) for case in cases))
 

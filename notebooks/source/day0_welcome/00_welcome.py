@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Welcome: four ranks on your own machine
 #
-# **You need** Python and a little PyTorch (tensors, a training step). Nothing about clusters.
-# **It takes** five minutes to read, under one to run.
-# **What runs where:** everything here runs now, on this machine: on the CPU with two cores if that is
+# - **You need** Python and a little PyTorch (tensors, a training step). Nothing about clusters.
+# - **It takes** five minutes to read, under one to run.
+# - **What runs where:** everything here runs now, on this machine: on the CPU with two cores if that is
 # what you have, on GPUs if you have them. The cells do not change.
 #
 # ## Question
@@ -131,7 +131,7 @@ print("x was kept, and the ranks talk again:", x.item())
 # moments. Four values of four bytes: **16 bytes a parameter** (Rajbhandari et al., 2020, section 3.1, count the
 # same 16 for mixed precision: 2 + 2 + 12).
 #
-# So a layer with 1,000 x 1,000 weights should make each rank hold 16 MB.
+# So a layer with 1,000 x 1,000 weights should make each rank hold 16 MB (that is 15.3 MiB).
 
 # %%
 parameters = 1_000 * 1_000

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Collectives: what ranks say to one another
 #
-# **You need** `00_welcome` (what a rank is, what a parallel cell is).
-# **It takes** 25 minutes to read and try, under half a minute to run.
-# **What runs where:** all of it on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of
+# - **You need** `00_welcome` (what a rank is, what a parallel cell is).
+# - **It takes** 25 minutes to read and try, under half a minute to run.
+# - **What runs where:** all of it on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of
 # published figures comes from a cluster.
 #
 # ## Question
@@ -26,7 +26,7 @@ from workshop import show
 #
 # **Broadcast**: one speaks, all have it. **Reduce**: all give, one has the sum. **All-reduce**: all give, all have
 # the sum. **All-gather**: each gives a piece, all have all pieces. **Reduce-scatter**: each gives a full list,
-# each has the sum of one piece of it.
+# each has the sum of one piece of it. (After a reduce, what the others hold is not defined; we draw what they gave.)
 #
 # Before you run the cell: which two of them, one after the other, make an all-reduce?
 
@@ -150,7 +150,7 @@ print("by hand and by the library: equal")
 # %% [markdown]
 # ## Predict the bytes
 #
-# Count what one rank sends. A chunk is a Nth of the tensor. It sends one chunk in each of 2 (N - 1) steps:
+# Count what one rank sends. A chunk is an Nth of the tensor. It sends one chunk in each of 2 (N - 1) steps:
 #
 # $$\text{bytes sent by a rank} = 2\,\frac{N-1}{N}\,n$$
 #
@@ -314,7 +314,7 @@ ring = (2 * (N - 1) * alpha, N * beta / (2 * (N - 1)))
 show.message_curve(sizes, {"all_reduce, measured": measured}, {"ring, predicted from ping-pong": ring})
 
 # %%
-for size, seconds, guess in zip(sizes[::3], measured[::3], predicted[::3]):
+for size, seconds, guess in zip(sizes[::3], measured[::3], predicted[::3], strict=True):
     print(
         f"{size / 1024:8,.0f} KiB   predicted {guess * 1e3:7.2f} ms   measured {seconds * 1e3:7.2f} ms   ratio {seconds / guess:.1f}"
     )

@@ -44,7 +44,8 @@ class NoRedirect(LogsSpecs):
 
 class CellAgent(LocalElasticAgent):
     """The agent of one launch. At each (re)start it calls
-    ``on_start(attempt, {rank: pid}, {rank: exit code of the attempt before})``."""
+    ``on_start(attempt, {rank: pid}, {rank: exit code of the attempt before})``.
+    """
 
     def __init__(self, spec: WorkerSpec, on_start: OnStart):
         super().__init__(spec, NoRedirect(), start_method="forkserver", exit_barrier_timeout=30)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import dataclasses
+import json
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import types
@@ -18,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.child import failure_record, rank_io
-from workshop.launch.processes import die_with_parent
+from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.report import REPORT_FILE
 
 # The others get this long to reach the place where they wait for the rank that failed, so that
 # "where it was" is where it waits, and so that the same failure reads the same each time.
 GRACE_SECONDS = 0.2
+_PROCESS = "process.json"
 
 _AGENT_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
@@ -41,6 +45,7 @@ def run(spec: dict[str, Any]) -> None:
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     rank_dir = Path(spec["run_dir"], f"attempt_{attempt}", f"rank_{rank}")
     rank_dir.mkdir(parents=True, exist_ok=True)
+    (rank_dir / _PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
     rank_io.capture(rank_dir)
     rank_io.dump_stacks_on_signal(rank_dir)
     os.environ[REPORT_FILE] = str(rank_dir / rank_io.REPORT)
@@ -121,8 +126,30 @@ def _failed(error: BaseException, program: str, rank_dir: Path) -> int:
     failure_record.write(error, program, rank_dir)
     rank_io.settle()
     time.sleep(GRACE_SECONDS)
+    ask_the_others(rank_dir)
     code = getattr(error, "code", 1)
     return code if isinstance(code, int) and 0 < code < 256 else 1
+
+
+def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
+    """Before this rank goes and takes its connections along: have the others write down where they are."""
+    asked = {}
+    for other in rank_dir.parent.glob("rank_*"):
+        ended = any((other / name).exists() for name in (rank_io.DONE, rank_io.FAILURE))
+        if ended or not (other / rank_io.STACKS).exists():
+            continue
+        before = (other / rank_io.STACKS).stat().st_size
+        if ProcessId(*json.loads((other / _PROCESS).read_text())).signal(signal.SIGUSR2):
+            asked[other / rank_io.STACKS] = before
+    deadline = time.monotonic() + patience
+    while any(path.stat().st_size <= size for path, size in asked.items()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _myself() -> ProcessId:
+    process = ProcessId.of(os.getpid())
+    assert process is not None
+    return process
 
 
 def _at_exit() -> int:
