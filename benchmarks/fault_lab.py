@@ -241,8 +241,9 @@ class Lab:
         except launch.RankFailed as error:
             if "%ranks restart" not in str(error) or time.monotonic() - asked > 1:
                 outcome.problems.append(f"after {time.monotonic() - asked:.1f} s: {error}")
-        if alive := [pid for pid in pids if (process := ProcessId.of(pid)) and process.alive()]:
-            outcome.problems.append(f"ranks still there: {alive}")
+        wait_until(lambda: _alive(pids), ERROR_WITHIN)
+        if _alive(pids):
+            outcome.problems.append(f"ranks still there: {_alive(pids)}")
         self.session()
         asked = time.monotonic()
         ranks.restart()
@@ -261,6 +262,10 @@ class Lab:
         outcome.left = len(new()) if took >= ERROR_WITHIN else 0
         if outcome.left:
             outcome.problems.append(f"{outcome.left} processes left")
+
+
+def _alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if (process := ProcessId.of(pid)) and process.alive()]
 
 
 class _Meddler:

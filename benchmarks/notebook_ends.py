@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -55,11 +56,12 @@ def end_notebook(name: str) -> Outcome:
     outcome = Outcome(name, engine, said="(nobody is there to be told)", goes_on="a new notebook")
     base = Path(tempfile.mkdtemp(prefix="ends-"))
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env={**os.environ, "TMPDIR": str(base), MARK: base.name})
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    manager.start_kernel(env={**os.environ, "TMPDIR": str(base), MARK: base.name}, **silent)
     try:
         _get_to_work(manager, engine)
         theirs = set(marked_processes(base.name))
-        if len(theirs) < 8:  # kernel, supervisor, fork server, tracker, two ranks, a sleep, and a fresh one
+        if len(theirs) < 7:  # kernel, supervisor, fork server, resource tracker, two ranks, a subprocess
             outcome.problems.append(f"only {len(theirs)} processes were at work")
         moment = time.monotonic()
         act(manager)

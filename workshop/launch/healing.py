@@ -2,9 +2,9 @@
 
 The order matters. First the stacks are asked for (a signal, answered also from inside a
 collective), because the cut changes them. Then every rank's connections are shut down, by a thread
-in the rank itself; the calls that waited return with an error. Ranks that still run (a loop, a
-sleep) get KeyboardInterrupt. When all have answered, each leaves the old group and joins a new one
-that meets in a new file. Variables are never touched.
+in the rank itself; the calls that waited return, and an interrupt that was sent before ends the
+cell. When all have answered, each leaves the old group and joins a new one that meets in a new
+file. Variables are never touched.
 """
 
 from __future__ import annotations
@@ -83,19 +83,26 @@ def stacks(ranks: Ranks, rank: int, start: int = 0) -> tuple[Frame, ...]:
         return parse_stacks(file.read().decode("utf-8", "replace"), CELL)
 
 
-def free(ranks: Ranks, exchange: Exchange, *, interrupt: bool) -> list[int]:
-    """Cut every rank's group and wait for those at work; returns the ranks that did not come back."""
-    if interrupt:  # the signal is pending when the cut call returns, so the cell sees KeyboardInterrupt
-        for rank in exchange.unanswered():
-            ranks.signal(rank, signal.SIGINT)
-        _wait(exchange, 0.1)
+def free(ranks: Ranks, exchange: Exchange) -> list[int]:
+    """Interrupt who is still at work, cut every rank's group; returns the ranks that did not come back.
+
+    The signal goes first. It is pending when the cut call returns, so the cell leaves by
+    KeyboardInterrupt, also from under an ``except Exception`` that would call the cut group again
+    (where gloo may wait for ever).
+    """
+    _interrupt(ranks, exchange)
+    _wait(exchange, 0.1)
     _close_store(ranks)
-    _request(ranks, b"interrupt" if interrupt else b"cut")
+    _request_cut(ranks)
     deadline = time.monotonic() + FREE_SECONDS
     while _wait(exchange, 0.4) and time.monotonic() < deadline:
-        for rank in exchange.unanswered():  # once may not be enough: a destructor swallows an exception
-            ranks.signal(rank, signal.SIGINT)
+        _interrupt(ranks, exchange)  # once may not be enough: a destructor swallows an exception
     return exchange.unanswered()
+
+
+def _interrupt(ranks: Ranks, exchange: Exchange) -> None:
+    for rank in exchange.unanswered():
+        ranks.signal(rank, signal.SIGINT)
 
 
 def _wait(exchange: Exchange, seconds: float) -> list[int]:
@@ -116,7 +123,7 @@ def _close_store(ranks: Ranks) -> None:
     loop.replace(path)
 
 
-def _request(ranks: Ranks, what: bytes) -> None:
+def _request_cut(ranks: Ranks) -> None:
     """Ask the cutting threads of all ranks; wait a moment for those that can answer.
 
     A rank that has died has nobody to ask, and one that holds the interpreter's lock in compiled
@@ -127,7 +134,7 @@ def _request(ranks: Ranks, what: bytes) -> None:
         wire.bind(str(ranks.directory / f"ask{time.monotonic_ns()}"))
         for rank in ranks.processes:
             with contextlib.suppress(OSError):
-                wire.sendto(what, str(ranks.rank_dir(rank) / "cut"))
+                wire.sendto(b"cut", str(ranks.rank_dir(rank) / "cut"))
                 asked += 1
         deadline = time.monotonic() + ANSWER_TO_CUT_SECONDS
         with contextlib.suppress(OSError):

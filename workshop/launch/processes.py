@@ -64,9 +64,15 @@ class ProcessId:
         return ProcessId(pid, int(fields[19])) if fields else None
 
     def alive(self) -> bool:
-        """True while this very process runs (a zombie does not)."""
+        """True while any thread of this very process runs (a zombie has none).
+
+        A main thread that has ended shows as a zombie while other threads are still ending; only with
+        the last of them does the kernel hand the process's children on, so that they can be found.
+        """
         fields = _stat_fields(self.pid)
-        return fields is not None and int(fields[19]) == self.start_time and fields[0] not in "ZX"
+        if fields is None or int(fields[19]) != self.start_time:
+            return False
+        return fields[0] not in "ZX" or int(fields[17]) > 1
 
     def signal(self, number: int) -> bool:
         """Send a signal to this very process; False when it is gone."""

@@ -177,6 +177,7 @@ class Ranks:
                 starts[rank] = (here / "log").stat().st_size
             except FileNotFoundError as error:
                 self.broken = f"somebody removed {error.filename}, which rank {rank} writes to"
+                self.end_processes()
                 raise RankFailed(f"{self.broken}. `%ranks restart` starts new ranks.") from None
         return starts
 

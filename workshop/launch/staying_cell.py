@@ -94,7 +94,7 @@ class CellRun:
         with healing.uninterrupted():
             self.cut_ranks = self.exchange.unanswered()
             self.places = healing.ask_stacks(self.ranks, self.cut_ranks)
-            left = healing.free(self.ranks, self.exchange, interrupt=self.interrupted)
+            left = healing.free(self.ranks, self.exchange)
         if left:
             self.ranks.broken = (
                 f"{rank_label(left)} did not come back (held in compiled code that listens to nothing, "

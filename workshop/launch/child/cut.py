@@ -16,7 +16,6 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,20 +83,18 @@ def _cuda() -> Any:
     return torch.device("cuda")
 
 
-def listen(path: Path, sockets: GroupSockets, interrupt: Callable[[], None]) -> threading.Thread:
+def listen(path: Path, sockets: GroupSockets) -> threading.Thread:
     """A daemon thread that cuts on request, also while the main thread sits in a collective.
 
-    Requests are datagrams on a Unix socket in the session's private directory: ``b"cut"`` or
-    ``b"interrupt"`` (mark the cell as interrupted, then cut); the answer is the number of connections.
+    A request is any datagram on a Unix socket in the session's private directory; the answer is the
+    number of connections that were shut.
     """
     requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     requests.bind(str(path))
 
     def loop() -> None:
         while True:
-            what, sender = requests.recvfrom(64)
-            if what == b"interrupt":
-                interrupt()
+            _request, sender = requests.recvfrom(64)
             answer = str(sockets.cut()).encode()
             with contextlib.suppress(OSError):  # who asked has not waited
                 requests.sendto(answer, sender)

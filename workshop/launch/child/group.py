@@ -23,7 +23,6 @@ class Group:
         self.world_size = world_size
         self.device = torch.device(device, rank) if device == "cuda" else torch.device("cpu")
         self.sockets = sockets
-        self.interrupted = False
         self.cap: Any = None
         self._init = dist.init_process_group
         dist.init_process_group = self._already_made
@@ -70,7 +69,6 @@ class Group:
         if dist.is_initialized():
             dist.destroy_process_group()
         self.sockets.forget()
-        self.interrupted = False
         return {**self.join(store_file), "stale": stale}
 
     def _holds_group(self, name: str, value: Any) -> bool:
@@ -88,10 +86,6 @@ class Group:
         if isinstance(getattr(module, "process_group", None), dist.ProcessGroup):
             return True
         return any(hasattr(p, "device_mesh") for p in module.parameters(recurse=False))
-
-    def mark_interrupted(self) -> None:
-        """The stop button was pressed: the error that follows from the cut is an interrupt."""
-        self.interrupted = True
 
     @staticmethod
     def receive(path: str, names: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
         group.cap = cap_device_memory(spec["device_memory"], spec["device"])
     shell.push(group.names(), interactive=False)
     shell.user_ns["__workshop__"] = group
-    cut.listen(rank_dir / "cut", sockets, group.mark_interrupted)
+    cut.listen(rank_dir / "cut", sockets)
     app.start()
 
 

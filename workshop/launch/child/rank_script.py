@@ -103,7 +103,7 @@ def fresh_process_state() -> None:
     Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each),
     and numpy's generator is a copy, so that all ranks would draw the same numbers.
     """
-    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+    multiprocessing.set_start_method(None, force=True)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
