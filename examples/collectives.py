@@ -1,4 +1,4 @@
-"""What ranks say to one another: broadcast, all_reduce, all_gather, reduce_scatter, all_to_all, send and recv.
+"""What ranks say to one another: broadcast, all_reduce, all_gather, reduce_scatter, all_to_all, send, recv.
 
     python -m torch.distributed.run --standalone --nproc-per-node 2 collectives.py
 
@@ -45,19 +45,19 @@ def main() -> None:
     say("after all_reduce", x)
 
     # all_gather: everybody gets everything, one after the other. FSDP does this with weights.
-    x = torch.empty(world_size * world_size, dtype=mine.dtype, device=device)
-    dist.all_gather_into_tensor(x, mine)
-    say("after all_gather", x)
+    everything = [torch.empty_like(mine) for _ in range(world_size)]
+    dist.all_gather(everything, mine)
+    say("after all_gather", torch.cat(everything))
 
     # reduce_scatter: the sum again, but each rank keeps one piece of it. FSDP does this with gradients.
-    x = torch.empty(1, dtype=mine.dtype, device=device)
-    dist.reduce_scatter_tensor(x, mine)
-    say("after reduce_scatter", x)
+    piece = torch.empty_like(mine[:1])
+    dist.reduce_scatter(piece, list(mine.split(1)))
+    say("after reduce_scatter", piece)
 
     # all_gather(reduce_scatter(x)) is all_reduce(x): the two halves of a ring all-reduce.
-    both = torch.empty_like(mine)
-    dist.all_gather_into_tensor(both, x)
-    say("after reduce_scatter and all_gather", both)
+    pieces = [torch.empty_like(piece) for _ in range(world_size)]
+    dist.all_gather(pieces, piece)
+    say("after reduce_scatter and all_gather", torch.cat(pieces))
 
     # all_to_all: piece i goes to rank i. Expert parallelism sends tokens this way.
     x = torch.empty_like(mine)

@@ -3,8 +3,7 @@
     python -m torch.distributed.run --standalone --nproc-per-node 2 elastic_ddp.py
     python -m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1 elastic_ddp.py --die-at 3
 
-When a rank dies, torchrun ends the others and starts all of them again. Nothing is kept in memory, so a
-program that wants to go on where it was must have written it down.
+When a rank dies, torchrun ends the others and starts all again. What is not on disk is lost.
 """
 
 import argparse
@@ -31,9 +30,8 @@ def set_up() -> torch.device:
 
 def save(path: Path, epoch: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Write to a second file first: who dies while writing leaves the old checkpoint whole."""
-    state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     partial = path.with_suffix(".part")
-    torch.save(state, partial)
+    torch.save({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, partial)
     partial.replace(path)
 
 
@@ -55,16 +53,18 @@ def train_one_epoch(
     return total.item() / dist.get_world_size()
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--checkpoint", type=Path, default=Path("elastic_ddp.pt"))
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument(
         "--die-at", type=int, help="rank 1 is killed in this epoch, in the first attempt only"
     )
-    args = parser.parse_args()
+    return parser.parse_args()
 
-    device = set_up()
+
+def train(args: argparse.Namespace, device: torch.device) -> None:
+    """All epochs that no earlier attempt has finished."""
     rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     torch.manual_seed(rank)  # DDP sends rank 0's weights to all, so the ranks may begin differently
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).to(device))
@@ -87,6 +87,11 @@ def main() -> None:
             save(args.checkpoint, epoch, model, optimizer)
         dist.barrier()  # nobody begins the next epoch before this one is on disk
 
+
+def main() -> None:
+    args, device = arguments(), set_up()
+    train(args, device)
+    # DDP holds the group, so the model goes first (with `train`); else a rank can hang here (gloo).
     dist.destroy_process_group()
 
 

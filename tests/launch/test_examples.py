@@ -15,30 +15,32 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
 
 
-def unfolded(text: str) -> list[str]:
-    """`[ranks 0,2-3] line` as one line for each of these ranks, sorted."""
-    lines = []
+def unfolded(text: str) -> dict[int, list[str]]:
+    """What each rank said, from text in which `[ranks 0,2-3] line` stands once."""
+    said: dict[int, list[str]] = {}
     for line in text.splitlines():
-        ranks, said = re.fullmatch(r"\[ranks? ([\d,-]+)\] ?(.*)", line).groups()
+        ranks, words = re.fullmatch(r"\[ranks? ([\d,-]+)\] ?(.*)", line).groups()
         for run in ranks.split(","):
             first, _, last = run.partition("-")
-            lines += [said] * (int(last or first) - int(first) + 1)
-    return sorted(lines)
+            for rank in range(int(first), int(last or first) + 1):
+                said.setdefault(rank, []).append(words)
+    return said
 
 
-def under_torch(program: Path, *args: str) -> list[str]:
-    """The lines that `python -m torch.distributed.run` prints, sorted."""
+def under_torch(program: Path, logs: Path, *args: str) -> dict[int, list[str]]:
+    """What each rank printed under `python -m torch.distributed.run`, which can write a file for each."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [sys.executable, *launcher, str(program), *args],
+        [sys.executable, *launcher, "--redirects", "1", "--log-dir", str(logs), str(program), *args],
         capture_output=True, text=True, timeout=110, env=rank_environment(os.environ),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return sorted(done.stdout.splitlines())
+    return {int(file.parent.name): file.read_text().splitlines() for file in logs.rglob("stdout.log")}
 
 
 def test_unfolding():
-    assert unfolded("[ranks 0,2-3] a\n[rank 1] b\n[rank 1]\n") == ["", "a", "a", "a", "b"]
+    text = "[ranks 0,2-3] a\n[rank 1] b\n[rank 1]\n"
+    assert unfolded(text) == {0: ["a"], 1: ["b", ""], 2: ["a"], 3: ["a"]}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
@@ -46,7 +48,7 @@ def test_the_same_program_prints_the_same_under_both_launchers(program, tmp_path
     args = ("--checkpoint", str(tmp_path / "state.pt")) if program.stem == "elastic_ddp" else ()
     ours = launch.torchrun(launch.Script(program, args), 2, limits=launch.Limits(timeout=100))
     assert len(ours.text.splitlines()) >= 5
-    assert unfolded(ours.text) == under_torch(program, *args)
+    assert unfolded(ours.text) == under_torch(program, tmp_path / "logs", *args)
 
 
 def test_the_same_text_every_time(tmp_path):
