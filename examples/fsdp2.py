@@ -41,8 +41,8 @@ class Block(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
-def main() -> None:
-    device = set_up()
+def train(device: torch.device) -> None:
+    """Shard the model, look at the shards, take a few steps."""
     rank = dist.get_rank()
     torch.manual_seed(0)  # unlike DDP, fully_shard sends no weights around: all ranks must begin alike
     model = nn.Sequential(*[Block() for _ in range(DEPTH)]).to(device)
@@ -75,7 +75,11 @@ def main() -> None:
     # A shard becomes the whole again with one all_gather.
     weight = model[0].up.weight
     print(f"up.weight: {tuple(weight.to_local().shape)} here, {tuple(weight.full_tensor().shape)} in all")
-    dist.destroy_process_group()
+
+
+def main() -> None:
+    train(set_up())
+    dist.destroy_process_group()  # last: nothing that holds the group is left
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ class FeedForward(nn.Module):
         return self.down(nn.functional.gelu(self.up(x)))
 
 
-def main() -> None:
-    device = set_up()
+def train(device: torch.device) -> None:
+    """Split a layer, compare it with the whole one, train it."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     mesh = init_device_mesh(device.type, (world_size,), mesh_dim_names=("tensor",))
 
@@ -75,7 +75,11 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         print(f"step {step} loss {loss.item():.4f}")
-    dist.destroy_process_group()
+
+
+def main() -> None:
+    train(set_up())
+    dist.destroy_process_group()  # last: nothing that holds the group is left
 
 
 if __name__ == "__main__":
