@@ -1,0 +1,112 @@
+"""The tables of known models, devices, links and clusters, read from ``data/*.toml``.
+
+A table is a plain file that anyone can read and extend: ``[name]``, then the fields of the dataclass.  A key that
+the dataclass does not have is refused, so that a typing error cannot become a silent default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+from workshop.facts.checks import check_keys, nearest
+from workshop.facts.device import ClusterSpec, DeviceSpec, LinkSpec, split_count
+from workshop.facts.model import ModelSpec
+
+T = TypeVar("T")
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """One file of ``data/`` as nested dictionaries, e.g. ``table("devices")``."""
+    return tomllib.loads((resources.files("workshop.facts") / "data" / f"{name}.toml").read_text("utf-8"))
+
+
+def from_table(kind: type[T], entry: Mapping[str, Any], what: str) -> T:
+    """Build a dataclass from a table, refusing unknown keys and telling which required ones are missing."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    check_keys(what, entry, known)
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise ValueError(f"{what} is incomplete: {error}") from None
+
+
+def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
+    """The entry called ``name`` (any case, and ``_`` for ``-``), or ``ValueError`` with the nearest known name."""
+    folded = {key.lower().replace("_", "-"): key for key in names}
+    key = folded.get(name.lower().replace("_", "-"))
+    if key is None:
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)} (known: {', '.join(sorted(names))})")
+    return names[key]
+
+
+@cache
+def models() -> dict[str, ModelSpec]:
+    """All known models by name."""
+    return {name: from_table(ModelSpec, {"name": name, **entry}, f"model {name!r}")
+            for name, entry in table("models").items()}
+
+
+@cache
+def devices() -> dict[str, DeviceSpec]:
+    """All known devices by name."""
+    return {name: from_table(DeviceSpec, {"name": name, **entry}, f"device {name!r}")
+            for name, entry in table("devices").items()}
+
+
+@cache
+def links() -> dict[str, LinkSpec]:
+    """All known links by name."""
+    return {name: from_table(LinkSpec, {"name": name, **entry}, f"link {name!r}")
+            for name, entry in table("links").items()}
+
+
+def model(name: str) -> ModelSpec:
+    """A known model, e.g. ``model("llama-3.1-8b")``."""
+    return lookup(name, models(), "model")
+
+
+def device(name: str) -> DeviceSpec:
+    """A known device, e.g. ``device("H100")``."""
+    return lookup(name, devices(), "device")
+
+
+def link(name: str) -> LinkSpec:
+    """A known link, e.g. ``link("nvlink-4")``."""
+    return lookup(name, links(), "link")
+
+
+def cluster(text: str) -> ClusterSpec:
+    """A cluster by its name, by ``"64xH100"`` (nodes as the vendor builds them), or one device by its name.
+
+    ``"16xdgx-a100"`` counts nodes when the name is a cluster of the catalogue, devices when it is a device.
+    """
+    count, name = split_count(text)
+    known = table("clusters")
+    if name.lower() in {key.lower() for key in known}:
+        entry = dict(lookup(name, known, "cluster"))
+    else:
+        kind = lookup(name, {**devices(), **known}, "cluster or device")
+        if not isinstance(kind, DeviceSpec):
+            entry = dict(kind)
+        else:
+            base = dict(known.get("node-of-" + kind.name.lower(), known.get("plain-node", {})))
+            entry = {**base, "device": kind.name, "num_devices": count}
+            count = 1
+    check_keys(f"cluster {name!r}", entry, ("device", "num_devices", "devices_per_node", "intra", "inter", "source"))
+    per_node = entry.get("devices_per_node", 8)
+    return ClusterSpec(text, device(entry["device"]), count * entry.get("num_devices", per_node), per_node,
+                       link(entry["intra"]) if "intra" in entry else None,
+                       link(entry["inter"]) if "inter" in entry else None, entry.get("source", ""))
+
+
+def read_model(path: str | Path) -> ModelSpec:
+    """A model from a TOML file of its own; unknown keys are refused."""
+    entry = tomllib.loads(Path(path).read_text("utf-8"))
+    return from_table(ModelSpec, {"name": Path(path).stem, **entry}, f"model file {path}")
