@@ -1,0 +1,117 @@
+"""Memory of one training step, per rank, by part: allocated, reserved and device.
+
+A step passes through four moments, and the peak is the largest of them:
+
+1. **the loss**: every saved activation is there, and the logits on top (last stage only);
+2. **the first layer of backward**: the logits are gone, but backward of a layer needs room, recomputes what was
+   dropped, and gathers what was sharded;
+3. **the end of backward**: activations are gone, all gradients are there;
+4. **the optimizer's step**: gradients and, unless it is fused, temporaries.
+
+Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
+Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the caching
+allocator took for them, pieces that fit nothing included (:mod:`workshop.predict.allocator`); *device* adds what
+PyTorch does not see (:mod:`workshop.predict.workspace`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workshop.facts.precision import precision
+from workshop.facts.run import Run
+from workshop.facts.units import format_bytes
+from workshop.predict.allocator import reserved_bytes
+from workshop.predict.cuts import Array, Cuts, cuts_of
+from workshop.predict.moments import Recipe, moments
+from workshop.predict.workspace import outside_bytes, workspace_bytes
+
+INTERVAL = (0.95, 1.05)
+"""Share of the transient part between which nine in ten of the held-out rows fell (``tests/predict``)."""
+
+
+@dataclass(frozen=True)
+class MemoryPrediction:
+    """Predicted bytes of every pipeline stage (arrays are indexed by stage) and of the worst one.
+
+    ``parts`` maps a part to bytes at the peak's moment; the parts sum to ``allocated``.  ``moment`` names when each
+    stage peaks.  ``steady`` is what stays between steps.
+    """
+
+    parts: dict[str, Array]
+    moment: list[str]
+    allocated: Array
+    steady: Array
+    reserved: Array
+    device: Array
+    capacity: int
+
+    @property
+    def worst_stage(self) -> int:
+        """The stage that needs most."""
+        return int(np.argmax(self.device))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Allocated bytes of the worst stage."""
+        return int(self.allocated[self.worst_stage])
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """Low and high device bytes of the worst stage: the transient part is the uncertain one."""
+        stage = self.worst_stage
+        fixed = float(self.steady[stage] + self.device[stage] - self.reserved[stage])
+        transient = float(self.device[stage]) - fixed
+        return int(fixed + INTERVAL[0] * transient), int(fixed + INTERVAL[1] * transient)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the worst stage's device bytes stay within the device's memory."""
+        return bool(self.device[self.worst_stage] <= self.capacity)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: fits, does not, or too close to call."""
+        low, high = self.interval
+        need, have = format_bytes(int(self.device[self.worst_stage])), format_bytes(self.capacity)
+        if high <= self.capacity:
+            return f"fits: stage {self.worst_stage} needs {need} of {have}"
+        if low > self.capacity:
+            return f"does not fit: stage {self.worst_stage} needs {need}, the device has {have}"
+        return f"too close to call: stage {self.worst_stage} needs about {need}, the device has {have}"
+
+
+def recipe_of(run: Run) -> Recipe:
+    """The choices of a run that are names rather than numbers."""
+    layout = run.layout
+    return Recipe(run.model, run.implementation, precision(layout.precision),
+                  (layout.recompute, layout.recompute_modules), layout.schedule, run.optimizer, run.adapter,
+                  layout.recompute_every, layout.recompute_layers, layout.offload)
+
+
+def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
+    """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
+    cuts = cuts_of(run, group)
+    return memory_on(recipe_of(run), cuts, workspace_bytes(run.cluster.device, run.implementation),
+                     run.cluster.device.memory_bytes)
+
+
+def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0) -> MemoryPrediction:
+    """The same for any ``Cuts``: one entry of every array for each entry of ``cuts``."""
+    found = moments(recipe, cuts, workspace)
+    names = list(found)
+    shape = np.broadcast(*[part for parts in found.values() for part in parts.values()]).shape
+    sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
+    best = np.argmax(sums, axis=0)
+    allocated = np.take_along_axis(sums, best[None], 0)[0]
+    parts = {name: np.select([best == i for i in range(len(names))],
+                             [np.broadcast_to(found[n].get(name, 0), shape) for n in names])
+             for name in dict.fromkeys(part for n in names for part in found[n])}
+    steady = sums[names.index("between steps")]
+    reserved = reserved_bytes(allocated, steady, recipe.how)
+    return MemoryPrediction(parts, [names[i] for i in np.atleast_1d(best)], allocated, steady, reserved,
+                            reserved + outside_bytes(cuts), capacity)
+
+

@@ -1,0 +1,49 @@
+"""Memory that no tensor of the model accounts for: library workspaces, the driver's context, communicators.
+
+Counted by PyTorch as allocated:
+
+* cuBLAS takes one workspace for each handle and stream, and a handle belongs to a thread: one for the main thread,
+  one for autograd's.  Its size is 8.125 MiB, or 32 MiB on Hopper (``aten/src/ATen/cuda/CublasHandlePool.cpp``), or
+  what ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` says, which deterministic runs must set: 8 pieces of 4 MiB.
+* Transformer Engine has its own: 4 MiB, or 32 MiB from Hopper on (``transformer_engine/pytorch/module/base.py``).
+
+Not counted by PyTorch, but seen by ``nvidia-smi``: the CUDA context with the kernels loaded so far, and NCCL's
+buffers for each communicator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workshop.facts.device import DeviceSpec
+from workshop.facts.implementation import Implementation
+from workshop.predict.cuts import Array, Cuts
+
+MIB = 2**20
+HOPPER = ("H100", "H200", "H800", "GH200")
+BLACKWELL = ("B200", "B300", "GB200", "GB300")
+CONTEXT_BYTES = int(0.47 * 2**30)
+"""CUDA context with lazily loaded kernels, torch 2.1: github stas00/ml-engineering training/performance/README.md."""
+NCCL_FIRST_BYTES = int(1.45 * 2**30)
+"""The first communicator of two GPUs: 2.0 GiB after a barrier, 0.55 GiB before it (same source)."""
+
+
+def is_family(device: DeviceSpec, names: tuple[str, ...]) -> bool:
+    """Whether a device's name starts with one of the names."""
+    return device.name.upper().startswith(names)
+
+
+def workspace_bytes(device: DeviceSpec, how: Implementation) -> int:
+    """Workspaces that PyTorch counts as allocated (zero on a CPU)."""
+    if device.name.startswith("cpu"):
+        return 0
+    hopper, blackwell = is_family(device, HOPPER), is_family(device, BLACKWELL)
+    cublas = 32 * MIB if how.fixed_workspace or hopper else int(8.125 * MIB)
+    engine = (32 if hopper or blackwell else 4) * MIB if how.transformer_engine else 0
+    return 2 * cublas + engine
+
+
+def outside_bytes(cuts: Cuts) -> Array:
+    """Context and communicators: what the device holds beside PyTorch's reserved memory."""
+    alone = (cuts.tensor * cuts.context * cuts.shard * cuts.replicate * cuts.pipeline) == 1
+    return CONTEXT_BYTES + np.where(alone, 0, NCCL_FIRST_BYTES)
