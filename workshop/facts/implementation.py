@@ -3,23 +3,38 @@
 Two programs that train the same model on the same layout may differ by a factor of two in saved activations.
 An implementation states the choices that matter, each visible in the library's source:
 
-``attention``   ``"flash"`` keeps queries, keys, values, output and one statistic per row (Dao et al. 2022, arXiv
-                2205.14135); ``"unfused"`` keeps the scores and probabilities as well, quadratic in the sequence.
-``activation``  how an MLP's nonlinearity saves its input.
-``loss``        ``"fp32"`` casts all logits to 32 bits; ``"chunked"`` does so for a slice at a time; ``"fused"`` never
-                keeps a second copy.
-``dropout``     whether masks are drawn and kept.
-``compile``     whether torch.compile fuses pointwise operations, which then keep only what they must.
+``attention``
+    ``"flash"`` keeps queries, keys, values, output and one statistic per row (Dao et al. 2022, arXiv 2205.14135);
+    ``"flash-copy"`` also a transposed copy of the output (Transformer Engine around FlashAttention-2, whose layout
+    is batch first while Megatron's is sequence first); ``"unfused"`` keeps the probabilities too, quadratic in the
+    sequence.
+``norm``
+    ``"fused"`` keeps a norm's input (and two statistics per token); ``"eager"`` a chain of PyTorch operations that
+    computes in fp32 and keeps its intermediates, as Llama's RMSNorm does in ``transformers``.
+``loss``
+    Bytes alive per logit at the loss; see ``workshop.predict.loss``.
+``dropout``
+    whether masks are drawn and kept (one byte per element).
+``compile``
+    whether torch.compile fuses pointwise operations, which then keep only what they must.
+``buffers``
+    ``"contiguous"``: gradients live in one buffer for the whole run (Megatron-LM, DeepSpeed); ``"freed"``: they are
+    born in backward and freed after the optimizer's step (``zero_grad(set_to_none=True)``).
+``boundary_tensors``
+    stage inputs and outputs that a pipeline's schedule holds beside saved activations.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from workshop.facts.checks import check_choice, check_positive
 
-ATTENTION = ("flash", "unfused")
-LOSS = ("fp32", "fp32-cast", "chunked", "fused")
+ATTENTION = ("flash", "flash-copy", "unfused")
+LOSS = ("eager", "eager-kept", "vocab-parallel", "vocab-parallel-fused", "chunked", "fused")
+NORM = ("fused", "eager")
+BUFFERS = ("contiguous", "freed")
 
 
 @dataclass(frozen=True)
@@ -28,26 +43,45 @@ class Implementation:
 
     name: str = "torch"
     attention: str = "flash"
-    loss: str = "fp32"
+    norm: str = "fused"
+    loss: str = "eager"
     loss_chunks: int = 1
     dropout: bool = False
     compile: bool = False
-    megatron: bool = False  # contiguous gradient buffers, deallocated stage outputs, vocabulary-parallel loss
+    buffers: str = "freed"
+    vocab_multiple: int = 1  # the vocabulary is padded to a multiple of this times ``tensor``
+    boundary_tensors: int = 0
+    fixed_workspace: bool = False  # CUBLAS_WORKSPACE_CONFIG=:4096:8, for deterministic runs
+    transformer_engine: bool = False
+    optimizer_in_backward: bool = False
+    foreach_optimizer: bool = False  # temporaries as large as the parameters in the optimizer's step
     expandable_segments: bool = False
 
     def __post_init__(self) -> None:
         check_choice("attention kernel", self.attention, ATTENTION)
         check_choice("loss", self.loss, LOSS)
+        check_choice("norm", self.norm, NORM)
+        check_choice("buffers", self.buffers, BUFFERS)
         check_positive("loss_chunks", self.loss_chunks)
 
 
 _KNOWN = {
-    "torch": Implementation("torch"),
-    "megatron": Implementation("megatron", megatron=True),
+    "torch": Implementation("torch", foreach_optimizer=True),
+    "megatron": Implementation("megatron", loss="vocab-parallel", buffers="contiguous", vocab_multiple=128,
+                               boundary_tensors=3, transformer_engine=True, dropout=True),
+    "megatron-local": Implementation("megatron-local", attention="unfused", loss="vocab-parallel",
+                                     buffers="contiguous", vocab_multiple=128, boundary_tensors=3, dropout=True),
+    "deepspeed": Implementation("deepspeed", buffers="contiguous"),
+    "torchtitan": Implementation("torchtitan", norm="eager"),
+    "nanotron": Implementation("nanotron", loss="vocab-parallel", buffers="contiguous", boundary_tensors=2),
+    "internevo": Implementation("internevo", buffers="contiguous"),
+    "torchtune": Implementation("torchtune", norm="eager"),
+    "litgpt": Implementation("litgpt", norm="eager", foreach_optimizer=True),
+    "transformers": Implementation("transformers", norm="eager", loss="eager-kept", foreach_optimizer=True),
 }
 
 
-def implementation(name: str, **changes: object) -> Implementation:
+def implementation(name: str, **changes: Any) -> Implementation:
     """A known implementation, with some choices changed; ``ValueError`` with the nearest for an unknown name."""
     check_choice("implementation", name, _KNOWN)
-    return replace(_KNOWN[name], **changes)  # type: ignore[arg-type]
+    return replace(_KNOWN[name], **changes)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workshop.facts.run import Run
+from workshop.facts.stages import chunks
 
 Array = NDArray[Any]
 
@@ -38,7 +39,7 @@ class Cuts:
     seq_len: Array
     accumulation: Array
     stage: Array
-    first_layers: Array
+    first_layers: Array  # layers of the first chunk; -1: as the others
     last_layers: Array
 
     @cached_property
@@ -69,10 +70,11 @@ class Cuts:
 
 
 def cuts(stage: Any = 0, **sizes: Any) -> Cuts:
-    """``Cuts`` from numbers or arrays; what is not given is 1 (``zero``, ``group`` and uneven layers: 0)."""
+    """``Cuts`` from numbers or arrays; what is not given is 1 (``zero`` and ``group``: 0, uneven layers: -1)."""
     usual = dict.fromkeys(("tensor", "pipeline", "virtual", "context", "expert", "shard", "replicate", "micro_batch",
                            "seq_len", "accumulation"), 1)
-    usual |= dict.fromkeys(("zero", "group", "sequence_parallel", "first_layers", "last_layers", "expert_tensor"), 0)
+    usual |= dict.fromkeys(("zero", "group", "sequence_parallel", "expert_tensor"), 0)
+    usual |= {"first_layers": -1, "last_layers": -1}
     values = {name: np.asarray(value) for name, value in {**usual, **sizes, "stage": stage}.items()}
     values["expert_tensor"] = np.where(values["expert_tensor"] == 0, values["tensor"], values["expert_tensor"])
     return Cuts(**values)
@@ -81,9 +83,11 @@ def cuts(stage: Any = 0, **sizes: Any) -> Cuts:
 def cuts_of(run: Run, group: int = 0) -> Cuts:
     """One entry per pipeline stage of a run."""
     layout = run.layout
+    ends = chunks(run.model.num_layers, layout)
+    uneven = bool(layout.first_stage_layers or layout.last_stage_layers or layout.embedding_in_stages)
     return cuts(np.arange(layout.pipeline), tensor=layout.tensor, sequence_parallel=layout.sequence_parallel,
                 pipeline=layout.pipeline, virtual=layout.virtual_stages, group=group, context=layout.context,
                 expert=layout.expert, expert_tensor=layout.expert_tensor, shard=layout.shard,
                 replicate=layout.replicate, zero=layout.zero, micro_batch=run.micro_batch, seq_len=run.seq_len,
-                accumulation=run.accumulation, first_layers=layout.first_stage_layers,
-                last_layers=layout.last_stage_layers)
+                accumulation=run.accumulation, first_layers=ends[0] if uneven else -1,
+                last_layers=ends[-1] if uneven else -1)

@@ -23,8 +23,8 @@ def chunk_span(model: ModelSpec, cuts: Cuts, chunk: int) -> tuple[Array, Array]:
     """First layer and one past the last of a rank's chunk number ``chunk`` (empty where there is no such chunk)."""
     total = cuts.pipeline * cuts.virtual
     index = cuts.stage + chunk * cuts.pipeline
-    fixed_first, fixed_last = cuts.first_layers > 0, (cuts.last_layers > 0) & (total > 1)
-    free = model.num_layers - cuts.first_layers - np.where(fixed_last, cuts.last_layers, 0)
+    fixed_first, fixed_last = cuts.first_layers >= 0, (cuts.last_layers >= 0) & (total > 1)
+    free = model.num_layers - np.where(fixed_first, cuts.first_layers, 0) - np.where(fixed_last, cuts.last_layers, 0)
     parts = np.maximum(1, total - fixed_first - fixed_last)
     size, extra = free // parts, free % parts
 
