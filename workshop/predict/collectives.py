@@ -59,9 +59,10 @@ class Wires:
     hop_seconds: float
     network_seconds: float
     per_node: int
+    adapters: float = np.inf   # at most so many of a node's adapters work for one collective
 
     @classmethod
-    def of(cls, cluster: ClusterSpec, rates: Rates) -> Wires:
+    def of(cls, cluster: ClusterSpec, rates: Rates, adapters: float = np.inf) -> Wires:
         """The wires of a cluster; ValueError if it has several devices and no link is known."""
         if cluster.num_devices > 1 and cluster.intra is None:
             raise ValueError(f"{cluster.name}: no link between its devices is known; name one (intra) to predict time")
@@ -70,7 +71,7 @@ class Wires:
         intra = cluster.intra.bytes_per_second if cluster.intra else np.inf
         inter = cluster.inter.bytes_per_second if cluster.inter else intra
         return cls(intra * rates.link, inter * rates.network, rates.link_seconds, rates.hop_seconds,
-                   rates.network_seconds, cluster.devices_per_node)
+                   rates.network_seconds, cluster.devices_per_node, adapters)
 
     def members(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
         """How many ranks of a group share a node: ranks follow each other at distance `stride`."""
@@ -83,7 +84,7 @@ class Wires:
         if collective == "all_to_all":
             moving = self._all_to_all(size, n, here)
         else:
-            rate = np.where(here >= n, self.link, np.minimum(here * self.network, self.link))
+            rate = np.where(here >= n, self.link, np.minimum(np.minimum(here, self.adapters) * self.network, self.link))
             moving = wire_bytes(collective, size, n) / rate
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
 

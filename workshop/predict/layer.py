@@ -31,8 +31,10 @@ from .gemm import matmul_seconds, training_matmul_seconds
 from .rates import Rates, Software
 
 Numbers = Any
-SCORE_PASSES = (7.0, 9.0)   # reads and writes of the s x s scores, forward and backward: product, scale and mask,
-#                             softmax, dropout (with its mask), product; and their gradients
+# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads and writes
+# (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
+SOFTMAX_PASSES = (2.0, 3.0)
+DROPOUT_PASSES = (2.5, 2.5)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def layer_costs(model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: 
     matmul = _linear_seconds(model, linears, cut, machine)
     attention = _attention_seconds(model, cut, machine, stack)
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
-    host = 0.0 if stack.captured else stack.kernels * machine.rates.host_seconds * (1.3 if kind == "moe" else 1.0)
+    host = host_seconds(kind, cut, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, cut, machine)
     # A context ring passes the next keys on while attention works on the last ones: only the surplus is waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
@@ -123,6 +125,14 @@ def layer_costs(model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: 
     backward = Costs(matmul[1] + zero, attention[1] + zero, 2 * pointwise + zero, 2 * host + zero,
                      tensor * keep + zero, expert + zero, context[1] + zero)
     return forward, backward
+
+
+def host_seconds(kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
+    """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts."""
+    if stack.captured:
+        return np.zeros(np.shape(cut.tensor))
+    kernels = stack.kernels + (stack.expert_kernels if kind == "moe" else 0)
+    return kernels * rates.host_seconds * (1 + rates.host_jitter * np.log2(np.asarray(cut.tensor)))
 
 
 def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
@@ -163,7 +173,7 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
     shapes = ((s / c, s, d_qk), (s / c, d_v, s))
     forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, *shape, batch=batch) for shape in shapes)
     scores = batch * s * s / c * 2 / machine.bandwidth
-    passes = (SCORE_PASSES[0], SCORE_PASSES[1]) if stack.dropout else (SCORE_PASSES[0] - 2.5, SCORE_PASSES[1] - 2.5)
+    passes = [softmax + stack.dropout * dropout for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)]
     return forward + passes[0] * scores, 2 * forward + passes[1] * scores
 
 

@@ -35,6 +35,7 @@ class Rates:
     memory: float              # share of the memory bandwidth that pointwise kernels reach
     kernel_seconds: float      # no kernel is shorter
     host_seconds: float        # Python and launch, per kernel, when nothing is compiled or captured
+    host_jitter: float         # how much later the slowest host of a tensor group is, per doubling of the group
     link: float                # share of the link within a node that collectives reach
     link_seconds: float        # start of a collective within a node, plus `hop_seconds` per further rank
     hop_seconds: float
@@ -60,6 +61,8 @@ class Software:
     name: str
     attention: str = "flash"          # "flash" or "unfused"
     kernels: float = 30
+    expert_kernels: float = 30        # more of them in a layer with experts: route, permute, gather back
+    adapters: float = 64              # network adapters of a node that one collective uses, at most
     hidden_passes: float = 11         # reads and writes of [tokens, hidden] in one layer's forward
     width_passes: float = 2           # reads and writes of each linear map's output besides the product itself
     logit_bytes: float = 24           # bytes moved per logit, forward and backward, besides the products
@@ -69,7 +72,7 @@ class Software:
     overlap_tensor: float = 0.0       # share of tensor-parallel communication that can hide
     overlap_pipeline: bool = False
     gradient_bytes: float = 4.0       # of a gradient on the wire
-    optimizer_bytes: float = 40.0     # moved per parameter and step
+    optimizer_bytes: float = 32.0     # moved per parameter and step
     source: str = ""
 
 

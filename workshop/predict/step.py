@@ -70,7 +70,7 @@ class StepArrays:
         return {f.name: float(getattr(self, f.name)[index]) for f in fields(self)}
 
 
-def machine_of(cluster: ClusterSpec, precision: Precision, rates: Rates, dtype: str = "") -> Machine:
+def machine_of(cluster: ClusterSpec, precision: Precision, rates: Rates, stack: Software, dtype: str = "") -> Machine:
     """The device of a cluster as the layer model sees it; `dtype` if linear maps run in another format."""
     device, dtype = cluster.device, dtype or precision.dtype
     sixteen = "bf16" if "bf16" in device.peak_flops else "fp16"
@@ -78,7 +78,7 @@ def machine_of(cluster: ClusterSpec, precision: Precision, rates: Rates, dtype: 
     fp8 = dtype in ("fp8", "fp4")
     matmul = reachable(cluster, dtype) * (rates.sustained_fp8 if fp8 else rates.sustained)
     return Machine(rates, matmul, best * rates.sustained, device.memory_bandwidth * rates.memory,
-                   Wires.of(cluster, rates), 1.0 if fp8 else 2.0, 4.0 if fp8 else 0.0)
+                   Wires.of(cluster, rates, stack.adapters), 1.0 if fp8 else 2.0, 4.0 if fp8 else 0.0)
 
 
 def reachable(cluster: ClusterSpec, dtype: str) -> float:
@@ -97,7 +97,7 @@ def predict_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: i
 
     seq_len: tokens of a sequence. See `rates.rates_of` and `rates.software` for the constants.
     """
-    machine = machine_of(cluster, precision, rates, dtype)
+    machine = machine_of(cluster, precision, rates, stack, dtype)
     cut = Cut(grid.micro_batch, seq_len, grid.tensor, grid.sequence_parallel, grid.context, grid.expert)
     kinds = model.layer_kinds()
     passes = [_scaled(layer_costs(model, kind, cut, machine, stack), kinds.count(kind) / model.num_layers)
@@ -227,7 +227,7 @@ def once_per_step(model: ModelSpec, grid: Grid, window: np.ndarray, machine: Mac
     exposed = np.where(stack.overlap_gradients, hidden, reduction)
     # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid sharding.
     outer = wires.seconds("all_reduce", (dense + expert) / grid.shard * width, grid.replicate, stride * grid.shard)
-    exposed = np.where(grid.zero == 3, outer, exposed)
+    exposed = np.where(grid.zero == 3, np.maximum(outer - window, outer / np.maximum(layers, 1)), exposed)
     owners = np.where(grid.zero >= 1, grid.shard, 1)
     optimizer = (dense + expert) / owners * stack.optimizer_bytes / machine.bandwidth
     return exposed, optimizer

@@ -102,10 +102,14 @@ def bloom(row: Row, table: str, index: int) -> Case:
     if layers <= 0:
         raise CannotPredict("neither layers nor parameters are given")
     micro, count = batches(row, dp)
-    model = gpt(layers, hidden, heads, 2048)
+    model = gpt(layers, hidden, heads, 2048, 250880)
+    seconds, gpus = number(row, "iteration_time_s"), tp * pp * dp
+    said = number(row, "tflops_per_gpu_hardware") * 1e12 * gpus * seconds / (96 * 2048 * layers * hidden**2)
+    if not 0.9 < said / (micro * count * dp) < 1.3:
+        raise CannotPredict(f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {micro * count * dp}")
     layout = columns(shard=dp, zero=1, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL)
-    return Case(table, f"hidden {hidden}, pp {pp}", index, SECONDS, number(row, "iteration_time_s"), model,
-                f"{tp * pp * dp}xA100-80GB", 2048, "megatron-deepspeed-bloom", "deepspeed-bf16", layout,
+    return Case(table, f"hidden {hidden}, pp {pp}", index, SECONDS, seconds, model,
+                f"{gpus}xA100-80GB", 2048, "megatron-deepspeed-bloom", "deepspeed-bf16", layout,
                 inter="omni-path-4x100-per-node")
 
 

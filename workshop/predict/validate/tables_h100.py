@@ -159,7 +159,7 @@ def fms(row: Row, table: str, index: int) -> Case:
                 catalogue.model(f"llama-2-{row['model']}"), f"{gpus}x{device}", seq, "torchtitan", "fsdp-bf16",
                 columns(shard=shard, replicate=gpus // shard, zero=3, micro_batch=whole(row, "local_batch_size_seqs"),
                         recompute=SELECTIVE if row["activation_checkpointing"].startswith("Sel") else NONE),
-                inter=inter, stack_changes=(("captured", True),))
+                inter=inter, stack_changes=(("captured", True), ("gradient_bytes", 2.0)))
 
 
 def llama3(row: Row, table: str, index: int) -> Case:
