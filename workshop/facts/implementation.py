@@ -32,7 +32,8 @@ from typing import Any
 from workshop.facts.checks import check_choice, check_positive
 
 ATTENTION = ("flash", "flash-copy", "unfused")
-LOSS = ("eager", "eager-kept", "vocab-parallel", "vocab-parallel-fused", "chunked", "fused")
+LOSS = ("eager", "eager-kept", "loss-parallel", "vocab-parallel", "vocab-parallel-fused", "vocab-parallel-copy",
+        "chunked", "fused")
 NORM = ("fused", "eager")
 BUFFERS = ("contiguous", "freed")
 
@@ -54,7 +55,10 @@ class Implementation:
     fixed_workspace: bool = False  # CUBLAS_WORKSPACE_CONFIG=:4096:8, for deterministic runs
     transformer_engine: bool = False
     optimizer_in_backward: bool = False
-    foreach_optimizer: bool = False  # temporaries as large as the parameters in the optimizer's step
+    step_room: float = 0.0  # bytes of temporaries per trained parameter in the optimizer's step; 0: fused
+    gathered_inputs: bool = False  # with sequence parallelism, column-parallel maps save their gathered input
+    bucket_bytes: int = 0  # buffers in which gradients are gathered for their reduction
+    held_logit_grads: int = 0  # logit gradients kept so that the head's weight gradient can be computed later
     expandable_segments: bool = False
 
     def __post_init__(self) -> None:
@@ -66,18 +70,21 @@ class Implementation:
 
 
 _KNOWN = {
-    "torch": Implementation("torch", foreach_optimizer=True),
+    "torch": Implementation("torch", step_room=4),
     "megatron": Implementation("megatron", loss="vocab-parallel", buffers="contiguous", vocab_multiple=128,
                                boundary_tensors=3, transformer_engine=True, dropout=True),
     "megatron-local": Implementation("megatron-local", attention="unfused", loss="vocab-parallel",
                                      buffers="contiguous", vocab_multiple=128, boundary_tensors=3, dropout=True),
     "deepspeed": Implementation("deepspeed", buffers="contiguous"),
-    "torchtitan": Implementation("torchtitan", norm="eager"),
-    "nanotron": Implementation("nanotron", loss="vocab-parallel", buffers="contiguous", boundary_tensors=2),
-    "internevo": Implementation("internevo", buffers="contiguous"),
+    "torchtitan": Implementation("torchtitan", norm="eager", gathered_inputs=True),
+    "nanotron": Implementation("nanotron", loss="vocab-parallel-copy", buffers="contiguous", boundary_tensors=2,
+                               gathered_inputs=True),
+    # InternEvo's hybrid ZeRO flattens gradients (2), casts them to fp32 (4), and torch 1.13's AdamW makes two
+    # temporaries (4 + 4): internlm/solver/optimizer/hybrid_zero_optim.py. Buckets of 512 MiB in configs/7B_sft.py.
+    "internevo": Implementation("internevo", buffers="contiguous", step_room=14, bucket_bytes=2**29),
     "torchtune": Implementation("torchtune", norm="eager"),
-    "litgpt": Implementation("litgpt", norm="eager", foreach_optimizer=True),
-    "transformers": Implementation("transformers", norm="eager", loss="eager-kept", foreach_optimizer=True),
+    "litgpt": Implementation("litgpt", norm="eager", step_room=4),
+    "transformers": Implementation("transformers", norm="eager", loss="eager-kept", step_room=4),
 }
 
 

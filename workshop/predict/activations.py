@@ -45,6 +45,19 @@ class PerToken:
         return cuts.tokens * (linear + self.score * cuts.seq_len / cuts.tensor)
 
 
+@dataclass(frozen=True)
+class Policy:
+    """What is recomputed (``name`` and ``modules`` as in ``Layout``) and what is trained.
+
+    ``trained`` names the linear maps that get an adapter; ``None`` means that everything is trained.
+    """
+
+    name: str = "none"
+    modules: tuple[str, ...] = ()
+    trained: tuple[str, ...] | None = None
+    adapter: str = ""
+
+
 def total(tensors: Iterable[Saved]) -> PerToken:
     """Sum a list of tensors by how they are divided."""
     sums = {"tensor": 0.0, "sequence": 0.0, "whole": 0.0, "expert": 0.0, "score": 0.0}
@@ -53,28 +66,50 @@ def total(tensors: Iterable[Saved]) -> PerToken:
     return PerToken(**sums)
 
 
-def kept(model: ModelSpec, kind: str, policy: tuple[str, tuple[str, ...]], how: Implementation,
+def kept(model: ModelSpec, kind: str, policy: Policy, how: Implementation,
          numbers: Precision) -> list[Saved]:
-    """The tensors of one layer that stay until backward under a recompute policy ``(name, modules)``."""
+    """The tensors of one layer that stay until backward under a recompute policy."""
     everything = layer_saved(model, kind, how, numbers)
-    name, modules = policy
-    if name == "none":
-        return everything
-    layer_input = everything[:1]
-    if name == "full":
+    layer_input = [Saved("layer's input", model.hidden_size, numbers.compute, "sequence", "layer_input")]
+    if policy.name == "full":
         return layer_input
-    if "ops" in modules:
+    if policy.trained is not None:
+        everything = with_frozen_weights(model, kind, everything, policy, numbers)
+    if policy.name == "none":
+        return everything
+    if "ops" in policy.modules:
         outputs = [Saved(linear.name, linear.outputs * linear.active, numbers.compute,
                          {"column": "tensor", "row": "sequence", "none": "sequence"}[linear.split], "ops")
                    for linear in model.linears(kind)[::2]]
         core = [t for t in everything if t.name in ("attention output", "row statistics")]
         return layer_input + outputs + core
-    drop = set(modules or ("core_attn",))
+    drop = set(policy.modules or ("core_attn",))
     return [tensor for tensor in everything if tensor.module not in drop]
 
 
+def with_frozen_weights(model: ModelSpec, kind: str, tensors: list[Saved], policy: Policy, numbers: Precision,
+                        ) -> list[Saved]:
+    """Saved tensors when weights are frozen and some linear maps carry an adapter.
+
+    A frozen map's backward needs its weights, not its input, so inputs that serve only weight gradients go.  LoRA
+    adds the dropped input of each target's first matrix, the mask, and the low-rank activation (which is small);
+    adapter-v2 scales the result of every linear map and so keeps it.
+    """
+    trained = set(policy.trained or ())
+    stay = [t for t in tensors if not t.only_for or trained & set(t.only_for)]
+    linears = [linear for linear in model.linears(kind) if linear.name in trained]
+    if policy.adapter == "adapter-v2":
+        return stay + [Saved(f"{linear.name} before its scale", linear.outputs * linear.active, numbers.compute,
+                             "sequence", "adapter") for linear in model.linears(kind)]
+    if policy.adapter == "lora":
+        inputs = {linear.inputs for linear in linears}
+        stay += [Saved("adapter's dropped input and its mask", width, numbers.compute + 1, "sequence", "adapter")
+                 for width in inputs]
+    return stay
+
+
 @lru_cache(maxsize=256)
-def per_token(model: ModelSpec, kind: str, policy: tuple[str, tuple[str, ...]], how: Implementation,
+def per_token(model: ModelSpec, kind: str, policy: Policy, how: Implementation,
               numbers: Precision) -> PerToken:
     """:func:`kept`, summed."""
     return total(kept(model, kind, policy, how, numbers))

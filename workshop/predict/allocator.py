@@ -18,13 +18,13 @@ from workshop.facts.implementation import Implementation
 from workshop.predict.cuts import Array
 
 MIB = 2**20
-FRAGMENTATION = 0.05
-"""Idle share of the bytes that come and go within a step; fitted, see ``workshop validate``."""
+FRAGMENTATION = {"eager": 0.20, "compiled": 0.13}
+"""Idle bytes as a share of those that come and go within a step; fitted, see ``workshop validate``."""
 
 
 def reserved_bytes(allocated: Array, steady: Array, how: Implementation) -> Array:
     """Reserved bytes for a peak of ``allocated`` bytes of which ``steady`` stay from step to step."""
-    share = 0.0 if how.expandable_segments else FRAGMENTATION
+    share = 0.0 if how.expandable_segments else FRAGMENTATION["compiled" if how.compile else "eager"]
     return allocated + share * np.maximum(0, allocated - steady)
 
 

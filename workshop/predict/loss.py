@@ -7,11 +7,15 @@ in 16 bits.  What is alive at once, in bytes per logit, with logits in ``c`` byt
                           probabilities (c + 8); backward the log probabilities, their gradient and the gradient of
                           the fp32 logits (12), then the 16-bit gradient.  The larger: 12.
 ``eager-kept``            the same while a variable of the caller still holds the logits: 12 + c.
+``loss-parallel``         DTensor's loss over sharded logits: log-softmax as separate operations, whose backward holds
+                          the log probabilities, their exponentials, the gradient and the result: 16.
 ``vocab-parallel``        Megatron-LM: logits, and one fp32 copy that becomes exponentials, then probabilities, then
                           the gradient in place (c + 4); each rank has ``V / tensor`` of them.
 ``vocab-parallel-fused``  the same in one compiled function, which keeps one more fp32 copy (c + 8).
-``chunked``               logits stay in ``c``, the fp32 copies exist for one chunk at a time, gradients come back in
-                          ``c``: 2c + 12 / chunks.
+``vocab-parallel-copy``   nanotron: logits and their fp32 copy stay with the caller while a second fp32 copy becomes
+                          the gradient, which is then cast: 2c + 8.
+``chunked``               logits stay in ``c``; fp32 copies and gradients exist for one chunk at a time, since each
+                          chunk has its own head product: c + 12 / chunks.
 ``fused``                 logits, and their gradient in the same place or beside it: 2c.
 
 The head's input (after the final norm) is saved too.
@@ -28,19 +32,22 @@ from workshop.predict.states import padded_vocab
 
 def bytes_per_logit(how: Implementation, compute: float) -> float:
     """Bytes alive for each logit at the worst moment of the loss."""
-    return {"eager": 12.0, "eager-kept": 12 + compute, "vocab-parallel": compute + 4,
-            "vocab-parallel-fused": compute + 8, "chunked": 2 * compute + 12 / how.loss_chunks,
+    return {"eager": 12.0, "eager-kept": 12 + compute, "loss-parallel": 16.0,
+            "vocab-parallel": compute + 4, "vocab-parallel-fused": compute + 8,
+            "vocab-parallel-copy": 2 * compute + 8, "chunked": compute + 12 / how.loss_chunks,
             "fused": 2 * compute}[how.loss]
 
 
 def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts) -> Array:
     """Bytes alive on the last stage at the loss, logits and all; zero elsewhere."""
     logits = cuts.tokens * padded_vocab(model, how, cuts.tensor) / cuts.tensor
-    return cuts.is_last * logits * bytes_per_logit(how, numbers.compute)
+    held = how.held_logit_grads * numbers.compute
+    return cuts.is_last * logits * (bytes_per_logit(how, numbers.compute) + held)
 
 
 def ends_saved(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts, along: Array) -> Array:
     """Saved outside the layers: the final norm's input and output, and embedding dropout's mask."""
-    width, c = model.hidden_size * cuts.tokens / along, numbers.compute
+    whole, c = model.hidden_size * cuts.tokens, numbers.compute
+    read = whole if how.gathered_inputs else whole / along
     mask = 1 if how.dropout else 0
-    return cuts.is_last * (2 * c * width) + cuts.is_first * (mask * width)
+    return cuts.is_last * c * (whole / along + read) + cuts.is_first * (mask * whole / along)

@@ -23,6 +23,7 @@ import numpy as np
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.units import format_bytes
+from workshop.predict.activations import Policy
 from workshop.predict.allocator import reserved_bytes
 from workshop.predict.cuts import Array, Cuts, cuts_of
 from workshop.predict.moments import Recipe, moments
@@ -87,8 +88,18 @@ def recipe_of(run: Run) -> Recipe:
     """The choices of a run that are names rather than numbers."""
     layout = run.layout
     return Recipe(run.model, run.implementation, precision(layout.precision),
-                  (layout.recompute, layout.recompute_modules), layout.schedule, run.optimizer, run.adapter,
+                  policy_of(run), layout.schedule, run.optimizer, run.adapter,
                   layout.recompute_every, layout.recompute_layers, layout.offload)
+
+
+def policy_of(run: Run) -> Policy:
+    """What is recomputed, and which linear maps are trained (a frozen one need not keep its input)."""
+    trained = None
+    if run.adapter is not None:
+        trained = tuple(linear.name for kind in set(run.model.layer_kinds())
+                        for linear in run.adapter.targeted(run.model, kind))
+    return Policy(run.layout.recompute, run.layout.recompute_modules, trained,
+                  run.adapter.method if run.adapter else "")
 
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
@@ -110,8 +121,11 @@ def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0)
                              [np.broadcast_to(found[n].get(name, 0), shape) for n in names])
              for name in dict.fromkeys(part for n in names for part in found[n])}
     steady = sums[names.index("between steps")]
+    outside = outside_bytes(cuts)
     reserved = reserved_bytes(allocated, steady, recipe.how)
+    if capacity:  # before it gives up, the allocator returns what it holds idle
+        reserved = np.maximum(allocated, np.minimum(reserved, capacity - outside))
     return MemoryPrediction(parts, [names[i] for i in np.atleast_1d(best)], allocated, steady, reserved,
-                            reserved + outside_bytes(cuts), capacity)
+                            reserved + outside, capacity)
 
 

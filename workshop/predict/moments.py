@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,11 +10,10 @@ from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS, Precision
 from workshop.facts.run import Adapter
-from workshop.predict.activations import chunks_alive, per_token, total
+from workshop.predict.activations import Policy, chunks_alive, kept, per_token, total
 from workshop.predict.cuts import Array, Cuts
 from workshop.predict.depth import layers_in_chunk
 from workshop.predict.loss import ends_saved, loss_bytes
-from workshop.predict.saved import layer_saved
 from workshop.predict.states import Held, divided, layer_count, params_held
 
 PREFETCHED_LAYERS = 2
@@ -28,7 +27,7 @@ class Recipe:
     model: ModelSpec
     how: Implementation
     numbers: Precision
-    policy: tuple[str, tuple[str, ...]] = ("none", ())
+    policy: Policy = Policy()
     schedule: str = "1f1b"
     optimizer: str = "adamw"
     adapter: Adapter | None = None
@@ -48,8 +47,9 @@ def moments(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> dict[str, dict[st
     grads = state.pop("gradients")
     kept_grads = grads if recipe.how.buffers == "contiguous" else 0 * grads
     early = np.where(cuts.accumulation > 1, grads, kept_grads)
-    base = {**state, "workspace": workspace + 0 * grads}
-    saved = saved_bytes(recipe, cuts)
+    base = {**state, "workspace": workspace + 0 * grads,
+            "buckets": np.where(cuts.state_shards * cuts.replicate > 1, recipe.how.bucket_bytes, 0)}
+    saved = saved_bytes(recipe, cuts) * (0 if recipe.offload == "activations" else 1)
     window, gathered_grads = unsharded(recipe, cuts)
     ends = ends_saved(recipe.model, recipe.how, recipe.numbers, cuts, along(cuts))
     logits = loss_bytes(recipe.model, recipe.how, recipe.numbers, cuts)
@@ -117,12 +117,12 @@ def layers_bytes(recipe: Recipe, kind: str, layers: Array, cuts: Cuts) -> Array:
     """Saved bytes of ``layers`` layers of a kind for one micro-batch under the recompute policy."""
     model, how, numbers = recipe.model, recipe.how, recipe.numbers
     dropped = per_token(model, kind, recipe.policy, how, numbers).on(cuts)
-    if recipe.policy[0] == "full" and recipe.recompute_every > 1:
+    if recipe.policy.name == "full" and recipe.recompute_every > 1:
         dropped = dropped / recipe.recompute_every
-    if not recipe.recompute_layers or recipe.policy[0] == "none":
+    if not recipe.recompute_layers or recipe.policy.name == "none":
         return layers * dropped
     some = np.minimum(layers, recipe.recompute_layers)
-    return some * dropped + (layers - some) * per_token(model, kind, ("none", ()), how, numbers).on(cuts)
+    return some * dropped + (layers - some) * per_token(model, kind, replace(recipe.policy, name="none"), how, numbers).on(cuts)
 
 
 def boundary_bytes(recipe: Recipe, cuts: Cuts) -> Array:
@@ -151,19 +151,17 @@ def working_bytes(recipe: Recipe, cuts: Cuts) -> Array:
     model, how, numbers = recipe.model, recipe.how, recipe.numbers
     worst = np.zeros_like(cuts.tokens)
     for kind in recipe.kinds:
-        everything = layer_saved(model, kind, how, numbers)
+        everything = kept(model, kind, replace(recipe.policy, name="none"), how, numbers)
         wide = [t for t in everything if t.name.startswith("mlp ") or t.module == "core_attn"]
         room = total(wide).on(cuts) + cuts.tokens * model.hidden_size * numbers.compute / along(cuts)
-        if recipe.policy[0] != "none":
+        if recipe.policy.name != "none":
             again = total(everything).on(cuts) - per_token(model, kind, recipe.policy, how, numbers).on(cuts)
-            room = room + again * (recipe.recompute_every if recipe.policy[0] == "full" else 1)
+            room = room + again * (recipe.recompute_every if recipe.policy.name == "full" else 1)
         worst = np.maximum(worst, room)
     return worst
 
 
 def step_bytes(recipe: Recipe, cuts: Cuts) -> Array:
-    """Temporaries of the optimizer's step: one copy of the parameters for an optimizer that is not fused."""
-    if not recipe.how.foreach_optimizer:
-        return np.zeros_like(cuts.tokens)
+    """Temporaries of the optimizer's step, over the parameters a rank updates."""
     train = trainable(recipe, params_held(recipe.model, recipe.how, cuts), cuts)
-    return divided(train, cuts, 1) * recipe.numbers.moments
+    return divided(train, cuts, 1) * recipe.how.step_room

@@ -39,6 +39,7 @@ class Saved(NamedTuple):
     split: str
     module: str
     per_key: bool = False
+    only_for: tuple[str, ...] = ()  # linear maps whose weight gradient alone needs the tensor
 
     @property
     def bytes_per_token(self) -> float:
@@ -56,17 +57,22 @@ def layer_saved(model: ModelSpec, kind: str, how: Implementation, numbers: Preci
 
 
 def norm_saved(model: ModelSpec, how: Implementation, numbers: Precision, name: str) -> list[Saved]:
-    """A norm's input and output.  The output is the next linear map's input; the input is the residual stream.
+    """A norm's input and output.  The output is the next linear map's input.
 
-    Eagerly, RMSNorm computes in fp32 and keeps the cast input and the normalised value beside the two.
+    Eagerly, RMSNorm computes in fp32: it keeps the input cast to fp32 in place of the input, and the normalised value
+    that its weight's gradient needs.
     """
     c = numbers.compute
-    saved = [Saved(f"{name} input", model.hidden_size, c, "sequence", "norm_input"),
-             Saved(f"{name} output", model.hidden_size, numbers.saved_input or c, "sequence", "layernorm"),
+    readers = ("q", "k", "v", "q_down", "kv_down") if name == "attention_norm" else (
+        "gate", "up", "router", "expert_gate", "expert_up", "shared_gate", "shared_up")
+    eager = how.norm == "eager" and not how.compile and model.norm == "rmsnorm"
+    saved = [Saved(f"{name} input", model.hidden_size, 4 if eager else c, "sequence", "norm_input"),
+             Saved(f"{name} output", model.hidden_size, numbers.saved_input or c,
+                   "whole" if how.gathered_inputs else "sequence", "layernorm", False, readers),
              Saved(f"{name} statistics", 2 if model.norm == "layernorm" else 1, 4, "sequence", "layernorm")]
-    if how.norm == "eager" and not how.compile and model.norm == "rmsnorm":
-        saved += [Saved(f"{name} in fp32", model.hidden_size, 4, "sequence", "layernorm"),
-                  Saved(f"{name} before its weight", model.hidden_size, c, "sequence", "layernorm")]
+    if eager:
+        saved.append(Saved(f"{name} before its weight", model.hidden_size, c, "sequence", "layernorm", False,
+                           ("norm",)))
     return saved
 
 
@@ -101,7 +107,8 @@ def mlp_saved(model: ModelSpec, width: int, how: Implementation, numbers: Precis
     """What the nonlinearity reads and what the last linear map reads."""
     c, gates = numbers.compute, 2 if model.gated_mlp else 1
     saved = [Saved("mlp before its nonlinearity", gates * width, c, split, "mlp_up"),
-             Saved("mlp after its nonlinearity", width, numbers.saved_input or c, split, "mlp_act")]
+             Saved("mlp after its nonlinearity", width, numbers.saved_input or c, split, "mlp_act", False,
+                   ("down", "expert_down", "shared_down"))]
     if model.gated_mlp and not how.transformer_engine and not how.compile:
         saved.append(Saved("nonlinearity's result before the gate", width, c, split, "mlp_act"))
     if how.dropout and split == "tensor":

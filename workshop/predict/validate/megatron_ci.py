@@ -78,11 +78,12 @@ def kernels(row: Row, device: str) -> Implementation:
         attention = "unfused"
     else:
         attention = "flash" if device.startswith("H") else "flash-copy"
+    deferred = extra.get("--wgrad-deferral-limit", 0) if "--defer-embedding-wgrad-compute" in extra else 0
     fused_loss = "--cross-entropy-loss-fusion" in extra
     return implementation("megatron-local" if local else "megatron", attention=attention,
                           dropout=extra.get("--hidden-dropout", 0.1) > 0,
                           loss="vocab-parallel-fused" if fused_loss else "vocab-parallel",
-                          fixed_workspace="--deterministic-mode" in extra)
+                          held_logit_grads=deferred, fixed_workspace="--deterministic-mode" in extra)
 
 
 def layout_of(row: Row, num_layers: int) -> tuple[Layout, int]:
