@@ -56,10 +56,13 @@ class Implementation:
     transformer_engine: bool = False
     optimizer_in_backward: bool = False
     step_room: float = 0.0  # bytes of temporaries per trained parameter in the optimizer's step; 0: fused
+    fused_qkv_views: bool = False  # values stay a view of the joint projection, which therefore stays whole; and
+    #                                LoRA's update of it is padded by an index_copy that keeps its source
     gathered_inputs: bool = False  # with sequence parallelism, column-parallel maps save their gathered input
     bucket_bytes: int = 0  # buffers in which gradients are gathered for their reduction
     held_logit_grads: int = 0  # logit gradients kept so that the head's weight gradient can be computed later
     expandable_segments: bool = False
+    eager_context: bool = False  # all CUDA kernels loaded at the start, the only way before CUDA 11.7
 
     def __post_init__(self) -> None:
         check_choice("attention kernel", self.attention, ATTENTION)
@@ -79,11 +82,15 @@ _KNOWN = {
     "torchtitan": Implementation("torchtitan", norm="eager", gathered_inputs=True),
     "nanotron": Implementation("nanotron", loss="vocab-parallel-copy", buffers="contiguous", boundary_tensors=2,
                                gathered_inputs=True),
-    # InternEvo's hybrid ZeRO flattens gradients (2), casts them to fp32 (4), and torch 1.13's AdamW makes two
+    # DeepSpeed ZeRO-1: the step casts its part of the gradients to fp32; reduce and all-gather buckets of 5e8
+    # elements each (deepspeed/runtime/zero/config.py). InternEvo's hybrid ZeRO flattens gradients (2), casts them to fp32 (4), and torch 1.13's AdamW makes two
     # temporaries (4 + 4): internlm/solver/optimizer/hybrid_zero_optim.py. Buckets of 512 MiB in configs/7B_sft.py.
+    "megatron-deepspeed": Implementation("megatron-deepspeed", attention="unfused", loss="vocab-parallel",
+                                         buffers="contiguous", vocab_multiple=128, boundary_tensors=3, dropout=True,
+                                         step_room=4, bucket_bytes=2 * 10**9, eager_context=True),
     "internevo": Implementation("internevo", buffers="contiguous", step_room=14, bucket_bytes=2**29),
     "torchtune": Implementation("torchtune", norm="eager"),
-    "litgpt": Implementation("litgpt", norm="eager", step_room=4),
+    "litgpt": Implementation("litgpt", norm="eager", step_room=4, fused_qkv_views=True),
     "transformers": Implementation("transformers", norm="eager", loss="eager-kept", step_room=4),
 }
 

@@ -56,6 +56,7 @@ class Policy:
     modules: tuple[str, ...] = ()
     trained: tuple[str, ...] | None = None
     adapter: str = ""
+    quantized: bool = False
 
 
 def total(tensors: Iterable[Saved]) -> PerToken:
@@ -74,7 +75,7 @@ def kept(model: ModelSpec, kind: str, policy: Policy, how: Implementation,
     if policy.name == "full":
         return layer_input
     if policy.trained is not None:
-        everything = with_frozen_weights(model, kind, everything, policy, numbers)
+        everything = with_frozen_weights(model, kind, everything, policy, how, numbers)
     if policy.name == "none":
         return everything
     if "ops" in policy.modules:
@@ -87,16 +88,18 @@ def kept(model: ModelSpec, kind: str, policy: Policy, how: Implementation,
     return [tensor for tensor in everything if tensor.module not in drop]
 
 
-def with_frozen_weights(model: ModelSpec, kind: str, tensors: list[Saved], policy: Policy, numbers: Precision,
-                        ) -> list[Saved]:
+def with_frozen_weights(model: ModelSpec, kind: str, tensors: list[Saved], policy: Policy, how: Implementation,
+                        numbers: Precision) -> list[Saved]:
     """Saved tensors when weights are frozen and some linear maps carry an adapter.
 
-    A frozen map's backward needs its weights, not its input, so inputs that serve only weight gradients go.  LoRA
+    A frozen map's backward needs its weights, not its input, so inputs that serve only weight gradients go (but not
+    those of 4-bit maps: bitsandbytes' ``MatMul4Bit`` keeps them whether they are needed or not).  LoRA
     adds the dropped input of each target's first matrix, the mask, and the low-rank activation (which is small);
     adapter-v2 scales the result of every linear map and so keeps it.
     """
     trained = set(policy.trained or ())
-    stay = [t for t in tensors if not t.only_for or trained & set(t.only_for)]
+    norms = policy.adapter == "adapter-v2"  # trains the norms' weights too
+    stay = [t for t in tensors if not t.only_for or (norms if t.only_for == ("norm",) else policy.quantized)]
     linears = [linear for linear in model.linears(kind) if linear.name in trained]
     if policy.adapter == "adapter-v2":
         return stay + [Saved(f"{linear.name} before its scale", linear.outputs * linear.active, numbers.compute,
@@ -105,6 +108,9 @@ def with_frozen_weights(model: ModelSpec, kind: str, tensors: list[Saved], polic
         inputs = {linear.inputs for linear in linears}
         stay += [Saved("adapter's dropped input and its mask", width, numbers.compute + 1, "sequence", "adapter")
                  for width in inputs]
+        if how.fused_qkv_views:
+            stay += [Saved(f"adapter's update of {linear.name}", linear.outputs, numbers.compute, "sequence", "adapter")
+                     for linear in linears]
     return stay
 
 

@@ -15,13 +15,15 @@ in 16 bits.  What is alive at once, in bytes per logit, with logits in ``c`` byt
 ``vocab-parallel-copy``   nanotron: logits and their fp32 copy stay with the caller while a second fp32 copy becomes
                           the gradient, which is then cast: 2c + 8.
 ``chunked``               logits stay in ``c``; fp32 copies and gradients exist for one chunk at a time, since each
-                          chunk has its own head product: c + 12 / chunks.
+                          chunk has its own head product: c + 12 / chunks; compiled, one fp32 copy: c + 4 / chunks.
 ``fused``                 logits, and their gradient in the same place or beside it: 2c.
 
 The head's input (after the final norm) is saved too.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
@@ -34,7 +36,7 @@ def bytes_per_logit(how: Implementation, compute: float) -> float:
     """Bytes alive for each logit at the worst moment of the loss."""
     return {"eager": 12.0, "eager-kept": 12 + compute, "loss-parallel": 16.0,
             "vocab-parallel": compute + 4, "vocab-parallel-fused": compute + 8,
-            "vocab-parallel-copy": 2 * compute + 8, "chunked": compute + 12 / how.loss_chunks,
+            "vocab-parallel-copy": 2 * compute + 8, "chunked": compute + (4 if how.compile else 12) / how.loss_chunks,
             "fused": 2 * compute}[how.loss]
 
 
@@ -43,6 +45,14 @@ def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, cuts: 
     logits = cuts.tokens * padded_vocab(model, how, cuts.tensor) / cuts.tensor
     held = how.held_logit_grads * numbers.compute
     return cuts.is_last * logits * (bytes_per_logit(how, numbers.compute) + held)
+
+
+def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts) -> Array:
+    """The head's weight gradient while it is summed over the loss's chunks: the sum and the newest part."""
+    if how.loss != "chunked":
+        return np.zeros_like(cuts.tokens)
+    matrix = padded_vocab(model, how, cuts.tensor) * model.hidden_size / cuts.tensor
+    return cuts.is_last * 2 * matrix * numbers.unsharded_grads
 
 
 def ends_saved(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts, along: Array) -> Array:

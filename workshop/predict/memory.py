@@ -99,7 +99,7 @@ def policy_of(run: Run) -> Policy:
         trained = tuple(linear.name for kind in set(run.model.layer_kinds())
                         for linear in run.adapter.targeted(run.model, kind))
     return Policy(run.layout.recompute, run.layout.recompute_modules, trained,
-                  run.adapter.method if run.adapter else "")
+                  run.adapter.method if run.adapter else "", bool(run.adapter and run.adapter.base_bits < 16))
 
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
@@ -121,7 +121,7 @@ def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0)
                              [np.broadcast_to(found[n].get(name, 0), shape) for n in names])
              for name in dict.fromkeys(part for n in names for part in found[n])}
     steady = sums[names.index("between steps")]
-    outside = outside_bytes(cuts)
+    outside = outside_bytes(cuts, recipe.how)
     reserved = reserved_bytes(allocated, steady, recipe.how)
     if capacity:  # before it gives up, the allocator returns what it holds idle
         reserved = np.maximum(allocated, np.minimum(reserved, capacity - outside))

@@ -13,7 +13,7 @@ from workshop.facts.run import Adapter
 from workshop.predict.activations import Policy, chunks_alive, kept, per_token, total
 from workshop.predict.cuts import Array, Cuts
 from workshop.predict.depth import layers_in_chunk
-from workshop.predict.loss import ends_saved, loss_bytes
+from workshop.predict.loss import ends_saved, head_gradients, loss_bytes
 from workshop.predict.states import Held, divided, layer_count, params_held
 
 PREFETCHED_LAYERS = 2
@@ -54,9 +54,10 @@ def moments(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> dict[str, dict[st
     ends = ends_saved(recipe.model, recipe.how, recipe.numbers, cuts, along(cuts))
     logits = loss_bytes(recipe.model, recipe.how, recipe.numbers, cuts)
     boundary = boundary_bytes(recipe, cuts)
+    head = head_gradients(recipe.model, recipe.how, recipe.numbers, cuts) * (recipe.adapter is None)
     full = {**base, "activations": saved + ends, "stage boundaries": boundary, "unsharded weights": window}
     return {
-        "loss": {**full, "gradients": early, "logits and loss": logits},
+        "loss": {**full, "gradients": early, "logits and loss": logits, "unsharded gradients": head},
         "backward": {**full, "gradients": early, "working": working_bytes(recipe, cuts),
                      "unsharded gradients": gathered_grads},
         "end of backward": {**base, "gradients": grads, "stage boundaries": boundary, "unsharded weights": window,
@@ -91,6 +92,9 @@ def states(recipe: Recipe, cuts: Cuts) -> dict[str, Array]:
         # Matrices of the layers are kept in base_bits; embedding, head and norms in the recipe's width.
         quantized = matrices * recipe.adapter.base_bits / 8 + held.ends * numbers.params
         own = train.dense * (recipe.adapter.weight_bytes or numbers.params)
+        if recipe.adapter.base_bits < 16:  # a map's weights are unpacked to compute with them, the next while one is
+            widest = max(linear.weights for linear in recipe.model.linears(recipe.kinds[-1]))
+            quantized = quantized + 2 * widest * numbers.compute
         weights = quantized / np.where(cuts.zero == 3, cuts.state_shards, 1) + own
     moment = 1.0 if recipe.optimizer.endswith("8bit") else numbers.moments
     optimizer = divided(train, cuts, 1) * (numbers.master + MOMENTS[recipe.optimizer] * moment)

@@ -82,6 +82,8 @@ def attention_saved(model: ModelSpec, how: Implementation, numbers: Precision) -
     saved = [Saved("queries", model.q_width, c, "tensor", "qkv"), Saved("keys", model.kv_width, c, "tensor", "qkv"),
              Saved("values", model.v_width, c, "tensor", "qkv"),
              Saved("attention output", model.attention_width, c, "tensor", "attention_out")]
+    if how.fused_qkv_views:
+        saved.append(Saved("queries and keys in the joint projection", model.q_width + model.kv_width, c, "tensor", "qkv"))
     if model.is_mla:
         latent = model.q_lora_rank + model.kv_lora_rank
         saved += [Saved("latent vectors and their norms", 2 * latent + model.qk_rope_head_dim, c, "sequence",

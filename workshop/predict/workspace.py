@@ -24,6 +24,8 @@ HOPPER = ("H100", "H200", "H800", "GH200")
 BLACKWELL = ("B200", "B300", "GB200", "GB300")
 CONTEXT_BYTES = int(0.47 * 2**30)
 """CUDA context with lazily loaded kernels, torch 2.1: github stas00/ml-engineering training/performance/README.md."""
+EAGER_CONTEXT_BYTES = int(1.78 * 2**30)
+"""The same with all kernels loaded, torch 1.10 (same source)."""
 NCCL_FIRST_BYTES = int(1.45 * 2**30)
 """The first communicator of two GPUs: 2.0 GiB after a barrier, 0.55 GiB before it (same source)."""
 
@@ -43,7 +45,8 @@ def workspace_bytes(device: DeviceSpec, how: Implementation) -> int:
     return 2 * cublas + engine
 
 
-def outside_bytes(cuts: Cuts) -> Array:
+def outside_bytes(cuts: Cuts, how: Implementation) -> Array:
     """Context and communicators: what the device holds beside PyTorch's reserved memory."""
     alone = (cuts.tensor * cuts.context * cuts.shard * cuts.replicate * cuts.pipeline) == 1
-    return CONTEXT_BYTES + np.where(alone, 0, NCCL_FIRST_BYTES)
+    context = EAGER_CONTEXT_BYTES if how.eager_context else CONTEXT_BYTES
+    return context + np.where(alone, 0, NCCL_FIRST_BYTES)

@@ -1,7 +1,7 @@
 """Published memory of finetuning on one device: torchtune and litgpt.
 
 ``torchtune_memory_speed.csv``  "peak active" GiB: allocated bytes.  A row "+ X" has all options named above it too;
-                                LoRA and QLoRA have them up to activation checkpointing.  Recipes keep everything in
+                                LoRA and QLoRA have all but the optimizer's step in backward.  Recipes keep everything in
                                 bf16; the 8B full finetune pages an 8-bit optimizer to the host
                                 (recipes/configs/llama3_1/8B_full_single_device.yaml).
 ``litgpt_resource_tables_a100_40gb.csv``  ``torch.cuda.max_memory_allocated`` in GB of 10**9 bytes, ``bf16-true``.  The
@@ -59,7 +59,7 @@ def torchtune_options(method: str, settings: str) -> set[str]:
         options = set(TORCHTUNE_STEPS[:4])
         return options if "lora" in method else options | {"fuse optimizer step into backward"}
     if "lora" in method:
-        return set(TORCHTUNE_STEPS[:4])
+        return set(TORCHTUNE_STEPS) - {"fuse optimizer step into backward"}
     step = method.removeprefix("+").strip()
     return set(TORCHTUNE_STEPS[:TORCHTUNE_STEPS.index(step) + 1]) if step in TORCHTUNE_STEPS else set()
 
