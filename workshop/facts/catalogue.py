@@ -1,70 +1,41 @@
-"""The tables of known models, devices, links and clusters, read from ``data/*.toml``.
-
-A table is a plain file that anyone can read and extend: ``[name]``, then the fields of the dataclass.  A key that
-the dataclass does not have is refused, so that a typing error cannot become a silent default.
-"""
+"""The known models, devices, links and clusters, each by its name in ``data/*.toml``."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
 
-from workshop.facts.checks import check_keys, nearest
+from workshop.facts.checks import check_keys
 from workshop.facts.device import ClusterSpec, DeviceSpec, LinkSpec, split_count
 from workshop.facts.model import ModelSpec
-
-T = TypeVar("T")
-
-
-@cache
-def table(name: str) -> dict[str, Any]:
-    """One file of ``data/`` as nested dictionaries, e.g. ``table("devices")``."""
-    return tomllib.loads((resources.files("workshop.facts") / "data" / f"{name}.toml").read_text("utf-8"))
-
-
-def from_table(kind: type[T], entry: Mapping[str, Any], what: str) -> T:
-    """Build a dataclass from a table, refusing unknown keys and telling which required ones are missing."""
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    check_keys(what, entry, known)
-    try:
-        return kind(**entry)
-    except TypeError as error:
-        raise ValueError(f"{what} is incomplete: {error}") from None
-
-
-def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
-    """The entry called ``name`` (any case, and ``_`` for ``-``), or ``ValueError`` with the nearest known name."""
-    folded = {key.lower().replace("_", "-"): key for key in names}
-    key = folded.get(name.lower().replace("_", "-"))
-    if key is None:
-        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)} (known: {', '.join(sorted(names))})")
-    return names[key]
-
+from workshop.facts.tables import from_table, lookup, table
 
 @cache
 def models() -> dict[str, ModelSpec]:
     """All known models by name."""
-    return {name: from_table(ModelSpec, {"name": name, **entry}, f"model {name!r}")
-            for name, entry in table("models").items()}
+    return {
+        name: from_table(ModelSpec, {"name": name, **entry}, f"model {name!r}")
+        for name, entry in table("models").items()
+    }
 
 
 @cache
 def devices() -> dict[str, DeviceSpec]:
     """All known devices by name."""
-    return {name: from_table(DeviceSpec, {"name": name, **entry}, f"device {name!r}")
-            for name, entry in table("devices").items()}
+    return {
+        name: from_table(DeviceSpec, {"name": name, **entry}, f"device {name!r}")
+        for name, entry in table("devices").items()
+    }
 
 
 @cache
 def links() -> dict[str, LinkSpec]:
     """All known links by name."""
-    return {name: from_table(LinkSpec, {"name": name, **entry}, f"link {name!r}")
-            for name, entry in table("links").items()}
+    return {
+        name: from_table(LinkSpec, {"name": name, **entry}, f"link {name!r}")
+        for name, entry in table("links").items()
+    }
 
 
 def model(name: str) -> ModelSpec:
@@ -99,11 +70,19 @@ def cluster(text: str) -> ClusterSpec:
             base = dict(known.get("node-of-" + kind.name.lower(), known.get("plain-node", {})))
             entry = {**base, "device": kind.name, "num_devices": count}
             count = 1
-    check_keys(f"cluster {name!r}", entry, ("device", "num_devices", "devices_per_node", "intra", "inter", "source"))
+    check_keys(
+        f"cluster {name!r}", entry, ("device", "num_devices", "devices_per_node", "intra", "inter", "source")
+    )
     per_node = entry.get("devices_per_node", 8)
-    return ClusterSpec(text, device(entry["device"]), count * entry.get("num_devices", per_node), per_node,
-                       link(entry["intra"]) if "intra" in entry else None,
-                       link(entry["inter"]) if "inter" in entry else None, entry.get("source", ""))
+    return ClusterSpec(
+        text,
+        device(entry["device"]),
+        count * entry.get("num_devices", per_node),
+        per_node,
+        link(entry["intra"]) if "intra" in entry else None,
+        link(entry["inter"]) if "inter" in entry else None,
+        entry.get("source", ""),
+    )
 
 
 def read_model(path: str | Path) -> ModelSpec:

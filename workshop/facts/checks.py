@@ -1,7 +1,7 @@
 """Refusing wrong input in words a person can act on.
 
-An error says what is wrong, shows the value, and names what would do: an unknown name lists the known ones and the
-nearest.  Nothing is guessed.
+An error says what is wrong, shows the value, and names what would do: an unknown name lists the known ones
+and the nearest.  Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def check_keys(what: str, given: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for key in given:
         if key not in known:
-            raise ValueError(f"unknown key {key!r} in {what}{nearest(key, known)} (known: {', '.join(sorted(known))})")
+            raise ValueError(
+                f"unknown key {key!r} in {what}{nearest(key, known)} (known: {', '.join(sorted(known))})"
+            )
 
 
 def divisors(number: int) -> list[int]:

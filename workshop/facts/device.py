@@ -1,16 +1,19 @@
 """What we train on: devices, links, clusters.
 
 A device is, to first order, three numbers: how many floating-point operations a second it can do (by number
-format), how many bytes a second it can move, and how many bytes it holds.  Their quotients decide what a program is
-limited by: an operation with fewer FLOPs per byte than ``peak / bandwidth`` waits for memory (the *roofline*,
-Williams, Waterman and Patterson 2009).  A link is two numbers, a latency and a rate: ``n`` bytes take
+format), how many bytes a second it can move, and how many bytes it holds.  Their quotients decide what a
+program is limited by: an operation with fewer FLOPs per byte than ``peak / bandwidth`` waits for memory (the
+*roofline*, Williams, Waterman and Patterson 2009).  A link is two numbers, a latency and a rate: ``n`` bytes
+take
 ``latency + n / rate`` (Hockney 1994).
 
-Peaks are **dense** peaks: data sheets like to print the figure with structured sparsity, which is twice as large.
-Rates of links are **one way, per device**: "NVLink 900 GB/s" counts both directions.  Memory is what the driver
-reports where a message that shows it is at hand, else the sheet's figure; it is always smaller than the name says.
+Peaks are **dense** peaks: data sheets like to print the figure with structured sparsity, which is twice as
+large. Rates of links are **one way, per device**: "NVLink 900 GB/s" counts both directions.  Memory is what
+the driver reports where a message that shows it is at hand, else the sheet's figure; it is always smaller
+than the name says.
 
-The figures stand in ``data/devices.toml``, ``data/links.toml`` and ``data/clusters.toml``, each with its source.
+The figures stand in ``data/devices.toml``, ``data/links.toml`` and ``data/clusters.toml``, each with its
+source.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ class DeviceSpec:
     """One accelerator (or CPU).
 
     ``peak_flops`` maps a format (``"fp32"``, ``"tf32"``, ``"fp16"``, ``"bf16"``, ``"fp8"``, ``"fp4"``) to dense
-    FLOP/s; ``reachable_flops`` to the best rate seen for any matrix shape; ``memory_bandwidth`` is bytes per second.
+    FLOP/s; ``reachable_flops`` to the best rate seen for any matrix shape; ``memory_bandwidth`` is bytes per
+    second.
     ``sources`` maps a field's name to where its figure was read.
     """
 
@@ -42,8 +46,10 @@ class DeviceSpec:
     def peak(self, dtype: str) -> float:
         """Dense peak in FLOP/s for a format; ``ValueError`` where the device has none or it is not known."""
         if dtype not in self.peak_flops:
-            raise ValueError(f"{self.name} has no known peak for {dtype!r}{nearest(dtype, self.peak_flops)} "
-                             f"(known: {', '.join(self.peak_flops) or 'none; calibrate() measures them'})")
+            raise ValueError(
+                f"{self.name} has no known peak for {dtype!r}{nearest(dtype, self.peak_flops)} "
+                f"(known: {', '.join(self.peak_flops) or 'none; calibrate() measures them'})"
+            )
         return self.peak_flops[dtype]
 
     def reachable(self, dtype: str) -> float:
@@ -99,7 +105,8 @@ class ClusterSpec:
         return rank // self.devices_per_node
 
     def link(self, ranks: list[int] | tuple[int, ...]) -> LinkSpec:
-        """The slowest link a group of ranks must use: within a node when it fits in one, else between nodes."""
+        """The slowest link a group of ranks must use: within a node when it fits in one, else between
+        nodes."""
         one_node = len({self.node_of(rank) for rank in ranks}) <= 1
         link = self.intra if one_node else self.inter
         if link is None:

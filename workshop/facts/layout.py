@@ -11,13 +11,16 @@ Five cuts are in use, and a layout is how many ways each is made::
 
     world_size = tensor * context * shard * replicate * pipeline
 
-Neighbouring ranks talk fastest, so the axis that talks most is the innermost: rank numbers run through ``tensor``
-first, then ``context``, ``shard``, ``replicate`` and ``pipeline``, as Megatron-LM orders them ("tp-cp-dp-pp").
-Experts are not a sixth factor: they are spread over ``expert`` of the ranks of one pipeline stage (and each cut
-``expert_tensor`` ways), so ``tensor * context * shard * replicate`` must divide by ``expert * expert_tensor``.
+Neighbouring ranks talk fastest, so the axis that talks most is the innermost: rank numbers run through
+``tensor`` first, then ``context``, ``shard``, ``replicate`` and ``pipeline``, as Megatron-LM orders them
+("tp-cp-dp-pp"). Experts are not a sixth factor: they are spread over ``expert`` of the ranks of one pipeline
+stage (and each cut
+``expert_tensor`` ways), so ``tensor * context * shard * replicate`` must divide by ``expert *
+expert_tensor``.
 
-The ZeRO stage says what the ``shard`` ranks divide between them: 0 nothing, 1 the optimizer's state (Megatron's
-"distributed optimizer"), 2 also gradients, 3 also parameters (FSDP ``reshard_after_forward=True``).
+The ZeRO stage says what the ``shard`` ranks divide between them: 0 nothing, 1 the optimizer's state
+(Megatron's "distributed optimizer"), 2 also gradients, 3 also parameters (FSDP
+``reshard_after_forward=True``).
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ class Layout:
 
     ``recompute`` names the policy: ``"none"``; ``"selective"`` (which modules, in ``recompute_modules``: by default
     the core of attention, as in Korthikanti et al. 2022); ``"full"`` (only the input of each layer is kept, or of
-    every ``recompute_every`` layers).  ``recompute_layers`` limits it to that many layers of a stage; zero means
-    all.  ``first_stage_layers`` and ``last_stage_layers`` make pipeline stages uneven.
+    every ``recompute_every`` layers).  ``recompute_layers`` limits it to that many layers of a stage; zero
+    means all.  ``first_stage_layers`` and ``last_stage_layers`` make pipeline stages uneven.
 
     Raises ``ValueError`` with the value and what would do.
     """
@@ -87,8 +90,10 @@ class Layout:
             object.__setattr__(self, "schedule", "interleaved")
         ranks, needed = self.world_size // self.pipeline, self.expert * self.expert_tensor
         if self.expert > 1 and ranks % needed:
-            raise ValueError(f"layout: a pipeline stage has {ranks} ranks, which do not divide by expert = "
-                             f"{self.expert} times expert_tensor = {self.expert_tensor}")
+            raise ValueError(
+                f"layout: a pipeline stage has {ranks} ranks, which do not divide by expert = "
+                f"{self.expert} times expert_tensor = {self.expert_tensor}"
+            )
 
     @property
     def world_size(self) -> int:
@@ -112,7 +117,9 @@ class Layout:
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where a rank sits on every axis."""
         if not 0 <= rank < self.world_size:
-            raise ValueError(f"rank {rank} is not in a world of {self.world_size} (0 to {self.world_size - 1})")
+            raise ValueError(
+                f"rank {rank} is not in a world of {self.world_size} (0 to {self.world_size - 1})"
+            )
         place = {}
         for axis, size in self.sizes().items():
             rank, place[axis] = divmod(rank, size)
@@ -134,5 +141,8 @@ class Layout:
             check_choice("axis", axis, AXES)
         place = self.coordinates(rank)
         ranges = [range(getattr(self, axis)) for axis in axes]
-        return tuple(sorted(self.rank_of({**place, **dict(zip(axes, index, strict=True))})
-                            for index in product(*ranges)))
+        return tuple(
+            sorted(
+                self.rank_of({**place, **dict(zip(axes, index, strict=True))}) for index in product(*ranges)
+            )
+        )

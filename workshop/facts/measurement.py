@@ -1,8 +1,9 @@
 """What was measured, in a form that outlives the program: records that go to JSON and back.
 
-Memory needs three numbers, because people mix them: *allocated* (bytes of live tensors), *reserved* (what the caching
-allocator took from the device, allocated and idle blocks alike) and *device* (reserved, and the driver's context,
-kernels, communication buffers: what ``nvidia-smi`` shows).  A measurement carries those it has.
+Memory needs three numbers, because people mix them: *allocated* (bytes of live tensors), *reserved* (what the
+caching allocator took from the device, allocated and idle blocks alike) and *device* (reserved, and the
+driver's context, kernels, communication buffers: what ``nvidia-smi`` shows).  A measurement carries those it
+has.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Traffic:
 class Measurement:
     """One rank's measured step.  Zero or an empty mapping means "not measured".
 
-    ``parts`` is the peak's bytes by part; ``phases`` seconds of a step by phase; ``setting`` whatever a reader needs
-    to run it again (device, versions, layout).
+    ``parts`` is the peak's bytes by part; ``phases`` seconds of a step by phase; ``setting`` whatever a
+    reader needs to run it again (device, versions, layout).
     """
 
     rank: int = 0

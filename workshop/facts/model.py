@@ -1,11 +1,13 @@
 """What a model is: its shape, and from the shape every parameter.
 
 A transformer is a stack of equal blocks between an embedding and an output head.  All of its parameters, and
-nearly all of its arithmetic, sit in *linear maps*, so this module describes a block as the list of its linear maps
-(:meth:`ModelSpec.linears`) and derives the rest from it: parameters by part here, FLOPs and saved activations in
+nearly all of its arithmetic, sit in *linear maps*, so this module describes a block as the list of its linear
+maps (:meth:`ModelSpec.linears`) and derives the rest from it: parameters by part here, FLOPs and saved
+activations in
 ``workshop.predict``, the targets of LoRA in :class:`workshop.facts.run.Adapter`.
 
-For one block of width ``h``, ``a`` query heads and ``k`` key-value heads of width ``d``, and an MLP of width ``f``::
+For one block of width ``h``, ``a`` query heads and ``k`` key-value heads of width ``d``, and an MLP of width
+``f``::
 
     attention   h*(a + 2k)*d + a*d*h            (a = k: 4 h^2, the multi-head attention of Vaswani et al. 2017)
     MLP         2*h*f   or, gated, 3*h*f        (gated: Shazeer 2020, "GLU variants improve transformer")
@@ -13,7 +15,8 @@ For one block of width ``h``, ``a`` query heads and ``k`` key-value heads of wid
 
 ``k < a`` is grouped-query attention (Ainslie et al. 2023), ``k = 1`` multi-query attention (Shazeer 2019).
 Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) puts low-rank maps in their place:
-``h -> q_rank -> a*(n + r)`` for queries, ``h -> kv_rank + r`` and ``kv_rank -> a*(n + v)`` for keys and values.
+``h -> q_rank -> a*(n + r)`` for queries, ``h -> kv_rank + r`` and ``kv_rank -> a*(n + v)`` for keys and
+values.
 
 A mixture of experts replaces the MLP by ``num_experts`` smaller ones, of which each token visits
 ``experts_per_token``, plus a router ``h -> num_experts`` and perhaps shared experts that every token visits.
@@ -104,6 +107,7 @@ class ModelSpec:
     moe_every: int = 1  # 1: every layer after the dense ones; 2: every second ...
     num_encoder_layers: int = 0  # T5: a second stack, and cross attention in the first
     num_token_types: int = 0  # BERT
+    num_mtp_layers: int = 0  # multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2)
     head_transform: bool = False  # BERT: dense h -> h and a norm before the output matrix
     source: str = ""
 
@@ -119,13 +123,17 @@ class ModelSpec:
             if field.type == "int" and value < 0:
                 raise ValueError(f"{self.name}: {field.name} = {value} is negative")
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(f"{self.name}: num_heads = {self.num_heads} is not a multiple of "
-                             f"num_kv_heads = {self.num_kv_heads}")
+            raise ValueError(
+                f"{self.name}: num_heads = {self.num_heads} is not a multiple of "
+                f"num_kv_heads = {self.num_kv_heads}"
+            )
         if self.positions == "learned" and not self.max_positions:
             raise ValueError(f"{self.name}: learned positions need max_positions")
         if self.num_experts and not 0 < self.experts_per_token <= self.num_experts:
-            raise ValueError(f"{self.name}: experts_per_token = {self.experts_per_token} must lie between 1 and "
-                             f"num_experts = {self.num_experts}")
+            raise ValueError(
+                f"{self.name}: experts_per_token = {self.experts_per_token} must lie between 1 and "
+                f"num_experts = {self.num_experts}"
+            )
 
     def _fill(self) -> None:
         """Put the usual values where zero was given."""
@@ -134,8 +142,10 @@ class ModelSpec:
             usual["num_kv_heads"] = self.num_heads
         if not self.head_dim:
             if self.hidden_size % self.num_heads:
-                raise ValueError(f"{self.name}: hidden_size = {self.hidden_size} does not divide by "
-                                 f"num_heads = {self.num_heads}; give head_dim")
+                raise ValueError(
+                    f"{self.name}: hidden_size = {self.hidden_size} does not divide by "
+                    f"num_heads = {self.num_heads}; give head_dim"
+                )
             usual["head_dim"] = self.hidden_size // self.num_heads
         if not self.ffn_hidden_size:
             usual["ffn_hidden_size"] = 4 * self.hidden_size
@@ -159,7 +169,9 @@ class ModelSpec:
     @property
     def q_width(self) -> int:
         """Width of the queries of all heads."""
-        return self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim if self.is_mla else self.head_dim)
+        return self.num_heads * (
+            self.qk_nope_head_dim + self.qk_rope_head_dim if self.is_mla else self.head_dim
+        )
 
     @property
     def kv_width(self) -> int:
@@ -178,31 +190,52 @@ class ModelSpec:
 
     def layer_kinds(self) -> tuple[str, ...]:
         """``"dense"`` or ``"moe"`` for every layer, in order."""
-        return tuple("moe" if self.is_moe and i >= self.first_dense_layers
-                     and (i - self.first_dense_layers + 1) % self.moe_every == 0 else "dense"
-                     for i in range(self.num_layers))
+        return tuple(
+            "moe"
+            if self.is_moe
+            and i >= self.first_dense_layers
+            and (i - self.first_dense_layers + 1) % self.moe_every == 0
+            else "dense"
+            for i in range(self.num_layers)
+        )
 
     def attention_linears(self) -> tuple[Linear, ...]:
         """The linear maps of one attention, queries first."""
         h, b = self.hidden_size, self.qkv_bias
         out = Linear("attention_out", self.attention_width, h, self.attention_out_bias, "row")
         if not self.is_mla:
-            return (Linear("q", h, self.q_width, b), Linear("k", h, self.kv_width, b),
-                    Linear("v", h, self.v_width, b), out)
+            return (
+                Linear("q", h, self.q_width, b),
+                Linear("k", h, self.kv_width, b),
+                Linear("v", h, self.v_width, b),
+                out,
+            )
         queries: tuple[Linear, ...] = (Linear("q", h, self.q_width, b),)
         if self.q_lora_rank:
-            queries = (Linear("q_down", h, self.q_lora_rank, b, "none"),
-                       Linear("q_up", self.q_lora_rank, self.q_width))
+            queries = (
+                Linear("q_down", h, self.q_lora_rank, b, "none"),
+                Linear("q_up", self.q_lora_rank, self.q_width),
+            )
         latent = self.kv_lora_rank + self.qk_rope_head_dim
         up = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
-        return (*queries, Linear("kv_down", h, latent, b, "none"), Linear("kv_up", self.kv_lora_rank, up), out)
+        return (
+            *queries,
+            Linear("kv_down", h, latent, b, "none"),
+            Linear("kv_up", self.kv_lora_rank, up),
+            out,
+        )
 
-    def mlp_linears(self, width: int, prefix: str = "", copies: int = 1, active: int = 1) -> tuple[Linear, ...]:
+    def mlp_linears(
+        self, width: int, prefix: str = "", copies: int = 1, active: int = 1
+    ) -> tuple[Linear, ...]:
         """The linear maps of one MLP of inner width ``width``."""
         h, b = self.hidden_size, self.mlp_bias
         gate = (Linear(prefix + "gate", h, width, b, "column", copies, active),) if self.gated_mlp else ()
-        return (*gate, Linear(prefix + "up", h, width, b, "column", copies, active),
-                Linear(prefix + "down", width, h, b, "row", copies, active))
+        return (
+            *gate,
+            Linear(prefix + "up", h, width, b, "column", copies, active),
+            Linear(prefix + "down", width, h, b, "row", copies, active),
+        )
 
     def linears(self, kind: str = "dense") -> tuple[Linear, ...]:
         """The linear maps of one layer of the given kind (see :meth:`layer_kinds`)."""
@@ -215,7 +248,9 @@ class ModelSpec:
         if self.shared_expert_gate:
             shared += (Linear("shared_expert_gate", self.hidden_size, 1, False, "none"),)
         router = Linear("router", self.hidden_size, self.num_experts, self.router_bias, "none")
-        experts = self.mlp_linears(self.moe_ffn_hidden_size, "expert_", self.num_experts, self.experts_per_token)
+        experts = self.mlp_linears(
+            self.moe_ffn_hidden_size, "expert_", self.num_experts, self.experts_per_token
+        )
         return (*attention, router, *shared, *experts)
 
     # ------------------------------------------------------------------ parameters
@@ -231,17 +266,34 @@ class ModelSpec:
         if self.is_mla:
             return sinks + self.q_lora_rank + self.kv_lora_rank
         per = 2 if self.norm == "layernorm" else 1
-        return sinks + per * {"none": 0, "head": 2 * self.head_dim, "full": self.q_width + self.kv_width}[self.qk_norm]
+        return (
+            sinks
+            + per * {"none": 0, "head": 2 * self.head_dim, "full": self.q_width + self.kv_width}[self.qk_norm]
+        )
 
     def layer_params(self, kind: str = "dense") -> dict[str, int]:
         """Parameters of one layer by part: attention, mlp, router, experts, shared_experts, norms."""
-        parts = {"attention": self.attention_norm_params(), "mlp": 0, "router": 0, "experts": 0,
-                 "shared_experts": 0, "norms": self.norms_per_layer * self.norm_params}
+        parts = {
+            "attention": self.attention_norm_params(),
+            "mlp": 0,
+            "router": 0,
+            "experts": 0,
+            "shared_experts": 0,
+            "norms": self.norms_per_layer * self.norm_params,
+        }
         attention = {linear.name for linear in self.attention_linears()}
         for linear in self.linears(kind):
-            part = ("attention" if linear.name in attention else "router" if linear.name == "router"
-                    else "experts" if linear.name.startswith("expert_")
-                    else "shared_experts" if linear.name.startswith("shared_") else "mlp")
+            part = (
+                "attention"
+                if linear.name in attention
+                else "router"
+                if linear.name == "router"
+                else "experts"
+                if linear.name.startswith("expert_")
+                else "shared_experts"
+                if linear.name.startswith("shared_")
+                else "mlp"
+            )
             parts[part] += linear.params
         return {part: count for part, count in parts.items() if count}
 
@@ -252,11 +304,18 @@ class ModelSpec:
         transform = self.hidden_size * (self.hidden_size + 1) + self.norm_params if self.head_transform else 0
         return matrix + bias + transform
 
+    def mtp_params(self) -> int:
+        """One multi-token-prediction module: a layer, a map ``2h -> h`` and three norms; embedding and head are shared."""
+        layer = sum(self.layer_params(self.layer_kinds()[-1]).values())
+        return layer + 2 * self.hidden_size**2 + 3 * self.norm_params
+
     def params_by_part(self) -> dict[str, int]:
         """Parameters of the whole model by part; the values sum to :attr:`num_params`."""
-        parts = {"embedding": self.vocab_size * self.hidden_size,
-                 "positions": self.max_positions * self.hidden_size if self.positions == "learned" else 0,
-                 "token_types": self.num_token_types * self.hidden_size}
+        parts = {
+            "embedding": self.vocab_size * self.hidden_size,
+            "positions": self.max_positions * self.hidden_size if self.positions == "learned" else 0,
+            "token_types": self.num_token_types * self.hidden_size,
+        }
         for kind in self.layer_kinds():
             for part, count in self.layer_params(kind).items():
                 parts[part] = parts.get(part, 0) + count
@@ -268,6 +327,7 @@ class ModelSpec:
         extra = int(self.final_norm) + int(self.embedding_norm)
         parts["norms"] = parts.get("norms", 0) + extra * self.norm_params
         parts["head"] = self.head_params()
+        parts["mtp"] = self.num_mtp_layers * self.mtp_params()
         return {part: count for part, count in parts.items() if count}
 
     @property
@@ -278,8 +338,11 @@ class ModelSpec:
     @property
     def num_active_params(self) -> int:
         """Parameters one token passes through: of the experts, only those it visits."""
-        idle = sum((linear.copies - linear.active) * linear.params // linear.copies
-                   for kind in self.layer_kinds() for linear in self.linears(kind))
+        idle = sum(
+            (linear.copies - linear.active) * linear.params // linear.copies
+            for kind in self.layer_kinds()
+            for linear in self.linears(kind)
+        )
         return self.num_params - idle
 
     def resized(self, **changes: Any) -> ModelSpec:

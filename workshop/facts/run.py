@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workshop.facts import catalogue, fitting
 from workshop.facts.checks import check_choice, check_keys, check_positive
@@ -23,6 +23,7 @@ from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import Linear, ModelSpec
 from workshop.facts.precision import MOMENTS
+from workshop.facts.tables import from_table
 
 ADAPTERS = ("lora", "adapter", "adapter-v2")
 
@@ -33,9 +34,9 @@ class Adapter:
 
     LoRA adds ``rank * (inputs + outputs)`` weights to each target map.  ``targets`` are names of
     :meth:`ModelSpec.linears`, or ``("all",)``.  ``base_bits`` is the width the frozen weights are kept in: 16, or 4
-    for QLoRA's NF4 (Dettmers et al. 2023, arXiv 2305.14314: 4 bits and one fp32 scale per 64 weights, which double
-    quantization cuts from 0.5 to 0.127 bits a weight).  ``num_trainable`` overrides the count for methods whose
-    size does not follow from the shape.
+    for QLoRA's NF4 (Dettmers et al. 2023, arXiv 2305.14314: 4 bits and one fp32 scale per 64 weights, which
+    double quantization cuts from 0.5 to 0.127 bits a weight).  ``num_trainable`` overrides the count for
+    methods whose size does not follow from the shape.
     """
 
     method: str = "lora"
@@ -63,8 +64,11 @@ class Adapter:
         """Trainable weights: ``sum over targets of rank * (inputs + outputs)``, over all layers."""
         if self.num_trainable:
             return self.num_trainable
-        return sum(linear.copies * self.rank * (linear.inputs + linear.outputs)
-                   for kind in model.layer_kinds() for linear in self.targeted(model, kind))
+        return sum(
+            linear.copies * self.rank * (linear.inputs + linear.outputs)
+            for kind in model.layer_kinds()
+            for linear in self.targeted(model, kind)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,25 @@ class Run:
     accumulation: int = 0
     optimizer: str = "adamw"
     adapter: Adapter | None = None
+    target_len: int = 0  # the decoder's sequence of an encoder-decoder; 0: as ``seq_len``
     implementation: Implementation = field(default_factory=lambda: implementation("torch"))
+
+    if TYPE_CHECKING:  # what the generated __init__ takes: names are looked up
+
+        def __init__(  # noqa: PLR0913
+            self,
+            model: ModelSpec | str,
+            cluster: ClusterSpec | str,
+            layout: Layout = ...,
+            micro_batch: int = ...,
+            seq_len: int = ...,
+            global_batch: int = ...,
+            accumulation: int = ...,
+            optimizer: str = ...,
+            adapter: Adapter | None = ...,
+            target_len: int = ...,
+            implementation: Implementation | str = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if isinstance(self.model, str):
@@ -104,15 +126,19 @@ class Run:
         """Work out the one of ``global_batch`` and ``accumulation`` that was not given."""
         one_pass = self.micro_batch * self.layout.data_parallel
         if self.global_batch and self.accumulation and self.global_batch != one_pass * self.accumulation:
-            raise ValueError(f"global_batch = {self.global_batch} is not micro_batch {self.micro_batch} times "
-                             f"data-parallel {self.layout.data_parallel} times accumulation {self.accumulation} "
-                             f"= {one_pass * self.accumulation}; give one of them")
+            raise ValueError(
+                f"global_batch = {self.global_batch} is not micro_batch {self.micro_batch} times "
+                f"data-parallel {self.layout.data_parallel} times accumulation {self.accumulation} "
+                f"= {one_pass * self.accumulation}; give one of them"
+            )
         if self.global_batch:
             if self.global_batch % one_pass:
                 below = max(1, self.global_batch // one_pass) * one_pass
-                raise ValueError(f"global_batch = {self.global_batch} does not divide by micro_batch "
-                                 f"{self.micro_batch} times data-parallel {self.layout.data_parallel} = {one_pass}; "
-                                 f"the nearest that would do is {below}")
+                raise ValueError(
+                    f"global_batch = {self.global_batch} does not divide by micro_batch "
+                    f"{self.micro_batch} times data-parallel {self.layout.data_parallel} = {one_pass}; "
+                    f"the nearest that would do is {below}"
+                )
             object.__setattr__(self, "accumulation", self.global_batch // one_pass)
         else:
             steps = self.accumulation or (self.layout.pipeline if self.layout.pipeline > 1 else 1)
@@ -131,20 +157,30 @@ class Run:
 
 
 def run_from_table(entry: Mapping[str, Any], what: str = "run") -> Run:
-    """A run from nested tables (``model``, ``cluster`` ... and ``[layout]``, ``[adapter]``); unknown keys refused."""
-    plain = ("model", "cluster", "micro_batch", "seq_len", "global_batch", "accumulation", "optimizer",
-             "implementation")
+    """A run from nested tables (``model``, ``cluster`` ... and ``[layout]``, ``[adapter]``); unknown keys
+    refused."""
+    plain = (
+        "model",
+        "cluster",
+        "micro_batch",
+        "seq_len",
+        "global_batch",
+        "accumulation",
+        "optimizer",
+        "target_len",
+        "implementation",
+    )
     check_keys(what, entry, (*plain, "layout", "adapter"))
     values = dict(entry)
     for required in ("model", "cluster"):
         if required not in values:
             raise ValueError(f"{what} does not say which {required}")
     if isinstance(values["model"], Mapping):
-        values["model"] = catalogue.from_table(ModelSpec, values["model"], f"{what}: [model]")
+        values["model"] = from_table(ModelSpec, values["model"], f"{what}: [model]")
     for key, kind in (("layout", Layout), ("adapter", Adapter)):
         if key in values:
             table = {k: tuple(v) if isinstance(v, list) else v for k, v in values[key].items()}
-            values[key] = catalogue.from_table(kind, table, f"{what}: [{key}]")
+            values[key] = from_table(kind, table, f"{what}: [{key}]")
     return Run(**values)
 
 

@@ -1,9 +1,9 @@
 """Which layers each pipeline stage holds.
 
-A pipeline of ``p`` stages with ``v`` virtual stages cuts the layers into ``p * v`` chunks; rank ``i`` holds the
-chunks ``i, i + p, i + 2p ...`` (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).  The embedding sits with the
-first chunk, the output head and the loss with the last.  Layers that do not divide go one each to the first chunks,
-as PyTorch's and nanotron's splitters do.
+A pipeline of ``p`` stages with ``v`` virtual stages cuts the layers into ``p * v`` chunks; rank ``i`` holds
+the chunks ``i, i + p, i + 2p ...`` (Narayanan et al. 2021, arXiv 2104.04473, section 2.2).  The embedding
+sits with the first chunk, the output head and the loss with the last.  Layers that do not divide go one each
+to the first chunks, as PyTorch's and nanotron's splitters do.
 """
 
 from __future__ import annotations
@@ -35,5 +35,7 @@ def stage_layers(num_layers: int, layout: Layout, stage: int) -> list[list[int]]
     """The layer numbers of every chunk that rank ``stage`` of the pipeline holds."""
     counts = chunks(num_layers, layout)
     starts = [sum(counts[:index]) for index in range(len(counts))]
-    return [list(range(starts[index], starts[index] + counts[index]))
-            for index in range(stage, len(counts), layout.pipeline)]
+    return [
+        list(range(starts[index], starts[index] + counts[index]))
+        for index in range(stage, len(counts), layout.pipeline)
+    ]

@@ -1,13 +1,14 @@
 """PyTorch's caching allocator: why more is reserved than allocated.
 
-The allocator never gives a piece of memory smaller than it must take from the driver: requests are rounded to 512
-bytes; those up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of 20 MiB, larger ones get
-a segment of their own, rounded to 2 MiB (``c10/cuda/CUDACachingAllocator.cpp``).  A freed piece returns to its
-segment; a later request that is larger than every free piece needs a new segment although enough memory lies idle
-in pieces.  That idle memory is fragmentation.
+The allocator never gives a piece of memory smaller than it must take from the driver: requests are rounded to
+512 bytes; those up to 1 MiB are cut from segments of 2 MiB, those below 10 MiB from segments of 20 MiB,
+larger ones get a segment of their own, rounded to 2 MiB (``c10/cuda/CUDACachingAllocator.cpp``).  A freed
+piece returns to its segment; a later request that is larger than every free piece needs a new segment
+although enough memory lies idle in pieces.  That idle memory is fragmentation.
 
-:class:`CachingAllocator` is that rule as a program, to be run on a list of allocations.  :func:`reserved_bytes` is
-the estimate for when only the peak is known: long-lived tensors pack well, those of one step leave a share idle.
+:class:`CachingAllocator` is that rule as a program, to be run on a list of allocations.
+:func:`reserved_bytes` is the estimate for when only the peak is known: long-lived tensors pack well, those of
+one step leave a share idle.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def reserved_bytes(allocated: Array, steady: Array, how: Implementation) -> Arra
 class CachingAllocator:
     """The rule of PyTorch's allocator on one stream: ``malloc`` returns a ticket for ``free``.
 
-    Counts ``allocated``, ``reserved`` and their peaks in bytes.  Best fit: the smallest free piece that holds the
-    request; it is cut when the rest is worth keeping (512 bytes in small segments, more than 1 MiB in large ones).
+    Counts ``allocated``, ``reserved`` and their peaks in bytes.  Best fit: the smallest free piece that holds
+    the request; it is cut when the rest is worth keeping (512 bytes in small segments, more than 1 MiB in
+    large ones).
     """
 
     def __init__(self) -> None:

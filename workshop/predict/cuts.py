@@ -1,8 +1,8 @@
 """Many layouts at once: the numbers of a layout, each as an array.
 
-A search looks at millions of layouts.  Python objects are too slow for that, so the predictors work on ``Cuts``:
-one array per number, all of one length (or broadcastable), and every formula is one numpy expression for all of
-them.  A single run is a ``Cuts`` with one entry per pipeline stage.
+A search looks at millions of layouts.  Python objects are too slow for that, so the predictors work on
+``Cuts``: one array per number, all of one length (or broadcastable), and every formula is one numpy
+expression for all of them.  A single run is a ``Cuts`` with one entry per pipeline stage.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Cuts:
 
     @cached_property
     def state_shards(self) -> Array:
-        """Ranks that divide state between them: the shard ranks, and the context ranks, which hold the same weights."""
+        """Ranks that divide state between them: the shard ranks, and the context ranks, which hold the same
+        weights."""
         return self.shard * self.context
 
     @cached_property
@@ -70,13 +71,29 @@ class Cuts:
 
 
 def cuts(stage: Any = 0, **sizes: Any) -> Cuts:
-    """``Cuts`` from numbers or arrays; what is not given is 1 (``zero`` and ``group``: 0, uneven layers: -1)."""
-    usual = dict.fromkeys(("tensor", "pipeline", "virtual", "context", "expert", "shard", "replicate", "micro_batch",
-                           "seq_len", "accumulation"), 1)
+    """``Cuts`` from numbers or arrays; what is not given is 1 (``zero`` and ``group``: 0, uneven layers:
+    -1)."""
+    usual = dict.fromkeys(
+        (
+            "tensor",
+            "pipeline",
+            "virtual",
+            "context",
+            "expert",
+            "shard",
+            "replicate",
+            "micro_batch",
+            "seq_len",
+            "accumulation",
+        ),
+        1,
+    )
     usual |= dict.fromkeys(("zero", "group", "sequence_parallel", "expert_tensor"), 0)
     usual |= {"first_layers": -1, "last_layers": -1}
     values = {name: np.asarray(value) for name, value in {**usual, **sizes, "stage": stage}.items()}
-    values["expert_tensor"] = np.where(values["expert_tensor"] == 0, values["tensor"], values["expert_tensor"])
+    values["expert_tensor"] = np.where(
+        values["expert_tensor"] == 0, values["tensor"], values["expert_tensor"]
+    )
     return Cuts(**values)
 
 
@@ -85,9 +102,22 @@ def cuts_of(run: Run, group: int = 0) -> Cuts:
     layout = run.layout
     ends = chunks(run.model.num_layers, layout)
     uneven = bool(layout.first_stage_layers or layout.last_stage_layers or layout.embedding_in_stages)
-    return cuts(np.arange(layout.pipeline), tensor=layout.tensor, sequence_parallel=layout.sequence_parallel,
-                pipeline=layout.pipeline, virtual=layout.virtual_stages, group=group, context=layout.context,
-                expert=layout.expert, expert_tensor=layout.expert_tensor, shard=layout.shard,
-                replicate=layout.replicate, zero=layout.zero, micro_batch=run.micro_batch, seq_len=run.seq_len,
-                accumulation=run.accumulation, first_layers=ends[0] if uneven else -1,
-                last_layers=ends[-1] if uneven else -1)
+    return cuts(
+        np.arange(layout.pipeline),
+        tensor=layout.tensor,
+        sequence_parallel=layout.sequence_parallel,
+        pipeline=layout.pipeline,
+        virtual=layout.virtual_stages,
+        group=group,
+        context=layout.context,
+        expert=layout.expert,
+        expert_tensor=layout.expert_tensor,
+        shard=layout.shard,
+        replicate=layout.replicate,
+        zero=layout.zero,
+        micro_batch=run.micro_batch,
+        seq_len=run.seq_len,
+        accumulation=run.accumulation,
+        first_layers=ends[0] if uneven else -1,
+        last_layers=ends[-1] if uneven else -1,
+    )

@@ -1,6 +1,7 @@
 """How many layers a pipeline rank holds, by kind, for many layouts at once.
 
-The array twin of :mod:`workshop.facts.stages`, which is the plain version: the tests hold one against the other.
+The array twin of :mod:`workshop.facts.stages`, which is the plain version: the tests hold one against the
+other.
 """
 
 from __future__ import annotations
@@ -20,21 +21,28 @@ def moe_below(model: ModelSpec) -> Array:
 
 
 def chunk_span(model: ModelSpec, cuts: Cuts, chunk: int) -> tuple[Array, Array]:
-    """First layer and one past the last of a rank's chunk number ``chunk`` (empty where there is no such chunk)."""
+    """First layer and one past the last of a rank's chunk number ``chunk`` (empty where there is no such
+    chunk)."""
     total = cuts.pipeline * cuts.virtual
     index = cuts.stage + chunk * cuts.pipeline
     fixed_first, fixed_last = cuts.first_layers >= 0, (cuts.last_layers >= 0) & (total > 1)
-    free = model.num_layers - np.where(fixed_first, cuts.first_layers, 0) - np.where(fixed_last, cuts.last_layers, 0)
+    free = (
+        model.num_layers
+        - np.where(fixed_first, cuts.first_layers, 0)
+        - np.where(fixed_last, cuts.last_layers, 0)
+    )
     parts = np.maximum(1, total - fixed_first - fixed_last)
     size, extra = free // parts, free % parts
 
     def start(i: Array) -> Array:
         """Layers before chunk ``i``."""
         inner = np.clip(i - fixed_first, 0, parts)
-        before = np.where(fixed_first & (i > 0), cuts.first_layers, 0) + inner * size + np.minimum(inner, extra)
+        before = (
+            np.where(fixed_first & (i > 0), cuts.first_layers, 0) + inner * size + np.minimum(inner, extra)
+        )
         return np.where(i >= total, model.num_layers, before)
 
-    present = (chunk < cuts.virtual)
+    present = chunk < cuts.virtual
     begin = np.where(present, start(index), 0)
     return begin, np.where(present, start(index + 1), 0)
 

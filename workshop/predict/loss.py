@@ -1,11 +1,11 @@
 """The loss: a few tensors as wide as the vocabulary, often the peak of the whole step.
 
-For ``T`` tokens and a vocabulary of ``V``, logits are ``T * V`` numbers: at 16,384 tokens and 128,256 words, 4.2 GB
-in 16 bits.  What is alive at once, in bytes per logit, with logits in ``c`` bytes:
+For ``T`` tokens and a vocabulary of ``V``, logits are ``T * V`` numbers: at 16,384 tokens and 128,256 words,
+4.2 GB in 16 bits.  What is alive at once, in bytes per logit, with logits in ``c`` bytes:
 
 ``eager``                 ``F.cross_entropy(logits.float(), labels)``.  Forward holds logits, their fp32 copy and the log
-                          probabilities (c + 8); backward the log probabilities, their gradient and the gradient of
-                          the fp32 logits (12), then the 16-bit gradient.  The larger: 12.
+                          probabilities (c + 8); backward the log probabilities, their gradient and the
+                          gradient of the fp32 logits (12), then the 16-bit gradient.  The larger: 12.
 ``eager-kept``            the same while a variable of the caller still holds the logits: 12 + c.
 ``loss-parallel``         DTensor's loss over sharded logits: log-softmax as separate operations, whose backward holds
                           the log probabilities, their exponentials, the gradient and the result: 16.
@@ -15,7 +15,8 @@ in 16 bits.  What is alive at once, in bytes per logit, with logits in ``c`` byt
 ``vocab-parallel-copy``   nanotron: logits and their fp32 copy stay with the caller while a second fp32 copy becomes
                           the gradient, which is then cast: 2c + 8.
 ``chunked``               logits stay in ``c``; fp32 copies and gradients exist for one chunk at a time, since each
-                          chunk has its own head product: c + 12 / chunks; compiled, one fp32 copy: c + 4 / chunks.
+                          chunk has its own head product: c + 12 / chunks; compiled, one fp32 copy: c + 4 /
+                          chunks.
 ``fused``                 logits, and their gradient in the same place or beside it: 2c.
 
 The head's input (after the final norm) is saved too.
@@ -34,16 +35,23 @@ from workshop.predict.states import padded_vocab
 
 def bytes_per_logit(how: Implementation, compute: float) -> float:
     """Bytes alive for each logit at the worst moment of the loss."""
-    return {"eager": 12.0, "eager-kept": 12 + compute, "loss-parallel": 16.0,
-            "vocab-parallel": compute + 4, "vocab-parallel-fused": compute + 8,
-            "vocab-parallel-copy": 2 * compute + 8, "chunked": compute + (4 if how.compile else 12) / how.loss_chunks,
-            "fused": 2 * compute}[how.loss]
+    return {
+        "eager": 12.0,
+        "eager-kept": 12 + compute,
+        "loss-parallel": 16.0,
+        "vocab-parallel": compute + 4,
+        "vocab-parallel-fused": compute + 8,
+        "vocab-parallel-copy": 2 * compute + 8,
+        "chunked": compute + (4 if how.compile else 12) / how.loss_chunks,
+        "fused": 2 * compute,
+    }[how.loss]
 
 
 def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts) -> Array:
     """Bytes alive on the last stage at the loss, logits and all; zero elsewhere."""
     logits = cuts.tokens * padded_vocab(model, how, cuts.tensor) / cuts.tensor
-    held = how.held_logit_grads * numbers.compute
+    # Losses of multi-token prediction come first and keep their fp32 probabilities for backward.
+    held = how.held_logit_grads * numbers.compute + 4 * model.num_mtp_layers
     return cuts.is_last * logits * (bytes_per_logit(how, numbers.compute) + held)
 
 

@@ -3,15 +3,16 @@
 A step passes through four moments, and the peak is the largest of them:
 
 1. **the loss**: every saved activation is there, and the logits on top (last stage only);
-2. **the first layer of backward**: the logits are gone, but backward of a layer needs room, recomputes what was
+2. **the first layer of backward**: the logits are gone, but backward of a layer needs room, recomputes what
+was
    dropped, and gathers what was sharded;
 3. **the end of backward**: activations are gone, all gradients are there;
 4. **the optimizer's step**: gradients and, unless it is fused, temporaries.
 
 Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
-Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the caching
-allocator took for them, pieces that fit nothing included (:mod:`workshop.predict.allocator`); *device* adds what
-PyTorch does not see (:mod:`workshop.predict.workspace`).
+Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the
+caching allocator took for them, pieces that fit nothing included (:mod:`workshop.predict.allocator`);
+*device* adds what PyTorch does not see (:mod:`workshop.predict.workspace`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ INTERVAL = (0.95, 1.05)
 class MemoryPrediction:
     """Predicted bytes of every pipeline stage (arrays are indexed by stage) and of the worst one.
 
-    ``parts`` maps a part to bytes at the peak's moment; the parts sum to ``allocated``.  ``moment`` names when each
-    stage peaks.  ``steady`` is what stays between steps.
+    ``parts`` maps a part to bytes at the peak's moment; the parts sum to ``allocated``.  ``moment`` names
+    when each stage peaks.  ``steady`` is what stays between steps.
     """
 
     parts: dict[str, Array]
@@ -87,26 +88,48 @@ class MemoryPrediction:
 def recipe_of(run: Run) -> Recipe:
     """The choices of a run that are names rather than numbers."""
     layout = run.layout
-    return Recipe(run.model, run.implementation, precision(layout.precision),
-                  policy_of(run), layout.schedule, run.optimizer, run.adapter,
-                  layout.recompute_every, layout.recompute_layers, layout.offload)
+    return Recipe(
+        run.model,
+        run.implementation,
+        precision(layout.precision),
+        policy_of(run),
+        layout.schedule,
+        run.optimizer,
+        run.adapter,
+        layout.recompute_every,
+        layout.recompute_layers,
+        layout.offload,
+        run.target_len,
+    )
 
 
 def policy_of(run: Run) -> Policy:
     """What is recomputed, and which linear maps are trained (a frozen one need not keep its input)."""
     trained = None
     if run.adapter is not None:
-        trained = tuple(linear.name for kind in set(run.model.layer_kinds())
-                        for linear in run.adapter.targeted(run.model, kind))
-    return Policy(run.layout.recompute, run.layout.recompute_modules, trained,
-                  run.adapter.method if run.adapter else "", bool(run.adapter and run.adapter.base_bits < 16))
+        trained = tuple(
+            linear.name
+            for kind in set(run.model.layer_kinds())
+            for linear in run.adapter.targeted(run.model, kind)
+        )
+    return Policy(
+        run.layout.recompute,
+        run.layout.recompute_modules,
+        trained,
+        run.adapter.method if run.adapter else "",
+        bool(run.adapter and run.adapter.base_bits < 16),
+    )
 
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
     cuts = cuts_of(run, group)
-    return memory_on(recipe_of(run), cuts, workspace_bytes(run.cluster.device, run.implementation),
-                     run.cluster.device.memory_bytes)
+    return memory_on(
+        recipe_of(run),
+        cuts,
+        workspace_bytes(run.cluster.device, run.implementation),
+        run.cluster.device.memory_bytes,
+    )
 
 
 def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0) -> MemoryPrediction:
@@ -117,15 +140,24 @@ def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0)
     sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
     best = np.argmax(sums, axis=0)
     allocated = np.take_along_axis(sums, best[None], 0)[0]
-    parts = {name: np.select([best == i for i in range(len(names))],
-                             [np.broadcast_to(found[n].get(name, 0), shape) for n in names])
-             for name in dict.fromkeys(part for n in names for part in found[n])}
+    parts = {
+        name: np.select(
+            [best == i for i in range(len(names))],
+            [np.broadcast_to(found[n].get(name, 0), shape) for n in names],
+        )
+        for name in dict.fromkeys(part for n in names for part in found[n])
+    }
     steady = sums[names.index("between steps")]
     outside = outside_bytes(cuts, recipe.how)
     reserved = reserved_bytes(allocated, steady, recipe.how)
     if capacity:  # before it gives up, the allocator returns what it holds idle
         reserved = np.maximum(allocated, np.minimum(reserved, capacity - outside))
-    return MemoryPrediction(parts, [names[i] for i in np.atleast_1d(best)], allocated, steady, reserved,
-                            reserved + outside, capacity)
-
-
+    return MemoryPrediction(
+        parts,
+        [names[i] for i in np.atleast_1d(best)],
+        allocated,
+        steady,
+        reserved,
+        reserved + outside,
+        capacity,
+    )

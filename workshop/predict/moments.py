@@ -14,10 +14,12 @@ from workshop.predict.activations import Policy, chunks_alive, kept, per_token, 
 from workshop.predict.cuts import Array, Cuts
 from workshop.predict.depth import layers_in_chunk
 from workshop.predict.loss import ends_saved, head_gradients, loss_bytes
+from workshop.predict.saved import cross_attention_saved
 from workshop.predict.states import Held, divided, layer_count, params_held
 
 PREFETCHED_LAYERS = 2
-"""Layers unsharded at once by FSDP: the one that computes and the one being gathered (arXiv 2304.11277, 3.3.2)."""
+"""Layers unsharded at once by FSDP: the one that computes and the one being gathered (arXiv 2304.11277,
+3.3.2)."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Recipe:
     recompute_every: int = 1
     recompute_layers: int = 0
     offload: str = "none"
+    target_len: int = 0
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -47,22 +50,40 @@ def moments(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> dict[str, dict[st
     grads = state.pop("gradients")
     kept_grads = grads if recipe.how.buffers == "contiguous" else 0 * grads
     early = np.where(cuts.accumulation > 1, grads, kept_grads)
-    base = {**state, "workspace": workspace + 0 * grads,
-            "buckets": np.where(cuts.state_shards * cuts.replicate > 1, recipe.how.bucket_bytes, 0)}
+    base = {
+        **state,
+        "workspace": workspace + 0 * grads,
+        "buckets": np.where(cuts.state_shards * cuts.replicate > 1, recipe.how.bucket_bytes, 0),
+    }
     saved = saved_bytes(recipe, cuts) * (0 if recipe.offload == "activations" else 1)
     window, gathered_grads = unsharded(recipe, cuts)
-    ends = ends_saved(recipe.model, recipe.how, recipe.numbers, cuts, along(cuts))
-    logits = loss_bytes(recipe.model, recipe.how, recipe.numbers, cuts)
+    read = cuts if not recipe.target_len else replace(cuts, seq_len=recipe.target_len + 0 * cuts.seq_len)
+    ends = ends_saved(recipe.model, recipe.how, recipe.numbers, read, along(cuts))
+    logits = loss_bytes(recipe.model, recipe.how, recipe.numbers, read)
     boundary = boundary_bytes(recipe, cuts)
     head = head_gradients(recipe.model, recipe.how, recipe.numbers, cuts) * (recipe.adapter is None)
     full = {**base, "activations": saved + ends, "stage boundaries": boundary, "unsharded weights": window}
     return {
         "loss": {**full, "gradients": early, "logits and loss": logits, "unsharded gradients": head},
-        "backward": {**full, "gradients": early, "working": working_bytes(recipe, cuts),
-                     "unsharded gradients": gathered_grads},
-        "end of backward": {**base, "gradients": grads, "stage boundaries": boundary, "unsharded weights": window,
-                            "unsharded gradients": gathered_grads},
-        "optimizer": {**base, "gradients": grads, "stage boundaries": boundary, "working": step_bytes(recipe, cuts)},
+        "backward": {
+            **full,
+            "gradients": early,
+            "working": working_bytes(recipe, cuts),
+            "unsharded gradients": gathered_grads,
+        },
+        "end of backward": {
+            **base,
+            "gradients": grads,
+            "stage boundaries": boundary,
+            "unsharded weights": window,
+            "unsharded gradients": gathered_grads,
+        },
+        "optimizer": {
+            **base,
+            "gradients": grads,
+            "stage boundaries": boundary,
+            "working": step_bytes(recipe, cuts),
+        },
         "between steps": {**base, "gradients": kept_grads, "stage boundaries": boundary},
     }
 
@@ -92,7 +113,9 @@ def states(recipe: Recipe, cuts: Cuts) -> dict[str, Array]:
         # Matrices of the layers are kept in base_bits; embedding, head and norms in the recipe's width.
         quantized = matrices * recipe.adapter.base_bits / 8 + held.ends * numbers.params
         own = train.dense * (recipe.adapter.weight_bytes or numbers.params)
-        if recipe.adapter.base_bits < 16:  # a map's weights are unpacked to compute with them, the next while one is
+        if (
+            recipe.adapter.base_bits < 16
+        ):  # a map's weights are unpacked to compute with them, the next while one is
             widest = max(linear.weights for linear in recipe.model.linears(recipe.kinds[-1]))
             quantized = quantized + 2 * widest * numbers.compute
         weights = quantized / np.where(cuts.zero == 3, cuts.state_shards, 1) + own
@@ -106,18 +129,34 @@ def states(recipe: Recipe, cuts: Cuts) -> dict[str, Array]:
     return {"weights": weights, "weight cache": cache, "optimizer": optimizer, "gradients": gradients}
 
 
+def encoder_decoder_bytes(recipe: Recipe, cuts: Cuts) -> Array:
+    """Saved activations of an encoder and a decoder on one stage; cross attention reads keys of the encoder."""
+    model, how, numbers = recipe.model, recipe.how, recipe.numbers
+    decoder = replace(cuts, seq_len=(recipe.target_len or cuts.seq_len) + 0 * cuts.seq_len)
+    encoder = layers_bytes(recipe, "dense", model.num_encoder_layers + 0 * cuts.stage, cuts)
+    own = layers_bytes(recipe, "dense", model.num_layers + 0 * cuts.stage, decoder)
+    parts = total(cross_attention_saved(model, how, numbers))
+    scores = parts.score * decoder.tokens * cuts.seq_len / cuts.tensor
+    cross = replace(parts, score=0.0).on(decoder) + scores
+    keys = (model.kv_width + model.v_width) * numbers.compute * cuts.tokens / cuts.tensor
+    return encoder + own + model.num_layers * (cross + keys)
+
+
 def saved_bytes(recipe: Recipe, cuts: Cuts) -> Array:
     """Saved activations of all layers and of all micro-batches in flight on a rank."""
+    if recipe.model.num_encoder_layers:
+        return encoder_decoder_bytes(recipe, cuts)
     result = np.zeros_like(cuts.tokens)
     for chunk in range(int(np.max(cuts.virtual))):
         counts = layers_in_chunk(recipe.model, cuts, chunk)
         alive = chunks_alive(cuts, recipe.schedule, chunk)
         for kind in recipe.kinds:
             result = result + alive * layers_bytes(recipe, kind, counts[kind], cuts)
-    return result
+    mtp = recipe.model.num_mtp_layers * layers_bytes(recipe, recipe.model.layer_kinds()[-1], 1, cuts)
+    return result + cuts.is_last * mtp
 
 
-def layers_bytes(recipe: Recipe, kind: str, layers: Array, cuts: Cuts) -> Array:
+def layers_bytes(recipe: Recipe, kind: str, layers: Array | int, cuts: Cuts) -> Array:
     """Saved bytes of ``layers`` layers of a kind for one micro-batch under the recompute policy."""
     model, how, numbers = recipe.model, recipe.how, recipe.numbers
     dropped = per_token(model, kind, recipe.policy, how, numbers).on(cuts)
@@ -126,7 +165,9 @@ def layers_bytes(recipe: Recipe, kind: str, layers: Array, cuts: Cuts) -> Array:
     if not recipe.recompute_layers or recipe.policy.name == "none":
         return layers * dropped
     some = np.minimum(layers, recipe.recompute_layers)
-    return some * dropped + (layers - some) * per_token(model, kind, replace(recipe.policy, name="none"), how, numbers).on(cuts)
+    return some * dropped + (layers - some) * per_token(
+        model, kind, replace(recipe.policy, name="none"), how, numbers
+    ).on(cuts)
 
 
 def boundary_bytes(recipe: Recipe, cuts: Cuts) -> Array:

@@ -2,13 +2,16 @@
 
 Counted by PyTorch as allocated:
 
-* cuBLAS takes one workspace for each handle and stream, and a handle belongs to a thread: one for the main thread,
-  one for autograd's.  Its size is 8.125 MiB, or 32 MiB on Hopper (``aten/src/ATen/cuda/CublasHandlePool.cpp``), or
-  what ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` says, which deterministic runs must set: 8 pieces of 4 MiB.
-* Transformer Engine has its own: 4 MiB, or 32 MiB from Hopper on (``transformer_engine/pytorch/module/base.py``).
+* cuBLAS takes one workspace for each handle and stream, and a handle belongs to a thread: one for the main
+  thread,
+  one for autograd's.  Its size is 8.125 MiB, or 32 MiB on Hopper
+  (``aten/src/ATen/cuda/CublasHandlePool.cpp``), or what ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` says, which
+  deterministic runs must set: 8 pieces of 4 MiB.
+* Transformer Engine has its own: 4 MiB, or 32 MiB from Hopper on
+  (``transformer_engine/pytorch/module/base.py``).
 
-Not counted by PyTorch, but seen by ``nvidia-smi``: the CUDA context with the kernels loaded so far, and NCCL's
-buffers for each communicator.
+Not counted by PyTorch, but seen by ``nvidia-smi``: the CUDA context with the kernels loaded so far, and
+NCCL's buffers for each communicator.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ MIB = 2**20
 HOPPER = ("H100", "H200", "H800", "GH200")
 BLACKWELL = ("B200", "B300", "GB200", "GB300")
 CONTEXT_BYTES = int(0.47 * 2**30)
-"""CUDA context with lazily loaded kernels, torch 2.1: github stas00/ml-engineering training/performance/README.md."""
+"""CUDA context with lazily loaded kernels, torch 2.1: github stas00/ml-engineering
+training/performance/README.md."""
 EAGER_CONTEXT_BYTES = int(1.78 * 2**30)
 """The same with all kernels loaded, torch 1.10 (same source)."""
 NCCL_FIRST_BYTES = int(1.45 * 2**30)

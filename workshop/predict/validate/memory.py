@@ -1,11 +1,11 @@
 """Predicted memory against every published table, by table, group and quantity.
 
-Each table's rows are dealt into two halves by group (model and layout for pretraining, test case for Megatron's CI): a
-group's name is hashed, so the halves do not depend on order or on which rows are there.  Constants were fitted on
-the ``"fit"`` half; the ``"held"`` half is what a claim can rest on.
+Each table's rows are dealt into two halves by group (model and layout for pretraining, test case for
+Megatron's CI): a group's name is hashed, so the halves do not depend on order or on which rows are there.
+Constants were fitted on the ``"fit"`` half; the ``"held"`` half is what a claim can rest on.
 
-A row whose run did happen also says that it fitted into its device.  ``fits`` is the share of rows where the verdict
-is wrong, runs that ran out of memory included.
+A row whose run did happen also says that it fitted into its device.  ``fits`` is the share of rows where the
+verdict is wrong, runs that ran out of memory included.
 """
 
 from __future__ import annotations
@@ -103,14 +103,22 @@ def summary(found: Iterable[MemoryResult]) -> dict[str, float]:
     wrong = [result.fits != result.fitted for result in found]
     if not len(errors):
         return {"rows": 0, "wrong_verdicts": float(np.mean(wrong)) if wrong else 0.0}
-    return {"rows": len(errors), "mean": float(errors.mean()), "median": float(np.median(errors)),
-            "p90": float(np.quantile(errors, 0.9)), "worst": float(errors.max()),
-            "wrong_verdicts": float(np.mean(wrong))}
+    return {
+        "rows": len(errors),
+        "mean": float(errors.mean()),
+        "median": float(np.median(errors)),
+        "p90": float(np.quantile(errors, 0.9)),
+        "worst": float(errors.max()),
+        "wrong_verdicts": float(np.mean(wrong)),
+    }
 
 
 def by_half(found: Iterable[MemoryResult]) -> dict[tuple[str, str], dict[str, float]]:
     """``summary`` for every table, whole and by half."""
     found = list(found)
     tables = dict.fromkeys(result.case.table for result in found)
-    return {(table, half): summary(r for r in found if r.case.table == table and half in ("all", r.half))
-            for table in tables for half in ("all", "fit", "held")}
+    return {
+        (table, half): summary(r for r in found if r.case.table == table and half in ("all", r.half))
+        for table in tables
+        for half in ("all", "fit", "held")
+    }

@@ -21,8 +21,8 @@ class MemoryCase:
     """One row: what was run and how many bytes were measured.
 
     ``quantity`` is ``"allocated"``, ``"steady"``, ``"reserved"`` or ``"device"``; or ``"out_of_memory"``, with
-    ``measured`` 1 when the run failed.  ``stage`` is the pipeline stage that was measured, -1 the last, ``None`` the
-    one that needs most.  ``pass_group``: micro-batches per virtual stage's turn.
+    ``measured`` 1 when the run failed.  ``stage`` is the pipeline stage that was measured, -1 the last,
+    ``None`` the one that needs most.  ``pass_group``: micro-batches per virtual stage's turn.
     """
 
     table: str
@@ -68,7 +68,8 @@ def flag(row: Row, name: str) -> bool:
 
 
 def amount(cell: str) -> tuple[float, str]:
-    """Bytes and the unit of a cell such as ``"18.9 GiB"`` or ``"4.82 GB"``; the unit is kept, since GB may mean GiB."""
+    """Bytes and the unit of a cell such as ``"18.9 GiB"`` or ``"4.82 GB"``; the unit is kept, since GB may
+    mean GiB."""
     for unit, size in (("GiB", GIB), ("GB", GB), ("MiB", 2**20), ("MB", 10**6)):
         head, found, _ = cell.partition(unit)
         if found:

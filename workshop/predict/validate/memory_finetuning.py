@@ -1,12 +1,14 @@
 """Published memory of finetuning on one device: torchtune and litgpt.
 
 ``torchtune_memory_speed.csv``  "peak active" GiB: allocated bytes.  A row "+ X" has all options named above it too;
-                                LoRA and QLoRA have all but the optimizer's step in backward.  Recipes keep everything in
-                                bf16; the 8B full finetune pages an 8-bit optimizer to the host
+                                LoRA and QLoRA have all but the optimizer's step in backward.  Recipes keep
+                                everything in bf16; the 8B full finetune pages an 8-bit optimizer to the host
                                 (recipes/configs/llama3_1/8B_full_single_device.yaml).
-``litgpt_resource_tables_a100_40gb.csv``  ``torch.cuda.max_memory_allocated`` in GB of 10**9 bytes, ``bf16-true``.  The
-                                script's batch is as long as the longest sample of Alpaca: 1,304 tokens with Llama's
-                                tokenizer, 1,037 with the others'; these two lengths are not in the table.
+``litgpt_resource_tables_a100_40gb.csv``  ``torch.cuda.max_memory_allocated`` in GB of 10**9 bytes,
+``bf16-true``.  The
+                                script's batch is as long as the longest sample of Alpaca: 1,304 tokens with
+                                Llama's tokenizer, 1,037 with the others'; these two lengths are not in the
+                                table.
 """
 
 from __future__ import annotations
@@ -18,14 +20,31 @@ from workshop.predict.validate.memory_cases import MemoryCase, NotPredictable, R
 
 NF4_BITS = {"bnb.nf4": 4.5, "bnb.nf4-dq": 4.127}
 """NF4 with an fp32 scale per 64 weights; with double quantization (arXiv 2305.14314, section 3)."""
-TORCHTUNE_STEPS = ("packed dataset", "compile", "chunked cross entropy", "activation checkpointing",
-                   "fuse optimizer step into backward", "activation offloading", "8-bit adamw")
+TORCHTUNE_STEPS = (
+    "packed dataset",
+    "compile",
+    "chunked cross entropy",
+    "activation checkpointing",
+    "fuse optimizer step into backward",
+    "activation offloading",
+    "8-bit adamw",
+)
 ALPACA_LONGEST = {"Llama 2": 1304, "CodeLlama": 1304}
 ALPACA_LONGEST_OTHER = 1037
-LITGPT_MODELS = {"phi-1.5": "phi-1.5", "StableLM Alpha": "stablelm-alpha-3b", "Llama 2": "llama-2-7b",
-                 "CodeLlama": "codellama-34b", "Falcon": "falcon-7b", "Pythia": "pythia-6.9b"}
-LITGPT_BY_SIZE = {("Llama 2", "13 B"): "llama-2-13b", ("Llama 2", "70 B"): "llama-2-70b",
-                  ("StableLM Alpha", "7 B"): "stablelm-alpha-7b", ("Falcon", "40 B"): "falcon-40b"}
+LITGPT_MODELS = {
+    "phi-1.5": "phi-1.5",
+    "StableLM Alpha": "stablelm-alpha-3b",
+    "Llama 2": "llama-2-7b",
+    "CodeLlama": "codellama-34b",
+    "Falcon": "falcon-7b",
+    "Pythia": "pythia-6.9b",
+}
+LITGPT_BY_SIZE = {
+    ("Llama 2", "13 B"): "llama-2-13b",
+    ("Llama 2", "70 B"): "llama-2-70b",
+    ("StableLM Alpha", "7 B"): "stablelm-alpha-7b",
+    ("Falcon", "40 B"): "falcon-40b",
+}
 
 
 def torchtune(row: Row, number: int) -> MemoryCase:
@@ -36,21 +55,44 @@ def torchtune(row: Row, number: int) -> MemoryCase:
         raise NotPredictable("the dataset is not packed, so the tokens of a batch are unknown")
     adapter = None
     if "lora" in method:
-        adapter = Adapter("lora", 8, ("q", "v", "attention_out"), NF4_BITS["bnb.nf4-dq"] if "q" in method[:2] else 16)
+        adapter = Adapter(
+            "lora", 8, ("q", "v", "attention_out"), NF4_BITS["bnb.nf4-dq"] if "q" in method[:2] else 16
+        )
     paged = "4090" in text(row, "hardware") and adapter is None
     how = implementation(
-        "torchtune", compile="compile" in options, optimizer_in_backward="fuse optimizer step into backward" in options,
-        loss="chunked" if "chunked cross entropy" in options else "eager", loss_chunks=8)
-    layout = Layout(precision="bf16", recompute="full" if "activation checkpointing" in options else "none",
-                    offload="optimizer" if paged else "activations" if "activation offloading" in options else "none")
+        "torchtune",
+        compile="compile" in options,
+        optimizer_in_backward="fuse optimizer step into backward" in options,
+        loss="chunked" if "chunked cross entropy" in options else "eager",
+        loss_chunks=8,
+    )
+    layout = Layout(
+        precision="bf16",
+        recompute="full" if "activation checkpointing" in options else "none",
+        offload="optimizer" if paged else "activations" if "activation offloading" in options else "none",
+    )
     device = {"A100": "A100-80GB", "1x 4090": "RTX-4090", "4090": "RTX-4090"}.get(text(row, "hardware"))
     if device is None:
         raise NotPredictable(f"hardware {text(row, 'hardware')!r} is not one device that is known here")
-    run = Run(text(row, "model").lower().replace(" ", "-"), device, layout, count(row, "batch_size_seqs"),
-              count(row, "max_seq_len_tokens"), adapter=adapter, implementation=how,
-              optimizer="adamw-8bit" if "8-bit adamw" in options else "adamw")
-    return MemoryCase("torchtune_memory_speed", text(row, "table")[:20], number, method, "allocated",
-                      amount(text(row, "peak_memory_per_gpu_text"))[0], run)
+    run = Run(
+        text(row, "model").lower().replace(" ", "-"),
+        device,
+        layout,
+        count(row, "batch_size_seqs"),
+        count(row, "max_seq_len_tokens"),
+        adapter=adapter,
+        implementation=how,
+        optimizer="adamw-8bit" if "8-bit adamw" in options else "adamw",
+    )
+    return MemoryCase(
+        "torchtune_memory_speed",
+        text(row, "table")[:20],
+        number,
+        method,
+        "allocated",
+        amount(text(row, "peak_memory_per_gpu_text"))[0],
+        run,
+    )
 
 
 def torchtune_options(method: str, settings: str) -> set[str]:
@@ -61,7 +103,7 @@ def torchtune_options(method: str, settings: str) -> set[str]:
     if "lora" in method:
         return set(TORCHTUNE_STEPS) - {"fuse optimizer step into backward"}
     step = method.removeprefix("+").strip()
-    return set(TORCHTUNE_STEPS[:TORCHTUNE_STEPS.index(step) + 1]) if step in TORCHTUNE_STEPS else set()
+    return set(TORCHTUNE_STEPS[: TORCHTUNE_STEPS.index(step) + 1]) if step in TORCHTUNE_STEPS else set()
 
 
 def litgpt(row: Row, number: int) -> MemoryCase:
@@ -80,10 +122,24 @@ def litgpt(row: Row, number: int) -> MemoryCase:
         run = litgpt_inference(name, bits)
     else:
         how = implementation("litgpt", loss="chunked", loss_chunks=max(1, tokens // 128))
-        run = Run(name, "A100-40GB", Layout(precision="bf16"), count(row, "micro_batch_size_seqs"), tokens,
-                  adapter=litgpt_adapter(section, bits, count(row, "trainable_params")), implementation=how)
-    return MemoryCase("litgpt_resource_tables_a100_40gb", section, number, f"{name} {text(row, 'quantization')}",
-                      quantity, value, run)
+        run = Run(
+            name,
+            "A100-40GB",
+            Layout(precision="bf16"),
+            count(row, "micro_batch_size_seqs"),
+            tokens,
+            adapter=litgpt_adapter(section, bits, count(row, "trainable_params")),
+            implementation=how,
+        )
+    return MemoryCase(
+        "litgpt_resource_tables_a100_40gb",
+        section,
+        number,
+        f"{name} {text(row, 'quantization')}",
+        quantity,
+        value,
+        run,
+    )
 
 
 def litgpt_adapter(section: str, bits: float, trainable: int) -> Adapter:
@@ -99,5 +155,13 @@ def litgpt_inference(name: str, bits: float) -> Run:
     """Weights only: generation keeps no gradients, and its cache is small beside them."""
     how = implementation("litgpt", loss="fused", step_room=0)
     frozen = Adapter("adapter", 1, ("q",), bits, 1)
-    return Run(name, "A100-40GB", Layout(precision="bf16", recompute="full"), 1, 1, adapter=frozen, optimizer="none",
-               implementation=how)
+    return Run(
+        name,
+        "A100-40GB",
+        Layout(precision="bf16", recompute="full"),
+        1,
+        1,
+        adapter=frozen,
+        optimizer="none",
+        implementation=how,
+    )

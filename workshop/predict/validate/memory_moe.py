@@ -1,8 +1,9 @@
 """Measured memory of a small mixture of experts under Megatron-LM.
 
-``mbridge_moe_memory_estimator_real_vs_est.csv`` gives layers, tensor parallelism, micro-batch and sequence; the model
-is the estimator's test model, a Mixtral of width 2,048 with 8 experts of 5,440, 16 heads, 8 key-value heads and
-32,000 words, on one node of 8 devices (README and model_configs of the same folder).  ``Real`` is in GiB.
+``mbridge_moe_memory_estimator_real_vs_est.csv`` gives layers, tensor parallelism, micro-batch and sequence;
+the model is the estimator's test model, a Mixtral of width 2,048 with 8 experts of 5,440, 16 heads, 8
+key-value heads and 32,000 words, on one node of 8 devices (README and model_configs of the same folder).
+``Real`` is in GiB.
 """
 
 from __future__ import annotations
@@ -21,10 +22,34 @@ def mbridge(row: Row, number: int) -> MemoryCase:
     if not text(row, "Real"):
         raise NotPredictable("Real is not given")
     tp = count(row, "TP")
-    model = ModelSpec("mixtral-8x2b", count(row, "nlayers"), 2048, 16, 32000, num_kv_heads=8, num_experts=8,
-                      experts_per_token=2, moe_ffn_hidden_size=5440)
-    layout = Layout(shard=DEVICES // tp, zero=1, tensor=tp, sequence_parallel=tp > 1, precision="megatron-bf16")
-    run = Run(model, f"{DEVICES}xA100-80GB", layout, count(row, "MBS"), count(row, "SEQ_LEN"),
-              implementation=implementation("megatron", dropout=False))
-    return MemoryCase("mbridge_moe_memory_estimator_real_vs_est", "mixtral-8x2b", number, f"tp{tp}", "allocated",
-                      float(text(row, "Real")) * GIB, run)
+    model = ModelSpec(
+        "mixtral-8x2b",
+        count(row, "nlayers"),
+        2048,
+        16,
+        32000,
+        num_kv_heads=8,
+        num_experts=8,
+        experts_per_token=2,
+        moe_ffn_hidden_size=5440,
+    )
+    layout = Layout(
+        shard=DEVICES // tp, zero=1, tensor=tp, sequence_parallel=tp > 1, precision="megatron-bf16"
+    )
+    run = Run(
+        model,
+        f"{DEVICES}xA100-80GB",
+        layout,
+        count(row, "MBS"),
+        count(row, "SEQ_LEN"),
+        implementation=implementation("megatron", dropout=False),
+    )
+    return MemoryCase(
+        "mbridge_moe_memory_estimator_real_vs_est",
+        "mixtral-8x2b",
+        number,
+        f"tp{tp}",
+        "allocated",
+        float(text(row, "Real")) * GIB,
+        run,
+    )

@@ -1,0 +1,45 @@
+"""Reading ``data/*.toml``: plain files that anyone can read and extend.
+
+``[name]``, then the fields of a dataclass. A key that the dataclass does not have is refused, so that a typing
+error cannot become a silent default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+from workshop.facts.checks import check_keys, nearest
+
+T = TypeVar("T")
+
+
+@cache
+def table(name: str) -> dict[str, Any]:
+    """One file of ``data/`` as nested dictionaries, e.g. ``table("devices")``."""
+    return tomllib.loads((resources.files("workshop.facts") / "data" / f"{name}.toml").read_text("utf-8"))
+
+
+def from_table(kind: type[T], entry: Mapping[str, Any], what: str) -> T:
+    """Build a dataclass from a table, refusing unknown keys and telling which required ones are missing."""
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    check_keys(what, entry, known)
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise ValueError(f"{what} is incomplete: {error}") from None
+
+
+def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
+    """The entry called ``name`` (any case, ``_`` for ``-``), or ``ValueError`` with the nearest known name."""
+    folded = {key.lower().replace("_", "-"): key for key in names}
+    key = folded.get(name.lower().replace("_", "-"))
+    if key is None:
+        raise ValueError(
+            f"unknown {what} {name!r}{nearest(name, names)} (known: {', '.join(sorted(names))})"
+        )
+    return names[key]
