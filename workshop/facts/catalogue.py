@@ -11,6 +11,7 @@ from workshop.facts.device import ClusterSpec, DeviceSpec, LinkSpec, split_count
 from workshop.facts.model import ModelSpec
 from workshop.facts.tables import from_table, lookup, table
 
+
 @cache
 def models() -> dict[str, ModelSpec]:
     """All known models by name."""

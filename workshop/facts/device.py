@@ -106,7 +106,8 @@ class ClusterSpec:
 
     def link(self, ranks: list[int] | tuple[int, ...]) -> LinkSpec:
         """The slowest link a group of ranks must use: within a node when it fits in one, else between
-        nodes."""
+        nodes.
+        """
         one_node = len({self.node_of(rank) for rank in ranks}) <= 1
         link = self.intra if one_node else self.inter
         if link is None:

@@ -64,7 +64,9 @@ def _sequence_problems(layout: Layout, seq_len: int) -> list[str]:
 
 def _pipeline_problems(model: ModelSpec, layout: Layout) -> list[str]:
     if model.num_encoder_layers and layout.pipeline > 1:
-        return [f"pipeline = {layout.pipeline}: an encoder-decoder is not cut into stages here; use pipeline = 1"]
+        return [
+            f"pipeline = {layout.pipeline}: an encoder-decoder is not cut into stages here; use pipeline = 1"
+        ]
     total = layout.pipeline * layout.virtual_stages
     layers = model.num_layers + (2 if layout.embedding_in_stages else 0)
     if total > layers:

@@ -21,7 +21,8 @@ activations. An implementation states the choices that matter, each visible in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from workshop.facts.checks import check_choice, check_positive
@@ -79,6 +80,14 @@ class Implementation:
     expandable_segments: bool = False
     eager_context: bool = False
     source: str = ""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: predictors look specs up in caches."""
+        return hash(tuple(getattr(self, f.name) for f in fields(self)))
 
     def __post_init__(self) -> None:
         check_choice("attention kernel", self.attention, ATTENTION)

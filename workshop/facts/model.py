@@ -28,6 +28,7 @@ against modules built on the meta device).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from workshop.facts.checks import check_choice, check_positive
@@ -111,6 +112,14 @@ class ModelSpec:
     head_transform: bool = False  # BERT: dense h -> h and a norm before the output matrix
     source: str = ""
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: predictors look specs up in caches."""
+        return hash(tuple(getattr(self, f.name) for f in fields(self)))
+
     def __post_init__(self) -> None:
         for name in ("num_layers", "hidden_size", "num_heads", "vocab_size"):
             check_positive(f"{self.name}: {name}", getattr(self, name))
@@ -190,14 +199,18 @@ class ModelSpec:
 
     def layer_kinds(self) -> tuple[str, ...]:
         """``"dense"`` or ``"moe"`` for every layer, in order."""
-        return tuple(
-            "moe"
-            if self.is_moe
-            and i >= self.first_dense_layers
-            and (i - self.first_dense_layers + 1) % self.moe_every == 0
-            else "dense"
-            for i in range(self.num_layers)
-        )
+        return self._layer_kinds
+
+    @cached_property
+    def _layer_kinds(self) -> tuple[str, ...]:
+        """:meth:`layer_kinds`, worked out once."""
+        moe = [
+            self.num_experts > 0
+            and index >= self.first_dense_layers
+            and (index - self.first_dense_layers + 1) % self.moe_every == 0
+            for index in range(self.num_layers)
+        ]
+        return tuple("moe" if routed else "dense" for routed in moe)
 
     def attention_linears(self) -> tuple[Linear, ...]:
         """The linear maps of one attention, queries first."""

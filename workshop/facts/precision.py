@@ -84,5 +84,14 @@ def precision(name: str) -> Precision:
     return RECIPES[name]
 
 
-MOMENTS = {"adamw": 2, "adam": 2, "adamw-8bit": 2, "sgd": 0, "sgd-momentum": 1, "lion": 1, "muon": 1, "none": 0}
+MOMENTS = {
+    "adamw": 2,
+    "adam": 2,
+    "adamw-8bit": 2,
+    "sgd": 0,
+    "sgd-momentum": 1,
+    "lion": 1,
+    "muon": 1,
+    "none": 0,
+}
 """Optimizer moments kept per trainable parameter."""

@@ -158,7 +158,8 @@ class Run:
 
 def run_from_table(entry: Mapping[str, Any], what: str = "run") -> Run:
     """A run from nested tables (``model``, ``cluster`` ... and ``[layout]``, ``[adapter]``); unknown keys
-    refused."""
+    refused.
+    """
     plain = (
         "model",
         "cluster",

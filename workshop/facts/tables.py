@@ -39,7 +39,5 @@ def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
     folded = {key.lower().replace("_", "-"): key for key in names}
     key = folded.get(name.lower().replace("_", "-"))
     if key is None:
-        raise ValueError(
-            f"unknown {what} {name!r}{nearest(name, names)} (known: {', '.join(sorted(names))})"
-        )
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)} (known: {', '.join(sorted(names))})")
     return names[key]

@@ -7,7 +7,7 @@ expression for all of them.  A single run is a ``Cuts`` with one entry per pipel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,11 @@ class Cuts:
     last_layers: Array
 
     @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of every prediction."""
+        return np.broadcast(*(getattr(self, f.name) for f in fields(self))).shape
+
+    @cached_property
     def tokens(self) -> Array:
         """Tokens of one micro-batch on one rank."""
         return self.micro_batch * self.seq_len / self.context
@@ -50,7 +55,8 @@ class Cuts:
     @cached_property
     def state_shards(self) -> Array:
         """Ranks that divide state between them: the shard ranks, and the context ranks, which hold the same
-        weights."""
+        weights.
+        """
         return self.shard * self.context
 
     @cached_property
@@ -72,7 +78,8 @@ class Cuts:
 
 def cuts(stage: Any = 0, **sizes: Any) -> Cuts:
     """``Cuts`` from numbers or arrays; what is not given is 1 (``zero`` and ``group``: 0, uneven layers:
-    -1)."""
+    -1).
+    """
     usual = dict.fromkeys(
         (
             "tensor",

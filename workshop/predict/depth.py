@@ -22,7 +22,8 @@ def moe_below(model: ModelSpec) -> Array:
 
 def chunk_span(model: ModelSpec, cuts: Cuts, chunk: int) -> tuple[Array, Array]:
     """First layer and one past the last of a rank's chunk number ``chunk`` (empty where there is no such
-    chunk)."""
+    chunk).
+    """
     total = cuts.pipeline * cuts.virtual
     index = cuts.stage + chunk * cuts.pipeline
     fixed_first, fixed_last = cuts.first_layers >= 0, (cuts.last_layers >= 0) & (total > 1)

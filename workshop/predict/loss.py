@@ -24,8 +24,6 @@ The head's input (after the final norm) is saved too.
 
 from __future__ import annotations
 
-import numpy as np
-
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
@@ -57,8 +55,6 @@ def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, cuts: 
 
 def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts) -> Array:
     """The head's weight gradient while it is summed over the loss's chunks: the sum and the newest part."""
-    if how.loss != "chunked":
-        return np.zeros_like(cuts.tokens)
     matrix = padded_vocab(model, how, cuts.tensor) * model.hidden_size / cuts.tensor
     return cuts.is_last * 2 * matrix * numbers.unsharded_grads
 

@@ -69,7 +69,8 @@ def flag(row: Row, name: str) -> bool:
 
 def amount(cell: str) -> tuple[float, str]:
     """Bytes and the unit of a cell such as ``"18.9 GiB"`` or ``"4.82 GB"``; the unit is kept, since GB may
-    mean GiB."""
+    mean GiB.
+    """
     for unit, size in (("GiB", GIB), ("GB", GB), ("MiB", 2**20), ("MB", 10**6)):
         head, found, _ = cell.partition(unit)
         if found:

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from workshop.facts.device import split_count
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.run import Adapter, Run
@@ -48,17 +49,18 @@ LITGPT_BY_SIZE = {
 
 
 def torchtune(row: Row, number: int) -> MemoryCase:
-    """One device, bf16 throughout, fused AdamW."""
-    method = text(row, "method").lower()
-    options = torchtune_options(method, text(row, "settings").lower())
+    """bf16 throughout; one device, or FSDP2 over those of a node."""
+    method, settings = text(row, "method").lower(), text(row, "settings").lower()
+    options = torchtune_options(method, settings)
     if "packed dataset" not in options:
         raise NotPredictable("the dataset is not packed, so the tokens of a batch are unknown")
+    number_of, device = torchtune_devices(text(row, "hardware"))
     adapter = None
     if "lora" in method:
-        adapter = Adapter(
-            "lora", 8, ("q", "v", "attention_out"), NF4_BITS["bnb.nf4-dq"] if "q" in method[:2] else 16
-        )
-    paged = "4090" in text(row, "hardware") and adapter is None
+        bits = NF4_BITS["bnb.nf4-dq"] if method.startswith("q") else 16
+        adapter = Adapter("lora", 8, ("q", "v", "attention_out"), bits)
+    if number_of > 1:
+        options.discard("fuse optimizer step into backward")
     how = implementation(
         "torchtune",
         compile="compile" in options,
@@ -67,16 +69,15 @@ def torchtune(row: Row, number: int) -> MemoryCase:
         loss_chunks=8,
     )
     layout = Layout(
+        shard=number_of,
+        zero=3 if number_of > 1 else 0,
         precision="bf16",
         recompute="full" if "activation checkpointing" in options else "none",
-        offload="optimizer" if paged else "activations" if "activation offloading" in options else "none",
+        offload=torchtune_offload(options, settings, device, adapter is None),
     )
-    device = {"A100": "A100-80GB", "1x 4090": "RTX-4090", "4090": "RTX-4090"}.get(text(row, "hardware"))
-    if device is None:
-        raise NotPredictable(f"hardware {text(row, 'hardware')!r} is not one device that is known here")
     run = Run(
         text(row, "model").lower().replace(" ", "-"),
-        device,
+        f"{number_of}x{device}",
         layout,
         count(row, "batch_size_seqs"),
         count(row, "max_seq_len_tokens"),
@@ -84,15 +85,27 @@ def torchtune(row: Row, number: int) -> MemoryCase:
         implementation=how,
         optimizer="adamw-8bit" if "8-bit adamw" in options else "adamw",
     )
-    return MemoryCase(
-        "torchtune_memory_speed",
-        text(row, "table")[:20],
-        number,
-        method,
-        "allocated",
-        amount(text(row, "peak_memory_per_gpu_text"))[0],
-        run,
-    )
+    measured = amount(text(row, "peak_memory_per_gpu_text"))[0]
+    group = text(row, "table")[:20]
+    return MemoryCase("torchtune_memory_speed", group, number, method, "allocated", measured, run)
+
+
+def torchtune_devices(hardware: str) -> tuple[int, str]:
+    """``"8x A100"`` as a count and a device of the catalogue."""
+    number_of, name = split_count(hardware)
+    device = {"A100": "A100-80GB", "4090": "RTX-4090", "A6000": "RTX-A6000", "H100": "H100"}.get(name)
+    if device is None:
+        raise NotPredictable(f"hardware {hardware!r} is not known here")
+    return number_of, device
+
+
+def torchtune_offload(options: set[str], settings: str, device: str, full: bool) -> str:
+    """What the recipe keeps on the host: the single-device recipe of the 8B model pages its optimizer."""
+    if "offload" in settings and "activation" not in settings:
+        return "params"
+    if "activation offloading" in options:
+        return "activations"
+    return "optimizer" if "packed" in settings and full and device.startswith("RTX") else "none"
 
 
 def torchtune_options(method: str, settings: str) -> set[str]:

@@ -40,7 +40,8 @@ NANOTRON_SHAPES = (
 
 def torchtitan(row: Row, number: int) -> MemoryCase:
     """FSDP2 with fp32 shards and bf16 compute; tensor parallelism comes with sequence and loss
-    parallelism."""
+    parallelism.
+    """
     if not text(row, "peak_memory_GiB"):
         raise NotPredictable("peak_memory_GiB is not given")
     name = text(row, "model").lower().replace("llama", "llama-")
