@@ -95,6 +95,19 @@ class Wires:
         inside = self.link_seconds + self.hop_seconds * rounds * (np.asarray(here) - 1)
         return inside + rounds * self.network_seconds * np.minimum(nodes - 1, 2 * np.log2(nodes))
 
+    def dispatch_seconds(self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers) -> np.ndarray:
+        """Sending each of a rank's tokens to `copies` experts spread over `ranks` neighbouring ranks, or taking them back.
+
+        A token crosses the network once for every other *node* that holds one of its experts and is copied on there, as
+        DeepSeek's and NVIDIA's libraries do (arXiv 2412.19437, section 3.2.2): k experts on n nodes sit on
+        n (1 - (1 - 1/n)^k) of them.
+        """
+        n, size = np.asarray(ranks, float), np.asarray(tokens) * token_bytes
+        nodes = np.maximum(n / self.members(n, 1), 1.0)
+        away = nodes * (1 - (1 - 1 / nodes) ** copies) * (nodes - 1) / nodes
+        moving = np.maximum(size * copies * (n - 1) / n / self.link, size * away / self.network)
+        return np.where(n > 1, self.latency("all_to_all", n, self.members(n, 1)) + moving, 0.0)
+
     def _all_to_all(self, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
         """Each rank keeps 1/n, sends (here-1)/n over the link and the rest over its adapter, at the same time."""
         return np.maximum(size * (here - 1) / n / self.link, size * (n - here) / n / self.network)

@@ -31,6 +31,10 @@ from .gemm import matmul_seconds, training_matmul_seconds
 from .rates import Rates, Software
 
 Numbers = Any
+# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first (Dao, arXiv
+# 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah et al., arXiv 2407.08608).
+FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
+
 # Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads and writes
 # (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
 SOFTMAX_PASSES = (2.0, 3.0)
@@ -114,25 +118,29 @@ def layer_costs(model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: 
     matmul = _linear_seconds(model, linears, cut, machine)
     attention = _attention_seconds(model, cut, machine, stack)
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
-    host = host_seconds(kind, cut, machine.rates, stack)
+    host = host_seconds(model, kind, cut, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, cut, machine)
     # A context ring passes the next keys on while attention works on the last ones: only the surplus is waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
     zero = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in (matmul[0], attention[0], pointwise, tensor))))
     keep = 1 - stack.overlap_tensor
     forward = Costs(matmul[0] + zero, attention[0] + zero, pointwise + zero, host + zero, tensor * keep + zero,
-                    expert + zero, context[0] + zero)
+                    expert * (1 - stack.overlap_expert) + zero, context[0] + zero)
     backward = Costs(matmul[1] + zero, attention[1] + zero, 2 * pointwise + zero, 2 * host + zero,
-                     tensor * keep + zero, expert + zero, context[1] + zero)
+                     tensor * keep + zero, expert * (1 - stack.overlap_expert) + zero, context[1] + zero)
     return forward, backward
 
 
-def host_seconds(kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
-    """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts."""
-    if stack.captured:
-        return np.zeros(np.shape(cut.tensor))
-    kernels = stack.kernels + (stack.expert_kernels if kind == "moe" else 0)
-    return kernels * rates.host_seconds * (1 + rates.host_jitter * np.log2(np.asarray(cut.tensor)))
+def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
+    """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
+
+    A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so graphs of
+    experts came late; until then, each local expert has kernels of its own to launch.
+    """
+    kernels = 0.0 * np.asarray(cut.tensor) + (0 if stack.captured else stack.kernels)
+    if kind == "moe" and not stack.captured_experts:
+        kernels = kernels + stack.expert_kernels + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+    return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
 
 
 def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
@@ -162,13 +170,14 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
     heads = model.num_heads / t
     d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
     rates = machine.rates
-    if stack.attention == "flash":
+    if stack.attention in FLASH:
+        rate = machine.attention * FLASH[stack.attention]
         flops = 2 * b * (s / c) * s * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
         blocks = b * heads * np.maximum(s / c / 128, 1)
         # Few heads and short sequences leave multiprocessors without a block to work on.
         full = np.ceil(blocks / rates.multiprocessors) * rates.multiprocessors / blocks
-        forward = flops * full / (machine.attention * rates.flash) + rates.kernel_seconds
-        return forward, 2.5 * flops * full / (machine.attention * rates.flash_backward) + 3 * rates.kernel_seconds
+        forward = flops * full / (rate * rates.flash) + rates.kernel_seconds
+        return forward, 2.5 * flops * full / (rate * rates.flash_backward) + 3 * rates.kernel_seconds
     batch = b * heads
     shapes = ((s / c, s, d_qk), (s / c, d_v, s))
     forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, *shape, batch=batch) for shape in shapes)
@@ -196,7 +205,7 @@ def _communication(model: ModelSpec, kind: str, cut: Cut, machine: Machine) -> t
     tensor = halves * wires.seconds("all_reduce", hidden, t)
     if kind == "moe":
         tensor = tensor + wires.seconds("all_gather", hidden, t)
-        expert = 2 * wires.seconds("all_to_all", hidden / t * model.experts_per_token, e)
+        expert = 2 * wires.dispatch_seconds(tokens / t, model.hidden_size * 2.0, model.experts_per_token, e)
     else:
         expert = np.zeros_like(tensor)
     keys = tokens / t * (model.kv_width + model.v_width) * 2

@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any
 
 from workshop.facts.checks import nearest
+from workshop.facts.device import DeviceSpec
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class Rates:
     ramp: float                # elements of depth lost at each tile's start and end
     misaligned: float          # share of the rate when sizes are no multiples of 64 elements
     unaligned: float           # ... of 8 elements
-    flash: float               # share of the best matmul rate in fused attention, forward
+    flash: float               # share of the best matmul rate that FlashAttention-2 reaches, forward
     flash_backward: float      # ... backward
     memory: float              # share of the memory bandwidth that pointwise kernels reach
     kernel_seconds: float      # no kernel is shorter
     host_seconds: float        # Python and launch, per kernel, when nothing is compiled or captured
-    host_jitter: float         # how much later the slowest host of a tensor group is, per doubling of the group
+    host_jitter: float         # how much later a tensor group's slowest host is, per further rank of the group
     link: float                # share of the link within a node that collectives reach
     link_seconds: float        # start of a collective within a node, plus `hop_seconds` per further rank
     hop_seconds: float
@@ -59,17 +60,21 @@ class Software:
     """
 
     name: str
-    attention: str = "flash"          # "flash" or "unfused"
+    attention: str = "flash-2"        # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
     kernels: float = 30
-    expert_kernels: float = 30        # more of them in a layer with experts: route, permute, gather back
+    expert_kernels: float = 30        # more of them in a layer with experts: route, permute, gather back ...
+    kernels_per_expert: float = 10    # ... and for each local expert: quantize, multiply, weigh
     adapters: float = 64              # network adapters of a node that one collective uses, at most
     hidden_passes: float = 11         # reads and writes of [tokens, hidden] in one layer's forward
     width_passes: float = 2           # reads and writes of each linear map's output besides the product itself
     logit_bytes: float = 24           # bytes moved per logit, forward and backward, besides the products
     dropout: bool = False
     captured: bool = False            # CUDA graphs or compiled: the host does not matter
+    captured_experts: bool = False    # experts as well, though their shapes depend on the data
+    early_stop: bool = False          # recomputation ends before a layer's last product, whose result nobody saved
     overlap_gradients: bool = False   # reduce while the last backward runs
     overlap_tensor: float = 0.0       # share of tensor-parallel communication that can hide
+    overlap_expert: float = 0.0       # ... of the exchange between experts
     overlap_pipeline: bool = False
     gradient_bytes: float = 4.0       # of a gradient on the wire
     optimizer_bytes: float = 32.0     # moved per parameter and step
@@ -108,6 +113,14 @@ def rates_of(device: str) -> Rates:
         raise ValueError(f"no time constants are known for {device!r}{nearest(device, names)} "
                          f"(known: {', '.join(names)})")
     return names[folded[device.lower()]]
+
+
+def rates_for(device: DeviceSpec) -> Rates:
+    """The constants of a device; of one that was calibrated here (its matmul rate is measured), those of "measured"."""
+    known = {name.lower() for name in all_rates()}
+    if device.name.lower() not in known and device.reachable_flops and device.memory_bandwidth:
+        return replace(rates_of("measured"), name=device.name)
+    return rates_of(device.name)
 
 
 @cache

@@ -20,7 +20,7 @@ from workshop.facts.precision import precision
 from ..flops import forward_flops, megatron_flops
 from ..grid import Grid
 from ..rates import Rates, Software, rates_of, software
-from ..step import predict_steps
+from ..step_arrays import predict_steps
 
 SECONDS, TOKENS, MODEL, HARDWARE, MFU = (
     "seconds_per_step", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "hardware_tflops_per_gpu", "mfu_percent")

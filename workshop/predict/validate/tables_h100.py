@@ -88,10 +88,17 @@ def bridge(row: Row, table: str, index: int) -> Case:
     layout = columns(shard=dp, zero=3 if fsdp > 1 else 1, tensor=tp, sequence_parallel=tp > 1, pipeline=pp, context=cp,
                      virtual_stages=whole(row, "vp", 1) if pp > 1 else 1, expert=ep if model.is_moe else 1,
                      micro_batch=micro, accumulation=count)
+    changes = (("captured_experts", True),) if release(row) >= (26, 6) else ()
     system = row["system"].replace("DGX-", "")
     return Case(table, f"{system} {'MoE' if model.is_moe else 'dense'} {text}", index, TOKENS,
                 number(row, "tokens_per_s_per_gpu"), model, f"{gpus}x{system}", seq, "megatron-bridge", "megatron-bf16",
-                layout, dtype=_FORMATS[text])
+                layout, dtype=_FORMATS[text], stack_changes=changes)
+
+
+def release(row: Row) -> tuple[int, int]:
+    """Year and month of the container; from 26.06 on, whole steps with experts are captured as CUDA graphs."""
+    year, month = (row.get("release") or "0.0").split()[0].split(".")[:2]
+    return int(year), int(month)
 
 
 def nemo(row: Row, table: str, index: int) -> Case:
@@ -136,12 +143,11 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
     if model not in catalogue.models():
         raise CannotPredict(f"the shape of model {row['model']!r} is not known")
     device = "H100-96GB" if row["gpu"].startswith("H100") else "A100-80GB"
-    changes: tuple[tuple[str, object], ...] = (("captured", True),) if row["compile"] == "1" else ()
-    if row["async_tp"] == "1":
-        changes += (("overlap_tensor", 0.5),)
+    stack = "torchtitan-compile" if row["compile"] == "1" else "torchtitan"
+    changes: tuple[tuple[str, object], ...] = (("overlap_tensor", 0.5),) if row["async_tp"] == "1" else ()
     replicate = gpus // (shard * tp * pp * cp)
     return Case(table, f"{device} {'fp8' if fp8 else 'bf16'}, tp {tp}", index, TOKENS,
-                number(row, "tps_per_gpu_tokens_per_s"), catalogue.model(model), f"{gpus}x{device}", seq, "torchtitan",
+                number(row, "tps_per_gpu_tokens_per_s"), catalogue.model(model), f"{gpus}x{device}", seq, stack,
                 "fsdp-bf16", columns(replicate=replicate, shard=shard, zero=3, tensor=tp, sequence_parallel=tp > 1,
                                      pipeline=pp, context=cp, micro_batch=whole(row, "local_batch_size_seqs"),
                                      recompute=recompute,
@@ -156,10 +162,10 @@ def fms(row: Row, table: str, index: int) -> Case:
     shard = 8 if row["sharding"] == "HSDP" else gpus
     inter = {"400 Gbps": "roce-4x100-per-node", "800 Gbps": "infiniband-edr"}.get(row["inter_node_network"], "")
     return Case(table, device, index, TOKENS, number(row, "tokens_per_s_per_gpu"),
-                catalogue.model(f"llama-2-{row['model']}"), f"{gpus}x{device}", seq, "torchtitan", "fsdp-bf16",
+                catalogue.model(f"llama-2-{row['model']}"), f"{gpus}x{device}", seq, "torchtitan-compile", "fsdp-bf16",
                 columns(shard=shard, replicate=gpus // shard, zero=3, micro_batch=whole(row, "local_batch_size_seqs"),
                         recompute=SELECTIVE if row["activation_checkpointing"].startswith("Sel") else NONE),
-                inter=inter, stack_changes=(("captured", True), ("gradient_bytes", 2.0)))
+                inter=inter, stack_changes=(("gradient_bytes", 2.0),))
 
 
 def llama3(row: Row, table: str, index: int) -> Case:
@@ -170,4 +176,4 @@ def llama3(row: Row, table: str, index: int) -> Case:
     return Case(table, f"cp {cp}", index, MODEL, number(row, "tflops_per_gpu"), catalogue.model("llama-3.1-405b"),
                 f"{tp * cp * pp * dp}xH100", seq, "megatron-core", "megatron-bf16",
                 columns(shard=dp, zero=1, tensor=tp, sequence_parallel=True, pipeline=pp, context=cp, virtual_stages=4,
-                        micro_batch=1, accumulation=max(1, sequences // dp)), causal_flops=True)
+                        micro_batch=1, accumulation=max(1, sequences // dp)))
