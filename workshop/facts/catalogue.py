@@ -10,6 +10,7 @@ from workshop.facts.checks import check_keys
 from workshop.facts.device import ClusterSpec, DeviceSpec, LinkSpec, split_count
 from workshop.facts.model import ModelSpec
 from workshop.facts.tables import from_table, lookup, table
+from workshop.facts.vision import CoAtNetSpec, ViTSpec
 
 
 @cache
@@ -90,3 +91,16 @@ def read_model(path: str | Path) -> ModelSpec:
     """A model from a TOML file of its own; unknown keys are refused."""
     entry = tomllib.loads(Path(path).read_text("utf-8"))
     return from_table(ModelSpec, {"name": Path(path).stem, **entry}, f"model file {path}")
+
+
+def vision_model(name: str) -> ViTSpec | CoAtNetSpec:
+    """A known vision model, e.g. ``vision_model("vit-b-16")`` or ``vision_model("coatnet-0")``."""
+    kinds = {"vit": ViTSpec, "coatnet": CoAtNetSpec}
+    known = {
+        key: (kinds[family], key, entry)
+        for family, entries in table("vision").items()
+        for key, entry in entries.items()
+    }
+    kind, key, entry = lookup(name, known, "vision model")
+    fields = {field: tuple(value) if isinstance(value, list) else value for field, value in entry.items()}
+    return from_table(kind, {"name": key, **fields}, f"vision model {key!r}")
