@@ -71,7 +71,7 @@ def test_unknown_names_get_the_nearest(find, wrong, message):
 
 
 def test_an_unknown_format_lists_the_known_ones():
-    with pytest.raises(ValueError, match="A100-80GB has no known peak for 'fp8'.*known: fp32"):
+    with pytest.raises(ValueError, match=r"A100-80GB has no known peak for 'fp8'.*known: fp32"):
         catalogue.device("A100-80GB").peak("fp8")
 
 
@@ -79,7 +79,7 @@ def test_unknown_keys_and_missing_ones_are_refused():
     spec = type(catalogue.model("gpt2"))
     with pytest.raises(ValueError, match="unknown key 'num_layer' in model 'm'; did you mean 'num_layers'"):
         from_table(spec, {"name": "m", "num_layer": 2}, "model 'm'")
-    with pytest.raises(ValueError, match="model 'm' is incomplete: .*hidden_size"):
+    with pytest.raises(ValueError, match=r"model 'm' is incomplete: .*hidden_size"):
         from_table(spec, {"name": "m", "num_layers": 2}, "model 'm'")
 
 

@@ -5,8 +5,7 @@ import pytest
 from workshop.facts import catalogue
 from workshop.facts.model import ModelSpec
 
-# Counts of the published checkpoints, or of the module that `transformers` 5.23 builds on the meta device from the
-# model's own configuration.
+# Counts of the published checkpoints; test_model_modules.py builds many of them on the meta device.
 PUBLISHED = {
     "gpt2": 124_439_808,
     "gpt2-xl": 1_557_611_200,

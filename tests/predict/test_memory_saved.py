@@ -103,7 +103,9 @@ FIGURE_7 = {"none": 100.0, "seq": 66.84, "sel": 49.42, "seqsel": 16.18, "full": 
 
 @pytest.mark.parametrize(("mode", "percent"), FIGURE_7.items())
 def test_korthikanti_figure_7(mode, percent):
-    """Activations of the 22B model relative to plain tensor parallelism of 8, as the paper's figure 7 has them."""
+    """Activations of the 22B model relative to plain tensor parallelism of 8, as the paper's figure 7 has
+    them.
+    """
     model = catalogue.model("megatron-22b")
     policy = Policy("full" if mode == "full" else "selective" if "sel" in mode else "none")
     found = layer_bytes(model, policy, tensor=8, sequence_parallel="seq" in mode)

@@ -9,7 +9,7 @@ from workshop.predict.validate.memory import READERS, by_half, read_cases, resul
 
 TABLES = Path(__file__).parents[2] / "published"
 
-# What the predictor reaches, with a little room. (table, half) -> largest mean error, largest 90th percentile.
+# What the predictor reaches, with a little room: largest mean error and 90th percentile.
 REACHED = {
     ("megatron_lm_ci_golden_memory_time", "all"): (0.023, 0.042),
     ("megatron_lm_ci_golden_memory_time", "held"): (0.025, 0.045),
@@ -103,7 +103,8 @@ def test_other_rows_of_the_same_columns(tmp_path):
         "sequence_parallel": "1",
         "distributed_optimizer": "1",
         "other_args_json": '{"--moe-layer-freq": "([0]*1+[1]*15)", "--multi-latent-attention": true, '
-        '"--mtp-num-layers": 1, "--max-position-embeddings": 4096, "--moe-shared-expert-intermediate-size": 1024}',
+        '"--mtp-num-layers": 1, "--max-position-embeddings": 4096, '
+        '"--moe-shared-expert-intermediate-size": 1024}',
     }
     with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns)

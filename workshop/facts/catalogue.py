@@ -60,18 +60,14 @@ def cluster(text: str) -> ClusterSpec:
 
     ``"16xdgx-a100"`` counts nodes when the name is a cluster of the catalogue, devices when it is a device.
     """
-    count, name = split_count(text)
+    number, name = split_count(text)
     known = table("clusters")
-    if name.lower() in {key.lower() for key in known}:
-        entry = dict(lookup(name, known, "cluster"))
+    kind = lookup(name, {**devices(), **known}, "cluster or device")
+    if isinstance(kind, DeviceSpec):
+        node = known.get("node-of-" + kind.name.lower(), known["plain-node"])
+        entry = {**node, "device": kind.name, "num_devices": 1}
     else:
-        kind = lookup(name, {**devices(), **known}, "cluster or device")
-        if not isinstance(kind, DeviceSpec):
-            entry = dict(kind)
-        else:
-            base = dict(known.get("node-of-" + kind.name.lower(), known.get("plain-node", {})))
-            entry = {**base, "device": kind.name, "num_devices": count}
-            count = 1
+        entry = {"num_devices": kind.get("devices_per_node", 8), **kind}
     check_keys(
         f"cluster {name!r}", entry, ("device", "num_devices", "devices_per_node", "intra", "inter", "source")
     )
@@ -79,7 +75,7 @@ def cluster(text: str) -> ClusterSpec:
     return ClusterSpec(
         text,
         device(entry["device"]),
-        count * entry.get("num_devices", per_node),
+        number * entry["num_devices"],
         per_node,
         link(entry["intra"]) if "intra" in entry else None,
         link(entry["inter"]) if "inter" in entry else None,

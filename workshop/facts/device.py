@@ -29,10 +29,9 @@ from workshop.facts.checks import check_positive, nearest
 class DeviceSpec:
     """One accelerator (or CPU).
 
-    ``peak_flops`` maps a format (``"fp32"``, ``"tf32"``, ``"fp16"``, ``"bf16"``, ``"fp8"``, ``"fp4"``) to dense
-    FLOP/s; ``reachable_flops`` to the best rate seen for any matrix shape; ``memory_bandwidth`` is bytes per
-    second.
-    ``sources`` maps a field's name to where its figure was read.
+    ``peak_flops`` maps a format (``"fp32"``, ``"tf32"``, ``"fp16"``, ``"bf16"``, ``"fp8"``, ``"fp4"``) to
+    dense FLOP/s; ``reachable_flops`` to the best rate seen for any matrix shape; ``memory_bandwidth`` is
+    bytes per second. ``sources`` maps a field's name to where its figure was read.
     """
 
     name: str

@@ -33,10 +33,8 @@ def problems(model: ModelSpec, cluster: ClusterSpec, layout: Layout, seq_len: in
 def _not_divided(what: str, number: int, by: str, size: int) -> list[str]:
     if number % size == 0:
         return []
-    return [
-        f"{what} = {number} does not divide by {by} = {size}; the nearest that would do is "
-        f"{by} = {nearest_divisor(number, size)}"
-    ]
+    good = nearest_divisor(number, size)
+    return [f"{what} = {number} does not divide by {by} = {size}; the nearest that would do is {by} = {good}"]
 
 
 def _tensor_problems(model: ModelSpec, layout: Layout) -> list[str]:
@@ -53,10 +51,9 @@ def _tensor_problems(model: ModelSpec, layout: Layout) -> list[str]:
 def _sequence_problems(layout: Layout, seq_len: int) -> list[str]:
     if layout.context > 1 and seq_len % (2 * layout.context):
         good = nearest_divisor(seq_len // 2, layout.context) if seq_len % 2 == 0 else 1
-        return [
-            f"seq_len = {seq_len} does not divide into 2 x context = {2 * layout.context} pieces; the nearest "
-            f"that would do is context = {good}"
-        ]
+        pieces = f"2 x context = {2 * layout.context} pieces"
+        nearest = f"the nearest that would do is context = {good}"
+        return [f"seq_len = {seq_len} does not divide into {pieces}; {nearest}"]
     if layout.sequence_parallel:
         return _not_divided("seq_len on a context rank", seq_len // layout.context, "tensor", layout.tensor)
     return []
@@ -70,11 +67,12 @@ def _pipeline_problems(model: ModelSpec, layout: Layout) -> list[str]:
     total = layout.pipeline * layout.virtual_stages
     layers = model.num_layers + (2 if layout.embedding_in_stages else 0)
     if total > layers:
-        return [
-            f"pipeline = {layout.pipeline} with {layout.virtual_stages} virtual stages needs {total} layers, and "
-            f"{model.name} has {model.num_layers}; the most that would do is pipeline = "
-            f"{max(1, model.num_layers // layout.virtual_stages)}"
-        ]
+        wanted = (
+            f"pipeline = {layout.pipeline} with {layout.virtual_stages} virtual stages needs {total} layers"
+        )
+        most = max(1, model.num_layers // layout.virtual_stages)
+        has = f"{model.name} has {model.num_layers}"
+        return [f"{wanted}, and {has}; the most that would do is pipeline = {most}"]
     return []
 
 

@@ -98,7 +98,7 @@ class Implementation:
 
 
 def implementation(name: str, **changes: Any) -> Implementation:
-    """A known implementation, with some choices changed; ``ValueError`` with the nearest for an unknown name."""
+    """A known implementation, with some choices changed; an unknown name gets its nearest."""
     entry = lookup(name, table("implementations"), "implementation")
     known = from_table(Implementation, {"name": name, **entry}, f"implementation {name!r}")
     return replace(known, **changes)

@@ -2,24 +2,24 @@
 
 Five cuts are in use, and a layout is how many ways each is made::
 
-    tensor    inside a layer: columns and rows of its matrices      (Shoeybi et al. 2019, arXiv 1909.08053)
-    context   along the sequence                                    (Liu et al. 2023, arXiv 2310.01889)
-    shard     the batch; and parameters, gradients or optimizer state over the same ranks, as the ZeRO stage says
-              (Rajbhandari et al. 2020, arXiv 1910.02054; FSDP: Zhao et al. 2023, arXiv 2304.11277)
-    replicate the batch only: plain data parallelism, or the outer level of hybrid sharding
-    pipeline  between layers                                        (Narayanan et al. 2021, arXiv 2104.04473)
+    tensor     inside a layer: columns and rows of its matrices     (Shoeybi et al. 2019, arXiv 1909.08053)
+    context    along the sequence                                   (Liu et al. 2023, arXiv 2310.01889)
+    shard      the batch, and over the same ranks state, as the     (ZeRO: Rajbhandari et al. 2020, arXiv
+               ZeRO stage says                                       1910.02054; FSDP: arXiv 2304.11277)
+    replicate  the batch only: plain data parallelism, or the
+               outer level of hybrid sharding
+    pipeline   between layers                                       (Narayanan et al. 2021, arXiv 2104.04473)
 
     world_size = tensor * context * shard * replicate * pipeline
 
 Neighbouring ranks talk fastest, so the axis that talks most is the innermost: rank numbers run through
 ``tensor`` first, then ``context``, ``shard``, ``replicate`` and ``pipeline``, as Megatron-LM orders them
 ("tp-cp-dp-pp"). Experts are not a sixth factor: they are spread over ``expert`` of the ranks of one pipeline
-stage (and each cut
-``expert_tensor`` ways), so ``tensor * context * shard * replicate`` must divide by ``expert *
-expert_tensor``.
+stage, each cut ``expert_tensor`` ways, so ``tensor * context * shard * replicate`` must divide by their
+product.
 
 The ZeRO stage says what the ``shard`` ranks divide between them: 0 nothing, 1 the optimizer's state
-(Megatron's "distributed optimizer"), 2 also gradients, 3 also parameters (FSDP
+(Megatron's "distributed optimizer"), 2 also gradients, 3 also parameters (FSDP with
 ``reshard_after_forward=True``).
 """
 
@@ -45,10 +45,10 @@ OFFLOAD = ("none", "optimizer", "params", "activations")
 class Layout:
     """A way to cut a run.  ``Layout()`` is one rank.
 
-    ``recompute`` names the policy: ``"none"``; ``"selective"`` (which modules, in ``recompute_modules``: by default
-    the core of attention, as in Korthikanti et al. 2022); ``"full"`` (only the input of each layer is kept, or of
-    every ``recompute_every`` layers).  ``recompute_layers`` limits it to that many layers of a stage; zero
-    means all.  ``first_stage_layers`` and ``last_stage_layers`` make pipeline stages uneven.
+    ``recompute`` names the policy: ``"none"``; ``"selective"`` (which modules, in ``recompute_modules``: by
+    default the core of attention, as in Korthikanti et al. 2022); ``"full"`` (only the input of each layer is
+    kept, or of every ``recompute_every`` layers).  ``recompute_layers`` limits it to that many layers of a
+    stage; zero means all.  ``first_stage_layers`` and ``last_stage_layers`` make pipeline stages uneven.
 
     Raises ``ValueError`` with the value and what would do.
     """

@@ -1,64 +1,34 @@
 """What a model is: its shape, and from the shape every parameter.
 
-A transformer is a stack of equal blocks between an embedding and an output head.  All of its parameters, and
-nearly all of its arithmetic, sit in *linear maps*, so this module describes a block as the list of its linear
-maps (:meth:`ModelSpec.linears`) and derives the rest from it: parameters by part here, FLOPs and saved
-activations in
-``workshop.predict``, the targets of LoRA in :class:`workshop.facts.run.Adapter`.
+A transformer is a stack of equal blocks between an embedding and an output head. All of its parameters, and
+nearly all of its arithmetic, sit in *linear maps*, so a block is described as the list of its linear maps
+(:mod:`workshop.facts.linears`) and the rest is derived from it: parameters by part here, FLOPs and saved
+activations in ``workshop.predict``, the targets of LoRA in :class:`workshop.facts.run.Adapter`.
 
-For one block of width ``h``, ``a`` query heads and ``k`` key-value heads of width ``d``, and an MLP of width
-``f``::
+For one block of width ``h``, with ``a`` query heads and ``k`` key-value heads of width ``d`` and an MLP of
+width ``f``::
 
-    attention   h*(a + 2k)*d + a*d*h            (a = k: 4 h^2, the multi-head attention of Vaswani et al. 2017)
-    MLP         2*h*f   or, gated, 3*h*f        (gated: Shazeer 2020, "GLU variants improve transformer")
+    attention   h*(a + 2k)*d + a*d*h        (a = k: 4 h^2, the multi-head attention of Vaswani et al. 2017)
+    MLP         2*h*f   or, gated, 3*h*f    (gated: Shazeer 2020, "GLU variants improve transformer")
     norms       2*h     or, with biases, 4*h
 
-``k < a`` is grouped-query attention (Ainslie et al. 2023), ``k = 1`` multi-query attention (Shazeer 2019).
-Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) puts low-rank maps in their place:
-``h -> q_rank -> a*(n + r)`` for queries, ``h -> kv_rank + r`` and ``kv_rank -> a*(n + v)`` for keys and
-values.
-
-A mixture of experts replaces the MLP by ``num_experts`` smaller ones, of which each token visits
+``k < a`` is grouped-query attention (Ainslie et al. 2023), ``k = 1`` multi-query attention (Shazeer 2019). A
+mixture of experts replaces the MLP by ``num_experts`` smaller ones, of which each token visits
 ``experts_per_token``, plus a router ``h -> num_experts`` and perhaps shared experts that every token visits.
 
-The counts are those of the real models to the last parameter (``tests/facts/test_model_counts.py`` holds them
-against modules built on the meta device).
+The counts are those of the real models to the last parameter: ``tests/facts/test_model_modules.py`` holds
+them against modules that transformers builds on the meta device.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+from workshop.facts import linears
 from workshop.facts.checks import check_choice, check_positive
-
-
-class Linear(NamedTuple):
-    """One linear map ``inputs -> outputs`` of a block.
-
-    ``split`` says how tensor parallelism cuts it: ``"column"`` (outputs divided), ``"row"`` (inputs divided) or
-    ``"none"`` (kept whole), as in Shoeybi et al. 2019 (arXiv 1909.08053).  ``copies`` is the number of such maps in
-    the layer (experts); ``active`` the number one token passes through.
-    """
-
-    name: str
-    inputs: int
-    outputs: int
-    bias: bool = False
-    split: str = "column"
-    copies: int = 1
-    active: int = 1
-
-    @property
-    def weights(self) -> int:
-        """Elements of one copy's weight matrix."""
-        return self.inputs * self.outputs
-
-    @property
-    def params(self) -> int:
-        """Parameters of all copies, biases included."""
-        return self.copies * (self.weights + (self.outputs if self.bias else 0))
+from workshop.facts.linears import Linear
 
 
 @dataclass(frozen=True)
@@ -214,57 +184,11 @@ class ModelSpec:
 
     def attention_linears(self) -> tuple[Linear, ...]:
         """The linear maps of one attention, queries first."""
-        h, b = self.hidden_size, self.qkv_bias
-        out = Linear("attention_out", self.attention_width, h, self.attention_out_bias, "row")
-        if not self.is_mla:
-            return (
-                Linear("q", h, self.q_width, b),
-                Linear("k", h, self.kv_width, b),
-                Linear("v", h, self.v_width, b),
-                out,
-            )
-        queries: tuple[Linear, ...] = (Linear("q", h, self.q_width, b),)
-        if self.q_lora_rank:
-            queries = (
-                Linear("q_down", h, self.q_lora_rank, b, "none"),
-                Linear("q_up", self.q_lora_rank, self.q_width),
-            )
-        latent = self.kv_lora_rank + self.qk_rope_head_dim
-        up = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
-        return (
-            *queries,
-            Linear("kv_down", h, latent, b, "none"),
-            Linear("kv_up", self.kv_lora_rank, up),
-            out,
-        )
-
-    def mlp_linears(
-        self, width: int, prefix: str = "", copies: int = 1, active: int = 1
-    ) -> tuple[Linear, ...]:
-        """The linear maps of one MLP of inner width ``width``."""
-        h, b = self.hidden_size, self.mlp_bias
-        gate = (Linear(prefix + "gate", h, width, b, "column", copies, active),) if self.gated_mlp else ()
-        return (
-            *gate,
-            Linear(prefix + "up", h, width, b, "column", copies, active),
-            Linear(prefix + "down", width, h, b, "row", copies, active),
-        )
+        return linears.attention(self)
 
     def linears(self, kind: str = "dense") -> tuple[Linear, ...]:
         """The linear maps of one layer of the given kind (see :meth:`layer_kinds`)."""
-        attention = self.attention_linears()
-        if kind == "dense":
-            return attention + self.mlp_linears(self.ffn_hidden_size)
-        shared: tuple[Linear, ...] = ()
-        if self.shared_ffn_hidden_size:
-            shared = self.mlp_linears(self.shared_ffn_hidden_size, "shared_")
-        if self.shared_expert_gate:
-            shared += (Linear("shared_expert_gate", self.hidden_size, 1, False, "none"),)
-        router = Linear("router", self.hidden_size, self.num_experts, self.router_bias, "none")
-        experts = self.mlp_linears(
-            self.moe_ffn_hidden_size, "expert_", self.num_experts, self.experts_per_token
-        )
-        return (*attention, router, *shared, *experts)
+        return linears.layer(self, kind)
 
     # ------------------------------------------------------------------ parameters
 
@@ -279,10 +203,8 @@ class ModelSpec:
         if self.is_mla:
             return sinks + self.q_lora_rank + self.kv_lora_rank
         per = 2 if self.norm == "layernorm" else 1
-        return (
-            sinks
-            + per * {"none": 0, "head": 2 * self.head_dim, "full": self.q_width + self.kv_width}[self.qk_norm]
-        )
+        widths = {"none": 0, "head": 2 * self.head_dim, "full": self.q_width + self.kv_width}
+        return sinks + per * widths[self.qk_norm]
 
     def layer_params(self, kind: str = "dense") -> dict[str, int]:
         """Parameters of one layer by part: attention, mlp, router, experts, shared_experts, norms."""
@@ -294,20 +216,8 @@ class ModelSpec:
             "shared_experts": 0,
             "norms": self.norms_per_layer * self.norm_params,
         }
-        attention = {linear.name for linear in self.attention_linears()}
         for linear in self.linears(kind):
-            part = (
-                "attention"
-                if linear.name in attention
-                else "router"
-                if linear.name == "router"
-                else "experts"
-                if linear.name.startswith("expert_")
-                else "shared_experts"
-                if linear.name.startswith("shared_")
-                else "mlp"
-            )
-            parts[part] += linear.params
+            parts[linears.part_of(linear)] += linear.params
         return {part: count for part, count in parts.items() if count}
 
     def head_params(self) -> int:
@@ -318,7 +228,7 @@ class ModelSpec:
         return matrix + bias + transform
 
     def mtp_params(self) -> int:
-        """One multi-token-prediction module: a layer, a map ``2h -> h`` and three norms; embedding and head are shared."""
+        """One multi-token-prediction module: a layer, a map ``2h -> h``, three norms; the rest is shared."""
         layer = sum(self.layer_params(self.layer_kinds()[-1]).values())
         return layer + 2 * self.hidden_size**2 + 3 * self.norm_params
 

@@ -2,25 +2,23 @@
 
 Training in 16 bits keeps several copies of every parameter (Micikevicius et al. 2018, arXiv 1710.03740).
 Which copies, and how wide, differs between libraries, and this is where most arithmetic on "bytes per
-parameter" goes wrong.  A recipe states it once:
+parameter" goes wrong. A recipe states it once; the columns are bytes per parameter:
 
-=====================  ======  =====  ======  ============  =========
-=============================================== recipe                 params  grads  master  Adam moments
-sum        who does it =====================  ======  =====  ======  ============  =========
-===============================================
-``fp32``               4       4      0       8             16         plain PyTorch
-``amp-bf16``           4       4      0       8             16         ``torch.autocast`` (and 2 more while it runs)
-``bf16``               2       2      0       4             8          torchtune, litgpt ``bf16-true``
-``fsdp-bf16``          4       4      0       8             16         FSDP2 ``MixedPrecisionPolicy``, sharded
-``deepspeed-bf16``     2       2      4       8             16         DeepSpeed ZeRO (arXiv 1910.02054, section 3.1)
-``megatron-bf16``      2       4      4       8             18         Megatron-LM: gradients accumulated in fp32
-=====================  ======  =====  ======  ============  =========
-===============================================
+==================  ======  =====  ======  =======  ===  ============================================
+recipe              params  grads  master  moments  sum  who does it
+==================  ======  =====  ======  =======  ===  ============================================
+``fp32``            4       4      0       8        16   plain PyTorch
+``amp-bf16``        4       4      0       8        16   ``torch.autocast`` (and 2 more while it runs)
+``bf16``            2       2      0       4        8    torchtune, litgpt ``bf16-true``
+``fsdp-bf16``       4       4      0       8        16   FSDP2 ``MixedPrecisionPolicy``, sharded
+``deepspeed-bf16``  2       2      4       8        16   DeepSpeed ZeRO (arXiv 1910.02054, section 3.1)
+``megatron-bf16``   2       4      4       8        18   Megatron-LM: gradients are summed in fp32
+==================  ======  =====  ======  =======  ===  ============================================
 
 ``compute`` is the width of activations and of the weights a kernel reads; ``unsharded_grads`` that of a
-gradient before it is reduced.  FP8 recipes add ``weight_cache`` bytes per weight of a linear map: a cast copy
-and its transpose (NVIDIA Transformer Engine keeps both on Hopper, where the FP8 matmul wants one layout
-only).
+gradient before it is reduced. FP8 recipes add ``weight_cache`` bytes per weight of a linear map: a cast copy
+and its transpose, which NVIDIA Transformer Engine keeps on Hopper, where the FP8 matmul wants one layout
+only.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from workshop.facts.checks import check_choice, check_keys, check_positive
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.layout import Layout
-from workshop.facts.model import Linear, ModelSpec
+from workshop.facts.linears import Linear
+from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS
 from workshop.facts.tables import from_table
 
@@ -33,10 +34,10 @@ class Adapter:
     """Train a few new weights beside frozen ones (LoRA: Hu et al. 2021, arXiv 2106.09685).
 
     LoRA adds ``rank * (inputs + outputs)`` weights to each target map.  ``targets`` are names of
-    :meth:`ModelSpec.linears`, or ``("all",)``.  ``base_bits`` is the width the frozen weights are kept in: 16, or 4
-    for QLoRA's NF4 (Dettmers et al. 2023, arXiv 2305.14314: 4 bits and one fp32 scale per 64 weights, which
-    double quantization cuts from 0.5 to 0.127 bits a weight).  ``num_trainable`` overrides the count for
-    methods whose size does not follow from the shape.
+    :meth:`ModelSpec.linears`, or ``("all",)``.  ``base_bits`` is the width the frozen weights are kept in:
+    16, or 4 for QLoRA's NF4 (Dettmers et al. 2023, arXiv 2305.14314: 4 bits and one fp32 scale per 64
+    weights, which double quantization cuts from 0.5 to 0.127 bits a weight).  ``num_trainable`` overrides the
+    count for methods whose size does not follow from the shape.
     """
 
     method: str = "lora"

@@ -1,7 +1,7 @@
 """Reading ``data/*.toml``: plain files that anyone can read and extend.
 
-``[name]``, then the fields of a dataclass. A key that the dataclass does not have is refused, so that a typing
-error cannot become a silent default.
+``[name]``, then the fields of a dataclass. A key that the dataclass does not have is refused, so that a
+typing error cannot become a silent default.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def from_table(kind: type[T], entry: Mapping[str, Any], what: str) -> T:
 
 
 def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
-    """The entry called ``name`` (any case, ``_`` for ``-``), or ``ValueError`` with the nearest known name."""
+    """The entry called ``name`` (any case, ``_`` for ``-``); an unknown name gets its nearest."""
     folded = {key.lower().replace("_", "-"): key for key in names}
     key = folded.get(name.lower().replace("_", "-"))
     if key is None:

@@ -1,15 +1,18 @@
 """Vision models: ViT, and CoAtNet, which puts convolutions before attention.
 
-**ViT** (Dosovitskiy et al. 2020, arXiv 2010.11929) cuts an image of side ``i`` into ``(i / p)**2`` patches of side ``p``,
-maps each to a token, adds a class token and learned positions, and runs a plain transformer encoder over them::
+**ViT** (Dosovitskiy et al. 2020, arXiv 2010.11929) cuts an image of side ``i`` into ``(i / p)**2`` patches of
+side ``p``, maps each to a token, adds a class token and learned positions, and runs a plain transformer
+encoder over them::
 
-    embedding  3 * p**2 * h + h     positions  ((i / p)**2 + 1) * h     class token  h     head  h * classes + classes
+    embedding    3 * p**2 * h + h        positions  ((i / p)**2 + 1) * h
+    class token  h                       head       h * classes + classes
 
-**CoAtNet** (Dai et al. 2021, arXiv 2106.04803) has five stages, each at half the resolution of the one before: a
-stem of two convolutions, two stages of inverted-bottleneck convolutions (MBConv: expand 4 times, depthwise 3 x 3,
-squeeze-and-excite, project), and two of transformer blocks with relative attention, whose bias is one table of
-``(2 s - 1)**2`` entries per head for an ``s x s`` map.  The paper leaves norms and biases open; counts are those of
-``coatnet_0_224`` and its kin in huggingface/pytorch-image-models (``timm/models/maxxvit.py``), to the last one.
+**CoAtNet** (Dai et al. 2021, arXiv 2106.04803) has five stages, each at half the resolution of the one
+before: a stem of two convolutions, two stages of inverted-bottleneck convolutions (MBConv: expand 4 times,
+depthwise 3 x 3, squeeze-and-excite, project), and two of transformer blocks with relative attention, whose
+bias is one table of ``(2 s - 1)**2`` entries per head for an ``s x s`` map.  The paper leaves norms and
+biases open; counts are those of ``coatnet_0_224`` and its kin in huggingface/pytorch-image-models
+(``timm/models/maxxvit.py``), to the last one.
 """
 
 from __future__ import annotations
@@ -115,7 +118,9 @@ class CoAtNetSpec:
         return convolutions + excite + norms + (inputs * outputs + outputs if inputs != outputs else 0)
 
     def attention_params(self, inputs: int, outputs: int, side: int) -> int:
-        """Norm, relative attention, norm, MLP of four times the width; a 1 x 1 shortcut where the width changes."""
+        """Norm, relative attention, norm, MLP of four times the width; a 1 x 1 shortcut where the width
+        changes.
+        """
         heads = outputs // self.head_dim
         attention = (
             3 * inputs * outputs + 3 * outputs + outputs * outputs + outputs + heads * (2 * side - 1) ** 2

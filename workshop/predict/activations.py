@@ -1,10 +1,11 @@
 """Saved activations of one rank: which tensors stay, on which layers, for how many micro-batches at once.
 
-**Recompute** trades them for time (Chen et al. 2016, arXiv 1604.06174).  ``"full"`` keeps a layer's input only, and
-while backward is inside a layer that layer's tensors exist once more.  ``"selective"`` drops the modules it names;
-by default the core of attention, whose tensors are quadratic in the sequence and cheap to make again
-(Korthikanti et al. 2022, section 5).  The module ``"ops"`` is PyTorch's selective checkpointing by operation,
-as torchtitan sets it: the results of attention and of every second matmul are kept, all else is recomputed.
+**Recompute** trades them for time (Chen et al. 2016, arXiv 1604.06174).  ``"full"`` keeps a layer's input
+only, and while backward is inside a layer that layer's tensors exist once more.  ``"selective"`` drops the
+modules it names; by default the core of attention, whose tensors are quadratic in the sequence and cheap to
+make again (Korthikanti et al. 2022, section 5).  The module ``"ops"`` is PyTorch's selective checkpointing by
+operation, as torchtitan sets it: the results of attention and of every second matmul are kept, all else is
+recomputed.
 
 **A pipeline** keeps several micro-batches alive.  With 1F1B, stage ``i`` of ``p`` has ``min(p - i, m)`` in
 flight; with ``v`` virtual stages rank ``i`` holds ``2 (p - i - 1) + (v - 1) p + 1`` chunks of ``L / (p v)``

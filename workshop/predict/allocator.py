@@ -22,8 +22,8 @@ MIB = 2**20
 FRAGMENTATION = 0.18
 """Idle bytes as a share of those that come and go within a step.
 
-Fitted on the fitting half of the rows that report reserved or device memory (torchtitan, nanotron, InternEvo, BLOOM):
-the mean error there is flat between 0.16 and 0.20, for eager and for compiled runs alike.
+Fitted on the fitting half of the rows that report reserved or device memory (torchtitan, nanotron, InternEvo,
+BLOOM): the mean error there is flat between 0.16 and 0.20, for eager and for compiled runs alike.
 """
 
 

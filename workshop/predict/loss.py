@@ -1,23 +1,29 @@
 """The loss: a few tensors as wide as the vocabulary, often the peak of the whole step.
 
 For ``T`` tokens and a vocabulary of ``V``, logits are ``T * V`` numbers: at 16,384 tokens and 128,256 words,
-4.2 GB in 16 bits.  What is alive at once, in bytes per logit, with logits in ``c`` bytes:
+4.2 GB in 16 bits. What is alive at once, in bytes per logit, with logits in ``c`` bytes:
 
-``eager``                 ``F.cross_entropy(logits.float(), labels)``.  Forward holds logits, their fp32 copy and the log
-                          probabilities (c + 8); backward the log probabilities, their gradient and the
-                          gradient of the fp32 logits (12), then the 16-bit gradient.  The larger: 12.
-``eager-kept``            the same while a variable of the caller still holds the logits: 12 + c.
-``loss-parallel``         DTensor's loss over sharded logits: log-softmax as separate operations, whose backward holds
-                          the log probabilities, their exponentials, the gradient and the result: 16.
-``vocab-parallel``        Megatron-LM: logits, and one fp32 copy that becomes exponentials, then probabilities, then
-                          the gradient in place (c + 4); each rank has ``V / tensor`` of them.
-``vocab-parallel-fused``  the same in one compiled function, which keeps one more fp32 copy (c + 8).
-``vocab-parallel-copy``   nanotron: logits and their fp32 copy stay with the caller while a second fp32 copy becomes
-                          the gradient, which is then cast: 2c + 8.
-``chunked``               logits stay in ``c``; fp32 copies and gradients exist for one chunk at a time, since each
-                          chunk has its own head product: c + 12 / chunks; compiled, one fp32 copy: c + 4 /
-                          chunks.
-``fused``                 logits, and their gradient in the same place or beside it: 2c.
+``eager``: 12
+    ``F.cross_entropy(logits.float(), labels)``. Forward holds logits, their fp32 copy and the log
+    probabilities (c + 8); backward the log probabilities, their gradient and that of the fp32 logits (12).
+``eager-kept``: 12 + c
+    The same while a variable of the caller still holds the logits.
+``loss-parallel``: 16
+    DTensor's loss over sharded logits: log-softmax as separate operations, whose backward holds the log
+    probabilities, their exponentials, the gradient and the result.
+``vocab-parallel``: c + 4
+    Megatron-LM: logits, and one fp32 copy that becomes exponentials, then probabilities, then the gradient in
+    place; each rank has ``V / tensor`` of them.
+``vocab-parallel-fused``: c + 8
+    The same in one compiled function, which keeps one more fp32 copy.
+``vocab-parallel-copy``: 2c + 8
+    nanotron: logits and their fp32 copy stay with the caller while a second fp32 copy becomes the gradient,
+    which is then cast.
+``chunked``: c + 12 / chunks
+    Logits stay in ``c``; fp32 copies and gradients exist for one chunk at a time, since each chunk has its
+    own head product. Compiled, there is one fp32 copy: c + 4 / chunks.
+``fused``: 2c
+    Logits, and their gradient beside them.
 
 The head's input (after the final norm) is saved too.
 """

@@ -150,7 +150,9 @@ def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0)
 def taken(
     recipe: Recipe, cuts: Cuts, allocated: Array, steady: Array, capacity: int = 0
 ) -> tuple[Array, Array]:
-    """Reserved and device bytes.  Before it gives up, the allocator returns to a full device what it holds idle."""
+    """Reserved and device bytes.  Before it gives up, the allocator returns to a full device what it holds
+    idle.
+    """
     outside = outside_bytes(cuts, recipe.how)
     reserved = reserved_bytes(allocated, steady, recipe.how)
     if capacity:
@@ -161,7 +163,7 @@ def taken(
 def device_bytes(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> Array:
     """Device bytes alone, for searches over many layouts: :func:`memory_on` without the parts."""
     found = moments(recipe, cuts, workspace)
-    sums = {name: sum(parts.values()) for name, parts in found.items()}
+    sums = {name: np.asarray(sum(parts.values())) for name, parts in found.items()}
     steady = sums.pop("between steps")
     allocated = steady
     for total in sums.values():

@@ -1,4 +1,6 @@
-"""What stays on a rank for the whole step: weights, gradients, optimizer state; and what ZeRO-3 gathers of it."""
+"""What stays on a rank for the whole step: weights, gradients, optimizer state; and what ZeRO-3 gathers of
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from workshop.predict.recipe import Recipe
 from workshop.predict.states import Held, divided, layer_count
 
 PREFETCHED_LAYERS = 2
-"""Layers unsharded at once by FSDP: the one that computes and the one being gathered (arXiv 2304.11277, 3.3.2)."""
+"""Layers unsharded at once by FSDP: the one that computes and the one being gathered (arXiv 2304.11277,
+3.3.2).
+"""
 
 
 def trainable(recipe: Recipe, held: Held, cuts: Cuts) -> Held:
@@ -24,8 +28,8 @@ def trainable(recipe: Recipe, held: Held, cuts: Cuts) -> Held:
 def weight_bytes(recipe: Recipe, held: Held, cuts: Cuts) -> Array:
     """Weights as they are stored on the rank.
 
-    With an adapter, matrices of the layers are kept in ``base_bits``, and embedding, head and norms in the recipe's
-    width; 4-bit matrices are unpacked to compute with them, the next while one is in use.
+    With an adapter, matrices of the layers are kept in ``base_bits``, and embedding, head and norms in the
+    recipe's width; 4-bit matrices are unpacked to compute with them, the next while one is in use.
     """
     numbers, adapter = recipe.numbers, recipe.adapter
     if adapter is None:

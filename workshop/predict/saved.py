@@ -28,9 +28,10 @@ from workshop.facts.precision import Precision
 class Saved(NamedTuple):
     """One saved tensor: ``width`` elements of ``num_bytes`` for every token.
 
-    ``split``: ``"tensor"`` is divided over tensor ranks, ``"sequence"`` only with sequence parallelism, ``"whole"``
-    never; ``"expert"`` is like ``"sequence"``, times the ranks that share one expert and so see the same tokens.  ``module`` is the name under which a recompute
-    policy drops it.  ``per_key`` tensors have ``width`` elements for every pair of token and key.
+    ``split``: ``"tensor"`` is divided over tensor ranks, ``"sequence"`` only with sequence parallelism,
+    ``"whole"`` never; ``"expert"`` is like ``"sequence"``, times the ranks that share one expert and so see
+    the same tokens.  ``module`` is the name under which a recompute policy drops it.  ``per_key`` tensors
+    have ``width`` elements for every pair of token and key.
     """
 
     name: str

@@ -90,7 +90,7 @@ def last_layer(model: ModelSpec) -> LayerCount:
 
 
 def mtp_params(model: ModelSpec, how: Implementation, cuts: Cuts) -> Array:
-    """Dense parameters of multi-token prediction, on the last stage, with a copy of the embedding if need be."""
+    """Dense parameters of multi-token prediction: on the last stage, with a copy of the embedding."""
     if not model.num_mtp_layers:
         return np.zeros_like(cuts.tokens)
     h, layer = model.hidden_size, last_layer(model)

@@ -19,7 +19,7 @@ def along(cuts: Cuts) -> Array:
 
 
 def encoder_decoder_bytes(recipe: Recipe, cuts: Cuts) -> Array:
-    """Saved activations of an encoder and a decoder on one stage; cross attention reads keys of the encoder."""
+    """Saved activations of an encoder and a decoder on one stage; cross attention reads the encoder."""
     model, how, numbers = recipe.model, recipe.how, recipe.numbers
     decoder = replace(cuts, seq_len=(recipe.target_len or cuts.seq_len) + 0 * cuts.seq_len)
     encoder = layers_bytes(recipe, "dense", model.num_encoder_layers + 0 * cuts.stage, cuts)

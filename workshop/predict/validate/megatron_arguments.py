@@ -1,9 +1,10 @@
 """From a row of Megatron-LM's tests to the model that its arguments describe.
 
-Defaults are those of ``megatron/training/arguments.py`` and ``megatron/core/transformer/transformer_config.py`` of
-NVIDIA/Megatron-LM: GPT-2's vocabulary of 50,257 words, ``ffn = 4 * hidden`` (with SwiGLU
-``int(4 * hidden * 2 / 3 / 64) * 64``), layers with biases, LayerNorm, learned positions.  BERT's cases use the uncased
-vocabulary (30,522), T5's the cased one (28,996, and 100 sentinels).
+Defaults are those of ``megatron/training/arguments.py`` and
+``megatron/core/transformer/transformer_config.py`` of NVIDIA/Megatron-LM: GPT-2's vocabulary of 50,257 words,
+``ffn = 4 * hidden`` (with SwiGLU ``int(4 * hidden * 2 / 3 / 64) * 64``), layers with biases, LayerNorm,
+learned positions.  BERT's cases use the uncased vocabulary (30,522), T5's the cased one (28,996, and 100
+sentinels).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def option(extra: Mapping[str, Any], name: str, default: float) -> float:
 
 
 def moe_layers(pattern: Any, num_layers: int) -> tuple[int, int]:
-    """``--moe-layer-freq``, a number or a list such as ``"([0]*1+[1]*15)"``, as (dense layers first, then every n-th)."""
+    """``--moe-layer-freq``, a number or a list such as ``"([0]*1+[1]*15)"``, as (dense layers first, then
+    every n-th).
+    """
     if isinstance(pattern, int) or str(pattern).isdigit():
         return 0, int(pattern)
     flags: list[int] = []

@@ -20,8 +20,8 @@ class NotPredictable(Exception):
 class MemoryCase:
     """One row: what was run and how many bytes were measured.
 
-    ``quantity`` is ``"allocated"``, ``"steady"``, ``"reserved"`` or ``"device"``; or ``"out_of_memory"``, with
-    ``measured`` 1 when the run failed.  ``stage`` is the pipeline stage that was measured, -1 the last,
+    ``quantity`` is ``"allocated"``, ``"steady"``, ``"reserved"`` or ``"device"``; or ``"out_of_memory"``,
+    with ``measured`` 1 when the run failed.  ``stage`` is the pipeline stage that was measured, -1 the last,
     ``None`` the one that needs most.  ``pass_group``: micro-batches per virtual stage's turn.
     """
 

@@ -1,14 +1,13 @@
-"""Published memory of finetuning on one device: torchtune and litgpt.
+"""Published memory of finetuning: torchtune and litgpt.
 
-``torchtune_memory_speed.csv``  "peak active" GiB: allocated bytes.  A row "+ X" has all options named above it too;
-                                LoRA and QLoRA have all but the optimizer's step in backward.  Recipes keep
-                                everything in bf16; the 8B full finetune pages an 8-bit optimizer to the host
-                                (recipes/configs/llama3_1/8B_full_single_device.yaml).
-``litgpt_resource_tables_a100_40gb.csv``  ``torch.cuda.max_memory_allocated`` in GB of 10**9 bytes,
-``bf16-true``.  The
-                                script's batch is as long as the longest sample of Alpaca: 1,304 tokens with
-                                Llama's tokenizer, 1,037 with the others'; these two lengths are not in the
-                                table.
+``torchtune_memory_speed.csv``
+    "Peak active" GiB: **allocated** bytes. A row "+ X" has all options named above it too; LoRA and QLoRA
+    have all but the optimizer's step in backward. Recipes keep everything in bf16; the 8B full finetune pages
+    an 8-bit optimizer to the host (recipes/configs/llama3_1/8B_full_single_device.yaml of pytorch/torchtune).
+``litgpt_resource_tables_a100_40gb.csv``
+    ``torch.cuda.max_memory_allocated`` in GB of 10**9 bytes, ``bf16-true``. The script's batch is as long as
+    the longest sample of Alpaca: 1,304 tokens with Llama's tokenizer, 1,037 with the others'. These two
+    lengths are not in the table and are assumed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Published memory of pretraining: torchtitan, nanotron, InternEvo.
 
-``torchtitan_performance.csv``      largest **reserved** memory of all ranks, in GiB (the table's column says so).
-``nanotron_ultrascale_best_configs_h100.csv``  printed as "GB" but divided by 1024**3 in nanotron's logger, taken as
-                                    **reserved** memory.  Models and vocabulary (131,072 words, embeddings
-                                    tied below an MLP of 10,000, as many key-value heads as heads, sequence
-                                    parallel) are those of scripts/scaling_benchmarks.py of
-                                    huggingface/nanotron.
-``internevo_memory_a800.csv``       what the device shows, in GB; configs/7B_sft.py gives sequence and vocabulary.
+``torchtitan_performance.csv``
+    Largest **reserved** memory of all ranks, in GiB.
+``nanotron_ultrascale_best_configs_h100.csv``
+    Printed as "GB" but divided by 1024**3 in nanotron's logger; taken as **reserved** memory. Models and
+    vocabulary (131,072 words, embeddings tied below an MLP of 10,000, as many key-value heads as heads,
+    sequence parallel) are those of scripts/scaling_benchmarks.py of huggingface/nanotron.
+``internevo_memory_a800.csv``
+    What the **device** shows, in GB; configs/7B_sft.py of InternLM/InternEvo gives sequence and vocabulary.
 """
 
 from __future__ import annotations
