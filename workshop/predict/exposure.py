@@ -15,15 +15,14 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
 
 from .grid import Grid
-from .layer import Costs, Cut, Machine
+from .layer import Costs, Cut, Machine, mean_layer_params
 from .rates import Software
 
 
 def layer_params(model: ModelSpec, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     """Parameters of an average layer on one rank before data-parallel sharding: plain ones, and experts."""
-    experts = sum(x.params for kind in model.layer_kinds() for x in model.linears(kind) if x.copies > 1)
-    plain = sum(sum(model.layer_params(kind).values()) for kind in model.layer_kinds()) - experts
-    return plain / model.num_layers / grid.tensor, experts / model.num_layers / grid.expert
+    plain, experts = mean_layer_params(model)
+    return plain / grid.tensor, experts / grid.expert
 
 
 def sharded_exposure(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, machine: Machine,

@@ -77,6 +77,7 @@ class Software:
     overlap_expert: float = 0.0       # ... of the exchange between experts
     overlap_pipeline: bool = False
     gradient_bytes: float = 4.0       # of a gradient on the wire
+    accumulate_bytes: float = 0.0     # moved per parameter and micro-batch to add its gradient to what is there
     optimizer_bytes: float = 32.0     # moved per parameter and step
     source: str = ""
 

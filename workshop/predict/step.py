@@ -22,7 +22,7 @@ from workshop.facts.units import format_seconds
 
 from .flops import step_flops
 from .grid import Grid
-from .rates import Software, rates_for, software
+from .rates import Software, all_software, rates_for, software
 from .step_arrays import CAUSES, StepArrays, machine_of, predict_steps
 
 __all__ = ["CAUSES", "StepArrays", "StepPrediction", "machine_of", "predict_step", "predict_steps", "stack_for"]
@@ -94,7 +94,10 @@ def limit_of(causes: dict[str, float]) -> str:
 
 def stack_for(run: Run) -> Software:
     """The training stack that a run's implementation stands for."""
-    return software("megatron-core" if run.implementation.megatron else "torchtitan")
+    name = run.implementation.name
+    if name in all_software():
+        return software(name)
+    return software("megatron-core" if name.startswith("megatron") else "torchtitan")
 
 
 def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:

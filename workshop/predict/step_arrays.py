@@ -32,8 +32,8 @@ from workshop.facts.precision import Precision
 from .collectives import Wires
 from .gemm import training_matmul_seconds
 from .grid import Grid
-from .exposure import once_per_step, pipeline_seconds, sharded_exposure
-from .layer import Costs, Cut, Machine, layer_costs
+from .exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
+from .layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
 from .rates import Rates, Software
 
 Numbers = Any
@@ -99,15 +99,22 @@ def predict_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: i
     """
     machine = machine_of(cluster, precision, rates, stack, dtype)
     cut = Cut(grid.micro_batch, seq_len, grid.tensor, grid.sequence_parallel, grid.context, grid.expert)
-    kinds = model.layer_kinds()
-    passes = [_scaled(layer_costs(model, kind, cut, machine, stack), kinds.count(kind) / model.num_layers)
-              for kind in dict.fromkeys(kinds)]
-    forward, backward = _sum(p[0] for p in passes), _sum(p[1] for p in passes)
+    forward, backward = layer_passes(model, cut, machine, stack)
     head = head_seconds(model, cut, machine, stack)
     return combine(model, grid, forward, backward, head, machine, precision, stack, cut)
 
 
+def layer_passes(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
+    """Forward and backward of an average layer: dense and mixture layers by their share."""
+    passes = [_scaled(layer_costs(model, kind, cut, machine, stack), share) for kind, share in kind_shares(model)]
+    if len(passes) == 1:
+        return passes[0]
+    return _sum(p[0] for p in passes), _sum(p[1] for p in passes)
+
+
 def _scaled(passes: tuple[Costs, Costs], share: float) -> tuple[Costs, Costs]:
+    if share == 1:
+        return passes
     nothing = Costs(*(np.zeros_like(getattr(passes[0], f.name)) for f in fields(Costs)))
     return nothing.plus(passes[0], share), nothing.plus(passes[1], share)
 
@@ -136,7 +143,8 @@ def combine(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, head:
     layers = np.ceil(model.num_layers / (p * v)) * v          # on the fullest stage
     again = recompute_seconds(model, grid, forward, stack)
     gather, reduce = sharded_exposure(model, grid, forward, backward, machine, precision)
-    layer = forward.seconds + backward.seconds + again + gather + reduce
+    accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth
+    layer = forward.seconds + backward.seconds + again + gather + reduce + accumulate
     pass_on = pipeline_seconds(model, grid, cut, machine, stack)
     body = layers * layer
     last = (model.num_layers - (p - 1) * layers) * layer
@@ -149,7 +157,7 @@ def combine(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, head:
     exposed, optimizer = once_per_step(model, grid, windows, machine, precision, stack)
     causes = {"matmul": busy * (forward.matmul + backward.matmul),
               "attention": busy * (forward.attention + backward.attention),
-              "pointwise": busy * (forward.pointwise + backward.pointwise),
+              "pointwise": busy * (forward.pointwise + backward.pointwise + accumulate),
               "recompute": busy * again, "host": busy * (_waits(forward) + _waits(backward)),
               "tensor": busy * (forward.tensor + backward.tensor),
               "expert": busy * (forward.expert + backward.expert),
@@ -174,8 +182,7 @@ def recompute_seconds(model: ModelSpec, grid: Grid, forward: Costs, stack: Softw
     selective = forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2
     full = forward.seconds
     if stack.early_stop:
-        kind = model.layer_kinds()[-1]
-        weights = [x.weights * x.active for x in model.linears(kind)]
+        weights = [x.weights * x.active for x in layer_linears(model, kind_shares(model)[-1][0])]
         full = full - forward.matmul * weights[-1] / sum(weights) - forward.tensor / 2
     again = np.where(grid.recompute == 2, full, np.where(grid.recompute == 1, selective, 0.0))
     return again * grid.recompute_share

@@ -30,6 +30,7 @@ READERS: dict[str, Callable[[Row, str, int], Case]] = {
     "nvidia_nemo_long_sequence_cp": h100.nemo_long,
     "torchtitan_performance": h100.torchtitan,
     "ibm_fms_fsdp_llama2": h100.fms,
+    "nanotron_ultrascale_best_configs_h100": h100.nanotron,
     "llama3_405b_layouts": h100.llama3,
 }
 
@@ -44,7 +45,6 @@ NOT_READ: dict[str, str] = {
     "megatron_jan2021_a100": "tensor- and pipeline-parallel degree and micro-batch are not given",
     "megatron_lm_ci_golden_memory_time": "deterministic test mode with mock data: times are not those of training",
     "misc_readme_figures": "single claims in words",
-    "nanotron_ultrascale_best_configs_h100": "the shapes of its models are not given, only their size",
     "sailor_validation_gh200_titan_memory_time": "mixed devices in one job; their links are not given",
     "torchtune_memory_speed": "sequences of unequal length, padded to the longest of each batch",
     "unsloth_vs_hf_finetune": "sequences of unequal length; the batch is not given",

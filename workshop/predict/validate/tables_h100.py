@@ -8,7 +8,8 @@ from __future__ import annotations
 from workshop.facts import catalogue
 from workshop.facts.model import ModelSpec
 
-from .cases import MODEL, TOKENS, Case
+from .cases import MFU, MODEL, TOKENS, Case
+from .memory_pretraining import nanotron_model
 from .rows import FULL, NONE, SELECTIVE, CannotPredict, Row, batches, columns, gpt, number, whole
 
 def megatron_core(row: Row, table: str, index: int) -> Case:
@@ -177,3 +178,15 @@ def llama3(row: Row, table: str, index: int) -> Case:
                 f"{tp * cp * pp * dp}xH100", seq, "megatron-core", "megatron-bf16",
                 columns(shard=dp, zero=1, tensor=tp, sequence_parallel=True, pipeline=pp, context=cp, virtual_stages=4,
                         micro_batch=1, accumulation=max(1, sequences // dp)))
+
+
+def nanotron(row: Row, table: str, index: int) -> Case:
+    """The Ultra-Scale Playbook's best layouts: bf16, FlashAttention-2, sequence 4,096; MFU against 989 TFLOP/s."""
+    dp, tp, pp = (whole(row, x) for x in ("dp", "tp", "pp"))
+    model = nanotron_model(float(row["model_params"].rstrip("B")))
+    zero = whole(row, "zero_stage", 0)
+    return Case(table, f"{row['model_params']}", index, MFU, number(row, "mfu_percent"), model, f"{dp * tp * pp}xH100", 4096,
+                "nanotron", "megatron-bf16",
+                columns(shard=dp if zero else 1, replicate=1 if zero else dp, zero=zero, tensor=tp,
+                        sequence_parallel=tp > 1, pipeline=pp, micro_batch=whole(row, "micro_batch_size_seqs"),
+                        accumulation=whole(row, "grad_accum")))
