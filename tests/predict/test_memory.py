@@ -7,6 +7,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.run import Adapter, Run
 from workshop.predict.cuts import cuts
 from workshop.predict.memory import device_bytes, memory_on, predict_memory, recipe_of
+from workshop.predict.workspace import Place
 
 EIGHT = Run(
     "llama-3.1-8b",
@@ -129,6 +130,16 @@ def test_many_layouts_at_once_equal_one_at_a_time():
 def test_a_full_device_gets_its_idle_blocks_back():
     run = Run("llama-3.1-8b", "8xH100", Layout(shard=8, zero=3), micro_batch=2, seq_len=4096)
     found = predict_memory(run)
-    roomy = memory_on(recipe_of(run), cuts(shard=8, zero=3, micro_batch=2, seq_len=4096), capacity=10**15)
+    roomy = memory_on(
+        recipe_of(run), cuts(shard=8, zero=3, micro_batch=2, seq_len=4096), Place(capacity=10**15)
+    )
     assert found.allocated[0] < run.cluster.device.memory_bytes
     assert found.device[0] <= max(run.cluster.device.memory_bytes, roomy.allocated + 2 * 2**30)
+
+
+def test_ranks_on_this_machine_share_its_memory():
+    run = Run("gpt-30m", "this-machine", Layout(shard=4, zero=3), micro_batch=4, seq_len=256)
+    found = predict_memory(run)
+    assert found.capacity == run.cluster.device.memory_bytes // 4
+    assert found.device[0] == found.reserved[0] == found.allocated[0]  # no context, no caching allocator
+    assert "workspace" not in found.parts

@@ -6,6 +6,7 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+from workshop.facts import this_machine
 from workshop.facts.checks import check_keys
 from workshop.facts.device import ClusterSpec, DeviceSpec, LinkSpec, split_count
 from workshop.facts.model import ModelSpec
@@ -58,9 +59,12 @@ def link(name: str) -> LinkSpec:
 def cluster(text: str) -> ClusterSpec:
     """A cluster by its name, by ``"64xH100"`` (nodes as the vendor builds them), or one device by its name.
 
+    ``"this-machine"`` is the one at hand, with as many ranks as the layout has.
     ``"16xdgx-a100"`` counts nodes when the name is a cluster of the catalogue, devices when it is a device.
     """
     number, name = split_count(text)
+    if name.lower() == this_machine.NAME:
+        return this_machine.this_machine(number)
     known = table("clusters")
     kind = lookup(name, {**devices(), **known}, "cluster or device")
     if isinstance(kind, DeviceSpec):

@@ -78,8 +78,9 @@ class LinkSpec:
 class ClusterSpec:
     """Devices, how many share a node, and the links within and between nodes.
 
-    ``intra`` and ``inter`` are per device.  Ranks fill nodes in order: rank ``r`` is on node
-    ``r // devices_per_node``.
+    ``shared_memory``: the ranks are processes of one machine, as many as a layout asks for, and share its
+    memory. ``intra`` and ``inter`` are per device.  Ranks fill nodes in order: rank ``r`` is on node ``r //
+    devices_per_node``.
     """
 
     name: str
@@ -89,6 +90,7 @@ class ClusterSpec:
     intra: LinkSpec | None = None
     inter: LinkSpec | None = None
     source: str = field(default="", compare=False)
+    shared_memory: bool = False
 
     def __post_init__(self) -> None:
         check_positive(f"{self.name}: num_devices", self.num_devices)
@@ -98,6 +100,10 @@ class ClusterSpec:
     def num_nodes(self) -> int:
         """Nodes, the last perhaps not full."""
         return -(-self.num_devices // self.devices_per_node)
+
+    def memory_per_rank(self, world_size: int) -> int:
+        """Bytes a rank may use."""
+        return self.device.memory_bytes // (world_size if self.shared_memory else 1)
 
     def node_of(self, rank: int) -> int:
         """The node a rank lives on."""

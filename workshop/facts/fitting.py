@@ -18,7 +18,7 @@ def problems(model: ModelSpec, cluster: ClusterSpec, layout: Layout, seq_len: in
     """Every reason why this layout cannot run, in sentences; empty when it can."""
     found = _tensor_problems(model, layout) + _sequence_problems(layout, seq_len)
     found += _pipeline_problems(model, layout) + _expert_problems(model, layout)
-    if layout.world_size != cluster.num_devices:
+    if layout.world_size != cluster.num_devices and not cluster.shared_memory:
         sizes = " x ".join(f"{axis} {size}" for axis, size in layout.sizes().items())
         found.append(
             f"{sizes} = {layout.world_size} ranks, but {cluster.name} has {cluster.num_devices} devices"

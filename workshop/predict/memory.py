@@ -29,8 +29,9 @@ from workshop.predict.allocator import reserved_bytes
 from workshop.predict.cuts import Array, Cuts, cuts_of
 from workshop.predict.moments import moments
 from workshop.predict.recipe import Recipe
-from workshop.predict.workspace import outside_bytes, workspace_bytes
+from workshop.predict.workspace import Place, outside_bytes, place_of
 
+NOWHERE = Place()
 INTERVAL = (0.95, 1.11)
 """Measured over predicted bytes: eight in ten of the held rows fell between these two (tests/predict)."""
 
@@ -122,50 +123,47 @@ def policy_of(run: Run) -> Policy:
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
-    cuts = cuts_of(run, group)
-    return memory_on(
-        recipe_of(run),
-        cuts,
-        workspace_bytes(run.cluster.device, run.implementation),
-        run.cluster.device.memory_bytes,
-    )
+    place = place_of(run.cluster, run.implementation, run.layout.world_size)
+    return memory_on(recipe_of(run), cuts_of(run, group), place)
 
 
-def memory_on(recipe: Recipe, cuts: Cuts, workspace: int = 0, capacity: int = 0) -> MemoryPrediction:
+def memory_on(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> MemoryPrediction:
     """The same for any ``Cuts``: one entry of every array for each entry of ``cuts``."""
-    found = moments(recipe, cuts, workspace)
+    found = moments(recipe, cuts, place.workspace)
     names, shape = list(found), cuts.shape
     sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
     best = np.argmax(sums, axis=0)
     allocated, steady = sums.max(axis=0), sums[names.index("between steps")]
-    reserved, device = taken(recipe, cuts, allocated, steady, capacity)
+    reserved, device = taken(recipe, cuts, (allocated, steady), place)
     parts = {part: np.zeros(shape) for parts in found.values() for part in parts}
     for index, name in enumerate(names):
         for part, size in found[name].items():
             parts[part] = np.where(best == index, size, parts[part])
     at = [names[i] for i in np.atleast_1d(best)] if best.size <= 4096 else []
-    return MemoryPrediction(parts, at, allocated, steady, reserved, device, capacity)
+    return MemoryPrediction(parts, at, allocated, steady, reserved, device, place.capacity)
 
 
-def taken(
-    recipe: Recipe, cuts: Cuts, allocated: Array, steady: Array, capacity: int = 0
-) -> tuple[Array, Array]:
-    """Reserved and device bytes.  Before it gives up, the allocator returns to a full device what it holds
-    idle.
+def taken(recipe: Recipe, cuts: Cuts, tensors: tuple[Array, Array], place: Place) -> tuple[Array, Array]:
+    """Reserved and device bytes for ``(allocated, steady)`` bytes of tensors.
+
+    Before it gives up, the caching allocator returns to a full device what it holds idle.
     """
+    allocated, steady = tensors
+    if not place.is_gpu:
+        return allocated, allocated
     outside = outside_bytes(cuts, recipe.how)
     reserved = reserved_bytes(allocated, steady, recipe.how)
-    if capacity:
-        reserved = np.maximum(allocated, np.minimum(reserved, capacity - outside))
+    if place.capacity:
+        reserved = np.maximum(allocated, np.minimum(reserved, place.capacity - outside))
     return reserved, reserved + outside
 
 
-def device_bytes(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> Array:
+def device_bytes(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> Array:
     """Device bytes alone, for searches over many layouts: :func:`memory_on` without the parts."""
-    found = moments(recipe, cuts, workspace)
+    found = moments(recipe, cuts, place.workspace)
     sums = {name: np.asarray(sum(parts.values())) for name, parts in found.items()}
     steady = sums.pop("between steps")
     allocated = steady
     for total in sums.values():
         allocated = np.maximum(allocated, total)
-    return taken(recipe, cuts, allocated, steady)[1]
+    return taken(recipe, cuts, (allocated, steady), place)[1]

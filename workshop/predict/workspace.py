@@ -16,9 +16,11 @@ NCCL's buffers for each communicator.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from workshop.facts.device import DeviceSpec
+from workshop.facts.device import ClusterSpec, DeviceSpec
 from workshop.facts.implementation import Implementation
 from workshop.predict.cuts import Array, Cuts
 
@@ -40,13 +42,29 @@ def is_family(device: DeviceSpec, names: tuple[str, ...]) -> bool:
 
 
 def workspace_bytes(device: DeviceSpec, how: Implementation) -> int:
-    """Workspaces that PyTorch counts as allocated (zero on a CPU)."""
-    if device.name.startswith("cpu"):
-        return 0
+    """Workspaces that PyTorch counts as allocated."""
     hopper, blackwell = is_family(device, HOPPER), is_family(device, BLACKWELL)
     cublas = 32 * MIB if how.fixed_workspace or hopper else int(8.125 * MIB)
     engine = (32 if hopper or blackwell else 4) * MIB if how.transformer_engine else 0
     return 2 * cublas + engine
+
+
+class Place(NamedTuple):
+    """Where a rank runs: library workspaces, the bytes it may use (0: not known), and whether it is a GPU.
+
+    A CPU has no context, no communicator's buffers and no caching allocator.
+    """
+
+    workspace: int = 0
+    capacity: int = 0
+    is_gpu: bool = True
+
+
+def place_of(cluster: ClusterSpec, how: Implementation, world_size: int) -> Place:
+    """The place of a rank of a cluster."""
+    is_gpu = cluster.device.name != "cpu"
+    workspace = workspace_bytes(cluster.device, how) if is_gpu else 0
+    return Place(workspace, cluster.memory_per_rank(world_size), is_gpu)
 
 
 def outside_bytes(cuts: Cuts, how: Implementation) -> Array:
