@@ -1,0 +1,95 @@
+"""Fitting the constants, so that anyone can do it again.
+
+For a device type the fit takes **half of the groups** of each table measured on it (drawn by a checksum of
+their names), and minimises the sum over rows of log(predicted / measured)^2, bounded for outliers (Huber's
+loss) and with each table given equal weight, over the logarithms of a few constants (Gauss-Newton with
+Levenberg-Marquardt damping; the derivatives are finite differences). The other half of the groups is never seen by
+it; `held_out` and the report print both.
+
+    python -m workshop.predict.validate.fit data/published/ A100-80GB
+"""
+
+from __future__ import annotations
+
+import sys
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..rates import Rates, Software, rates_of, software
+from .cases import Case, predict_cases
+from .tables import READERS, read_table
+
+HUBER = 0.15   # residuals (in logarithms) beyond this count linearly
+
+
+def held_out(cases: Sequence[Case]) -> np.ndarray:
+    """True for the rows that fitting may not see: about half of the groups of each table."""
+    return np.array([hashlib.sha256(f"{case.table}: {case.group}".encode()).digest()[0] % 2 == 1 for case in cases])
+
+
+def minimise(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray,
+             rounds: int = 30) -> np.ndarray:
+    """Levenberg-Marquardt within bounds, for a few unknowns and no library."""
+    x, damping = start.copy(), 1e-2
+    current = residuals(x)
+    for _ in range(rounds):
+        slopes = np.stack([(residuals(x + step) - current) / 1e-4 for step in np.eye(len(x)) * 1e-4], axis=1)
+        better = False
+        for _ in range(6):
+            normal = slopes.T @ slopes
+            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), -slopes.T @ current)
+            trial = np.clip(x + np.clip(move, -0.7, 0.7), low, high)
+            value = residuals(trial)
+            if value @ value < current @ current:
+                better = current @ current - value @ value > 1e-7 * (current @ current)
+                x, current, damping = trial, value, damping / 4
+                break
+            damping *= 5
+        if not better:
+            break
+    return x
+
+
+def fit_constants(cases: Sequence[Case], device: str, names: Sequence[str], stacks: Sequence[str] = (),
+                  bounds: dict[str, tuple[float, float]] | None = None) -> tuple[Rates, dict[str, Software]]:
+    """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on `cases`."""
+    base = rates_of(device)
+    tables = [case.table for case in cases]
+    weight = np.array([1 / np.sqrt(tables.count(table)) for table in tables])
+    measured = np.array([case.measured for case in cases])
+    devices = {case.cluster.split("x", 1)[1] for case in cases}
+
+    def constants(x: np.ndarray) -> tuple[dict[str, Rates], dict[str, Software]]:
+        values = dict(zip(names, np.exp(x), strict=True))
+        own = replace(base, **{n: v for n, v in values.items() if ":" not in n})
+        changed: dict[str, Software] = {}
+        for name, value in values.items():
+            if ":" in name:
+                stack, constant = name.split(":")
+                changed[stack] = replace(changed.get(stack, software(stack)), **{constant: value})
+        return {d: replace(own, name=d) for d in devices}, changed
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        off = np.log(predict_cases(cases, *constants(x)) / measured)
+        size = np.abs(off)
+        bent = np.where(size > HUBER, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)), size) * np.sign(off)
+        return bent * weight
+
+    first = np.log([_value(base, name) for name in names])
+    limits = bounds or {}
+    low = np.array([np.log(limits.get(n.split(":")[-1], (1e-9, 1e9))[0]) for n in names])
+    high = np.array([np.log(limits.get(n.split(":")[-1], (1e-9, 1e9))[1]) for n in names])
+    best = minimise(residuals, np.clip(first, low, high), low, high)
+    found, changed = constants(best)
+    return found[next(iter(found))], changed
+
+
+def _value(base: Rates, name: str) -> float:
+    if ":" not in name:
+        return float(getattr(base, name))
+    stack, constant = name.split(":")
+    return float(getattr(software(stack), constant))

@@ -1,0 +1,51 @@
+"""Predicted time against every published table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cases import Case, Skipped, predict_cases
+from .fit import held_out
+from .tables import NOT_READ, READERS, read_table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row beside its prediction; `held` if no constant was fitted on its group."""
+
+    table: str
+    group: str
+    quantity: str
+    row: int
+    measured: float
+    predicted: float
+    held: bool
+
+    @property
+    def error(self) -> float:
+        """Absolute relative error."""
+        return abs(self.predicted / self.measured - 1)
+
+
+def time_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
+    """Every row of a folder's tables that can be predicted, and the others with the reason."""
+    cases: list[Case] = []
+    skipped: list[Skipped] = []
+    for path in sorted(folder.glob("*.csv")):
+        if path.stem in READERS:
+            found, left = read_table(path)
+            cases += found
+            skipped += left
+        elif path.stem in NOT_READ:
+            skipped.append(Skipped(path.stem, -1, NOT_READ[path.stem]))
+    return lines_of(cases), skipped
+
+
+def lines_of(cases: Sequence[Case]) -> list[Line]:
+    """Cases beside their predictions."""
+    if not cases:
+        return []
+    return [Line(case.table, case.group, case.quantity, case.row, case.measured, float(value), bool(held))
+            for case, value, held in zip(cases, predict_cases(cases), held_out(cases), strict=True)]
