@@ -1,0 +1,1 @@
+"""Workshop: training models that do not fit."""

@@ -1,0 +1,31 @@
+"""Look at what really happened: bytes, traffic, FLOPs and seconds of the training code you run.
+
+    from workshop.measure import measure
+
+    with measure(model, optimizer) as measured:
+        for batch in batches:
+            train_step(batch)
+    measured                        # in a notebook it shows itself; print(measured) elsewhere
+    measured.to_dict()              # plain data, ready for JSON
+
+One module for each quantity: `memory` (bytes, by part), `comms` (collectives), `flops`, `clock` (phases of a
+step). `ledger` and `report` hold the arithmetic and the result, and do not import torch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workshop.measure.report import Measured as Measured
+    from workshop.measure.session import measure as measure
+
+_HOMES = {"measure": "workshop.measure.session", "Measured": "workshop.measure.report"}
+__all__ = ["Measured", "measure"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `measure` (and with it torch) only when somebody asks for it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
