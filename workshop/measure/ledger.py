@@ -133,14 +133,21 @@ class Ledger:
         next_backward = backwards[np.searchsorted(backwards, born, side="left")]
         kept = (phase_born == PHASES.index("forward")) & (died >= next_backward)
         guess = np.where(kept, PARTS.index("activations"), PARTS.index("temporaries"))
+        guess = np.where(died > self._second_step_end_after(born, len(deltas)), PARTS.index("other"), guess)
         return np.where(parts == _UNKNOWN, guess, parts).astype(np.int8)
+
+    def _second_step_end_after(self, born: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+        """What outlives two ends of steps serves no step: a buffer that C++ code keeps, say."""
+        ends = np.array([*self._steps, length + 2, length + 2], dtype=np.int64)
+        following = np.searchsorted(ends, born, side="right") + 1
+        return ends[np.minimum(following, len(ends) - 1)]
 
     def _phase_at(self, event: int) -> str:
         events = [start for start, _ in self._marks]
         return PHASES[self._marks[int(np.searchsorted(events, event, side="right")) - 1][1]]
 
     def _step_peaks(self, total: NDArray[np.int64]) -> list[int]:
-        starts = [0, *self._steps[:-1]]
+        starts = [0, *self._steps][: len(self._steps)]
         return [int(total[a:b].max()) if b > a else 0 for a, b in zip(starts, self._steps, strict=True)]
 
     def _timeline(

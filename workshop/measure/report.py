@@ -80,9 +80,9 @@ class StepTime:
         return self.total_seconds - self.forward_seconds - self.backward_seconds - self.optimizer_seconds
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measured:
-    """One rank's measurement. Traffic and FLOPs are those of the last whole step.
+    """One rank's measurement, filled in when its `with` block ends. Traffic and FLOPs are those of the last whole step.
 
     Args:
         rank, world_size: who measured.

@@ -69,6 +69,8 @@ class _Bucket:
 class PythonReducer:
     """Stands in for `torch.distributed.Reducer`; takes the same arguments."""
 
+    on_bucket: Callable[[torch.Tensor], None] = staticmethod(lambda flat: None)
+
     def __init__(
         self,
         parameters: list[torch.Tensor],
@@ -107,6 +109,7 @@ class PythonReducer:
             bucket = _Bucket(list(indices), self._parameters)
             bucket.number, bucket.last = number, number == len(bucket_indices) - 1
             self._buckets.append(bucket)
+            self.on_bucket(bucket.flat)
             self._bucket_of.update(dict.fromkeys(indices, bucket))
 
     def _rebuild_buckets(self) -> bool:
@@ -240,8 +243,9 @@ def _parameters_behind(outputs: list[torch.Tensor]) -> set[torch.Tensor]:
     return leaves
 
 
-def install() -> None:
-    """Make DistributedDataParallel use the Python reducer in this process."""
+def install(on_bucket: Callable[[torch.Tensor], None]) -> None:
+    """Make DistributedDataParallel use the Python reducer in this process; `on_bucket` hears of every new bucket."""
+    PythonReducer.on_bucket = staticmethod(on_bucket)
     dist.Reducer = PythonReducer
     dist.Logger = SilentLogger
     dist._verify_params_across_processes = lambda *args, **kwargs: None

@@ -15,6 +15,7 @@ from workshop.measure.phases import StepHooks
 from workshop.rehearse import reducer, standins, world
 from workshop.rehearse.request import Request
 from workshop.rehearse.tracer import StopRehearsal, Tracer
+from workshop.rehearse.values import Answers
 
 
 class Stage:
@@ -24,12 +25,12 @@ class Stage:
 
     def __init__(self, request: Request, notes: dict[str, None]) -> None:
         self._request = request
-        self.tracer = Tracer(request.steps, request.gloo, request.roofline)
+        self.tracer = Tracer(Answers(notes), request.steps, request.gloo, request.roofline)
         world.set_environment(request)
         world.install(request)
         standins.install(self.tracer, notes)
         if not request.real:
-            reducer.install()
+            reducer.install(lambda flat: self.tracer.label(flat.untyped_storage(), "buckets"))
         self._notes = notes
 
     @contextlib.contextmanager

@@ -31,6 +31,7 @@ from workshop.measure.parts import PartFinder, storages_of
 from workshop.rehearse.gloo import extra_copy
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
+from workshop.rehearse.values import UNKNOWN_VALUE, Answers
 
 
 class StopRehearsal(BaseException):
@@ -41,13 +42,17 @@ class Tracer(TorchDispatchMode):
     """Sees every operator of this rank.
 
     Args:
+        answers: what to say when a program reads a value.
         steps: raise StopRehearsal when so many optimizer steps have ended.
         gloo: also count the copies that gloo makes (see `workshop.rehearse.gloo`).
         roofline: the device to time operators on.
     """
 
-    def __init__(self, steps: int = 2, gloo: bool = False, roofline: Roofline | None = None) -> None:
+    def __init__(
+        self, answers: Answers, steps: int = 2, gloo: bool = False, roofline: Roofline | None = None
+    ) -> None:
         super().__init__()
+        self._answers = answers
         self.ledger = Ledger()
         self.parts = PartFinder(self.label)
         self.operators = 0
@@ -167,10 +172,16 @@ class Tracer(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._fake_mode is not None and func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except UNKNOWN_VALUE:
+            out = self._answers.answer(func, args, kwargs)
+            if out is NotImplemented:
+                raise
         if self._thinking or active_fake_mode() is not self._fake_mode:
             return out
         self.operators += 1
+        self._answers.learn(func, args, kwargs, out)
         if func.namespace in comms.NAMESPACES:
             self._communicate(func, args, kwargs, out)
         else:

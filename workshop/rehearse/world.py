@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -114,6 +116,11 @@ def _hold_tensors_of_async_calls() -> None:
 
 
 def _mesh_outside_fake_mode() -> None:
+    original = device_mesh.init_device_mesh
+    outside = _outside(original)
+    for module in list(sys.modules.values()):  # several torch modules hold their own reference
+        if getattr(module, "init_device_mesh", None) is original:
+            module.init_device_mesh = outside  # type: ignore[attr-defined]
     for name, member in list(vars(DeviceMesh).items()):
         if callable(member) and not isinstance(member, (staticmethod, classmethod, type)) and name != "__hash__":
             setattr(DeviceMesh, name, _outside(member))
