@@ -7,15 +7,44 @@ function runs eagerly under any dispatch mode, so leave counting off when you me
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workshop.measure import comms, flops
 from workshop.measure.clock import StepClock
+
+_LET_GO_SECONDS = 0.05
+
+
+def let_go() -> None:
+    """Give gloo's threads a moment with the interpreter, so that they can drop their references to a dispatch mode.
+
+    A collective carries the caller's dispatch modes, Python objects, into gloo's thread. That thread needs the
+    interpreter's lock to drop them; a process group destroyed at that moment waits for the thread, with the lock held:
+    a deadlock of torch's, seen about once in a hundred runs. Sleeping releases the lock.
+    """
+    if dist.is_available() and dist.is_initialized():
+        time.sleep(_LET_GO_SECONDS)
+
+
+def let_go_before_destroying() -> Callable[[], None]:
+    """Make `destroy_process_group` let go first. Returns what ends it."""
+    inner = dist.destroy_process_group
+
+    @functools.wraps(inner)
+    def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+        let_go()
+        inner(*args, **kwargs)
+
+    dist.destroy_process_group = destroy_process_group  # type: ignore[assignment]
+    return lambda: setattr(dist, "destroy_process_group", inner)
 
 
 class OperatorCounter(TorchDispatchMode):

@@ -11,7 +11,7 @@ from torch import nn
 
 from workshop.measure.clock import StepClock
 from workshop.measure.comms import tabulate
-from workshop.measure.counting import OperatorCounter
+from workshop.measure.counting import OperatorCounter, let_go, let_go_before_destroying
 from workshop.measure.memory import MemoryTrace
 from workshop.measure.phases import StepHooks
 from workshop.measure.report import Measured
@@ -65,6 +65,8 @@ class measure:  # noqa: N801  a verb, used like one
             self._trace.start()
         self._hooks.install()
         if self._counter is not None:
+            if dist.is_available():
+                self._undo.append(let_go_before_destroying())
             self._counter.__enter__()
         self._clock.start()
         return self._measured
@@ -72,6 +74,7 @@ class measure:  # noqa: N801  a verb, used like one
     def __exit__(self, *error: Any) -> None:
         if self._counter is not None:
             self._counter.__exit__(*error)
+            let_go()
         self._hooks.remove()
         while self._undo:
             self._undo.pop()()

@@ -8,11 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+
 
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
-from workshop.rehearse import reducer, standins, world
+from workshop.rehearse import pipeline, reducer, standins, world
+from workshop.rehearse.fakemode import RememberingFakeMode
 from workshop.rehearse.request import Request
 from workshop.rehearse.tracer import StopRehearsal, Tracer
 from workshop.rehearse.values import Answers
@@ -29,6 +30,7 @@ class Stage:
         world.set_environment(request)
         world.install(request)
         standins.install(self.tracer, notes)
+        pipeline.install(request, notes)
         if not request.real:
             reducer.install(lambda flat: self.tracer.label(flat.untyped_storage(), "buckets"))
         self._notes = notes
@@ -40,7 +42,7 @@ class Stage:
         hooks = StepHooks(self.tracer)
         hooks.install()
         torch.set_num_threads(1)
-        fake = contextlib.nullcontext() if self._request.real else FakeTensorMode(allow_non_fake_inputs=True)
+        fake = contextlib.nullcontext() if self._request.real else RememberingFakeMode()
         try:
             with fake, self.tracer:
                 yield

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch._guards import active_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,6 +33,8 @@ from workshop.rehearse.gloo import extra_copy
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
 from workshop.rehearse.values import UNKNOWN_VALUE, Answers
+
+_DEVICE = torch.ops.prim.device.default
 
 
 class StopRehearsal(BaseException):
@@ -132,13 +135,18 @@ class Tracer(TorchDispatchMode):
 
     # The mode.
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, so no operator need pay for the guard against it."""
+        return False
+
     def __enter__(self) -> Tracer:
         resize = torch.UntypedStorage.resize_
         tracer = self
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:
             result = resize(storage, size)
-            if storage.device.type != "meta":
+            if storage._cdata in tracer._owners:
                 tracer._enter(storage)
             return result
 
@@ -166,6 +174,9 @@ class Tracer(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is _DEVICE:  # asked more often than anything is computed
+            first = args[0]
+            return first.fake_device if isinstance(first, FakeTensor) else func(*args)
         for kind in types:
             if issubclass(kind, DTensor):
                 return NotImplemented
@@ -217,7 +228,8 @@ class Tracer(TorchDispatchMode):
                     self._note_output(leaf, part)
 
     def _note_output(self, tensor: torch.Tensor, part: str | None) -> None:
-        if tensor.device.type == "meta" or tensor.layout != torch.strided:
+        device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
+        if device.type == "meta" or tensor.layout != torch.strided:
             return
         storage = tensor.untyped_storage()
         if storage._cdata not in self._owners:
