@@ -184,8 +184,8 @@ def lay_out(options: argparse.Namespace) -> nn.Module:
     return model
 
 
-def main() -> None:
-    """Three steps."""
+def parse() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="gpt", choices=("gpt", "llama", "gpt2"))
     parser.add_argument("--size", default="small", choices=tuple(SIZES))
@@ -196,8 +196,13 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=3)
-    options = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=6)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Some steps."""
+    options = parse()
     dist.init_process_group("gloo")
     torch.manual_seed(1 + dist.get_rank())
     if options.dtype == "bf16":

@@ -131,34 +131,69 @@ def build_report(
         events: the allocator's, in any order.
         notes: (time, "phase" | "step" | "label", value).
     """
-    ledger = Ledger()
-    owners = {address: (ledger.open(size, part), size) for address, (size, part) in known.items()}
-    rest = base_bytes - ledger.live_bytes
-    other = ledger.open(max(rest, 0), "other")
-    threads = ledger.open(0, "communication")
+    books = _Books(known)
+    books.ledger.change(books.other, max(base_bytes - books.ledger.live_bytes, 0))
     stream: list[tuple[int, int, Any]] = [(event.time_ns, 0, event) for event in events]
     stream += [(note[0], 1, note) for note in notes]
     for _, kind, item in sorted(stream, key=lambda entry: entry[:2]):
-        if kind == 1:
-            _take_note(ledger, owners, item[1], item[2])
-            continue
-        if item.delta_bytes > 0:
-            owners[item.address] = (ledger.open(item.delta_bytes), item.delta_bytes)
+        if kind == 0:
+            books.enter(item)
+        elif item[1] == "phase":
+            books.ledger.phase(item[2])
+        elif item[1] == "step":
+            books.ledger.end_step()
         else:
-            owner, size = owners.pop(item.address, (other, -item.delta_bytes))
-            ledger.change(owner, -size)
-        if item.total_bytes is not None:
-            ledger.change(threads, item.total_bytes - ledger.live_bytes)
-    return ledger.report()
+            books.label(*item[2])
+    return books.ledger.report()
 
 
-def _take_note(ledger: Ledger, owners: dict[int, tuple[int, int]], what: str, value: Any) -> None:
-    if what == "phase":
-        ledger.phase(value)
-    elif what == "step":
-        ledger.end_step()
-    elif value[0] in owners:
-        ledger.label(owners[value[0]][0], value[1])
+class _Books:
+    """A ledger kept by address.
+
+    The profiler shows one thread's events, but each carries the total of all threads. What the total says beyond the events
+    happened in gloo's threads: bytes that appear are their copies; bytes that vanish are tensors whose last reference a
+    thread held, found by their size.
+    """
+
+    def __init__(self, known: dict[int, tuple[int, str]]) -> None:
+        self.ledger = Ledger()
+        self._owners = {address: (self.ledger.open(size, part), size) for address, (size, part) in known.items()}
+        self.other = self.ledger.open(0, "other")
+        self._threads = self.ledger.open(0, "communication")
+        self._threads_bytes = 0
+
+    def label(self, address: int, part: str) -> None:
+        """Say what lives at an address."""
+        if address in self._owners:
+            self.ledger.label(self._owners[address][0], part)
+
+    def enter(self, event: Allocation) -> None:
+        """One event of the allocator."""
+        if event.delta_bytes > 0:
+            self._close(event.address)  # still open: freed where we could not see it
+            self._owners[event.address] = (self.ledger.open(event.delta_bytes), event.delta_bytes)
+        elif not self._close(event.address):
+            self._adjust(event.delta_bytes)
+        if event.total_bytes is not None:
+            self._adjust(event.total_bytes - self.ledger.live_bytes)
+
+    def _close(self, address: int) -> bool:
+        found = self._owners.pop(address, None)
+        if found is not None:
+            self.ledger.change(found[0], -found[1])
+        return found is not None
+
+    def _adjust(self, difference: int) -> None:
+        """Bytes that came or went in another thread."""
+        if difference < 0 and self._threads_bytes + difference < 0:
+            for address, (_, size) in reversed(self._owners.items()):
+                if size == -difference:
+                    self._close(address)
+                    return
+            self.ledger.change(self.other, difference)
+            return
+        self._threads_bytes += difference
+        self.ledger.change(self._threads, difference)
 
 
 def _cpu_events(profiler: profile) -> list[Allocation]:

@@ -10,11 +10,13 @@ counted as optimizer state, as the ZeRO paper does (arXiv:1910.02054, section 3.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -50,7 +52,6 @@ class PartFinder:
     def __init__(self, label: Label, model: nn.Module | None = None) -> None:
         self._label = label
         self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet(model.modules() if model is not None else ())
-        self._watching = False
 
     def watch_modules(self) -> Callable[[], None]:
         """Learn of every module that gets a parameter or a buffer from now on. Returns what ends it."""
@@ -63,13 +64,29 @@ class PartFinder:
             registry.register_module_parameter_registration_hook(seen),
             registry.register_module_buffer_registration_hook(seen),
         ]
-        self._watching = True
 
         def stop() -> None:
             for handle in handles:
                 handle.remove()
 
         return stop
+
+    def watch_fsdp(self) -> Callable[[], None]:
+        """Label what FSDP2 gathers, each time it has gathered. Returns what ends it."""
+        if not dist.is_available():
+            return lambda: None
+        from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+
+        inner = FSDPParam.init_unsharded_param
+
+        @functools.wraps(inner)
+        def init_unsharded_param(fsdp_param: Any) -> None:
+            for tensor in fsdp_param.all_gather_outputs:
+                self._mark(tensor, "gathered weights")
+            inner(fsdp_param)
+
+        FSDPParam.init_unsharded_param = init_unsharded_param  # type: ignore[method-assign]
+        return lambda: setattr(FSDPParam, "init_unsharded_param", inner)
 
     def sweep_modules(self) -> None:
         """Label what modules hold at this moment: weights, their gradients and buffers."""

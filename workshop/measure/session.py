@@ -62,6 +62,7 @@ class measure:  # noqa: N801  a verb, used like one
             self._undo.append(self._model.register_forward_pre_hook(self._clock.model_begins).remove)
         self._undo.append(self._clock.watch_waits())
         if self._trace is not None:
+            self._undo.append(self._trace.parts.watch_fsdp())
             self._trace.start()
         self._hooks.install()
         if self._counter is not None:

@@ -22,7 +22,7 @@ def rehearse(
     world_size: int,
     rank: int = 0,
     *,
-    steps: int = 2,
+    steps: int | None = None,
     gloo: bool = False,
     real: bool | None = None,
     roofline: Roofline | None = None,
@@ -39,7 +39,8 @@ def rehearse(
         world_size: ranks in the world.
         rank: which of them to be.
         steps: training steps (optimizer steps) after which the program is stopped. The optimizer's state is born in
-            the first, so the peak is reached in the second.
+            the first, so the peak is reached in the second. None: 2, or 3 with DeepSpeed, whose ZeRO-3 learns the order
+            of its parameters in the first step and checks it with the other ranks in the second.
         gloo: count the copies the gloo backend makes; compare with a laptop, not with GPUs.
         real: use real tensors (the model must fit here). None: only if the program imports deepspeed, whose
             C++-minded engine looks at bytes.
@@ -54,6 +55,9 @@ def rehearse(
         RehearsalError: the program failed, asked for something that cannot be rehearsed, or took too long.
     """
     text, path, function = _program(program)
+    uses_deepspeed = _imports_deepspeed(text or Path(path).read_text())
+    if steps is None:
+        steps = 3 if uses_deepspeed else 2
     request = Request(
         world_size=world_size,
         rank=rank,
@@ -65,7 +69,7 @@ def rehearse(
         keywords=dict(keywords or {}),
         steps=steps,
         gloo=gloo,
-        real=_needs_real_tensors(text or Path(path).read_text()) if real is None else real,
+        real=uses_deepspeed if real is None else real,
         roofline=roofline,
     )
     return _ask(request, timeout_seconds)
@@ -87,7 +91,7 @@ def _program(program: str | Path | Callable[..., Any]) -> tuple[str, str, str]:
     return "", str(path.resolve()), ""
 
 
-def _needs_real_tensors(text: str) -> bool:
+def _imports_deepspeed(text: str) -> bool:
     return any(line.split()[1:2] and line.split()[1].split(".")[0] == "deepspeed" for line in _import_lines(text))
 
 

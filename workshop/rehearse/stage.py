@@ -12,7 +12,7 @@ import torch
 
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
-from workshop.rehearse import pipeline, reducer, standins, world
+from workshop.rehearse import gloo, pipeline, reducer, standins, world
 from workshop.rehearse.fakemode import RememberingFakeMode
 from workshop.rehearse.request import Request
 from workshop.rehearse.tracer import StopRehearsal, Tracer
@@ -31,6 +31,8 @@ class Stage:
         world.install(request)
         standins.install(self.tracer, notes)
         pipeline.install(request, notes)
+        if request.gloo:
+            gloo.hold_copies_of_async_calls(self.tracer.ledger)
         if not request.real:
             reducer.install(lambda flat: self.tracer.label(flat.untyped_storage(), "buckets"))
         self._notes = notes
@@ -38,7 +40,7 @@ class Stage:
     @contextlib.contextmanager
     def playing(self) -> Iterator[None]:
         """Fake tensors on, watching on."""
-        stop_watching = self.tracer.parts.watch_modules()
+        stops = [self.tracer.parts.watch_modules(), self.tracer.parts.watch_fsdp()]
         hooks = StepHooks(self.tracer)
         hooks.install()
         torch.set_num_threads(1)
@@ -48,7 +50,8 @@ class Stage:
                 yield
         finally:
             hooks.remove()
-            stop_watching()
+            for stop in stops:
+                stop()
 
     def answer(self) -> dict[str, Any]:
         """What was seen, as plain data."""

@@ -4,6 +4,7 @@ that grows with a world that is not there. Each says what it replaces and why; n
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -113,12 +114,19 @@ def _always_step_scaler() -> None:
 def _mark_compile(notes: dict[str, None]) -> None:
     """A compiled function frees and fuses what eager code keeps: rehearsed eagerly, and said so."""
 
+    def note(caller: str) -> None:
+        if "site-packages" not in caller:  # libraries compile helpers of their own; that is not the program's doing
+            notes["torch.compile was left out: memory and time are those of eager code, an upper estimate"] = None
+
     def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        notes["torch.compile was left out: memory and time are those of eager code, an upper estimate"] = None
+        note(sys._getframe(1).f_code.co_filename)
         return model if model is not None else (lambda inner: inner)
 
+    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        note(sys._getframe(1).f_code.co_filename)
+
     torch.compile = compile_
-    nn.Module.compile = lambda self, *args, **kwargs: compile_(self) and None
+    nn.Module.compile = compile_module
 
 
 def _plain_masks() -> None:

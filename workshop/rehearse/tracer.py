@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 from workshop.measure import comms, flops
 from workshop.measure.ledger import Ledger
 from workshop.measure.parts import PartFinder, storages_of
-from workshop.rehearse.gloo import extra_copy
+from workshop.rehearse.gloo import count_copy, extra_copy
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
 from workshop.rehearse.values import UNKNOWN_VALUE, Answers
@@ -200,7 +200,7 @@ class Tracer(TorchDispatchMode):
         return out
 
     def _compute(self, func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], out: Any) -> None:
-        self._write_down(out, "gathered weights" if func.namespace == "fsdp" else None)
+        self._write_down(out, "communication" if func.namespace == "fsdp" else None)
         work = flops.count(func, args, kwargs, out)
         self.flops += work
         if self._clock is not None:
@@ -212,12 +212,17 @@ class Tracer(TorchDispatchMode):
         if call is None:
             return
         self.calls.append(call)
+        if call.name == "recv":  # buffers a pipeline stage keeps: what arrives in them are activations
+            for tensor in args[0]:
+                owner = self._enter(tensor.untyped_storage())
+                if owner is not None:
+                    self.ledger.label_if_unknown(owner, "activations")
         if self._clock is not None:
             self._clock.add_call(call)
         if self._gloo:
             copy = extra_copy(func, args)
             if copy:
-                self.ledger.pulse(copy, "communication")
+                count_copy(self.ledger, copy)
 
     def _write_down(self, out: Any, part: str | None) -> None:
         if isinstance(out, torch.Tensor):
