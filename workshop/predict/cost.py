@@ -21,7 +21,7 @@ from workshop.facts.model import ModelSpec
 from .flops import forward_flops
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TrainingCost:
     """What a training run takes. `money` is None without a price, `energy_kwh` None where no power is known."""
 
@@ -41,6 +41,8 @@ class TrainingCost:
         if self.energy_kwh is not None:
             text += f", {self.energy_kwh / 1000:,.0f} MWh"
         return text + (f", {self.money:,.0f} of the price's currency" if self.money is not None else "")
+
+    __repr__ = __str__
 
 
 def training_cost(params: float, tokens: float, cluster: ClusterSpec, mfu: float, *, dtype: str = "bf16",

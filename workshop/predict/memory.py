@@ -23,6 +23,7 @@ import numpy as np
 
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
 from workshop.predict.activations import Policy
 from workshop.predict.allocator import reserved_bytes
@@ -36,7 +37,7 @@ INTERVAL = (0.95, 1.11)
 """Measured over predicted bytes: eight in ten of the held rows fell between these two (tests/predict)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryPrediction:
     """Predicted bytes of every pipeline stage (arrays are indexed by stage) and of the worst one.
 
@@ -83,6 +84,28 @@ class MemoryPrediction:
         if low > self.capacity:
             return f"does not fit: stage {self.worst_stage} needs {need}, the device has {have}"
         return f"too close to call: stage {self.worst_stage} needs about {need}, the device has {have}"
+
+    def table(self) -> Table:
+        """Bytes by part, a column for each pipeline stage (of many: the first, the worst and the last)."""
+        last, worst = np.size(self.device) - 1, self.worst_stage
+        stages = list(range(last + 1)) if last < 8 else sorted({0, worst, last})
+        sums = {"allocated": self.allocated, "reserved": self.reserved, "device": self.device}
+        rows = [
+            [name, *(format_bytes(float(np.ravel(sizes)[stage])) for stage in stages)]
+            for name, sizes in {**self.parts, **sums}.items()
+            if name in sums or np.any(sizes)
+        ]
+        at = [f" ({self.moment[stage]})" if self.moment else "" for stage in stages]
+        head = ["part", *(f"stage {stage}{when}" for stage, when in zip(stages, at, strict=True))]
+        return Table(head, rows, "bytes at the peak", self.verdict if self.capacity else "")
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 def recipe_of(run: Run) -> Recipe:

@@ -29,6 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workshop.facts.units import format_seconds
+
 KINDS = ("F", "B", "I", "W")
 
 
@@ -95,7 +97,7 @@ class Event(NamedTuple):
     end: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PipelineTimeline:
     """What came of playing a schedule.
 
@@ -134,6 +136,13 @@ class PipelineTimeline:
     def peak_micro_batches(self) -> np.ndarray:
         """Peak in flight per rank, in units of one micro-batch through `1/ranks` of the model."""
         return self.peak_in_flight * len(self.busy_seconds) / self.num_stages
+
+    def __str__(self) -> str:
+        return (f"{len(self.busy_seconds)} ranks, {self.num_stages} stages: {format_seconds(self.seconds)}, "
+                f"bubble {format_seconds(self.bubble_seconds)}, idle {self.idle_share:.1%}, "
+                f"at most {self.peak_micro_batches.max():g} micro-batches held")
+
+    __repr__ = __str__
 
 
 def parts(step: Step) -> tuple[Action, ...]:

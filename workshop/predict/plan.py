@@ -25,6 +25,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_bytes, format_seconds
 
 from .flops import forward_flops
@@ -40,7 +41,7 @@ MARGIN = 0.92   # share of the device's memory that the first look may fill
 SLOWER = 1.6    # proposals are looked for among layouts at most so much slower than the fastest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Proposal:
     """One layout of a plan. `reasons` maps an axis to why it has its value."""
 
@@ -71,8 +72,10 @@ class Proposal:
         return (f"{', '.join(parts)}: {format_seconds(self.seconds)} a step, MFU {self.mfu:.1%}, "
                 f"{format_bytes(self.memory_bytes)} a device")
 
+    __repr__ = __str__
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The best layouts found, fastest first, and how many were looked at."""
 
@@ -92,6 +95,11 @@ class Plan:
             if place == 1:
                 lines += [f"   {reason}" for reason in proposal.reasons.values()]
         return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 def plan(model: ModelSpec | str, cluster: ClusterSpec | str, global_batch: int, *, seq_len: int = 2048, top: int = 5,

@@ -18,6 +18,7 @@ import numpy as np
 
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_seconds
 
 from .flops import step_flops
@@ -28,7 +29,7 @@ from .step_arrays import CAUSES, StepArrays, machine_of, predict_steps
 __all__ = ["CAUSES", "StepArrays", "StepPrediction", "machine_of", "predict_step", "predict_steps", "stack_for"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StepPrediction:
     """A step of one run. `causes` are seconds and sum to `seconds`; `low` and `high` bound the seconds."""
 
@@ -73,6 +74,11 @@ class StepPrediction:
                 f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
                 f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}")
         return text + "".join(f"\n  {cause:<10} {value / self.seconds:6.1%}  {format_seconds(value)}" for value, cause in rows)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
 
 
 _WORDS = {
