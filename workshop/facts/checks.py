@@ -32,6 +32,12 @@ def check_positive(what: str, value: Any) -> None:
         raise ValueError(f"{what} must be a whole number of at least 1, not {value!r}")
 
 
+def check_not_negative(what: str, value: Any) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number of zero (not given) or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{what} must be a whole number, 0 (not given) or more, not {value!r}")
+
+
 def check_keys(what: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise ``ValueError`` when a table holds a key that is not known, naming the nearest."""
     known = list(known)

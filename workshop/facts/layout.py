@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from workshop.facts.checks import check_choice, check_positive
+from workshop.facts.checks import check_choice, check_not_negative, check_positive
 from workshop.facts.precision import RECIPES
 
 AXES = ("tensor", "context", "shard", "replicate", "pipeline")
@@ -77,6 +77,8 @@ class Layout:
     def __post_init__(self) -> None:
         for name in (*AXES, "expert", "virtual_stages", "recompute_every"):
             check_positive(f"layout: {name}", getattr(self, name))
+        for name in ("expert_tensor", "recompute_layers", "first_stage_layers", "last_stage_layers"):
+            check_not_negative(f"layout: {name}", getattr(self, name))
         if not self.expert_tensor:
             object.__setattr__(self, "expert_tensor", self.tensor)
         check_choice("zero stage", self.zero, (0, 1, 2, 3))

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.facts import catalogue, fitting
-from workshop.facts.checks import check_choice, check_keys, check_positive
+from workshop.facts.checks import check_choice, check_keys, check_not_negative, check_positive
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.layout import Layout
 from workshop.facts.linears import Linear
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS
-from workshop.facts.tables import from_table
+from workshop.facts.tables import check_kind, from_table
 
 ADAPTERS = ("lora", "adapter", "adapter-v2")
 
@@ -117,6 +117,8 @@ class Run:
             object.__setattr__(self, "implementation", implementation(self.implementation))
         check_positive("micro_batch", self.micro_batch)
         check_positive("seq_len", self.seq_len)
+        for name in ("global_batch", "accumulation", "target_len"):
+            check_not_negative(name, getattr(self, name))
         check_choice("optimizer", self.optimizer, MOMENTS)
         self._fill_batch()
         found = fitting.problems(self.model, self.cluster, self.layout, self.seq_len)
@@ -179,8 +181,14 @@ def run_from_table(entry: Mapping[str, Any], what: str = "run") -> Run:
             raise ValueError(f"{what} does not say which {required}")
     if isinstance(values["model"], Mapping):
         values["model"] = from_table(ModelSpec, values["model"], f"{what}: [model]")
+    else:
+        check_kind(f"{what}: model", values["model"], "str")
+    for key in ("cluster", "implementation"):
+        check_kind(f"{what}: {key}", values.get(key, ""), "str")
     for key, kind in (("layout", Layout), ("adapter", Adapter)):
         if key in values:
+            if not isinstance(values[key], Mapping):
+                raise ValueError(f"{what}: {key} must be a table of its own, [{key}], not {values[key]!r}")
             table = {k: tuple(v) if isinstance(v, list) else v for k, v in values[key].items()}
             values[key] = from_table(kind, table, f"{what}: [{key}]")
     return Run(**values)
@@ -188,4 +196,9 @@ def run_from_table(entry: Mapping[str, Any], what: str = "run") -> Run:
 
 def read_run(path: str | Path) -> Run:
     """A run from a TOML file."""
-    return run_from_table(tomllib.loads(Path(path).read_text("utf-8")), f"run file {Path(path).name}")
+    what = f"run file {Path(path).name}"
+    try:
+        entry = tomllib.loads(Path(path).read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{what} is not TOML: {error}") from None
+    return run_from_table(entry, what)

@@ -17,6 +17,14 @@ from workshop.facts.checks import check_keys, nearest
 
 T = TypeVar("T")
 
+# What a field's annotation asks of a table's value; fields of other types check themselves.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "text in quotes"),
+    "bool": ((bool,), "true or false"),
+}
+
 
 @cache
 def table(name: str) -> dict[str, Any]:
@@ -25,13 +33,24 @@ def table(name: str) -> dict[str, Any]:
 
 
 def from_table(kind: type[T], entry: Mapping[str, Any], what: str) -> T:
-    """Build a dataclass from a table, refusing unknown keys and telling which required ones are missing."""
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    check_keys(what, entry, known)
+    """Build a dataclass from a table, refusing unknown keys and values of a wrong type, and telling which
+    required keys are missing.
+    """
+    annotations = {f.name: str(f.type) for f in fields(kind)}  # type: ignore[arg-type]
+    check_keys(what, entry, annotations)
+    for key, value in entry.items():
+        check_kind(f"{what}: {key}", value, annotations[key])
     try:
         return kind(**entry)
     except TypeError as error:
         raise ValueError(f"{what} is incomplete: {error}") from None
+
+
+def check_kind(what: str, value: Any, annotation: str) -> None:
+    """Raise ``ValueError`` when ``value`` is not what a field annotated ``int``, ``str`` ... can hold."""
+    types, words = _KINDS.get(annotation, ((object,), ""))
+    if not isinstance(value, types) or (isinstance(value, bool) and annotation in ("int", "float")):
+        raise ValueError(f"{what} must be {words}, not {value!r}")
 
 
 def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:

@@ -107,7 +107,8 @@ def plan(model: ModelSpec | str, cluster: ClusterSpec | str, global_batch: int, 
          progress: Callable[[int, int], None] | None = None) -> Plan:
     """The best layouts for training `model` on `cluster` with `global_batch` sequences of `seq_len` tokens a step.
 
-    recipe: a precision of the catalogue. stack: a training stack (`rates`). progress: called with (done, all).
+    recipe: a precision of the catalogue. stack: a training stack (`rates`). progress: called with (done, all)
+    as layouts are timed.
     Raises ValueError if nothing fits, naming the least memory any layout would need.
     """
     model = catalogue.model(model) if isinstance(model, str) else model
@@ -127,9 +128,8 @@ def plan(model: ModelSpec | str, cluster: ClusterSpec | str, global_batch: int, 
         raise ValueError(f"{model.name} fits no layout of {cluster.name}: the least any needs is "
                          f"{format_bytes(int(memory.min()))} of {format_bytes(cluster.device.memory_bytes)} a device; "
                          "use more devices, or offload")
-    seconds[fits] = search_seconds(model, cluster, grid.take(fits), seq_len, kind, rates, chosen)
-    if progress:
-        progress(len(grid), len(grid))
+    told = (lambda done: progress(done, len(fits))) if progress else None
+    seconds[fits] = search_seconds(model, cluster, grid.take(fits), seq_len, kind, rates, chosen, told)
     picked = _pick(model, cluster, grid, seconds, seq_len, recipe, top)
     if not picked:
         raise ValueError(f"{model.name}: none of the {len(fits)} layouts that seemed to fit {cluster.name} passes the full "

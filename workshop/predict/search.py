@@ -12,6 +12,7 @@ Three observations make that possible in plain numpy:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
@@ -29,8 +30,11 @@ PIECE = 8192
 
 
 def search_seconds(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision,
-                   rates: Rates, stack: Software) -> np.ndarray:
-    """Seconds per step of every layout of `grid`: the fast version of `predict_steps(...).seconds`."""
+                   rates: Rates, stack: Software, progress: Callable[[int], None] | None = None) -> np.ndarray:
+    """Seconds per step of every layout of `grid`: the fast version of `predict_steps(...).seconds`.
+
+    progress: called with the number of layouts timed so far, after every piece.
+    """
     machine = machine_of(cluster, precision, rates, stack)
     first, which = _combinations(grid)
     few = grid.take(first)
@@ -44,6 +48,8 @@ def search_seconds(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: 
         arrays = combine(model, part, _take(forward, of), _take(backward, of), head[of], machine, precision, stack,
                          Cut(part.micro_batch, seq_len, part.tensor, part.sequence_parallel, part.context, part.expert))
         seconds[piece] = arrays.seconds
+        if progress:
+            progress(min(start + PIECE, len(grid)))
     return seconds
 
 

@@ -91,6 +91,24 @@ def text(found: Iterable[dict[str, Any]]) -> str:
     return "\n".join(out)
 
 
+def validate(folder: Path, quantity: str = "both", *, held_only: bool = False) -> list[dict[str, Any]]:
+    """Records of every known table in a folder, for "time", "memory" or "both".
+
+    held_only: leave out the groups that a constant was fitted on. Raises ValueError when there is no such folder, or no
+    table in it that is known here.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"no folder {folder}; name one with --tables")
+    found: list[dict[str, Any]] = []
+    for kind, lines_of_folder in (("time", time_lines), ("memory", memory_lines)):
+        if quantity in (kind, "both"):
+            lines, skipped = lines_of_folder(folder)
+            found += records([x for x in lines if x.held or not held_only], skipped)
+    if not found:
+        raise ValueError(f"no known table in {folder}; tables are named as in data/published")
+    return sorted(found, key=lambda record: record["table"])
+
+
 def main_validate(argv: Sequence[str] | None = None) -> int:
     """The command line; returns 0, or 2 when the folder has no table that can be read."""
     parser = argparse.ArgumentParser("workshop validate", description="Predict every published row again.")
@@ -99,16 +117,10 @@ def main_validate(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quantity", choices=("time", "memory", "both"), default="both")
     parser.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
     options = parser.parse_args(argv)
-    if not options.tables.is_dir():
-        print(f"no folder {options.tables}; name one with --tables", file=sys.stderr)
+    try:
+        found = validate(options.tables, options.quantity, held_only=options.held)
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return 2
-    lines, skipped = time_lines(options.tables) if options.quantity != "memory" else ([], [])
-    if options.quantity != "time":
-        more, left = memory_lines(options.tables)
-        lines, skipped = lines + more, skipped + left
-    if not lines and not skipped:
-        print(f"no known table in {options.tables}", file=sys.stderr)
-        return 2
-    found = records([x for x in lines if x.held or not options.held], skipped)
     print(json.dumps(found, indent=1) if options.json else text(found))
     return 0
