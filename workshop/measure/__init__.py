@@ -12,6 +12,8 @@ One module for each quantity: `memory` (bytes, by part), `comms` (collectives), 
 step); `held` (what this rank holds now). `ledger` and `report` hold the arithmetic and the result, and do not import torch.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,3 +38,13 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+class _Room(ModuleType):
+    """Makes the package callable: its name is also what `from workshop import` gives for the function."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.measure(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Room

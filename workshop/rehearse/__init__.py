@@ -12,8 +12,22 @@ where bytes are concerned: peak memory by part, its timeline, every collective w
 This package's front door does not import torch; the child process does.
 """
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.run import rehearse
 
 __all__ = ["Rehearsal", "RehearsalError", "Roofline", "rehearse"]
+
+
+class _Room(ModuleType):
+    """Makes the package callable: its name is also what `from workshop import` gives for the function."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return rehearse(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Room

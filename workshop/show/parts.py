@@ -73,11 +73,14 @@ def _at(sizes: Any, stage: int) -> float:
     return float(np.atleast_1d(sizes)[stage if np.size(sizes) > 1 else 0])
 
 
-def memory_by_part(cases: Mapping[str, Any], *, cap: float | None = None, what: str = "") -> Picture:
+def memory_by_part(
+    cases: Mapping[str, Any], *, cap: float | None = None, title: str = "", compare: bool = True
+) -> Picture:
     """One stacked bar for each case, for example ``{"predicted": expected, "measured": found}``.
 
     ``cases``: label -> anything that `parts_of` reads. ``cap``: bytes of the device, drawn as a line.
-    ``what``: words before the axis's unit. ValueError without a case.
+    ``title`` stands above. ``compare``: say at every bar how far the first was off it; False where the bars are
+    different things. ValueError without a case.
     """
     if not cases:
         raise ValueError("no case to draw: give {'predicted': ..., 'measured': ...}")
@@ -88,18 +91,17 @@ def memory_by_part(cases: Mapping[str, Any], *, cap: float | None = None, what: 
     _bars(axis, stacks, size)
     for place, (name, total) in enumerate(totals.items()):
         over = cap is not None and total > cap
-        words = " " + format_bytes(total) + _against_first(name, totals)
+        words = " " + format_bytes(total) + (_against_first(name, totals) if compare else "")
         axis.text(total / size, place, words, va="center", fontsize=8, color=LIMIT if over else "black")
     if cap is not None:
-        axis.axvline(cap / size, color=LIMIT, linewidth=1.5)
-        axis.text(cap / size, -0.62, f"cap {format_bytes(cap)}", fontsize=8, color=LIMIT, ha="center")
+        axis.axvline(cap / size, color=LIMIT, linewidth=1.5, label=f"cap {format_bytes(cap)}")
     axis.set_yticks(range(len(stacks)), list(stacks))
     axis.invert_yaxis()
     axis.set_xlim(0, 1.3 * max([*totals.values(), cap or 0]) / size or 1)
-    axis.set_xlabel(f"{what + ', ' if what else ''}{unit}")
-    figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=8, frameon=False
-    )
+    axis.set_xlabel(unit)
+    axis.set_title(title, fontsize=9, loc="left")
+    handles = axis.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
     return Picture(figure, "memory by part: " + "; ".join(_in_words(n, stacks[n], totals[n]) for n in stacks))
 
 
