@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from workshop.cli import main
 from workshop.cli.counts import parse_count, sequences
+from workshop.cli.plan import progress_bar
 from workshop.predict.plan import plan
 
 CALL = ["plan", "--model", "llama-3-70b", "--cluster", "64xH100", "--global-batch", "4M"]
@@ -70,3 +72,15 @@ def test_counts_of_tokens_and_of_sequences():
     assert sequences("4M", 8192) == 512
     with pytest.raises(ValueError, match=r"is 0\.50 sequences of 8,192 tokens; the nearest that would do is 1"):
         sequences("4K", 8192)
+
+
+def test_a_bar_is_drawn_where_somebody_watches_a_long_search(capsys, monkeypatch):
+    monkeypatch.setattr("workshop.cli.plan.BAR_AFTER_SECONDS", 0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with progress_bar() as progress:
+        for done in (4096, 8192):
+            time.sleep(0.15)  # tqdm draws ten times a second
+            progress(done, 8192)
+    drawn = capsys.readouterr().err
+    assert "layouts timed:  50%" in drawn
+    assert "4.10k/8.19k" in drawn

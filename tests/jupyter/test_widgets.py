@@ -99,3 +99,9 @@ def test_only_wrong_values_become_a_sentence() -> None:
 
     with pytest.raises(ZeroDivisionError):
         explore(broken, [Control("x", 1, (1, 2))], widgets=False)
+
+
+def test_the_world_stays_as_large_on_a_machine_without_devices() -> None:
+    run = Run("gpt-30m", "this-machine", Layout(shard=4, zero=2, precision="fp32"), 4, 256)
+    assert widgets.changed_run(run, {"zero": 3}).layout.world_size == 4
+    assert widgets.changed_run(run, {"tensor": 2}).layout.shard == 2

@@ -100,3 +100,9 @@ def test_what_cannot_be_is_said():
         plan("llama-2-7b", "8xH100", 0)
     with pytest.raises(ValueError, match="unknown model"):
         plan("lama-2-7b", "8xH100", 64)
+
+
+def test_a_reason_never_says_that_something_faster_is_slower():
+    found = plan("deepseek-v3", "2048xH100", 15360, seq_len=4096, top=1)
+    assert any("faster, but its memory does not fit" in reason for reason in found.best.reasons.values())
+    assert not any("-" in reason.rpartition(" is ")[2] for reason in found.best.reasons.values() if " is " in reason)

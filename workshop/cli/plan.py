@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--seq-len {seq_len}: {model.name} has {model.max_positions} learned positions")
     batch = sequences(options.global_batch, seq_len)
     try:
-        with _bar() as progress:
+        with progress_bar() as progress:
             found = plan(model, cluster, batch, seq_len=seq_len, top=options.top, progress=progress)
     except ValueError as nothing:
         print(f"workshop plan: {nothing}", file=sys.stderr)
@@ -57,7 +57,7 @@ def _model(name: str) -> ModelSpec:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[int, int], None]]:
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal, once the search has taken half a second; nothing in a pipe."""
     from tqdm import tqdm
 

@@ -62,22 +62,22 @@ def memory_picture(run: Run, **changes: Any) -> Picture:
 
 
 def changed_run(run: Run, changes: dict[str, Any]) -> Run:
-    """The run with some fields of it and of its layout changed, on all of its cluster's ranks.
+    """The run with some fields of it and of its layout changed, on as many ranks.
 
     A pipeline gets at least as many micro-batches as it has stages.
     """
     fields = dict(changes)
-    cluster = run.cluster
+    cluster, world = run.cluster, run.layout.world_size
     if "device" in fields:
         cluster = catalogue.cluster(f"{cluster.num_devices}x{fields.pop('device')}")
     names = [name for name in ("model", "micro_batch", "seq_len") if name in fields]
     own: dict[str, Any] = {name: fields.pop(name) for name in names}
     layout = replace(run.layout, **{"replicate": 1, "shard": 1, **fields})
     taken = layout.tensor * layout.context * layout.pipeline
-    if cluster.num_devices % taken:
+    if world % taken:
         cut = f"tensor {layout.tensor} x context {layout.context} x pipeline {layout.pipeline} = {taken}"
-        raise ValueError(f"{cut} does not divide the {cluster.num_devices} ranks of {cluster.name}")
-    layout = replace(layout, shard=cluster.num_devices // taken)
+        raise ValueError(f"{cut} does not divide the {world} ranks of {cluster.name}")
+    layout = replace(layout, shard=world // taken)
     own["accumulation"] = max(run.accumulation, layout.pipeline)
     return replace(run, cluster=cluster, layout=layout, global_batch=0, **own)
 

@@ -28,7 +28,7 @@ def pipeline_gantt(timeline: PipelineTimeline, title: str = "") -> Picture:
     """
     ranks = len(timeline.busy_seconds)
     figure, axis = new_figure(8.0, 0.9 + 0.32 * ranks)
-    first = {}
+    first: dict[int, int] = {}
     for event in timeline.events:
         for action in parts(event.action):
             first[event.rank] = min(action.stage, first.get(event.rank, action.stage))

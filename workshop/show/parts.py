@@ -79,8 +79,8 @@ def memory_by_part(
     """One stacked bar for each case, for example ``{"predicted": expected, "measured": found}``.
 
     ``cases``: label -> anything that `parts_of` reads. ``cap``: bytes of the device, drawn as a line.
-    ``title`` stands above. ``compare``: say at every bar how far the first was off it; False where the bars are
-    different things. ValueError without a case.
+    ``title`` stands above. ``compare``: say at every bar how far the first was off it; False where the bars
+    are different things. ValueError without a case.
     """
     if not cases:
         raise ValueError("no case to draw: give {'predicted': ..., 'measured': ...}")
