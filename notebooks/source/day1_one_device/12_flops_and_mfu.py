@@ -4,13 +4,13 @@
 # - **You need** `00_welcome` (what a rank is); a training step in PyTorch.
 # - **It takes** 25 minutes to read and try, under half a minute to run.
 # - **What runs where:** counting and timing run here, on one rank, on CPU or GPU with the same cells. The last part is arithmetic
-# about clusters, held against published runs.
+#   about clusters, held against published runs.
 #
 # ## Question
 #
-# Somebody wants a model of 70 billion parameters, trained on 15 trillion tokens. There are 1,024 GPUs. Is that a
-# week, a season or a year? You can know before you rent the first of them, with three numbers: how much arithmetic training needs,
-# how fast the devices are, and what share of that speed is really reached.
+# Somebody wants a model of 70 billion parameters, trained on 15 trillion tokens. There are 1,024 GPUs. Is that a week, a season
+# or a year? You can know before you rent the first of them, with three numbers: how much arithmetic training needs, how fast the
+# devices are, and what share of that speed is really reached.
 
 # %%
 # %load_ext workshop
@@ -19,15 +19,15 @@ from workshop import show
 # %% [markdown]
 # ## How much arithmetic?
 #
-# Nearly all of it is matrix products. A product of $(m, k)$ by $(k, n)$ makes $mn$ numbers, and each takes $k$ multiplications and
-# $k$ additions. So it costs $2mkn$ **FLOPs**, floating-point operations.
+# Nearly all of it is matrix products. A product of $(m, k)$ by $(k, n)$ makes $mn$ numbers, and each takes $k$ multiplications
+# and $k$ additions. So it costs $2mkn$ **FLOPs**, floating-point operations.
 #
 # Take two layers without biases. A batch of $B$ vectors goes through a $D \times D$ matrix, a ReLU, and a $D \times K$ matrix:
 #
 # $$\text{forward} = 2BD^2 + 2BDK = 2\,(BD^2 + BDK)$$
 #
-# Backward, a layer needs two products for each one of forward: one for the gradient of its weights, one for the gradient of its input,
-# which it hands on to the layer before.
+# Backward, a layer needs two products for each one of forward: one for the gradient of its weights, one for the gradient of its
+# input, which it hands on to the layer before.
 #
 # ## Predict
 #
@@ -65,14 +65,15 @@ assert two_layers[0].forward == predicted_forward
 assert two_layers[0].backward == predicted_backward
 
 # %% [markdown]
-# To the last operation. The first layer does without one of its two products, because data needs no gradient. In a deep model that is
-# one product of hundreds, and we forget it. What remains is a rule that you can keep in your head (Kaplan et al., 2020):
+# To the last operation. The first layer does without one of its two products, because data needs no gradient. In a deep model
+# that is one product of hundreds, and we forget it. What remains is a rule that you can keep in your head (Kaplan et al., 2020):
 #
 # > **2 FLOPs a parameter and token forward, 4 backward, 6 in all.**
 #
 # ## Does the rule hold for a language model?
 #
-# Here is a small Llama: four layers, 3.5 million parameters. Its shape is a `ModelSpec`, from which `forward_flops` counts on paper.
+# Here is a small Llama: four layers, 3.5 million parameters. Its shape is a `ModelSpec`, from which `forward_flops` counts on
+# paper.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.model import ModelSpec
@@ -87,17 +88,19 @@ parts = forward_flops(small, SEQ_LEN)  # for one token
 for part, flops in parts.items():
     if flops:
         print(f"{part:<22} {flops:>12,.0f}   {flops / small.num_params:.2f} a parameter")
-print(f"{'together':<22} {sum(parts.values()):>12,.0f}   {sum(parts.values()) / small.num_params:.2f} a parameter")
+print(
+    f"{'together':<22} {sum(parts.values()):>12,.0f}   {sum(parts.values()) / small.num_params:.2f} a parameter"
+)
 
 # %% [markdown]
 # Not 2.00 but 2.15. Two things pull at the rule:
 #
 # - The **embedding** has parameters but costs nothing: a look-up is no product. (The output head is a product, and it counts.)
-# - The **attention core**, queries times keys and probabilities times values, costs FLOPs but has no parameters. For each token it
-#   grows with the length of the sequence: $4sh$ a layer.
+# - The **attention core**, queries times keys and probabilities times values, costs FLOPs but has no parameters. For each token
+#   it grows with the length of the sequence: $4sh$ a layer.
 #
-# In a large model with short sequences both are small. Here, with 256 tokens and a width of 256, the core is a seventh of everything.
-# Now the real model, forward alone and then a whole step:
+# In a large model with short sequences both are small. Here, with 256 tokens and a width of 256, the core is a seventh of
+# everything. Now the real model, forward alone and then a whole step:
 
 # %%
 # %%ranks --pass BATCH,SEQ_LEN --into counted
@@ -128,15 +131,17 @@ for name, expected, found, rule in [
     ("forward", expected_forward, counted_forward, 2),
     ("backward", 2 * expected_forward, counted_step - counted_forward, 4),
 ]:
-    print(f"{name:<9} predicted {expected:.4g}, counted {found:.4g}: {found / (N * tokens):.2f} a parameter and token (rule: {rule})")
+    print(
+        f"{name:<9} predicted {expected:.4g}, counted {found:.4g}: {found / (N * tokens):.2f} a parameter and token (rule: {rule})"
+    )
 assert counted_forward == expected_forward
 core = tokens * parts["attention_core"]
 assert counted_step - counted_forward - 2 * expected_forward in (0, core / 2)
 
 # %% [markdown]
 # Forward is right to the last operation. Backward is a little more than twice forward, and the difference has a name. The fused
-# attention kernel does not store its scores, which are quadratic in the sequence. It **computes them again** when backward needs them
-# (Dao et al., 2022). That is one product of the core more: half of what the core costs forward.
+# attention kernel does not store its scores, which are quadratic in the sequence. It **computes them again** when backward needs
+# them (Dao et al., 2022). That is one product of the core more: half of what the core costs forward.
 #
 # So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. Whoever
 # recomputes works more, and is not further for it.
@@ -158,16 +163,18 @@ def train_flops(
 # %% tags=["nbval-check-output"]
 for seq_len in (2_048, 8_192, 32_768, 131_072):
     with_core = train_flops(70e9, 1, 80, 8_192, seq_len)
-    print(f"70B, 80 layers of 8,192, sequences of {seq_len:>7,}: the core adds {with_core / (6 * 70e9) - 1:4.0%}")
+    print(
+        f"70B, 80 layers of 8,192, sequences of {seq_len:>7,}: the core adds {with_core / (6 * 70e9) - 1:4.0%}"
+    )
 
 # %% [markdown]
 # The "6" is a rule for short sequences. At 131,072 tokens it misses more than two thirds of the arithmetic.
 #
 # ## How fast is the device?
 #
-# A data sheet has a peak. This machine has none, so we take the fastest product that we can find. We time square products from small to
-# large, and one that a model does all the time: a single row by a matrix. And we time a copy, for the bytes per second. We take the
-# fastest of several tries, as noise only ever adds.
+# A data sheet has a peak. This machine has none, so we take the fastest product that we can find. We time square products from
+# small to large, and one that a model does all the time: a single row by a matrix. And we time a copy, for the bytes per second.
+# We take the fastest of several tries, as noise only ever adds.
 
 # %%
 # %%ranks --into timed
@@ -211,10 +218,10 @@ peak = max(rates.values())
 assert rates["16 x 16"] < peak, "a small product is slower than the best"
 
 # %% [markdown]
-# Same device, same operation, and a factor of ten or more between the fastest and the slowest. Why? A product must also
-# **move** its numbers. It does $2mkn$ FLOPs for $mk + kn + mn$ numbers. Their quotient is its *intensity*, in FLOPs per byte. If it is
-# low, the device waits for memory. That is the **roofline** (Williams, Waterman and Patterson, 2009): the speed is at most the peak,
-# and at most the bandwidth times the intensity.
+# Same device, same operation, and a factor of ten or more between the fastest and the slowest. Why? A product must also **move**
+# its numbers. It does $2mkn$ FLOPs for $mk + kn + mn$ numbers. Their quotient is its *intensity*, in FLOPs per byte. If it is
+# low, the device waits for memory. That is the **roofline** (Williams, Waterman and Patterson, 2009): the speed is at most the
+# peak, and at most the bandwidth times the intensity.
 
 # %%
 from workshop.facts.device import DeviceSpec
@@ -225,10 +232,10 @@ this_device = DeviceSpec(
 show.roofline(this_device, timed[0].products, dtype="fp32", measured=timed[0].seconds)
 
 # %% [markdown]
-# A single row by a matrix uses each weight once. It stands at the slope, and no faster arithmetic would help it. (A point may lie a
-# little above the line: reading alone is faster than the copy that we timed.) Very small products lie below both: there the time goes
-# into starting them. **Large products are what a device is fast at.** It is why batches are large, and why cutting
-# a model into too many pieces makes it slow.
+# A single row by a matrix uses each weight once. It stands at the slope, and no faster arithmetic would help it. (A point may lie
+# a little above the line: reading alone is faster than the copy that we timed.) Very small products lie below both: there the
+# time goes into starting them. **Large products are what a device is fast at.** It is why batches are large, and why cutting a
+# model into too many pieces makes it slow.
 #
 # ## What share is reached?
 #
@@ -248,8 +255,8 @@ def mfu(
 
 
 # %% [markdown]
-# **Predict:** our small model takes a step here. Its products are of a middling size, and between them are norms, a softmax, and an
-# optimizer. Will it reach 90 % of the peak, 50 %, 10 %?
+# **Predict:** our small model takes a step here. Its products are of a middling size, and between them are norms, a softmax, and
+# an optimizer. Will it reach 90 % of the peak, 50 %, 10 %?
 
 # %%
 # %%ranks --into stepped
@@ -284,13 +291,13 @@ assert 0 < reached < 1
 # %% [markdown]
 # ## Compare
 #
-# What is lacking to 100 % went into everything that is no large product: norms and activations, which move many bytes
-# for few FLOPs; products too small to be fast; and the start of a few thousand operators. With several devices,
-# waiting for each other comes on top.
+# What is lacking to 100 % went into everything that is no large product: norms and activations, which move many bytes for few
+# FLOPs; products too small to be fast; and the start of a few thousand operators. With several devices, waiting for each other
+# comes on top.
 #
-# What do large runs reach? Llama 3 405B reports 38 to 43 % (Dubey et al., 2024, table 4). Others do not say, but you can work it out:
-# Llama 2's authors published their GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion tokens each (Touvron et al., 2023,
-# table 2). Hours and tokens give tokens per second.
+# What do large runs reach? Llama 3 405B reports 38 to 43 % (Dubey et al., 2024, table 4). Others do not say, but you can work it
+# out: Llama 2's authors published their GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion tokens each (Touvron et
+# al., 2023, table 2). Hours and tokens give tokens per second.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -300,11 +307,13 @@ for name, gpu_hours in [("llama-2-7b", 184_320), ("llama-2-13b", 368_640), ("lla
     model = catalogue.model(name)
     per_token = train_flops(model.num_params, 1, model.num_layers, model.hidden_size, seq_len=4_096)
     share = mfu(2e12 / (gpu_hours * 3600), per_token, 1, a100)
-    print(f"{name:<12} {model.num_params / 1e9:5.1f}B parameters   {gpu_hours:>9,} GPU hours   MFU {share:.0%}")
+    print(
+        f"{name:<12} {model.num_params / 1e9:5.1f}B parameters   {gpu_hours:>9,} GPU hours   MFU {share:.0%}"
+    )
 
 # %% [markdown]
-# Most reports on training quote such a share. You know now what stands above and below its line. When you
-# compare two of them, ask: was recomputation counted (then it is HFU)? Was the masked half of attention? Which peak?
+# Most reports on training quote such a share. You know now what stands above and below its line. When you compare two of them,
+# ask: was recomputation counted (then it is HFU)? Was the masked half of attention? Which peak?
 #
 # ## At scale: how many days?
 #
@@ -347,7 +356,8 @@ for device_name in ("A100-80GB", "H100", "B200"):
 #
 # ## What to take away
 #
-# - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4 backward.
+# - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4
+#   backward.
 # - The attention core adds $12Lhs$ a token. In short sequences it is little, in long ones it is most.
 # - A device reaches its peak in large products only. Left of the roofline's ridge, memory decides.
 # - **MFU** counts what the model needs; HFU also counts what was done twice. Large published runs: 38 to 46 %.
@@ -359,7 +369,8 @@ for device_name in ("A100-80GB", "H100", "B200"):
 #
 # - J. Kaplan et al., *Scaling Laws for Neural Language Models*, arXiv:2001.08361, section 2.1 (2 and 4 FLOPs a parameter).
 # - A. Chowdhery et al., *PaLM: Scaling Language Modeling with Pathways*, arXiv:2204.02311, appendix B (MFU, attention's 12Lhs).
-# - S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore Architectures*, CACM 52(4), 2009.
+# - S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore Architectures*, CACM
+#   52(4), 2009.
 # - T. Dao et al., *FlashAttention*, arXiv:2205.14135 (scores computed again in backward).
 # - H. Touvron et al., *Llama 2: Open Foundation and Fine-Tuned Chat Models*, arXiv:2307.09288, table 2 (GPU hours).
 # - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783, table 4 (MFU).
