@@ -122,7 +122,7 @@ class Lab:
         wait_until(lambda: marked_processes(self.base.name), ERROR_WITHIN)
         found = {
             "processes": marked_processes(self.base.name),
-            "sockets": ["one"] * sockets_below(self.base),
+            "sockets": sockets_below(self.base),
             "files": entries_below(self.base),
             "listeners beyond loopback": listeners,
         }

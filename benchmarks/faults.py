@@ -8,8 +8,8 @@
 Each line is one fault on one engine: ``%%ranks`` (ranks that stay) or ``%%torchrun`` (fresh ranks). The
 seconds run from the first failure (or the end of the time limit, or the stop button) to the error in the
 notebook. "goes on" says whether the very same ranks ran the next cell, with a variable from before the
-fault and a correct all_reduce. "left" counts processes that should have gone, five seconds later. The exit code
-is 1 when anything was not as promised.
+fault and a correct all_reduce. "left" counts processes that should have gone, five seconds later. The exit
+code is 1 when anything was not as promised.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def summary(outcomes: list[Outcome], left: list[str], seconds: float) -> int:
     faults = {o.fault for o in outcomes}
     worst = max((o.seconds for o in outcomes if o.seconds is not None), default=0.0)
     print(
-        f"\n{len(faults)} faults, {len(outcomes)} runs in {seconds:.0f} s; slowest error after {worst:.2f} s; "
+        f"\n{len(faults)} faults, {len(outcomes)} runs in {seconds:.0f} s; "
+        f"slowest error after {worst:.2f} s; "
         f"{sum('hung' in p for o in outcomes for p in o.problems)} hung; "
         f"{sum(o.left for o in outcomes)} processes left; "
         f"after the end of the session: {'; '.join(left) or 'no process, socket or file left'}"

@@ -1,4 +1,4 @@
-"""What a notebook left behind: processes, sockets, files. Found by mark, number and start time, never by name.
+"""What a notebook left behind: processes, sockets, files. Found by mark and number, never by name.
 
 Every process of the lab is started with one variable of its environment set to a value of its own. Children
 inherit it, so that a process which got away from every parent is still found: Linux shows in
@@ -35,9 +35,10 @@ def marked_processes(value: str) -> list[ProcessId]:
     return found
 
 
-def sockets_below(directory: Path) -> int:
+def sockets_below(directory: Path) -> list[str]:
     """Unix sockets bound to a path in this directory."""
-    return sum(str(directory) in line for line in Path("/proc/net/unix").read_text().splitlines())
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return [line.split()[-1] for line in lines if str(directory) in line]
 
 
 def entries_below(directory: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The end of a whole notebook: a real Jupyter kernel that is killed, restarted or shut down with ranks at work.
+"""The end of a whole notebook: a real kernel that is killed, restarted or shut down with ranks at work.
 
 The kernel is started as a Jupyter server starts it (`jupyter_client.KernelManager`). It has a set of staying
 ranks, one of which has started a subprocess; then a parallel cell runs that would never end.
@@ -22,11 +22,11 @@ from benchmarks.fault_lab import ERROR_WITHIN, Outcome
 from benchmarks.leftovers import MARK, entries_below, marked_processes, sockets_below, wait_until
 
 START = "%load_ext workshop\n%ranks start -n 2"
-CHILD = "%%ranks\nimport subprocess\nif rank == 0: subprocess.Popen(['sleep', '1000'])"
+CHILD = "%%ranks\nimport subprocess, time\nif rank == 0: subprocess.Popen(['sleep', '1000'])"
 ENDLESS = {
-    "ranks": "%%ranks --timeout 600\nprint('at work')\nif rank == 0: dist.barrier()\nelse: dist.recv(torch.ones(1), 0)",
+    "ranks": "%%ranks --timeout 600\nprint('at work')\nif rank == 0: dist.barrier()\ntime.sleep(600)",
     "torchrun": "%%torchrun -n 2 --timeout 600\nimport time\nprint('at work')\ntime.sleep(600)",
-}  # fmt: skip
+}
 LOOK_EVERY = 0.05
 
 
@@ -77,7 +77,10 @@ def end_notebook(name: str) -> Outcome:
     finally:
         if manager.is_alive():
             manager.shutdown_kernel(now=True)
+        manager.cleanup_connection_file()
         wait_until(lambda: marked_processes(base.name), ERROR_WITHIN)
+        if still := [*marked_processes(base.name), *sockets_below(base)]:
+            outcome.problems.append(f"left when the kernel was gone: {still}")
         shutil.rmtree(base, ignore_errors=True)
     return outcome
 

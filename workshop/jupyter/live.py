@@ -56,7 +56,8 @@ class LiveView:
         self.begin(result.device)
         if self.updated:
             self.handle.update(_Plain(self.sentence))
-        print(result.text, end="", flush=True)
+        if result.text:  # a flush costs half a millisecond, a tenth of a cell
+            print(result.text, end="", flush=True)
         for rank, content in getattr(result, "rich", ()):
             print(f"[rank {rank}]", flush=True)
             self.ip.display_pub.publish(content["data"], content.get("metadata", {}))

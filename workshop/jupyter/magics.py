@@ -28,6 +28,7 @@ from workshop.launch import (
     torchrun,
 )
 from workshop.launch import script as program_file
+from workshop.launch.limits import check_rank_count
 from workshop.launch.passing import select
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
@@ -171,7 +172,7 @@ class ParallelMagics(Magics):
         """The group there is, or a new one; never a second size behind the learner's back."""
         alive = self.ranks_alive
         if alive is None:
-            size = n or max(2, Session.get().gpus)
+            size = max(2, Session.get().gpus) if n is None else n
             type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory))
         elif n is not None and n != alive.n:
             raise ValueError(
@@ -186,8 +187,8 @@ class ParallelMagics(Magics):
         if args.nproc_per_node in (None, self.ranks_alive.n) and args.device_memory is None:
             self.ranks_alive.restart()
             return
+        size = self.ranks_alive.n if args.nproc_per_node is None else check_rank_count(args.nproc_per_node)
         self.ranks_alive.stop()
-        size = args.nproc_per_node or self.ranks_alive.n
         type(self).ranks_alive = None
         type(self).ranks_alive = Ranks(size, Limits(device_memory=args.device_memory))
 

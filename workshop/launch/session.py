@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.environment import engine_environment
-from workshop.launch.processes import ProcessId, end_all
+from workshop.launch.processes import ProcessId, descendants, end_all
 
 PREFIX = "workshop-"
 OWNER = "owner.json"
@@ -167,9 +167,11 @@ class Session:
             self._wire.close()
         try:
             self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+        except subprocess.TimeoutExpired:  # it is importing torch on a busy machine, say
+            below = descendants(self._process.pid)
             self._process.kill()
             self._process.wait(timeout=5)
+            end_all(below, patience=0.0)
         shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.close)
         if Session._current is self:

@@ -25,7 +25,7 @@ from typing import Any
 
 from workshop.launch import device, script, verdicts
 from workshop.launch.environment import rank_environment
-from workshop.launch.failures import Program, RankInterrupted, read_evidence
+from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.limits import Limits, check_rank_count
 from workshop.launch.output import Transcript
 from workshop.launch.passing import pickled
@@ -251,6 +251,11 @@ class _Launch:
             return result
         if self.cancelled:
             raise attach(RankInterrupted(f"the {self.n} ranks were ended."), result)
+        if state == "timeout" and not self.pids:
+            seconds = self.limits.seconds()
+            raise RankTimeout(
+                f"time is up after {seconds:g} s, before the ranks had started; allow them more."
+            )
         if done["why"] or not self.pids:
             raise EngineError(f"the ranks could not be started: {done['why']}. Run `workshop doctor`.")
         ends = self._ends(_by_rank(done["exit_codes"]), state)

@@ -24,6 +24,8 @@ def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str 
     verdict = judge(ends)
     if not verdict.first:
         return RankFailed(f"the ranks ended and left no trace.{note}", [], ends)
+    if all(end.kind == "lost" for end in verdict.first) and any(end.kind == "finished" for end in ends):
+        return _left_alone(ends, program, note, then)
     groups = _alike(verdict.first)
     lines = [_headline(verdict.first, len(ends))]
     for group in groups:
@@ -35,6 +37,13 @@ def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str 
     if note:
         lines.append(note)
     return RankFailed("\n".join(lines), [as_failure(end, program) for end in verdict.first], ends)
+
+
+def _left_alone(ends: Sequence[RankEnd], program: Program, note: str, then: str) -> RankFailed:
+    """Some ranks waited in a collective for one that had finished: nobody raised, they disagree."""
+    lines = [mismatch_sentence(ends), *[_carried_along(end, then) for end in ends], *([note] if note else [])]
+    waited = [as_failure(end, program) for end in ends if end.kind != "finished"]
+    return RankFailed("\n".join(lines), waited, ends)
 
 
 def _alike(ends: Sequence[RankEnd]) -> list[list[RankEnd]]:

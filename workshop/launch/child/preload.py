@@ -6,8 +6,15 @@
 
 from __future__ import annotations
 
-import asyncio  # noqa: F401
+# ruff: noqa: E402 - the tie to the parent comes before the imports, which take seconds
 import signal
+
+from workshop.launch.processes import die_with_parent
+
+die_with_parent()  # the ranks hold the fork server's pipe, so its own end-of-file would never come
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+import asyncio  # noqa: F401
 
 import torch
 import torch._dynamo
@@ -18,7 +25,3 @@ import torch.optim  # noqa: F401
 
 import workshop.launch.child.rank_kernel
 import workshop.launch.child.rank_script  # noqa: F401
-from workshop.launch.processes import die_with_parent
-
-die_with_parent()  # the ranks hold the fork server's pipe, so its own end-of-file would never come
-signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import dataclasses
 import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 import types
@@ -52,6 +54,7 @@ def run(spec: dict[str, Any]) -> None:
     code = _run_program(spec, rank_dir)
     if code == 0:
         (rank_dir / rank_io.DONE).touch()
+        hang_up()
         return  # the agent takes the return value, and waits for the others
     os._exit(code)
 
@@ -150,6 +153,20 @@ def _myself() -> ProcessId:
     process = ProcessId.of(os.getpid())
     assert process is not None
     return process
+
+
+def hang_up() -> None:
+    """End every TCP connection, as the end of a process does.
+
+    The agent keeps a rank that has finished until all have. But others may wait for it: in a collective
+    that it never enters, or in the destructor of a group. Its silence would hang them; a closed
+    connection tells them.
+    """
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+            listens = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and not listens:
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _at_exit() -> int:

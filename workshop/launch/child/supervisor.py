@@ -124,6 +124,8 @@ class Supervisor:
             process.signal(signal.SIGKILL)
         processes.wait_gone(processes.descendants(os.getpid()), 2.0)
         shutil.rmtree(self.directory, ignore_errors=True)
+        for process in processes.descendants(os.getpid()):  # what another thread had begun to start
+            process.signal(signal.SIGKILL)
         os._exit(0)
 
 

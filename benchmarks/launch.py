@@ -1,0 +1,218 @@
+"""How long parallel cells take, beside torchrun, nbdistributed and ipyparallel, in one run on one machine.
+
+    python benchmarks/launch.py                     the table
+    python benchmarks/launch.py --json launch.json  also as data
+    python benchmarks/launch.py --times 20          fewer cells (100 by default)
+
+A cell's round trip is taken twice: as the call `Ranks.run` takes it, and as a notebook takes it, from
+sending the cell to the kernel's reply. Only the second is compared with the others, which know no other
+way. Starts and launches are taken on a warm machine (files in the disk cache) after one that does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # `python benchmarks/launch.py` puts only benchmarks/ there
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks import rivals  # noqa: E402 - needs the line above
+from benchmarks.notebook_clock import notebook, spread  # noqa: E402
+from workshop import launch  # noqa: E402
+
+PROGRAM = """\
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(1000)
+dist.all_reduce(x)
+print(x[0].item())
+dist.destroy_process_group()
+"""
+IMPORT = """
+import sys, time, IPython
+from IPython.core.interactiveshell import InteractiveShell
+start = time.perf_counter(); import workshop; imported = time.perf_counter() - start
+assert "torch" not in sys.modules
+print(imported)
+"""
+
+
+def import_seconds(times: int = 7) -> dict[str, float]:
+    """What `import workshop` adds to an interpreter that has imported IPython."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = [
+        subprocess.run([sys.executable, "-c", IMPORT], check=True, capture_output=True, text=True, env=env)
+        for _ in range(times + 1)
+    ]
+    return spread([float(done.stdout) for done in run[1:]])
+
+
+def cells_by_call(world_sizes: list[int], times: int) -> dict[str, Any]:
+    """Start of ranks with the engine warm, and `Ranks.run` on them."""
+    launch.Session.get().wait_ready()
+    found = {}
+    for n in world_sizes:
+        starts, seconds = [], []
+        for _ in range(4):
+            started = time.perf_counter()
+            ranks = launch.Ranks(n)
+            starts.append(time.perf_counter() - started)
+            ranks.stop()
+        ranks = launch.Ranks(n)
+        for _ in range(times + 2):
+            started = time.perf_counter()
+            ranks.run(rivals.CELL)
+            seconds.append(time.perf_counter() - started)
+        ranks.stop()
+        found[str(n)] = {"start": spread(starts[1:]), "cell": spread(seconds[2:])}
+    return found
+
+
+def cells_in_a_notebook(world_size: int, times: int, directory: Path) -> dict[str, Any]:
+    """The same as a notebook sees it; ``cold``: from `%load_ext` in a new kernel to the first cell's end."""
+    with notebook(directory) as cells:
+        empty = spread(cells.time_cells("pass", times))
+        load = cells.run("%load_ext workshop")
+        cold = load + cells.run(f"%%ranks -n {world_size}\n{rivals.CELL}")
+        cell = spread(cells.time_cells(f"%%ranks\n{rivals.CELL}", times))
+        cells.run("%ranks stop")
+        start = cells.run(f"%ranks start -n {world_size}")
+        return {"empty_cell": empty, "load": load, "cold": cold, "start": start, "cell": cell}
+
+
+def launches(world_size: int, times: int, directory: Path) -> dict[str, Any]:
+    """`%%torchrun` in a notebook, after the first."""
+    with notebook(directory) as cells:
+        cells.run("%load_ext workshop")
+        source = f"%%torchrun -n {world_size}\n{PROGRAM}"
+        first = cells.run(source)
+        assert f"[ranks 0-{world_size - 1}] {float(world_size)}" in cells.printed, cells.printed
+        return {"first": first, "next": spread([cells.run(source) for _ in range(times)])}
+
+
+def measure(times: int, directory: Path) -> dict[str, Any]:
+    """Everything, in the order of the table."""
+    program = directory / "program.py"
+    program.write_text(PROGRAM)
+    found: dict[str, Any] = {
+        "import_workshop": import_seconds(),
+        "ranks_by_call": cells_by_call([2, 4, 8], times),
+        "ranks_in_notebook": cells_in_a_notebook(2, times, directory),
+        "torchrun_cell": launches(2, 10, directory),
+        "torchrun": rivals.torchrun(program, 2, 5),
+    }
+    launch.Session.get().close()
+    for name, measure_rival in (("nbdistributed", rivals.nbdistributed), ("ipyparallel", rivals.ipyparallel)):
+        if rivals.version(name) is None:
+            print(f"{name} is not installed (pip install 'workshop[bench]'): left out", flush=True)
+        else:
+            found[name] = measure_rival(2, times, directory)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on and with."""
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "?")
+    packages = ("torch", "ipykernel", "jupyter_client", "pyzmq", "nbdistributed", "ipyparallel")
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": model,
+        "load_average": [round(x, 2) for x in os.getloadavg()],
+        "python": platform.python_version(),
+        "versions": {name: rivals.version(name) for name in packages},
+    }
+
+
+def targets(found: dict[str, Any]) -> list[tuple[str, float, str, float, bool]]:
+    """(what, value, unit, target, met) for each target that can be judged."""
+    two, in_notebook = found["ranks_by_call"]["2"], found["ranks_in_notebook"]
+    rows = [
+        ("%%ranks, 2 ranks, a cell", two["cell"]["median"] * 1e3, "ms", 6.0, True),
+        ("import workshop over IPython", found["import_workshop"]["median"] * 1e3, "ms", 50.0, True),
+    ]
+    if "nbdistributed" in found:
+        ratio = found["nbdistributed"]["cell"]["median"] / in_notebook["cell"]["median"]
+        rows.append(("a cell, times faster than nbdistributed", ratio, "x", 15.0, False))
+    if "ipyparallel" in found:
+        ratio = two["start"]["median"] / found["ipyparallel"]["start"]
+        rows.append(("start, part of ipyparallel's", ratio, "", 1 / 3, True))
+    ratio = found["torchrun"]["median"] / found["torchrun_cell"]["next"]["median"]
+    rows.append(("%%torchrun, times faster than torchrun", ratio, "x", 8.0, False))
+    return [
+        (what, value, unit, target, value <= target if most else value >= target)
+        for what, value, unit, target, most in rows
+    ]
+
+
+def show(found: dict[str, Any]) -> None:
+    """The table, then the targets."""
+
+    def line(what: str, seconds: float, p95: float | None = None) -> None:
+        more = f"   p95 {p95 * 1e3:9.1f} ms" if p95 is not None else ""
+        print(f"  {what:58} {seconds * 1e3:9.1f} ms{more}")
+
+    print("ranks that stay, by call")
+    for n, one in found["ranks_by_call"].items():
+        line(f"{n} ranks: start, engine warm", one["start"]["median"])
+        line(f"{n} ranks: a cell", one["cell"]["median"], one["cell"]["p95"])
+    print("ranks that stay, 2 ranks, in a notebook")
+    mine = found["ranks_in_notebook"]
+    line("an empty cell, for comparison", mine["empty_cell"]["median"], mine["empty_cell"]["p95"])
+    line("%load_ext workshop", mine["load"])
+    line("new kernel: %load_ext to the end of the first cell, cold", mine["cold"])
+    line("%%ranks: a cell", mine["cell"]["median"], mine["cell"]["p95"])
+    line("%%ranks: a cell, beyond an empty one", mine["cell"]["median"] - mine["empty_cell"]["median"])
+    for name in ("nbdistributed", "ipyparallel"):
+        if name in found:
+            line(f"{name}: start", found[name]["start"])
+            line(f"{name}: a cell", found[name]["cell"]["median"], found[name]["cell"]["p95"])
+    print("fresh ranks, 2 ranks: a group, one all_reduce")
+    fresh = found["torchrun_cell"]
+    line("%%torchrun, the first of a notebook", fresh["first"])
+    line("%%torchrun, the next", fresh["next"]["median"], fresh["next"]["p95"])
+    line("torchrun", found["torchrun"]["median"], found["torchrun"]["p95"])
+    line("import workshop, over IPython", found["import_workshop"]["median"])
+    print("targets (set for two cores of their own)")
+    for what, value, unit, target, met in targets(found):
+        print(f"  {what:58} {value:9.2f} {unit:2}   target {target:.2f}   {'met' if met else 'MISSED'}")
+
+
+def main() -> None:
+    """Measure, show, write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=100, help="cells for each round-trip figure")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    args = parser.parse_args()
+    before = machine()
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        found = measure(args.times, Path(directory))
+    show(found)
+    if args.json:
+        record = {
+            "date": date.today().isoformat(),
+            "command": f"python benchmarks/launch.py --times {args.times} --json {args.json.name}",
+            "unit": "seconds",
+            "machine": before,
+            "results": found,
+            "targets": [
+                dict(zip(("what", "value", "unit", "target", "met"), row, strict=True))
+                for row in targets(found)
+            ],
+        }
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

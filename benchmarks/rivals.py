@@ -1,0 +1,85 @@
+"""The same work under torchrun, nbdistributed and ipyparallel, each used as its own pages say.
+
+They are not dependencies of the workshop: `pip install 'workshop[bench]'` gets them. One that is not
+installed is named and left out.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.notebook_clock import CellFailed, notebook, spread
+from workshop.launch.environment import rank_environment
+
+CELL = "y = 1 + 1"
+
+
+def version(package: str) -> str | None:
+    """The installed version, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def torchrun(program: Path, world_size: int, times: int) -> dict[str, float]:
+    """`python -m torch.distributed.run` on the program, from nothing to its end each time."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world_size)]
+    seconds = []
+    for _ in range(times + 1):
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, *launcher, str(program)],
+            check=True,
+            capture_output=True,
+            timeout=120,
+            env=rank_environment(os.environ),
+        )
+        seconds.append(time.perf_counter() - started)
+    return spread(seconds[1:])  # the first one fills the disk cache
+
+
+def nbdistributed(world_size: int, times: int, directory: Path) -> dict[str, Any]:
+    """`%dist_init`, then `%%distributed` cells.
+
+    Its `%dist_shutdown` ends processes of the machine by name patterns ("python.*worker"), which may be
+    anybody's. It is not called here; a `pkill` that does nothing stands first on the kernel's PATH all the
+    same, and its workers are ended by number with the kernel.
+    """
+    harmless = directory / "no-pkill"
+    harmless.mkdir(exist_ok=True)
+    (harmless / "pkill").write_text("#!/bin/sh\nexit 1\n")
+    (harmless / "pkill").chmod(0o755)
+    with notebook(directory, path_first=harmless) as cells:
+        load = cells.run("%load_ext nbdistributed")
+        start = cells.run(f"%dist_init -n {world_size}")
+        cells.run(f"%%distributed\n{CELL}")
+        for _ in range(2):  # a cell after the start may be lost
+            cells.run("%%distributed\nprint('rank', rank, y)")
+        if "rank 1 2" not in " ".join(cells.printed.split()):
+            raise CellFailed(f"nbdistributed's workers do not answer: {cells.printed!r}")
+        return {
+            "load": load,
+            "start": start,
+            "cell": spread(cells.time_cells(f"%%distributed\n{CELL}", times)),
+        }
+
+
+def ipyparallel(world_size: int, times: int, directory: Path) -> dict[str, Any]:
+    """A cluster of engines, then `%%px` cells."""
+    with notebook(directory) as cells:
+        load = cells.run("import ipyparallel as ipp")
+        start = cells.run(
+            f"cluster = ipp.Cluster(n={world_size}, log_level=40)\n"
+            "client = cluster.start_and_connect_sync(activate=True)"
+        )
+        torch = cells.run("%%px\nimport torch")  # our ranks have it when they start
+        cell = spread(cells.time_cells(f"%%px\n{CELL}", times))
+        cells.run("cluster.stop_cluster_sync()")
+        return {"load": load, "start": start, "import_torch": torch, "cell": cell}

@@ -1,0 +1,80 @@
+"""PyTorch programs that know nothing of `workshop`, under our launcher and under torch's own."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop import launch
+from workshop.launch.environment import rank_environment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+
+
+def unfolded(text: str) -> dict[int, list[str]]:
+    """What each rank said, from text in which `[ranks 0,2-3] line` stands once."""
+    said: dict[int, list[str]] = {}
+    for line in text.splitlines():
+        ranks, words = re.fullmatch(r"\[ranks? ([\d,-]+)\] ?(.*)", line).groups()
+        for run in ranks.split(","):
+            first, _, last = run.partition("-")
+            for rank in range(int(first), int(last or first) + 1):
+                said.setdefault(rank, []).append(words)
+    return said
+
+
+def under_torch(program: Path, logs: Path, *args: str) -> dict[int, list[str]]:
+    """What each rank printed under `python -m torch.distributed.run`, which can write a file for each."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "--redirects", "1", "--log-dir", str(logs), str(program), *args],
+        capture_output=True, text=True, timeout=110, env=rank_environment(os.environ),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {int(file.parent.name): file.read_text().splitlines() for file in logs.rglob("stdout.log")}
+
+
+def test_unfolding():
+    text = "[ranks 0,2-3] a\n[rank 1] b\n[rank 1]\n"
+    assert unfolded(text) == {0: ["a"], 1: ["b", ""], 2: ["a"], 3: ["a"]}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_the_same_program_prints_the_same_under_both_launchers(program, tmp_path):
+    args = ("--checkpoint", str(tmp_path / "state.pt")) if program.stem == "elastic_ddp" else ()
+    ours = launch.torchrun(launch.Script(program, args), 2, limits=launch.Limits(timeout=100))
+    assert len(ours.text.splitlines()) >= 5
+    assert unfolded(ours.text) == under_torch(program, tmp_path / "logs", *args)
+
+
+def test_the_same_text_every_time(tmp_path):
+    texts = {launch.torchrun(launch.Script(EXAMPLES / "collectives.py"), 3).text for _ in range(3)}
+    assert len(texts) == 1
+    assert "[ranks 0-2] " not in texts.pop()  # every line of it names its rank
+
+
+def test_elastic_ddp_goes_on_after_a_rank_was_killed(tmp_path):
+    def run(name: str, *args: str, restarts: int = 0) -> launch.Result:
+        script = launch.Script(EXAMPLES / "elastic_ddp.py", ("--checkpoint", str(tmp_path / name), *args))
+        return launch.torchrun(script, 2, limits=launch.Limits(timeout=100, max_restarts=restarts))
+
+    calm = run("calm.pt").text.splitlines()
+    with pytest.raises(launch.RankFailed, match="rank 1 died first"):
+        run("no_restart.pt", "--die-at", "3")
+    killed = run("killed.pt", "--die-at", "3", restarts=1)
+    (note,) = killed.notes
+    assert note.startswith("attempt 1 failed (rank 1 died first")
+    told = killed.text.splitlines()
+    assert told[:2] == [note, "[ranks 0-1] attempt 1: goes on at epoch 3"]
+    assert told[2:] == calm[3:]  # epochs 3 and 4, to the last digit what they are without a death
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_an_example_stands_alone_and_is_short(program):
+    text = program.read_text()
+    assert "workshop" not in text
+    assert len(text.splitlines()) < 100
