@@ -84,9 +84,17 @@ class Wires:
         if collective == "all_to_all":
             moving = self._all_to_all(size, n, here)
         else:
-            rate = np.where(here >= n, self.link, np.minimum(np.minimum(here, self.adapters) * self.network, self.link))
-            moving = wire_bytes(collective, size, n) / rate
+            moving = wire_bytes(collective, size, n) / self.rate(n, here)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
+
+    def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:
+        """Bytes/s of a ring of `ranks` ranks, `here` of them on each node."""
+        network = np.minimum(np.minimum(here, self.adapters) * self.network, self.link)
+        return np.where(np.asarray(here) >= np.asarray(ranks), self.link, network)
+
+    def load(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
+        """How much of a device a running collective occupies, between 0 and 1: its rate as a share of the link's."""
+        return self.rate(ranks, self.members(ranks, stride)) / self.link
 
     def latency(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
         """Seconds before the first byte is through."""

@@ -2,7 +2,7 @@
 
 Gradients can be reduced while the last micro-batch's backward runs; fully sharded parameters gathered while the layer
 before computes; activations passed on while the next micro-batch does. What is hidden still takes a little: the
-kernels of collectives occupy multiprocessors and memory bandwidth (`Rates.contention`).
+kernels of collectives occupy multiprocessors and memory bandwidth (`Rates.contention`), the more the faster they run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sharded_exposure(model: ModelSpec, grid: Grid, forward: Costs, backward: Cos
     within = np.maximum(grid.shard * grid.tensor * grid.context // np.maximum(grid.expert, 1), 1)
     gather = gather + wires.seconds("all_gather", experts * wide, within, grid.expert)
     scatter = scatter + wires.seconds("reduce_scatter", experts * wide, within, grid.expert)
-    hidden = machine.rates.contention
+    hidden = machine.rates.contention * wires.load(grid.shard, stride)
     ahead = np.maximum(gather - forward.seconds, 0) + hidden * np.minimum(gather, forward.seconds)
     back = np.maximum(gather + scatter - backward.seconds, 0) + hidden * np.minimum(gather + scatter, backward.seconds)
     sharded = (grid.zero == 3) & (grid.shard > 1)
@@ -76,7 +76,8 @@ def once_per_step(model: ModelSpec, grid: Grid, windows: tuple[np.ndarray, np.nd
     ahead = share_out("all_gather", dense, expert, np.where(grid.zero >= 1, 2.0, stack.gradient_bytes), grid, machine)
     exposed = back + ahead
     if stack.overlap_gradients:
-        exposed = sum(_unhidden(work, window, layers, machine.rates.contention)
+        load = machine.rates.contention * machine.wires.load(grid.data * grid.context, grid.tensor)
+        exposed = sum(_unhidden(work, window, layers, load)
                       for work, window in zip((ahead, back), windows, strict=True))
     # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid sharding.
     outer = machine.wires.seconds("all_reduce", (dense + expert) / grid.shard * stack.gradient_bytes, grid.replicate,
@@ -96,6 +97,6 @@ def share_out(collective: str, dense: np.ndarray, expert: np.ndarray, width: Any
     return seconds + np.where(expert > 0, machine.wires.seconds(collective, expert * width, copies, grid.expert), 0.0)
 
 
-def _unhidden(work: np.ndarray, window: np.ndarray, layers: np.ndarray, contention: float) -> np.ndarray:
+def _unhidden(work: np.ndarray, window: np.ndarray, layers: np.ndarray, contention: np.ndarray) -> np.ndarray:
     """What sticks out of a window: at least one layer's share, and a little of what is hidden."""
     return np.maximum(work - window, work / np.maximum(layers, 1)) + contention * np.minimum(work, window)
