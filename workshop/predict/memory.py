@@ -29,6 +29,7 @@ from workshop.predict.allocator import reserved_bytes
 from workshop.predict.cuts import Array, Cuts, cuts_of
 from workshop.predict.moments import moments
 from workshop.predict.recipe import Recipe
+from workshop.predict.transient import saved_bytes
 from workshop.predict.workspace import Place, outside_bytes, place_of
 
 NOWHERE = Place()
@@ -125,6 +126,11 @@ def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
     place = place_of(run.cluster, run.implementation, run.layout.world_size)
     return memory_on(recipe_of(run), cuts_of(run, group), place)
+
+
+def saved_activations(run: Run) -> Array:
+    """Bytes saved for backward by the layers of every pipeline stage, micro-batches in flight included."""
+    return saved_bytes(recipe_of(run), cuts_of(run))
 
 
 def memory_on(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> MemoryPrediction:
