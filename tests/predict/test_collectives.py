@@ -16,7 +16,9 @@ NODES = Wires.of(cluster("64xA100-80GB"), rates_of("A100-80GB"))
 
 def test_bytes_are_the_ring_bounds():
     assert wire_bytes("all_reduce", 1000, 4) == 1500
-    assert wire_bytes("all_reduce", 1000, 4) == wire_bytes("reduce_scatter", 1000, 4) + wire_bytes("all_gather", 1000, 4)
+    assert wire_bytes("all_reduce", 1000, 4) == wire_bytes("reduce_scatter", 1000, 4) + wire_bytes(
+        "all_gather", 1000, 4
+    )
     assert wire_bytes("all_to_all", 1000, 4) == 750
     assert wire_bytes("send", 1000, 2) == 1000
 
@@ -49,11 +51,12 @@ def test_experts_within_a_node_do_not_cross_the_network():
     near, far = NODES.dispatch_seconds(8192, 8192.0, 8, 8), NODES.dispatch_seconds(8192, 8192.0, 8, 32)
     assert far > 2 * near
     once_per_node = 8192 * 8192.0 * 3 / NODES.network
-    assert far < once_per_node + 1e-3   # at most one copy for each of the three other nodes
+    assert far < once_per_node + 1e-3  # at most one copy for each of the three other nodes
 
 
 def test_missing_links_are_asked_for():
     from dataclasses import replace
+
     bare = replace(cluster("64xA100-80GB"), inter=None)
     with pytest.raises(ValueError, match="between its nodes"):
         Wires.of(bare, rates_of("A100-80GB"))

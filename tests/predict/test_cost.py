@@ -25,7 +25,8 @@ def test_money_and_energy_follow_the_hours():
 
 def test_lost_time_is_added():
     assert training_cost(7e9, 1e12, H100S, 0.4, lost=0.1).seconds == pytest.approx(
-        training_cost(7e9, 1e12, H100S, 0.4).seconds / 0.9)
+        training_cost(7e9, 1e12, H100S, 0.4).seconds / 0.9
+    )
 
 
 def test_attention_makes_a_model_dearer_than_six_per_parameter():
@@ -38,9 +39,15 @@ def test_a_cluster_kept_busy():
     assert cost_of_seconds(3600, H100S).device_hours == 1024
 
 
-@pytest.mark.parametrize(("values", "words"), [
-    ((70e9, 15e12, H100S, 50), "did you mean 0.5"), ((70e9, 15e12, H100S, 0), "between 0 and 1"),
-    ((-1, 15e12, H100S, 0.5), "params is -1"), ((70e9, 0, H100S, 0.5), "tokens is 0")])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((70e9, 15e12, H100S, 50), "did you mean 0.5"),
+        ((70e9, 15e12, H100S, 0), "between 0 and 1"),
+        ((-1, 15e12, H100S, 0.5), "params is -1"),
+        ((70e9, 0, H100S, 0.5), "tokens is 0"),
+    ],
+)
 def test_errors_speak(values, words):
     with pytest.raises(ValueError, match=words):
         training_cost(*values)

@@ -27,7 +27,7 @@ def test_a_large_product_nears_the_reachable_rate_and_none_exceeds_it():
 def test_a_wave_more_costs_a_wave():
     """108 multiprocessors: a 109th tile of 256 x 128 waits for a second wave."""
     one, two = seconds(256 * 108, 128, 65536), seconds(256 * 109, 128, 65536)
-    assert two / one > 1.03   # 1.009 by arithmetic alone; smaller tiles keep it from being 2
+    assert two / one > 1.03  # 1.009 by arithmetic alone; smaller tiles keep it from being 2
 
 
 def test_sizes_that_do_not_align_are_slower():

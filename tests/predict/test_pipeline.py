@@ -27,8 +27,14 @@ def _run(schedule, p, m, seconds, chunks=1):
 
 
 # Published for equal thirds (zbv) or F = I (dualpipe).
-HOLDS = {"zbv": (EQUAL_THIRDS,), "dualpipe": (EQUAL_THIRDS, SAME_F_AND_I), "dualpipev": (EQUAL_THIRDS, SAME_F_AND_I)}
-CASES = [(name, seconds) for name in SCHEDULES for seconds in HOLDS.get(name, (EQUAL_THIRDS, UNEVEN, SAME_F_AND_I))]
+HOLDS = {
+    "zbv": (EQUAL_THIRDS,),
+    "dualpipe": (EQUAL_THIRDS, SAME_F_AND_I),
+    "dualpipev": (EQUAL_THIRDS, SAME_F_AND_I),
+}
+CASES = [
+    (name, seconds) for name in SCHEDULES for seconds in HOLDS.get(name, (EQUAL_THIRDS, UNEVEN, SAME_F_AND_I))
+]
 
 
 @pytest.mark.parametrize(("schedule", "seconds"), CASES)
@@ -36,7 +42,9 @@ CASES = [(name, seconds) for name in SCHEDULES for seconds in HOLDS.get(name, (E
 def test_bubble_is_the_formula(schedule, p, m, seconds):
     for chunks in (1, 2, 3) if schedule in CHUNKED else (1,):
         result = _run(schedule, p, m, seconds, chunks)
-        assert result.bubble_seconds == pytest.approx(float(closed_bubble(schedule, p, m, *seconds)), abs=1e-9)
+        assert result.bubble_seconds == pytest.approx(
+            float(closed_bubble(schedule, p, m, *seconds)), abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -82,34 +90,42 @@ def test_overlapped_pairs_shorten_dualpipe():
     apart = simulate_pipeline("dualpipe", p, m, 1.0, 2.0, weight=1.0)
     hidden = simulate_pipeline("dualpipe", p, m, 1.0, 2.0, weight=1.0, overlapped=2.2)
     assert hidden.seconds < apart.seconds
-    assert closed_bubble("dualpipe", p, m, 1.0, 2.0, 1.0, 2.2) < closed_bubble("dualpipe", p, m, 1.0, 2.0, 1.0)
+    assert closed_bubble("dualpipe", p, m, 1.0, 2.0, 1.0, 2.2) < closed_bubble(
+        "dualpipe", p, m, 1.0, 2.0, 1.0
+    )
 
 
 def test_communication_and_unequal_stages_delay():
     free = simulate_pipeline("1f1b", 4, 8, 1.0, 2.0)
     linked = simulate_pipeline("1f1b", 4, 8, 1.0, 2.0, communication_seconds=0.5)
-    assert linked.bubble_seconds >= free.bubble_seconds + 2 * 3 * 0.5 - 1e-9   # down and up through three links
+    assert (
+        linked.bubble_seconds >= free.bubble_seconds + 2 * 3 * 0.5 - 1e-9
+    )  # down and up through three links
     heavy_end = simulate_pipeline("1f1b", 4, 8, [1, 1, 1, 1.5], [2, 2, 2, 3.0])
-    assert heavy_end.seconds == pytest.approx(8 * 4.5 + 3 * 3)   # the slow stage is never idle once it starts
+    assert heavy_end.seconds == pytest.approx(8 * 4.5 + 3 * 3)  # the slow stage is never idle once it starts
 
 
 def test_breadth_first_needs_as_many_micro_batches_as_ranks():
     assert simulate_pipeline("breadth-first", 4, 2, 1.0, 2.0, chunks=2).bubble_seconds > closed_bubble(
-        "breadth-first", 4, 2, 1.0, 2.0)
+        "breadth-first", 4, 2, 1.0, 2.0
+    )
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: pipeline_orders("1f1p", 2, 2), "Did you mean '1f1b'"),
-    (lambda: pipeline_orders("interleaved", 4, 6, 2), "try 8"),
-    (lambda: pipeline_orders("1f1b", 4, 6, 2), "chunks=2"),
-    (lambda: pipeline_orders("zb-h2", 4, 6), "zb-h1"),
-    (lambda: pipeline_orders("zbv", 4, 6), "at least 8"),
-    (lambda: pipeline_orders("dualpipe", 3, 8), "even number"),
-    (lambda: pipeline_orders("gpipe", 0, 8), "ranks is 0"),
-    (lambda: simulate_pipeline("1f1b", 2, 2, [1, 2, 3], 2.0), "3 durations were given for 2 stages"),
-    (lambda: simulate_pipeline("1f1b", 2, 2, -1.0, 2.0), "negative"),
-    (lambda: simulate_pipeline("zb-h1", 2, 2, 1.0, 2.0, weight=3.0), "longer than the whole backward"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: pipeline_orders("1f1p", 2, 2), "Did you mean '1f1b'"),
+        (lambda: pipeline_orders("interleaved", 4, 6, 2), "try 8"),
+        (lambda: pipeline_orders("1f1b", 4, 6, 2), "chunks=2"),
+        (lambda: pipeline_orders("zb-h2", 4, 6), "zb-h1"),
+        (lambda: pipeline_orders("zbv", 4, 6), "at least 8"),
+        (lambda: pipeline_orders("dualpipe", 3, 8), "even number"),
+        (lambda: pipeline_orders("gpipe", 0, 8), "ranks is 0"),
+        (lambda: simulate_pipeline("1f1b", 2, 2, [1, 2, 3], 2.0), "3 durations were given for 2 stages"),
+        (lambda: simulate_pipeline("1f1b", 2, 2, -1.0, 2.0), "negative"),
+        (lambda: simulate_pipeline("zb-h1", 2, 2, 1.0, 2.0, weight=3.0), "longer than the whole backward"),
+    ],
+)
 def test_errors_speak(call, words):
     with pytest.raises(ValueError, match=words):
         call()

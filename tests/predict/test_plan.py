@@ -59,14 +59,16 @@ def test_fixed_axes_stay_fixed():
     assert {(p.run.layout.tensor, p.run.layout.pipeline) for p in fixed.proposals} == {(4, 2)}
 
 
-@pytest.mark.parametrize(("name", "where", "batch", "seq"), [
-    ("mt-nlg-530b", "5128xA100-80GB", 1920, 2048), ("llama-3.1-405b", "16384xH100", 2048, 8192)])
+@pytest.mark.parametrize(
+    ("name", "where", "batch", "seq"),
+    [("mt-nlg-530b", "5128xA100-80GB", 1920, 2048), ("llama-3.1-405b", "16384xH100", 2048, 8192)],
+)
 def test_the_largest_are_planned_in_two_seconds(name, where, batch, seq):
     start = time.process_time()
     found = plan(name, where, batch, seq_len=seq)
     assert time.process_time() - start < 2
     assert found.best.mfu > 0.35
-    assert found.best.run.layout.tensor == 8 and found.best.run.layout.pipeline >= 8   # as both were trained
+    assert found.best.run.layout.tensor == 8 and found.best.run.layout.pipeline >= 8  # as both were trained
 
 
 def test_a_million_layouts_a_second():
@@ -74,7 +76,15 @@ def test_a_million_layouts_a_second():
     spec, where = model("mt-nlg-530b"), cluster("2520xA100-80GB")
     grid = candidates(spec, where, 1920, 2048, Limits())
     grid = grid.take(np.resize(np.arange(len(grid)), 300_000))
-    args = (spec, where, grid, 2048, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core"))
+    args = (
+        spec,
+        where,
+        grid,
+        2048,
+        precision("megatron-bf16"),
+        rates_of("A100-80GB"),
+        software("megatron-core"),
+    )
     search_seconds(*args)
     start = time.process_time()
     search_seconds(*args)
@@ -83,8 +93,11 @@ def test_a_million_layouts_a_second():
 
 def test_first_look_at_memory_is_near_the_full_model():
     spec, where, recipe = model("llama-3-70b"), cluster("256xH100"), precision("megatron-bf16")
-    grid = candidates(spec, where, 512, 8192, Limits(tensor=(8,), pipeline=(4,), zero=(1,), virtual_stages=(1,)))
+    grid = candidates(
+        spec, where, 512, 8192, Limits(tensor=(8,), pipeline=(4,), zero=(1,), virtual_stages=(1,))
+    )
     from workshop.predict.plan import run_of
+
     guess = memory_guess(spec, grid, 8192, recipe, software("megatron-core"))
     full = []
     for i in range(len(grid)):

@@ -25,22 +25,39 @@ def run(devices=64, **layout):
 def random_grid(count, seed=0):
     draw = np.random.default_rng(seed)
     return Grid.of_columns(
-        tensor=2 ** draw.integers(0, 4, count), sequence_parallel=draw.integers(0, 2, count),
-        pipeline=draw.integers(1, 40, count), virtual_stages=draw.integers(1, 3, count), zero=draw.integers(0, 4, count),
-        shard=draw.integers(1, 64, count), replicate=draw.integers(1, 4, count), context=2 ** draw.integers(0, 3, count),
-        micro_batch=2 ** draw.integers(0, 4, count), accumulation=draw.integers(1, 64, count),
-        recompute=draw.integers(0, 3, count))
+        tensor=2 ** draw.integers(0, 4, count),
+        sequence_parallel=draw.integers(0, 2, count),
+        pipeline=draw.integers(1, 40, count),
+        virtual_stages=draw.integers(1, 3, count),
+        zero=draw.integers(0, 4, count),
+        shard=draw.integers(1, 64, count),
+        replicate=draw.integers(1, 4, count),
+        context=2 ** draw.integers(0, 3, count),
+        micro_batch=2 ** draw.integers(0, 4, count),
+        accumulation=draw.integers(1, 64, count),
+        recompute=draw.integers(0, 3, count),
+    )
 
 
 @pytest.mark.parametrize("name", [LLAMA, "mixtral-8x7b", "deepseek-v3"])
 @pytest.mark.parametrize("stack", ["megatron-core", "composer", "megatron-2021"])
 def test_fast_search_is_the_plain_model(name, stack):
     grid = random_grid(500)
-    args = (model(name), cluster("4096xH100"), grid, 4096, precision("megatron-bf16"), rates_of("H100"), software(stack))
+    args = (
+        model(name),
+        cluster("4096xH100"),
+        grid,
+        4096,
+        precision("megatron-bf16"),
+        rates_of("H100"),
+        software(stack),
+    )
     plain = predict_steps(*args)
     np.testing.assert_allclose(search_seconds(*args), plain.seconds, rtol=1e-12)
     for cause in CAUSES:
-        np.testing.assert_allclose(getattr(search_steps(*args), cause), getattr(plain, cause), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(search_steps(*args), cause), getattr(plain, cause), rtol=1e-9, atol=1e-12
+        )
     assert (plain.seconds > 0).all()
 
 
@@ -48,8 +65,10 @@ def test_one_at_a_time_is_many_at_once():
     grid = random_grid(40, seed=1)
     args = (8192, precision("megatron-bf16"), rates_of("H100"), software("megatron-core"))
     together = predict_steps(model(LLAMA), cluster("4096xH100"), grid, *args).seconds
-    alone = [predict_steps(model(LLAMA), cluster("4096xH100"), grid.take(np.array([i])), *args).seconds[0]
-             for i in range(len(grid))]
+    alone = [
+        predict_steps(model(LLAMA), cluster("4096xH100"), grid.take(np.array([i])), *args).seconds[0]
+        for i in range(len(grid))
+    ]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -75,7 +94,7 @@ def test_recomputation_costs_time_and_at_most_a_third():
 
 def test_directions():
     base = predict_step(run())
-    assert predict_step(run(sequence_parallel=False)).seconds > base.seconds          # norms are repeated
+    assert predict_step(run(sequence_parallel=False)).seconds > base.seconds  # norms are repeated
     deep = predict_step(run(shard=4, pipeline=2))
     assert deep.causes["bubble"] > 0.01 * deep.seconds and base.causes["bubble"] == pytest.approx(0, abs=1e-9)
     thin = predict_step(run(shard=4, pipeline=2, schedule="interleaved", virtual_stages=4))
@@ -92,8 +111,17 @@ def test_more_micro_batches_shrink_the_bubble():
 
 def test_every_set_of_constants_is_physical():
     for rates in all_rates().values():
-        for share in ("sustained", "sustained_fp8", "flash", "flash_backward", "memory", "link", "network",
-                      "misaligned", "unaligned"):
+        for share in (
+            "sustained",
+            "sustained_fp8",
+            "flash",
+            "flash_backward",
+            "memory",
+            "link",
+            "network",
+            "misaligned",
+            "unaligned",
+        ):
             assert 0.05 < getattr(rates, share) <= 1, (rates.name, share)
         assert 0 < rates.error <= 0.5
     assert len(all_software()) >= 8

@@ -45,7 +45,9 @@ def wire_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> np.ndarra
         raise ValueError(f"unknown collective {collective!r} (known: {', '.join(COLLECTIVES)})")
     n = np.asarray(ranks, dtype=float)
     share = (n - 1) / n
-    factor = {"all_reduce": 2 * share, "broadcast": (n > 1) * 1.0, "send": (n > 1) * 1.0}.get(collective, share)
+    factor = {"all_reduce": 2 * share, "broadcast": (n > 1) * 1.0, "send": (n > 1) * 1.0}.get(
+        collective, share
+    )
     return factor * np.asarray(num_bytes, dtype=float)
 
 
@@ -59,19 +61,30 @@ class Wires:
     hop_seconds: float
     network_seconds: float
     per_node: int
-    adapters: float = np.inf   # at most so many of a node's adapters work for one collective
+    adapters: float = np.inf  # at most so many of a node's adapters work for one collective
 
     @classmethod
     def of(cls, cluster: ClusterSpec, rates: Rates, adapters: float = np.inf) -> Wires:
         """The wires of a cluster; ValueError if it has several devices and no link is known."""
         if cluster.num_devices > 1 and cluster.intra is None:
-            raise ValueError(f"{cluster.name}: no link between its devices is known; name one (intra) to predict time")
+            raise ValueError(
+                f"{cluster.name}: no link between its devices is known; name one (intra) to predict time"
+            )
         if cluster.num_nodes > 1 and cluster.inter is None:
-            raise ValueError(f"{cluster.name}: no link between its nodes is known; name one (inter) to predict time")
+            raise ValueError(
+                f"{cluster.name}: no link between its nodes is known; name one (inter) to predict time"
+            )
         intra = cluster.intra.bytes_per_second if cluster.intra else np.inf
         inter = cluster.inter.bytes_per_second if cluster.inter else intra
-        return cls(intra * rates.link, inter * rates.network, rates.link_seconds, rates.hop_seconds,
-                   rates.network_seconds, cluster.devices_per_node, adapters)
+        return cls(
+            intra * rates.link,
+            inter * rates.network,
+            rates.link_seconds,
+            rates.hop_seconds,
+            rates.network_seconds,
+            cluster.devices_per_node,
+            adapters,
+        )
 
     def members(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
         """How many ranks of a group share a node: ranks follow each other at distance `stride`."""
@@ -103,7 +116,9 @@ class Wires:
         inside = self.link_seconds + self.hop_seconds * rounds * (np.asarray(here) - 1)
         return inside + rounds * self.network_seconds * np.minimum(nodes - 1, 2 * np.log2(nodes))
 
-    def dispatch_seconds(self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers) -> np.ndarray:
+    def dispatch_seconds(
+        self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers
+    ) -> np.ndarray:
         """Sending each of a rank's tokens to `copies` experts spread over `ranks` neighbouring ranks, or taking them back.
 
         A token crosses the network once for every other *node* that holds one of its experts and is copied on there, as

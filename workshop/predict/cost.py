@@ -43,9 +43,19 @@ class TrainingCost:
         return text + (f", {self.money:,.0f} of the price's currency" if self.money is not None else "")
 
 
-def training_cost(params: float, tokens: float, cluster: ClusterSpec, mfu: float, *, dtype: str = "bf16",
-                  flops_per_token: float | None = None, lost: float = 0.0, price_per_hour: float | None = None,
-                  pue: float = 1.2, load: float = 0.9) -> TrainingCost:
+def training_cost(
+    params: float,
+    tokens: float,
+    cluster: ClusterSpec,
+    mfu: float,
+    *,
+    dtype: str = "bf16",
+    flops_per_token: float | None = None,
+    lost: float = 0.0,
+    price_per_hour: float | None = None,
+    pue: float = 1.2,
+    load: float = 0.9,
+) -> TrainingCost:
     """Cost of training `params` parameters on `tokens` tokens at a given model FLOPs utilization.
 
     params: parameters a token passes (active ones, for a mixture of experts); 6 FLOPs each and token, unless
@@ -58,8 +68,10 @@ def training_cost(params: float, tokens: float, cluster: ClusterSpec, mfu: float
         if not value > 0:
             raise ValueError(f"{name} is {value}; it must be positive")
     if not 0 < mfu <= 1:
-        raise ValueError(f"mfu is {mfu}; it is a share of the peak between 0 and 1" + (
-            f" (did you mean {mfu / 100}?)" if 1 < mfu <= 100 else ""))
+        raise ValueError(
+            f"mfu is {mfu}; it is a share of the peak between 0 and 1"
+            + (f" (did you mean {mfu / 100}?)" if 1 < mfu <= 100 else "")
+        )
     if not 0 <= lost < 1:
         raise ValueError(f"lost is {lost}; it is a share of the time, from 0 to below 1")
     flops = (6.0 * params if flops_per_token is None else flops_per_token) * tokens
@@ -67,18 +79,27 @@ def training_cost(params: float, tokens: float, cluster: ClusterSpec, mfu: float
     return cost_of_seconds(seconds, cluster, flops, price_per_hour=price_per_hour, pue=pue, load=load)
 
 
-def cost_of_seconds(seconds: float, cluster: ClusterSpec, flops: float = 0.0, *, price_per_hour: float | None = None,
-                    pue: float = 1.2, load: float = 0.9) -> TrainingCost:
+def cost_of_seconds(
+    seconds: float,
+    cluster: ClusterSpec,
+    flops: float = 0.0,
+    *,
+    price_per_hour: float | None = None,
+    pue: float = 1.2,
+    load: float = 0.9,
+) -> TrainingCost:
     """Cost of keeping a cluster for so many seconds."""
     hours = seconds / 3600 * cluster.num_devices
     watts = cluster.device.power_watts
     energy = hours * watts / 1000 * pue * load if watts else None
-    return TrainingCost(seconds, hours, flops, energy, None if price_per_hour is None else hours * price_per_hour)
+    return TrainingCost(
+        seconds, hours, flops, energy, None if price_per_hour is None else hours * price_per_hour
+    )
 
 
-def training_cost_of_model(model: ModelSpec, seq_len: int, tokens: float, cluster: ClusterSpec, mfu: float,
-                           **options: float) -> TrainingCost:
+def training_cost_of_model(
+    model: ModelSpec, seq_len: int, tokens: float, cluster: ClusterSpec, mfu: float, **options: float
+) -> TrainingCost:
     """As `training_cost`, with the model's FLOPs counted exactly, attention included."""
     per_token = 3 * sum(forward_flops(model, seq_len).values())
-    return training_cost(model.num_active_params, tokens, cluster, mfu, flops_per_token=per_token,
-                         **options)  # type: ignore[arg-type]
+    return training_cost(model.num_active_params, tokens, cluster, mfu, flops_per_token=per_token, **options)  # type: ignore[arg-type]

@@ -25,8 +25,9 @@ def layer_params(model: ModelSpec, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     return plain / grid.tensor, experts / grid.expert
 
 
-def sharded_exposure(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, machine: Machine,
-                     precision: Precision) -> tuple[np.ndarray, np.ndarray]:
+def sharded_exposure(
+    model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, machine: Machine, precision: Precision
+) -> tuple[np.ndarray, np.ndarray]:
     """Per layer and micro-batch, what fully sharded parameters cost beyond what compute hides."""
     plain, experts = layer_params(model, grid)
     wires, stride = machine.wires, grid.tensor * grid.context
@@ -39,7 +40,9 @@ def sharded_exposure(model: ModelSpec, grid: Grid, forward: Costs, backward: Cos
     scatter = scatter + wires.seconds("reduce_scatter", experts * wide, within, grid.expert)
     hidden = machine.rates.contention * wires.load(grid.shard, stride)
     ahead = np.maximum(gather - forward.seconds, 0) + hidden * np.minimum(gather, forward.seconds)
-    back = np.maximum(gather + scatter - backward.seconds, 0) + hidden * np.minimum(gather + scatter, backward.seconds)
+    back = np.maximum(gather + scatter - backward.seconds, 0) + hidden * np.minimum(
+        gather + scatter, backward.seconds
+    )
     sharded = (grid.zero == 3) & (grid.shard > 1)
     return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
 
@@ -60,8 +63,14 @@ def pipeline_seconds(model: ModelSpec, grid: Grid, cut: Cut, machine: Machine, s
     return np.where(grid.pipeline > 1, 2 * grid.virtual_stages * once * keep, 0.0)
 
 
-def once_per_step(model: ModelSpec, grid: Grid, windows: tuple[np.ndarray, np.ndarray], machine: Machine,
-                  precision: Precision, stack: Software) -> tuple[np.ndarray, np.ndarray]:
+def once_per_step(
+    model: ModelSpec,
+    grid: Grid,
+    windows: tuple[np.ndarray, np.ndarray],
+    machine: Machine,
+    precision: Precision,
+    stack: Software,
+) -> tuple[np.ndarray, np.ndarray]:
     """Exposed reduction of gradients and gathering of new parameters, and the optimizer's own time.
 
     windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide: gradients are
@@ -73,28 +82,38 @@ def once_per_step(model: ModelSpec, grid: Grid, windows: tuple[np.ndarray, np.nd
     ends = model.vocab_size * model.hidden_size / grid.tensor * np.where(grid.pipeline == 1, tables, 1)
     dense, expert = plain * layers + ends, experts * layers
     back = share_out("reduce_scatter", dense, expert, stack.gradient_bytes, grid, machine)
-    ahead = share_out("all_gather", dense, expert, np.where(grid.zero >= 1, 2.0, stack.gradient_bytes), grid, machine)
+    ahead = share_out(
+        "all_gather", dense, expert, np.where(grid.zero >= 1, 2.0, stack.gradient_bytes), grid, machine
+    )
     exposed = back + ahead
     if stack.overlap_gradients:
         load = machine.rates.contention * machine.wires.load(grid.data * grid.context, grid.tensor)
-        exposed = sum(_unhidden(work, window, layers, load)
-                      for work, window in zip((ahead, back), windows, strict=True))
+        exposed = sum(
+            _unhidden(work, window, layers, load) for work, window in zip((ahead, back), windows, strict=True)
+        )
     # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid sharding.
-    outer = machine.wires.seconds("all_reduce", (dense + expert) / grid.shard * stack.gradient_bytes, grid.replicate,
-                                  grid.tensor * grid.context * grid.shard)
+    outer = machine.wires.seconds(
+        "all_reduce",
+        (dense + expert) / grid.shard * stack.gradient_bytes,
+        grid.replicate,
+        grid.tensor * grid.context * grid.shard,
+    )
     exposed = np.where(grid.zero == 3, np.maximum(outer - windows[1], outer / np.maximum(layers, 1)), exposed)
     owners = np.where(grid.zero >= 1, grid.shard, 1)
     optimizer = (dense + expert) / owners * stack.optimizer_bytes / machine.bandwidth
     return exposed, optimizer
 
 
-def share_out(collective: str, dense: np.ndarray, expert: np.ndarray, width: Any, grid: Grid,
-              machine: Machine) -> np.ndarray:
+def share_out(
+    collective: str, dense: np.ndarray, expert: np.ndarray, width: Any, grid: Grid, machine: Machine
+) -> np.ndarray:
     """Seconds of half an all-reduce of a rank's parameters over those who hold the same: experts have fewer copies."""
     data = grid.data * grid.context
     copies = np.maximum(data * grid.tensor // np.maximum(grid.expert, 1), 1)
     seconds = machine.wires.seconds(collective, dense * width, data, grid.tensor)
-    return seconds + np.where(expert > 0, machine.wires.seconds(collective, expert * width, copies, grid.expert), 0.0)
+    return seconds + np.where(
+        expert > 0, machine.wires.seconds(collective, expert * width, copies, grid.expert), 0.0
+    )
 
 
 def _unhidden(work: np.ndarray, window: np.ndarray, layers: np.ndarray, contention: np.ndarray) -> np.ndarray:

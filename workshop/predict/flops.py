@@ -50,8 +50,12 @@ def forward_flops(model: ModelSpec, seq_len: int, causal: bool = False) -> dict[
     parts["attention_core"] = model.num_layers * attention_core_flops(model, seq_len, causal)
     parts["head"] = 2.0 * model.hidden_size * model.vocab_size
     if model.num_encoder_layers:
-        layer = sum(2.0 * linear.weights for linear in model.linears()) + attention_core_flops(model, seq_len, False)
-        cross = sum(2.0 * x.weights for x in model.attention_linears()) + attention_core_flops(model, seq_len, False)
+        layer = sum(2.0 * linear.weights for linear in model.linears()) + attention_core_flops(
+            model, seq_len, False
+        )
+        cross = sum(2.0 * x.weights for x in model.attention_linears()) + attention_core_flops(
+            model, seq_len, False
+        )
         parts["mlp"] += model.num_encoder_layers * layer + model.num_layers * cross
     return parts
 
@@ -77,7 +81,9 @@ def step_flops(run: Run, causal: bool = False) -> StepFlops:
     tokens = run.tokens_per_step
     by_part = {part: 3 * tokens * flops for part, flops in forward.items()}
     model = sum(by_part.values())
-    return StepFlops(model, model + tokens * recomputed_flops(run.model, run.layout, run.seq_len, causal), by_part)
+    return StepFlops(
+        model, model + tokens * recomputed_flops(run.model, run.layout, run.seq_len, causal), by_part
+    )
 
 
 def recomputed_flops(model: ModelSpec, layout: Layout, seq_len: int, causal: bool = False) -> float:
@@ -85,7 +91,11 @@ def recomputed_flops(model: ModelSpec, layout: Layout, seq_len: int, causal: boo
     forward = forward_flops(model, seq_len, causal)
     if layout.recompute == "none":
         return 0.0
-    again = forward["attention_core"] if layout.recompute == "selective" else sum(forward.values()) - forward["head"]
+    again = (
+        forward["attention_core"]
+        if layout.recompute == "selective"
+        else sum(forward.values()) - forward["head"]
+    )
     if layout.recompute_layers:
         stage = -(-model.num_layers // layout.pipeline)
         again *= min(1.0, layout.recompute_layers / stage)

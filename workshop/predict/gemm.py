@@ -35,13 +35,22 @@ def alignment(rates: Rates, *sizes: Numbers) -> np.ndarray:
     share = np.ones(np.broadcast_shapes(*(np.shape(size) for size in sizes)))
     for size in sizes:
         size = np.asarray(size)
-        share = np.minimum(share, np.where(size % 8 != 0, rates.unaligned,
-                                           np.where(size % 64 != 0, rates.misaligned, 1.0)))
+        share = np.minimum(
+            share, np.where(size % 8 != 0, rates.unaligned, np.where(size % 64 != 0, rates.misaligned, 1.0))
+        )
     return share
 
 
-def matmul_seconds(rates: Rates, peak: Numbers, bandwidth: Numbers, rows: Numbers, cols: Numbers, depth: Numbers,
-                   batch: Numbers = 1, element_bytes: float = 2.0) -> np.ndarray:
+def matmul_seconds(
+    rates: Rates,
+    peak: Numbers,
+    bandwidth: Numbers,
+    rows: Numbers,
+    cols: Numbers,
+    depth: Numbers,
+    batch: Numbers = 1,
+    element_bytes: float = 2.0,
+) -> np.ndarray:
     """Seconds of `batch` products of [rows, depth] by [depth, cols].
 
     peak: reachable FLOP/s of the device for the format, bandwidth: bytes/s reached by kernels. All arguments broadcast.
@@ -59,13 +68,31 @@ def matmul_seconds(rates: Rates, peak: Numbers, bandwidth: Numbers, rows: Number
     return np.maximum(computing, moving) + rates.kernel_seconds
 
 
-def training_matmul_seconds(rates: Rates, peak: Numbers, bandwidth: Numbers, rows: Numbers, cols: Numbers,
-                            depth: Numbers, batch: Numbers = 1, element_bytes: float = 2.0) -> np.ndarray:
+def training_matmul_seconds(
+    rates: Rates,
+    peak: Numbers,
+    bandwidth: Numbers,
+    rows: Numbers,
+    cols: Numbers,
+    depth: Numbers,
+    batch: Numbers = 1,
+    element_bytes: float = 2.0,
+) -> np.ndarray:
     """Forward, input gradient and weight gradient of a linear map, stacked on a new first axis of 3.
 
     Y = X W has dX = dY W^T (rows x depth, summed over cols) and dW = X^T dY (depth x cols, summed over rows): three
     products of the same FLOPs and different shapes.
     """
-    rows, cols, depth, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in (rows, cols, depth, batch)))
-    return matmul_seconds(rates, peak, bandwidth, np.stack([rows, rows, depth]), np.stack([cols, depth, cols]),
-                          np.stack([depth, cols, rows]), np.stack([batch] * 3), element_bytes)
+    rows, cols, depth, batch = np.broadcast_arrays(
+        *(np.asarray(x, float) for x in (rows, cols, depth, batch))
+    )
+    return matmul_seconds(
+        rates,
+        peak,
+        bandwidth,
+        np.stack([rows, rows, depth]),
+        np.stack([cols, depth, cols]),
+        np.stack([depth, cols, rows]),
+        np.stack([batch] * 3),
+        element_bytes,
+    )

@@ -47,12 +47,14 @@ class Machine:
     """A device as the layer sees it: reachable FLOP/s, bytes/s, and the wires."""
 
     rates: Rates
-    matmul: float             # reachable FLOP/s of linear maps, in the run's format
-    attention: float          # reachable FLOP/s in 16 bits, of which fused attention gets a share
-    bandwidth: float          # bytes/s of pointwise kernels
+    matmul: float  # reachable FLOP/s of linear maps, in the run's format
+    attention: float  # reachable FLOP/s in 16 bits, of which fused attention gets a share
+    bandwidth: float  # bytes/s of pointwise kernels
     wires: Wires
     element_bytes: float = 2.0
-    cast_bytes: float = 0.0   # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
+    cast_bytes: float = (
+        0.0  # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
+    )
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,17 @@ def merged(linears: tuple[Linear, ...]) -> list[Linear]:
     result: list[Linear] = []
     for linear in linears:
         last = result[-1] if result else None
-        joins = last is not None and linear.name in ("k", "v") or linear.name.endswith("up") and last is not None \
-            and last.name.endswith("gate")
+        joins = (
+            (last is not None
+            and linear.name in ("k", "v"))
+            or (linear.name.endswith("up")
+            and last is not None
+            and last.name.endswith("gate"))
+        )
         if joins and last is not None and last.inputs == linear.inputs and last.copies == linear.copies:
-            result[-1] = last._replace(name=last.name + "+" + linear.name, outputs=last.outputs + linear.outputs)
+            result[-1] = last._replace(
+                name=last.name + "+" + linear.name, outputs=last.outputs + linear.outputs
+            )
         else:
             result.append(linear)
     return result
@@ -135,7 +144,9 @@ def mean_layer_params(model: ModelSpec) -> tuple[float, float]:
     return plain / len(kinds), experts / len(kinds)
 
 
-def layer_costs(model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
+def layer_costs(
+    model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: Software
+) -> tuple[Costs, Costs]:
     """Forward and backward (without recomputation) of one layer of the given kind."""
     linears = layer_linears(model, kind)
     matmul = _linear_seconds(model, linears, cut, machine)
@@ -147,10 +158,24 @@ def layer_costs(model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: 
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
     zero = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in (matmul[0], attention[0], pointwise, tensor))))
     keep = 1 - stack.overlap_tensor
-    forward = Costs(matmul[0] + zero, attention[0] + zero, pointwise + zero, host + zero, tensor * keep + zero,
-                    expert * (1 - stack.overlap_expert) + zero, context[0] + zero)
-    backward = Costs(matmul[1] + zero, attention[1] + zero, 2 * pointwise + zero, 2 * host + zero,
-                     tensor * keep + zero, expert * (1 - stack.overlap_expert) + zero, context[1] + zero)
+    forward = Costs(
+        matmul[0] + zero,
+        attention[0] + zero,
+        pointwise + zero,
+        host + zero,
+        tensor * keep + zero,
+        expert * (1 - stack.overlap_expert) + zero,
+        context[0] + zero,
+    )
+    backward = Costs(
+        matmul[1] + zero,
+        attention[1] + zero,
+        2 * pointwise + zero,
+        2 * host + zero,
+        tensor * keep + zero,
+        expert * (1 - stack.overlap_expert) + zero,
+        context[1] + zero,
+    )
     return forward, backward
 
 
@@ -162,7 +187,11 @@ def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Sof
     """
     kernels = 0.0 * np.asarray(cut.tensor) + (0 if stack.captured else stack.kernels)
     if kind == "moe" and not stack.captured_experts:
-        kernels = kernels + stack.expert_kernels + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+        kernels = (
+            kernels
+            + stack.expert_kernels
+            + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+        )
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
 
 
@@ -182,9 +211,14 @@ def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: 
         batch.append(local + 0 * tokens * t)
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*rows, *cols, *depth, *batch)))
     stacked = [np.stack([np.broadcast_to(x, shape) for x in xs]) for xs in (rows, cols, depth, batch)]
-    seconds = training_matmul_seconds(machine.rates, machine.matmul, machine.bandwidth, *stacked,
-                                      element_bytes=machine.element_bytes).sum(axis=1)
-    cast = machine.cast_bytes * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0) / machine.bandwidth
+    seconds = training_matmul_seconds(
+        machine.rates, machine.matmul, machine.bandwidth, *stacked, element_bytes=machine.element_bytes
+    ).sum(axis=1)
+    cast = (
+        machine.cast_bytes
+        * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0)
+        / machine.bandwidth
+    )
     return seconds[0] + cast / 2, seconds[1] + seconds[2] + cast
 
 
@@ -204,19 +238,25 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
         return forward, 2.5 * flops * full / (rate * rates.flash_backward) + 3 * rates.kernel_seconds
     batch = b * heads
     shapes = ((s / c, s, d_qk), (s / c, d_v, s))
-    forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, *shape, batch=batch) for shape in shapes)
+    forward = sum(
+        matmul_seconds(rates, machine.attention, machine.bandwidth, *shape, batch=batch) for shape in shapes
+    )
     scores = batch * s * s / c * 2 / machine.bandwidth
-    passes = [softmax + stack.dropout * dropout for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)]
+    passes = [
+        softmax + stack.dropout * dropout
+        for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)
+    ]
     return forward + passes[0] * scores, 2 * forward + passes[1] * scores
 
 
-def _pointwise_seconds(model: ModelSpec, linears: list[Linear], kind: str, cut: Cut, machine: Machine,
-                       stack: Software) -> np.ndarray:
+def _pointwise_seconds(
+    model: ModelSpec, linears: list[Linear], kind: str, cut: Cut, machine: Machine, stack: Software
+) -> np.ndarray:
     t, tokens = np.asarray(cut.tensor, float), cut.tokens
     whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
     alone = np.where(np.asarray(cut.sequence_parallel), t, 1.0)
     divided = sum(stack.width_passes * x.outputs * x.active for x in linears if x.split == "column")
-    if kind == "moe":   # gather to experts, and back with a weighted sum
+    if kind == "moe":  # gather to experts, and back with a weighted sum
         whole = whole + 6 * model.hidden_size * model.experts_per_token
     return tokens * 2 * (whole / alone + divided / t) / machine.bandwidth + 6 * machine.rates.kernel_seconds
 
@@ -225,7 +265,7 @@ def _communication(model: ModelSpec, kind: str, cut: Cut, machine: Machine) -> t
     t, c, e = np.asarray(cut.tensor), np.asarray(cut.context), np.asarray(cut.expert)
     tokens, wires = cut.tokens, machine.wires
     hidden = tokens * model.hidden_size * 2
-    halves = 1 if kind == "moe" else 2   # only the attention half of a mixture layer is tensor-parallel
+    halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
     tensor = halves * wires.seconds("all_reduce", hidden, t)
     if kind == "moe":
         tensor = tensor + wires.seconds("all_gather", hidden, t)

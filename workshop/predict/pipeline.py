@@ -25,14 +25,34 @@ from .pipeline_events import Action, Durations, Event, Orders, Overlap, Pipeline
 from .pipeline_orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from .pipeline_zero_bubble import zb_h1, zb_h2, zbv
 
-__all__ = ["SCHEDULES", "Action", "Durations", "Event", "Overlap", "PipelineTimeline", "closed_bubble",
-           "closed_in_flight", "pipeline_orders", "play", "simulate_pipeline"]
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Durations",
+    "Event",
+    "Overlap",
+    "PipelineTimeline",
+    "closed_bubble",
+    "closed_in_flight",
+    "pipeline_orders",
+    "play",
+    "simulate_pipeline",
+]
 
 _PLAIN: dict[str, Callable[[int, int], Orders]] = {
-    "naive": naive, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zb-h2": zb_h2, "zbv": zbv,
-    "dualpipe": dual_pipe, "dualpipev": dual_pipe_v,
+    "naive": naive,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "zb-h1": zb_h1,
+    "zb-h2": zb_h2,
+    "zbv": zbv,
+    "dualpipe": dual_pipe,
+    "dualpipev": dual_pipe_v,
 }
-_CHUNKED: dict[str, Callable[[int, int, int], Orders]] = {"interleaved": interleaved, "breadth-first": breadth_first}
+_CHUNKED: dict[str, Callable[[int, int, int], Orders]] = {
+    "interleaved": interleaved,
+    "breadth-first": breadth_first,
+}
 SCHEDULES: tuple[str, ...] = (*_PLAIN, *_CHUNKED)
 assert set(_CHUNKED) == set(CHUNKED)
 
@@ -45,23 +65,35 @@ def pipeline_orders(schedule: str, ranks: int, micro_batches: int, chunks: int =
     """
     if schedule not in SCHEDULES:
         near = difflib.get_close_matches(schedule, SCHEDULES, 1)
-        raise ValueError(f"unknown pipeline schedule {schedule!r}; known: {', '.join(SCHEDULES)}"
-                         + (f". Did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(
+            f"unknown pipeline schedule {schedule!r}; known: {', '.join(SCHEDULES)}"
+            + (f". Did you mean {near[0]!r}?" if near else "")
+        )
     for name, value in (("ranks", ranks), ("micro_batches", micro_batches), ("chunks", chunks)):
         if value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
     if schedule in _CHUNKED:
         return _CHUNKED[schedule](ranks, micro_batches, chunks)
     if chunks != 1:
-        raise ValueError(f"{schedule} has a fixed placement and takes no chunks, but chunks={chunks}; "
-                         f"use {' or '.join(_CHUNKED)}")
+        raise ValueError(
+            f"{schedule} has a fixed placement and takes no chunks, but chunks={chunks}; "
+            f"use {' or '.join(_CHUNKED)}"
+        )
     return _PLAIN[schedule](ranks, micro_batches)
 
 
-def simulate_pipeline(schedule: str, ranks: int, micro_batches: int, forward: float | Sequence[float],
-                      backward: float | Sequence[float], *, weight: float | Sequence[float] | None = None,
-                      chunks: int = 1, overlapped: float | None = None,
-                      communication_seconds: float = 0.0) -> PipelineTimeline:
+def simulate_pipeline(
+    schedule: str,
+    ranks: int,
+    micro_batches: int,
+    forward: float | Sequence[float],
+    backward: float | Sequence[float],
+    *,
+    weight: float | Sequence[float] | None = None,
+    chunks: int = 1,
+    overlapped: float | None = None,
+    communication_seconds: float = 0.0,
+) -> PipelineTimeline:
     """Plays a schedule and returns its timeline (seconds, bubble, idle share, peak in flight, Gantt events).
 
     forward, backward: seconds of one *stage*, one number or one per stage in the order of the model

@@ -25,13 +25,20 @@ from typing import Any
 
 import numpy as np
 
-Numbers = Any   # a number or an array of them; all arguments broadcast
+Numbers = Any  # a number or an array of them; all arguments broadcast
 
 CHUNKED = ("interleaved", "breadth-first")
 
 
-def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, forward: Numbers, backward: Numbers,
-                  weight: Numbers = None, overlapped: Numbers = None) -> np.ndarray:
+def closed_bubble(
+    schedule: str,
+    ranks: Numbers,
+    micro_batches: Numbers,
+    forward: Numbers,
+    backward: Numbers,
+    weight: Numbers = None,
+    overlapped: Numbers = None,
+) -> np.ndarray:
     """Seconds that the most patient rank waits; arguments as in the module's table, of one *stage*."""
     p, m = np.asarray(ranks), np.asarray(micro_batches)
     f, b = np.asarray(forward, float), np.asarray(backward, float)
@@ -47,12 +54,14 @@ def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, forward
         "zb-h2": lambda: (p - 1) * np.maximum(f + b - 3 * w, 0.0),
         "zbv": lambda: (p - 1) * np.maximum(f + b - 3 * w, 0.0),
         "dualpipe": lambda: (p / 2 - 1) * (pair + b - 3 * w),
-        "dualpipev": lambda: (p - 1) * (pair + b - 3 * w),   # p ranks are 2p stages
+        "dualpipev": lambda: (p - 1) * (pair + b - 3 * w),  # p ranks are 2p stages
     }
     return np.asarray(formulas[schedule](), dtype=float)
 
 
-def closed_in_flight(schedule: str, ranks: Numbers, micro_batches: Numbers, chunks: Numbers = 1) -> np.ndarray:
+def closed_in_flight(
+    schedule: str, ranks: Numbers, micro_batches: Numbers, chunks: Numbers = 1
+) -> np.ndarray:
     """Stage activations alive at once on the fullest rank (a stage is 1/p, 1/(2p) or 1/(p v) of the model)."""
     p, m, v = np.broadcast_arrays(np.asarray(ranks), np.asarray(micro_batches), np.asarray(chunks))
     formulas = {

@@ -36,8 +36,8 @@ from .search import search_seconds, search_steps
 from .step import limit_of
 
 AXES = ("tensor", "pipeline", "virtual_stages", "context", "expert", "micro_batch", "recompute", "zero")
-MARGIN = 0.92   # share of the device's memory that the first look may fill
-SLOWER = 1.6    # proposals are looked for among layouts at most so much slower than the fastest
+MARGIN = 0.92  # share of the device's memory that the first look may fill
+SLOWER = 1.6  # proposals are looked for among layouts at most so much slower than the fastest
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,23 @@ class Proposal:
 
     def __str__(self) -> str:
         x = self.run.layout
-        parts = [f"tensor {x.tensor}", f"pipeline {x.pipeline}" + (f" x {x.virtual_stages}" if x.virtual_stages > 1 else "")]
-        parts += [f"{name} {size}" for name, size in (("context", x.context), ("expert", x.expert)) if size > 1]
-        parts += [f"data {x.data_parallel}", f"ZeRO-{x.zero}", f"micro-batch {self.run.micro_batch}",
-                  f"recompute {x.recompute}"]
-        return (f"{', '.join(parts)}: {format_seconds(self.seconds)} a step, MFU {self.mfu:.1%}, "
-                f"{format_bytes(self.memory_bytes)} a device")
+        parts = [
+            f"tensor {x.tensor}",
+            f"pipeline {x.pipeline}" + (f" x {x.virtual_stages}" if x.virtual_stages > 1 else ""),
+        ]
+        parts += [
+            f"{name} {size}" for name, size in (("context", x.context), ("expert", x.expert)) if size > 1
+        ]
+        parts += [
+            f"data {x.data_parallel}",
+            f"ZeRO-{x.zero}",
+            f"micro-batch {self.run.micro_batch}",
+            f"recompute {x.recompute}",
+        ]
+        return (
+            f"{', '.join(parts)}: {format_seconds(self.seconds)} a step, MFU {self.mfu:.1%}, "
+            f"{format_bytes(self.memory_bytes)} a device"
+        )
 
 
 @dataclass(frozen=True)
@@ -94,9 +105,18 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(model: ModelSpec | str, cluster: ClusterSpec | str, global_batch: int, *, seq_len: int = 2048, top: int = 5,
-         recipe: str = "megatron-bf16", stack: str | Software = "megatron-core", limits: Limits | None = None,
-         progress: Callable[[int, int], None] | None = None) -> Plan:
+def plan(
+    model: ModelSpec | str,
+    cluster: ClusterSpec | str,
+    global_batch: int,
+    *,
+    seq_len: int = 2048,
+    top: int = 5,
+    recipe: str = "megatron-bf16",
+    stack: str | Software = "megatron-core",
+    limits: Limits | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
     """The best layouts for training `model` on `cluster` with `global_batch` sequences of `seq_len` tokens a step.
 
     recipe: a precision of the catalogue. stack: a training stack (`rates`). progress: called with (done, all).
@@ -110,25 +130,47 @@ def plan(model: ModelSpec | str, cluster: ClusterSpec | str, global_batch: int, 
     kind, rates = precision(recipe), rates_for(cluster.device)
     grid = candidates(model, cluster, global_batch, seq_len, limits or default_limits(cluster, seq_len))
     if not len(grid):
-        raise ValueError(f"no layout of {model.name} on {cluster.num_devices} devices divides a batch of {global_batch}; "
-                         f"the nearest that would do is {max(cluster.num_devices, 1)}")
+        raise ValueError(
+            f"no layout of {model.name} on {cluster.num_devices} devices divides a batch of {global_batch}; "
+            f"the nearest that would do is {max(cluster.num_devices, 1)}"
+        )
     memory = memory_guess(model, grid, seq_len, kind, chosen)
     seconds = np.full(len(grid), np.inf)
     fits = np.flatnonzero(memory <= MARGIN * cluster.device.memory_bytes)
     if not len(fits):
-        raise ValueError(f"{model.name} fits no layout of {cluster.name}: the least any needs is "
-                         f"{format_bytes(int(memory.min()))} of {format_bytes(cluster.device.memory_bytes)} a device; "
-                         "use more devices, or offload")
+        raise ValueError(
+            f"{model.name} fits no layout of {cluster.name}: the least any needs is "
+            f"{format_bytes(int(memory.min()))} of {format_bytes(cluster.device.memory_bytes)} a device; "
+            "use more devices, or offload"
+        )
     seconds[fits] = search_seconds(model, cluster, grid.take(fits), seq_len, kind, rates, chosen)
     if progress:
         progress(len(grid), len(grid))
     picked = _pick(model, cluster, grid, seconds, seq_len, recipe, top)
     if not picked:
-        raise ValueError(f"{model.name}: none of the {len(fits)} layouts that seemed to fit {cluster.name} passes the full "
-                         "memory model; use more devices or recompute more")
-    return Plan(tuple(_proposal(model, cluster, grid, seconds, i, run, bytes_, chosen, rates_name=rates.name,
-                                reasoned=place == 0) for place, (i, run, bytes_) in enumerate(picked)),
-                len(grid), len(fits))
+        raise ValueError(
+            f"{model.name}: none of the {len(fits)} layouts that seemed to fit {cluster.name} passes the full "
+            "memory model; use more devices or recompute more"
+        )
+    return Plan(
+        tuple(
+            _proposal(
+                model,
+                cluster,
+                grid,
+                seconds,
+                i,
+                run,
+                bytes_,
+                chosen,
+                rates_name=rates.name,
+                reasoned=place == 0,
+            )
+            for place, (i, run, bytes_) in enumerate(picked)
+        ),
+        len(grid),
+        len(fits),
+    )
 
 
 def default_limits(cluster: ClusterSpec, seq_len: int) -> Limits:
@@ -136,16 +178,25 @@ def default_limits(cluster: ClusterSpec, seq_len: int) -> Limits:
     return Limits(context=tuple(c for c in (1, 2, 4, 8, 16, 32) if c == 1 or seq_len // c >= 4096))
 
 
-def _pick(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seconds: np.ndarray, seq_len: int, recipe: str,
-          top: int) -> list[tuple[int, Run, int]]:
+def _pick(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    grid: Grid,
+    seconds: np.ndarray,
+    seq_len: int,
+    recipe: str,
+    top: int,
+) -> list[tuple[int, Run, int]]:
     """The fastest layouts that pass the full memory model, at most one for each way of cutting."""
     found: list[tuple[int, Run, int]] = []
     seen: set[tuple[int, ...]] = set()
     order = np.argsort(seconds)
     for i in order[: 400 * top]:
-        if not np.isfinite(seconds[i]) or seconds[i] > SLOWER * seconds[order[0]] and found:
+        if not np.isfinite(seconds[i]) or (seconds[i] > SLOWER * seconds[order[0]] and found):
             break
-        cut = tuple(int(getattr(grid, a)[i]) for a in ("tensor", "pipeline", "context", "expert", "recompute", "zero"))
+        cut = tuple(
+            int(getattr(grid, a)[i]) for a in ("tensor", "pipeline", "context", "expert", "recompute", "zero")
+        )
         if cut in seen:
             continue
         run = run_of(model, cluster, grid, int(i), seq_len, recipe)
@@ -160,26 +211,71 @@ def _pick(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seconds: np.ndarra
 
 def run_of(model: ModelSpec, cluster: ClusterSpec, grid: Grid, i: int, seq_len: int, recipe: str) -> Run:
     """Row `i` of a grid as a run, on as many of the cluster's devices as it uses."""
-    at = {a: int(getattr(grid, a)[i]) for a in (*AXES, "shard", "replicate", "sequence_parallel", "accumulation")}
+    at = {
+        a: int(getattr(grid, a)[i])
+        for a in (*AXES, "shard", "replicate", "sequence_parallel", "accumulation")
+    }
     virtual = at["virtual_stages"]
-    layout = Layout(replicate=at["replicate"], shard=at["shard"], zero=at["zero"], tensor=at["tensor"],
-                    sequence_parallel=bool(at["sequence_parallel"]), pipeline=at["pipeline"], virtual_stages=virtual,
-                    schedule="interleaved" if virtual > 1 else "1f1b", context=at["context"], expert=at["expert"],
-                    expert_tensor=1 if at["expert"] > 1 else 0, recompute=RECOMPUTE[at["recompute"]], precision=recipe)
+    layout = Layout(
+        replicate=at["replicate"],
+        shard=at["shard"],
+        zero=at["zero"],
+        tensor=at["tensor"],
+        sequence_parallel=bool(at["sequence_parallel"]),
+        pipeline=at["pipeline"],
+        virtual_stages=virtual,
+        schedule="interleaved" if virtual > 1 else "1f1b",
+        context=at["context"],
+        expert=at["expert"],
+        expert_tensor=1 if at["expert"] > 1 else 0,
+        recompute=RECOMPUTE[at["recompute"]],
+        precision=recipe,
+    )
     used = replace(cluster, num_devices=layout.world_size)
-    return Run(model, used, layout, at["micro_batch"], seq_len, accumulation=at["accumulation"],
-               implementation=implementation("megatron"))
+    return Run(
+        model,
+        used,
+        layout,
+        at["micro_batch"],
+        seq_len,
+        accumulation=at["accumulation"],
+        implementation=implementation("megatron"),
+    )
 
 
-def _proposal(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seconds: np.ndarray, i: int, run: Run, memory: int,
-              stack: Software, rates_name: str, reasoned: bool) -> Proposal:
-    arrays = search_steps(model, cluster, grid.take(np.array([i])), run.seq_len, precision(run.layout.precision),
-                          rates_for(cluster.device), stack)
+def _proposal(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    grid: Grid,
+    seconds: np.ndarray,
+    i: int,
+    run: Run,
+    memory: int,
+    stack: Software,
+    rates_name: str,
+    reasoned: bool,
+) -> Proposal:
+    arrays = search_steps(
+        model,
+        cluster,
+        grid.take(np.array([i])),
+        run.seq_len,
+        precision(run.layout.precision),
+        rates_for(cluster.device),
+        stack,
+    )
     rate = run.tokens_per_step / seconds[i]
     flops = 3 * sum(forward_flops(model, run.seq_len).values())
     peak = cluster.device.peak(precision(run.layout.precision).dtype)
-    return Proposal(run, float(seconds[i]), float(rate), float(rate * flops / run.layout.world_size / peak), memory,
-                    arrays.at(0), reasons(grid, seconds, i) if reasoned else {})
+    return Proposal(
+        run,
+        float(seconds[i]),
+        float(rate),
+        float(rate * flops / run.layout.world_size / peak),
+        memory,
+        arrays.at(0),
+        reasons(grid, seconds, i) if reasoned else {},
+    )
 
 
 def reasons(grid: Grid, seconds: np.ndarray, i: int) -> dict[str, str]:
@@ -198,6 +294,8 @@ def reasons(grid: Grid, seconds: np.ndarray, i: int) -> dict[str, str]:
             found[axis] = f"{name} {label(mine)}: with any other value nothing fits"
             continue
         unfit = [label(x) for x in others if not np.isfinite(best[x]) and x < mine]
-        found[axis] = (f"{name} {label(mine)}: the best with {label(rival)} is {best[rival] / seconds[i] - 1:.1%} slower"
-                       + (f"; with {', '.join(unfit)} nothing fits" if unfit else ""))
+        found[axis] = (
+            f"{name} {label(mine)}: the best with {label(rival)} is {best[rival] / seconds[i] - 1:.1%} slower"
+            + (f"; with {', '.join(unfit)} nothing fits" if unfit else "")
+        )
     return found

@@ -28,8 +28,15 @@ from .step_arrays import StepArrays, combine, head_seconds, layer_passes, machin
 PIECE = 8192
 
 
-def search_seconds(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision,
-                   rates: Rates, stack: Software) -> np.ndarray:
+def search_seconds(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    grid: Grid,
+    seq_len: int,
+    precision: Precision,
+    rates: Rates,
+    stack: Software,
+) -> np.ndarray:
     """Seconds per step of every layout of `grid`: the fast version of `predict_steps(...).seconds`."""
     machine = machine_of(cluster, precision, rates, stack)
     first, which = _combinations(grid)
@@ -41,14 +48,30 @@ def search_seconds(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: 
     for start in range(0, len(grid), PIECE):
         piece = slice(start, start + PIECE)
         part, of = _slice(grid, piece), which[piece]
-        arrays = combine(model, part, _take(forward, of), _take(backward, of), head[of], machine, precision, stack,
-                         Cut(part.micro_batch, seq_len, part.tensor, part.sequence_parallel, part.context, part.expert))
+        arrays = combine(
+            model,
+            part,
+            _take(forward, of),
+            _take(backward, of),
+            head[of],
+            machine,
+            precision,
+            stack,
+            Cut(part.micro_batch, seq_len, part.tensor, part.sequence_parallel, part.context, part.expert),
+        )
         seconds[piece] = arrays.seconds
     return seconds
 
 
-def search_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision, rates: Rates,
-                 stack: Software) -> StepArrays:
+def search_steps(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    grid: Grid,
+    seq_len: int,
+    precision: Precision,
+    rates: Rates,
+    stack: Software,
+) -> StepArrays:
     """As `search_seconds`, with the causes, for a grid that is small enough to keep them."""
     machine: Machine = machine_of(cluster, precision, rates, stack)
     first, which = _combinations(grid)
@@ -57,8 +80,17 @@ def search_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: in
     forward, backward = layer_passes(model, cut, machine, stack)
     head = head_seconds(model, cut, machine, stack)
     whole = Cut(grid.micro_batch, seq_len, grid.tensor, grid.sequence_parallel, grid.context, grid.expert)
-    return combine(model, grid, _take(forward, which), _take(backward, which), head[which], machine, precision, stack,
-                   whole)
+    return combine(
+        model,
+        grid,
+        _take(forward, which),
+        _take(backward, which),
+        head[which],
+        machine,
+        precision,
+        stack,
+        whole,
+    )
 
 
 def _combinations(grid: Grid) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,15 @@ from .grid import Grid
 from .rates import Software, all_software, rates_for, software
 from .step_arrays import CAUSES, StepArrays, machine_of, predict_steps
 
-__all__ = ["CAUSES", "StepArrays", "StepPrediction", "machine_of", "predict_step", "predict_steps", "stack_for"]
+__all__ = [
+    "CAUSES",
+    "StepArrays",
+    "StepPrediction",
+    "machine_of",
+    "predict_step",
+    "predict_steps",
+    "stack_for",
+]
 
 
 @dataclass(frozen=True)
@@ -69,19 +77,30 @@ class StepPrediction:
 
     def __str__(self) -> str:
         rows = sorted(((v, k) for k, v in self.causes.items() if v > 0.001 * self.seconds), reverse=True)
-        text = (f"{format_seconds(self.seconds)} a step ({format_seconds(self.low)} to {format_seconds(self.high)}), "
-                f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
-                f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}")
-        return text + "".join(f"\n  {cause:<10} {value / self.seconds:6.1%}  {format_seconds(value)}" for value, cause in rows)
+        text = (
+            f"{format_seconds(self.seconds)} a step ({format_seconds(self.low)} to {format_seconds(self.high)}), "
+            f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
+            f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}"
+        )
+        return text + "".join(
+            f"\n  {cause:<10} {value / self.seconds:6.1%}  {format_seconds(value)}" for value, cause in rows
+        )
 
 
 _WORDS = {
-    "pointwise": "memory bandwidth (norms, activations, residuals)", "recompute": "recomputation",
-    "host": "launching kernels: the pieces are too small", "tensor": "tensor-parallel communication",
-    "expert": "exchanging tokens between experts", "context": "context-parallel communication",
-    "head": "the output head and its loss", "bubble": "the pipeline's bubble and its slowest stage",
-    "pipeline": "passing activations between stages", "data": "data-parallel communication that nothing hides",
-    "optimizer": "the optimizer's step", "skew": "waiting for the slowest rank", "attention": "attention",
+    "pointwise": "memory bandwidth (norms, activations, residuals)",
+    "recompute": "recomputation",
+    "host": "launching kernels: the pieces are too small",
+    "tensor": "tensor-parallel communication",
+    "expert": "exchanging tokens between experts",
+    "context": "context-parallel communication",
+    "head": "the output head and its loss",
+    "bubble": "the pipeline's bubble and its slowest stage",
+    "pipeline": "passing activations between stages",
+    "data": "data-parallel communication that nothing hides",
+    "optimizer": "the optimizer's step",
+    "skew": "waiting for the slowest rank",
+    "attention": "attention",
 }
 
 
@@ -113,9 +132,17 @@ def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
     arrays = predict_steps(run.model, run.cluster, Grid.of_runs([run]), run.seq_len, recipe, rates, chosen)
     seconds = float(arrays.seconds[0])
     flops = step_flops(run)
-    return StepPrediction(seconds, seconds / (1 + rates.error), seconds * (1 + rates.error), arrays.at(0),
-                          run.tokens_per_step, run.layout.world_size, flops.model, flops.hardware,
-                          run.cluster.device.peak(recipe.dtype))
+    return StepPrediction(
+        seconds,
+        seconds / (1 + rates.error),
+        seconds * (1 + rates.error),
+        arrays.at(0),
+        run.tokens_per_step,
+        run.layout.world_size,
+        flops.model,
+        flops.hardware,
+        run.cluster.device.peak(recipe.dtype),
+    )
 
 
 def shares(arrays: StepArrays) -> dict[str, np.ndarray]:

@@ -30,35 +30,49 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
 
 from .collectives import Wires
+from .exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
 from .gemm import training_matmul_seconds
 from .grid import Grid
-from .exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
 from .layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
 from .rates import Rates, Software
 
 Numbers = Any
-CAUSES = ("matmul", "attention", "pointwise", "recompute", "host", "tensor", "expert", "context", "head",
-          "bubble", "pipeline", "data", "optimizer", "skew")
+CAUSES = (
+    "matmul",
+    "attention",
+    "pointwise",
+    "recompute",
+    "host",
+    "tensor",
+    "expert",
+    "context",
+    "head",
+    "bubble",
+    "pipeline",
+    "data",
+    "optimizer",
+    "skew",
+)
 
 
 @dataclass(frozen=True)
 class StepArrays:
     """Seconds of a step by cause, arrays over layouts; they sum to `seconds`."""
 
-    matmul: np.ndarray       # linear maps, forward and backward
-    attention: np.ndarray    # core of attention
-    pointwise: np.ndarray    # norms, activations, residuals: memory-bound kernels
-    recompute: np.ndarray    # everything done again
-    host: np.ndarray         # waiting for kernels to be launched
-    tensor: np.ndarray       # tensor-parallel communication
-    expert: np.ndarray       # all-to-alls of experts
-    context: np.ndarray      # context-parallel communication
-    head: np.ndarray         # output head and loss
-    bubble: np.ndarray       # waiting for the pipeline to fill and drain, and for its slowest stage
-    pipeline: np.ndarray     # passing activations on
-    data: np.ndarray         # exposed reduction of gradients, gathering of parameters
+    matmul: np.ndarray  # linear maps, forward and backward
+    attention: np.ndarray  # core of attention
+    pointwise: np.ndarray  # norms, activations, residuals: memory-bound kernels
+    recompute: np.ndarray  # everything done again
+    host: np.ndarray  # waiting for kernels to be launched
+    tensor: np.ndarray  # tensor-parallel communication
+    expert: np.ndarray  # all-to-alls of experts
+    context: np.ndarray  # context-parallel communication
+    head: np.ndarray  # output head and loss
+    bubble: np.ndarray  # waiting for the pipeline to fill and drain, and for its slowest stage
+    pipeline: np.ndarray  # passing activations on
+    data: np.ndarray  # exposed reduction of gradients, gathering of parameters
     optimizer: np.ndarray
-    skew: np.ndarray         # waiting for the slowest rank
+    skew: np.ndarray  # waiting for the slowest rank
 
     @property
     def seconds(self) -> np.ndarray:
@@ -70,15 +84,24 @@ class StepArrays:
         return {f.name: float(getattr(self, f.name)[index]) for f in fields(self)}
 
 
-def machine_of(cluster: ClusterSpec, precision: Precision, rates: Rates, stack: Software, dtype: str = "") -> Machine:
+def machine_of(
+    cluster: ClusterSpec, precision: Precision, rates: Rates, stack: Software, dtype: str = ""
+) -> Machine:
     """The device of a cluster as the layer model sees it; `dtype` if linear maps run in another format."""
     device, dtype = cluster.device, dtype or precision.dtype
     sixteen = "bf16" if "bf16" in device.peak_flops else "fp16"
     best = reachable(cluster, sixteen)
     fp8 = dtype in ("fp8", "fp4")
     matmul = reachable(cluster, dtype) * (rates.sustained_fp8 if fp8 else rates.sustained)
-    return Machine(rates, matmul, best * rates.sustained, device.memory_bandwidth * rates.memory,
-                   Wires.of(cluster, rates, stack.adapters), 1.0 if fp8 else 2.0, 2.0 if fp8 else 0.0)
+    return Machine(
+        rates,
+        matmul,
+        best * rates.sustained,
+        device.memory_bandwidth * rates.memory,
+        Wires.of(cluster, rates, stack.adapters),
+        1.0 if fp8 else 2.0,
+        2.0 if fp8 else 0.0,
+    )
 
 
 def reachable(cluster: ClusterSpec, dtype: str) -> float:
@@ -91,8 +114,16 @@ def reachable(cluster: ClusterSpec, dtype: str) -> float:
     return device.peak(dtype) * share
 
 
-def predict_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision,
-                  rates: Rates, stack: Software, dtype: str = "") -> StepArrays:
+def predict_steps(
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    grid: Grid,
+    seq_len: int,
+    precision: Precision,
+    rates: Rates,
+    stack: Software,
+    dtype: str = "",
+) -> StepArrays:
     """Seconds by cause for every layout of `grid`. The plain version: every layout is computed in full.
 
     seq_len: tokens of a sequence. See `rates.rates_of` and `rates.software` for the constants.
@@ -106,7 +137,9 @@ def predict_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: i
 
 def layer_passes(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
     """Forward and backward of an average layer: dense and mixture layers by their share."""
-    passes = [_scaled(layer_costs(model, kind, cut, machine, stack), share) for kind, share in kind_shares(model)]
+    passes = [
+        _scaled(layer_costs(model, kind, cut, machine, stack), share) for kind, share in kind_shares(model)
+    ]
     if len(passes) == 1:
         return passes[0]
     return _sum(p[0] for p in passes), _sum(p[1] for p in passes)
@@ -130,17 +163,27 @@ def _sum(costs: Any) -> Costs:
 def head_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> np.ndarray:
     """Output head and loss of one micro-batch, forward and backward, on the last stage."""
     t, tokens = np.asarray(cut.tensor), cut.tokens
-    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, tokens,
-                                       model.vocab_size / t, model.hidden_size).sum(axis=0)
+    products = training_matmul_seconds(
+        machine.rates, machine.attention, machine.bandwidth, tokens, model.vocab_size / t, model.hidden_size
+    ).sum(axis=0)
     loss = stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
     return products + loss + machine.wires.seconds("all_reduce", tokens * model.hidden_size * 2, t)
 
 
-def combine(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, head: np.ndarray, machine: Machine,
-            precision: Precision, stack: Software, cut: Cut) -> StepArrays:
+def combine(
+    model: ModelSpec,
+    grid: Grid,
+    forward: Costs,
+    backward: Costs,
+    head: np.ndarray,
+    machine: Machine,
+    precision: Precision,
+    stack: Software,
+    cut: Cut,
+) -> StepArrays:
     """From the costs of a layer and of the head to the whole step."""
     p, v, m = grid.pipeline, grid.virtual_stages, grid.accumulation
-    layers = np.ceil(model.num_layers / (p * v)) * v          # on the fullest stage
+    layers = np.ceil(model.num_layers / (p * v)) * v  # on the fullest stage
     again = recompute_seconds(model, grid, forward, stack)
     gather, reduce = sharded_exposure(model, grid, forward, backward, machine, precision)
     accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth
@@ -148,22 +191,28 @@ def combine(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, head:
     pass_on = pipeline_seconds(model, grid, cut, machine, stack)
     body = layers * layer
     last = (model.num_layers - (p - 1) * layers) * layer
-    last = np.where(last > 0, last, 0) + head                 # the last stage may be the thinner one
+    last = np.where(last > 0, last, 0) + head  # the last stage may be the thinner one
     slowest = np.maximum(body, last)
     total = np.where(p > 1, model.num_layers * layer + head, slowest)
     bubble = (total - slowest) / v + m * (slowest - body) - np.where(p == 1, m * head, 0)
     busy = m * layers
     windows = (layers * forward.seconds, layers * (backward.seconds + again))
     exposed, optimizer = once_per_step(model, grid, windows, machine, precision, stack)
-    causes = {"matmul": busy * (forward.matmul + backward.matmul),
-              "attention": busy * (forward.attention + backward.attention),
-              "pointwise": busy * (forward.pointwise + backward.pointwise + accumulate),
-              "recompute": busy * again, "host": busy * (_waits(forward) + _waits(backward)),
-              "tensor": busy * (forward.tensor + backward.tensor),
-              "expert": busy * (forward.expert + backward.expert),
-              "context": busy * (forward.context + backward.context),
-              "head": np.where(p == 1, m * head, 0), "bubble": bubble, "pipeline": m * pass_on,
-              "data": busy * (gather + reduce) + exposed, "optimizer": optimizer}
+    causes = {
+        "matmul": busy * (forward.matmul + backward.matmul),
+        "attention": busy * (forward.attention + backward.attention),
+        "pointwise": busy * (forward.pointwise + backward.pointwise + accumulate),
+        "recompute": busy * again,
+        "host": busy * (_waits(forward) + _waits(backward)),
+        "tensor": busy * (forward.tensor + backward.tensor),
+        "expert": busy * (forward.expert + backward.expert),
+        "context": busy * (forward.context + backward.context),
+        "head": np.where(p == 1, m * head, 0),
+        "bubble": bubble,
+        "pipeline": m * pass_on,
+        "data": busy * (gather + reduce) + exposed,
+        "optimizer": optimizer,
+    }
     nodes = np.maximum(grid.world_size / machine.wires.per_node, 1)
     skew = machine.rates.skew * np.log2(nodes) * sum(causes.values())
     return StepArrays(**causes, skew=skew)
@@ -179,7 +228,9 @@ def recompute_seconds(model: ModelSpec, grid: Grid, forward: Costs, stack: Softw
     PyTorch's checkpoint (use_reentrant=False) stops as soon as everything that was saved is there again, and the
     result of the MLP's last product never was: with h -> 4h -> h that is a third of the layer's products.
     """
-    selective = forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2
+    selective = (
+        forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2
+    )
     full = forward.seconds
     if stack.early_stop:
         weights = [x.weights * x.active for x in layer_linears(model, kind_shares(model)[-1][0])]

@@ -11,28 +11,32 @@ it; `held_out` and the report print both.
 
 from __future__ import annotations
 
-import sys
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from ..rates import Rates, Software, rates_of, software
 from .cases import Case, predict_cases
-from .tables import READERS, read_table
 
-HUBER = 0.15   # residuals (in logarithms) beyond this count linearly
+HUBER = 0.15  # residuals (in logarithms) beyond this count linearly
 
 
 def held_out(cases: Sequence[Case]) -> np.ndarray:
     """True for the rows that fitting may not see: about half of the groups of each table."""
-    return np.array([hashlib.sha256(f"{case.table}: {case.group}".encode()).digest()[0] % 2 == 1 for case in cases])
+    return np.array(
+        [hashlib.sha256(f"{case.table}: {case.group}".encode()).digest()[0] % 2 == 1 for case in cases]
+    )
 
 
-def minimise(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, low: np.ndarray, high: np.ndarray,
-             rounds: int = 30) -> np.ndarray:
+def minimise(
+    residuals: Callable[[np.ndarray], np.ndarray],
+    start: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    rounds: int = 30,
+) -> np.ndarray:
     """Levenberg-Marquardt within bounds, for a few unknowns and no library."""
     x, damping = start.copy(), 1e-2
     current = residuals(x)
@@ -54,8 +58,13 @@ def minimise(residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray, l
     return x
 
 
-def fit_constants(cases: Sequence[Case], device: str, names: Sequence[str], stacks: Sequence[str] = (),
-                  bounds: dict[str, tuple[float, float]] | None = None) -> tuple[Rates, dict[str, Software]]:
+def fit_constants(
+    cases: Sequence[Case],
+    device: str,
+    names: Sequence[str],
+    stacks: Sequence[str] = (),
+    bounds: dict[str, tuple[float, float]] | None = None,
+) -> tuple[Rates, dict[str, Software]]:
     """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on `cases`."""
     base = rates_of(device)
     tables = [case.table for case in cases]
@@ -76,7 +85,9 @@ def fit_constants(cases: Sequence[Case], device: str, names: Sequence[str], stac
     def residuals(x: np.ndarray) -> np.ndarray:
         off = np.log(predict_cases(cases, *constants(x)) / measured)
         size = np.abs(off)
-        bent = np.where(size > HUBER, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)), size) * np.sign(off)
+        bent = np.where(size > HUBER, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)), size) * np.sign(
+            off
+        )
         return bent * weight
 
     first = np.log([_value(base, name) for name in names])

@@ -10,6 +10,7 @@ from workshop.facts import catalogue
 from .cases import HARDWARE, SECONDS, TOKENS, Case
 from .rows import FULL, NONE, SELECTIVE, CannotPredict, Row, batches, columns, gpt, number, whole
 
+
 def vtrain(row: Row, table: str, index: int) -> Case:
     """Megatron-DeepSpeed on A100; full recomputation; vocabulary 51,200.
 
@@ -23,13 +24,32 @@ def vtrain(row: Row, table: str, index: int) -> Case:
     hidden = whole(row, "hidden_size")
     vocab = 50257 if tp == 1 and "singlenode" in table else 51200
     model = gpt(whole(row, "num_layers"), hidden, whole(row, "attention_heads"), seq, vocab)
-    return Case(table, f"hidden {hidden}, tp {tp}", index, SECONDS, number(row, "iteration_time_ms") / 1e3, model,
-                f"{tp * dp * pp}xA100-80GB", seq, "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL))
+    return Case(
+        table,
+        f"hidden {hidden}, tp {tp}",
+        index,
+        SECONDS,
+        number(row, "iteration_time_ms") / 1e3,
+        model,
+        f"{tp * dp * pp}xA100-80GB",
+        seq,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(replicate=dp, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL),
+    )
 
 
-_MPT = {"125m": (12, 768, 12), "350m": (24, 1024, 16), "760m": (24, 1536, 12), "1b": (24, 2048, 16),
-        "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56), "70b": (80, 8192, 64)}
+_MPT = {
+    "125m": (12, 768, 12),
+    "350m": (24, 1024, 16),
+    "760m": (24, 1536, 12),
+    "1b": (24, 2048, 16),
+    "3b": (32, 2560, 20),
+    "7b": (32, 4096, 32),
+    "13b": (40, 5120, 40),
+    "30b": (48, 7168, 56),
+    "70b": (80, 8192, 64),
+}
 
 
 def mosaic(row: Row, table: str, index: int) -> Case:
@@ -47,13 +67,27 @@ def mosaic(row: Row, table: str, index: int) -> Case:
     fp8 = "fp8" in row["precision"]
     pure = row.get("mp_mode") == "PURE"
     kind = f"{row['gpu']} {'fp8' if fp8 else 'bf16'}"
-    return Case(table, f"{kind}, {row['model']}", index, TOKENS, number(row, "throughput_tokens_per_s_per_gpu"),
-                gpt(layers, hidden, heads, seq, 50368), f"{gpus}x{gpu}", seq, "composer",
-                "bf16" if pure else "fsdp-bf16",
-                columns(shard=gpus, zero=zero, micro_batch=whole(row, "micro_batch_size_seqs"),
-                        accumulation=whole(row, "grad_accum_steps", 1),
-                        recompute=FULL if row["activation_checkpointing"] == "True" else NONE),
-                dtype="fp8" if fp8 else "", stack_changes=(("gradient_bytes", 2.0),) if pure else ())
+    return Case(
+        table,
+        f"{kind}, {row['model']}",
+        index,
+        TOKENS,
+        number(row, "throughput_tokens_per_s_per_gpu"),
+        gpt(layers, hidden, heads, seq, 50368),
+        f"{gpus}x{gpu}",
+        seq,
+        "composer",
+        "bf16" if pure else "fsdp-bf16",
+        columns(
+            shard=gpus,
+            zero=zero,
+            micro_batch=whole(row, "micro_batch_size_seqs"),
+            accumulation=whole(row, "grad_accum_steps", 1),
+            recompute=FULL if row["activation_checkpointing"] == "True" else NONE,
+        ),
+        dtype="fp8" if fp8 else "",
+        stack_changes=(("gradient_bytes", 2.0),) if pure else (),
+    )
 
 
 def sc21(row: Row, table: str, index: int) -> Case:
@@ -64,11 +98,28 @@ def sc21(row: Row, table: str, index: int) -> Case:
     micro, count = batches(row, dp)
     chunk = whole(row, "layers_per_virtual_stage", 0)
     virtual = layers // (pp * chunk) if chunk else 1
-    return Case(table, f"tp {tp}", index, HARDWARE, number(row, "achieved_tflops_per_gpu"),
-                gpt(layers, whole(row, "hidden_size"), whole(row, "attention_heads"), 2048), f"{gpus}xA100-80GB", 2048,
-                "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, pipeline=pp, virtual_stages=virtual, micro_batch=micro,
-                        accumulation=count, recompute=FULL), megatron_count=True)
+    return Case(
+        table,
+        f"tp {tp}",
+        index,
+        HARDWARE,
+        number(row, "achieved_tflops_per_gpu"),
+        gpt(layers, whole(row, "hidden_size"), whole(row, "attention_heads"), 2048),
+        f"{gpus}xA100-80GB",
+        2048,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(
+            replicate=dp,
+            tensor=tp,
+            pipeline=pp,
+            virtual_stages=virtual,
+            micro_batch=micro,
+            accumulation=count,
+            recompute=FULL,
+        ),
+        megatron_count=True,
+    )
 
 
 def sc21_zero3(row: Row, table: str, index: int) -> Case:
@@ -82,11 +133,30 @@ def sc21_zero3(row: Row, table: str, index: int) -> Case:
     pp = 1 if sharded else ways // tp
     dp = gpus // (tp * pp)
     micro, count = batches(row, dp)
-    layout = columns(shard=dp if sharded else 1, replicate=1 if sharded else dp, zero=3 if sharded else 0, tensor=tp,
-                     pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL)
-    return Case(table, "ZeRO-3" if sharded else "PTD-P", index, HARDWARE, number(row, "achieved_tflops_per_gpu"), model,
-                f"{gpus}xA100-80GB", 2048, "deepspeed-2021" if sharded else "megatron-2021",
-                "deepspeed-fp16" if sharded else "megatron-fp16", layout, megatron_count=True)
+    layout = columns(
+        shard=dp if sharded else 1,
+        replicate=1 if sharded else dp,
+        zero=3 if sharded else 0,
+        tensor=tp,
+        pipeline=pp,
+        micro_batch=micro,
+        accumulation=count,
+        recompute=FULL,
+    )
+    return Case(
+        table,
+        "ZeRO-3" if sharded else "PTD-P",
+        index,
+        HARDWARE,
+        number(row, "achieved_tflops_per_gpu"),
+        model,
+        f"{gpus}xA100-80GB",
+        2048,
+        "deepspeed-2021" if sharded else "megatron-2021",
+        "deepspeed-fp16" if sharded else "megatron-fp16",
+        layout,
+        megatron_count=True,
+    )
 
 
 _BLOOM_HEADS = {14400: 96, 13824: 64, 14336: 64}
@@ -112,11 +182,26 @@ def bloom(row: Row, table: str, index: int) -> Case:
     seconds, gpus = number(row, "iteration_time_s"), tp * pp * dp
     said = number(row, "tflops_per_gpu_hardware") * 1e12 * gpus * seconds / (96 * 2048 * layers * hidden**2)
     if not 0.9 < said / (micro * count * dp) < 1.3:
-        raise CannotPredict(f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {micro * count * dp}")
-    layout = columns(shard=dp, zero=1, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL)
-    return Case(table, f"hidden {hidden}, pp {pp}", index, SECONDS, seconds, model,
-                f"{gpus}xA100-80GB", 2048, "megatron-deepspeed-bloom", "deepspeed-bf16", layout,
-                inter="omni-path-4x100-per-node")
+        raise CannotPredict(
+            f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {micro * count * dp}"
+        )
+    layout = columns(
+        shard=dp, zero=1, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL
+    )
+    return Case(
+        table,
+        f"hidden {hidden}, pp {pp}",
+        index,
+        SECONDS,
+        seconds,
+        model,
+        f"{gpus}xA100-80GB",
+        2048,
+        "megatron-deepspeed-bloom",
+        "deepspeed-bf16",
+        layout,
+        inter="omni-path-4x100-per-node",
+    )
 
 
 def korthikanti(row: Row, table: str, index: int) -> Case:
@@ -126,12 +211,28 @@ def korthikanti(row: Row, table: str, index: int) -> Case:
     tp, pp, dp = (whole(row, x) for x in ("tp", "pp", "dp"))
     micro, count = batches(row, dp)
     full = row["mode"] == "full"
-    return Case(table, row["mode"], index, SECONDS, number(row, "iteration_time_s"),
-                gpt(whole(row, "num_layers"), whole(row, "hidden_size"), whole(row, "attention_heads"), 2048),
-                f"{tp * pp * dp}xA100-80GB", 2048, "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, sequence_parallel=not full, pipeline=pp,
-                        virtual_stages=whole(row, "pp_interleave_stages"), micro_batch=micro, accumulation=count,
-                        recompute=FULL if full else SELECTIVE))
+    return Case(
+        table,
+        row["mode"],
+        index,
+        SECONDS,
+        number(row, "iteration_time_s"),
+        gpt(whole(row, "num_layers"), whole(row, "hidden_size"), whole(row, "attention_heads"), 2048),
+        f"{tp * pp * dp}xA100-80GB",
+        2048,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(
+            replicate=dp,
+            tensor=tp,
+            sequence_parallel=not full,
+            pipeline=pp,
+            virtual_stages=whole(row, "pp_interleave_stages"),
+            micro_batch=micro,
+            accumulation=count,
+            recompute=FULL if full else SELECTIVE,
+        ),
+    )
 
 
 def megatron_2020(row: Row, table: str, index: int) -> Case:
@@ -141,9 +242,19 @@ def megatron_2020(row: Row, table: str, index: int) -> Case:
     device = "V100-32GB" if "V100" in row["setting"] else "A100-40GB"
     dp = gpus // tp
     layers, hidden, heads = (whole(row, x) for x in ("num_layers", "hidden_size", "attention_heads"))
-    return Case(table, f"{device[:4]} tp {tp}", index, SECONDS, number(row, "iteration_time_ms") / 1e3,
-                gpt(layers, hidden, heads, 1024), f"{gpus}x{device}", 1024, "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, micro_batch=batch // dp, recompute=FULL))
+    return Case(
+        table,
+        f"{device[:4]} tp {tp}",
+        index,
+        SECONDS,
+        number(row, "iteration_time_ms") / 1e3,
+        gpt(layers, hidden, heads, 1024),
+        f"{gpus}x{device}",
+        1024,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(replicate=dp, tensor=tp, micro_batch=batch // dp, recompute=FULL),
+    )
 
 
 def internevo(row: Row, table: str, index: int) -> Case:
@@ -152,10 +263,29 @@ def internevo(row: Row, table: str, index: int) -> Case:
     dp = gpus // tp
     flops = row["table"].startswith("FLOPS")
     if flops and row["packed"] != "TRUE" and number(row, "tokens_per_s_per_gpu") > 3800:
-        raise CannotPredict("the same measurement as in the other section, where recomputation is said to be off")
-    layout = columns(shard=min(zero, dp), replicate=max(1, dp // zero), zero=1, tensor=tp,
-                     micro_batch=whole(row, "micro_batch_size_seqs"), accumulation=whole(row, "grad_accum"),
-                     recompute=FULL if row["activation_checkpointing"] == "TRUE" else NONE)
-    return Case(table, f"tp {tp}, {'packed' if row['packed'] == 'TRUE' else 'not packed'}", index, TOKENS,
-                number(row, "tokens_per_s_per_gpu"), catalogue.model("internlm-7b"), f"{gpus}xA100-80GB",
-                whole(row, "seq_len_tokens"), "internevo", "deepspeed-bf16", layout, inter="roce-4x100-per-node")
+        raise CannotPredict(
+            "the same measurement as in the other section, where recomputation is said to be off"
+        )
+    layout = columns(
+        shard=min(zero, dp),
+        replicate=max(1, dp // zero),
+        zero=1,
+        tensor=tp,
+        micro_batch=whole(row, "micro_batch_size_seqs"),
+        accumulation=whole(row, "grad_accum"),
+        recompute=FULL if row["activation_checkpointing"] == "TRUE" else NONE,
+    )
+    return Case(
+        table,
+        f"tp {tp}, {'packed' if row['packed'] == 'TRUE' else 'not packed'}",
+        index,
+        TOKENS,
+        number(row, "tokens_per_s_per_gpu"),
+        catalogue.model("internlm-7b"),
+        f"{gpus}xA100-80GB",
+        whole(row, "seq_len_tokens"),
+        "internevo",
+        "deepspeed-bf16",
+        layout,
+        inter="roce-4x100-per-node",
+    )

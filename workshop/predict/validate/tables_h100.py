@@ -12,20 +12,42 @@ from .cases import MFU, MODEL, TOKENS, Case
 from .memory_pretraining import nanotron_model
 from .rows import FULL, NONE, SELECTIVE, CannotPredict, Row, batches, columns, gpt, number, whole
 
+
 def megatron_core(row: Row, table: str, index: int) -> Case:
     """Megatron-Core 0.8 on H100, bf16: flash attention, selective recomputation none, sequence parallel,
     distributed optimizer, overlapped reductions; micro-batch not given, 1 assumed from two on, pipelines interleaved
-    (the README's command has the layers of a virtual stage at 2 and 4)."""
+    (the README's command has the layers of a virtual stage at 2 and 4).
+    """
     tp, pp, dp, gpus = (whole(row, x) for x in ("tp", "pp", "dp", "gpus"))
     seq, layers = whole(row, "seq_len_tokens"), whole(row, "num_layers")
     total = whole(row, "global_batch_size_seqs")
-    model = gpt(layers, whole(row, "hidden_size"), whole(row, "attention_heads"), seq,
-                whole(row, "vocab")).resized(tied_embeddings=False)
+    model = gpt(
+        layers, whole(row, "hidden_size"), whole(row, "attention_heads"), seq, whole(row, "vocab")
+    ).resized(tied_embeddings=False)
     count = total // dp
-    return Case(table, f"tp {tp}", index, MODEL, number(row, "tflops_per_gpu"), model, f"{gpus}xH100", seq,
-                "megatron-core", "megatron-bf16",
-                columns(shard=dp, zero=1, tensor=tp, sequence_parallel=tp > 1, pipeline=pp,
-                        virtual_stages=_virtual(layers, pp), micro_batch=1, accumulation=count), megatron_count=True)
+    return Case(
+        table,
+        f"tp {tp}",
+        index,
+        MODEL,
+        number(row, "tflops_per_gpu"),
+        model,
+        f"{gpus}xH100",
+        seq,
+        "megatron-core",
+        "megatron-bf16",
+        columns(
+            shard=dp,
+            zero=1,
+            tensor=tp,
+            sequence_parallel=tp > 1,
+            pipeline=pp,
+            virtual_stages=_virtual(layers, pp),
+            micro_batch=1,
+            accumulation=count,
+        ),
+        megatron_count=True,
+    )
 
 
 def _virtual(layers: int, pipeline: int) -> int:
@@ -37,15 +59,36 @@ def _virtual(layers: int, pipeline: int) -> int:
 
 
 _NAMES = {
-    "llama2-7b": "llama-2-7b", "llama2-13b": "llama-2-13b", "llama2-70b": "llama-2-70b", "llama3-8b": "llama-3-8b",
-    "llama3.1-8b": "llama-3.1-8b", "llama3-70b": "llama-3-70b", "llama3.1-70b": "llama-3.1-70b",
-    "llama3.1-405b": "llama-3.1-405b", "llama3-405b": "llama-3.1-405b", "mixtral-8x7b": "mixtral-8x7b",
-    "mixtral-8x22b": "mixtral-8x22b", "deepseekv3": "deepseek-v3", "deepseek-v3": "deepseek-v3",
-    "deepseekv2": "deepseek-v2", "qwen3-30b-a3b": "qwen3-30b-a3b", "qwen3-235b-a22b": "qwen3-235b-a22b",
-    "gpt-oss-120b": "gpt-oss-120b", "gpt-oss-20b": "gpt-oss-20b", "kimi-k2": "kimi-k2", "grok1": "grok-1",
-    "nemotron4-15b": "nemotron-4-15b", "nemotron-15b": "nemotron-4-15b", "nemotron4-340b": "nemotron-4-340b",
-    "nemotron-340b": "nemotron-4-340b", "gpt3-175b": "gpt3-175b", "llama-2-7b": "llama-2-7b", "kimi-k2-1t": "kimi-k2",
-    "qwen3-32b": "qwen3-32b", "qwen3-8b": "qwen3-8b", "qwen3-14b": "qwen3-14b",
+    "llama2-7b": "llama-2-7b",
+    "llama2-13b": "llama-2-13b",
+    "llama2-70b": "llama-2-70b",
+    "llama3-8b": "llama-3-8b",
+    "llama3.1-8b": "llama-3.1-8b",
+    "llama3-70b": "llama-3-70b",
+    "llama3.1-70b": "llama-3.1-70b",
+    "llama3.1-405b": "llama-3.1-405b",
+    "llama3-405b": "llama-3.1-405b",
+    "mixtral-8x7b": "mixtral-8x7b",
+    "mixtral-8x22b": "mixtral-8x22b",
+    "deepseekv3": "deepseek-v3",
+    "deepseek-v3": "deepseek-v3",
+    "deepseekv2": "deepseek-v2",
+    "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "qwen3-235b-a22b": "qwen3-235b-a22b",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "kimi-k2": "kimi-k2",
+    "grok1": "grok-1",
+    "nemotron4-15b": "nemotron-4-15b",
+    "nemotron-15b": "nemotron-4-15b",
+    "nemotron4-340b": "nemotron-4-340b",
+    "nemotron-340b": "nemotron-4-340b",
+    "gpt3-175b": "gpt3-175b",
+    "llama-2-7b": "llama-2-7b",
+    "kimi-k2-1t": "kimi-k2",
+    "qwen3-32b": "qwen3-32b",
+    "qwen3-8b": "qwen3-8b",
+    "qwen3-14b": "qwen3-14b",
 }
 # NeMo's own recipes (github NVIDIA/NeMo, nemo/collections/llm/recipes): layers, hidden, heads.
 _NEMO = {"gpt3-5b": (24, 4096, 32), "gpt3-20b": (44, 6144, 48)}
@@ -64,8 +107,17 @@ def named_model(name: str, seq_len: int) -> ModelSpec:
     return catalogue.model(_NAMES[plain])
 
 
-_FORMATS = {"BF16": "", "FP8": "fp8", "FP8-CS": "fp8", "FP8-DS": "fp8", "FP8-MX": "fp8", "MXFP8": "fp8", "NVFP4": "fp4",
-            "FP8-SC": "fp8", "FP8-BLOCK": "fp8"}
+_FORMATS = {
+    "BF16": "",
+    "FP8": "fp8",
+    "FP8-CS": "fp8",
+    "FP8-DS": "fp8",
+    "FP8-MX": "fp8",
+    "MXFP8": "fp8",
+    "NVFP4": "fp4",
+    "FP8-SC": "fp8",
+    "FP8-BLOCK": "fp8",
+}
 
 
 def bridge(row: Row, table: str, index: int) -> Case:
@@ -86,14 +138,35 @@ def bridge(row: Row, table: str, index: int) -> Case:
     model = named_model(row["model"], seq)
     micro, count = batches(row, dp)
     fsdp = whole(row, "fsdp", 0)
-    layout = columns(shard=dp, zero=3 if fsdp > 1 else 1, tensor=tp, sequence_parallel=tp > 1, pipeline=pp, context=cp,
-                     virtual_stages=whole(row, "vp", 1) if pp > 1 else 1, expert=ep if model.is_moe else 1,
-                     micro_batch=micro, accumulation=count)
+    layout = columns(
+        shard=dp,
+        zero=3 if fsdp > 1 else 1,
+        tensor=tp,
+        sequence_parallel=tp > 1,
+        pipeline=pp,
+        context=cp,
+        virtual_stages=whole(row, "vp", 1) if pp > 1 else 1,
+        expert=ep if model.is_moe else 1,
+        micro_batch=micro,
+        accumulation=count,
+    )
     changes = (("captured_experts", True),) if release(row) >= (26, 6) else ()
     system = row["system"].replace("DGX-", "")
-    return Case(table, f"{system} {'MoE' if model.is_moe else 'dense'} {text}", index, TOKENS,
-                number(row, "tokens_per_s_per_gpu"), model, f"{gpus}x{system}", seq, "megatron-bridge", "megatron-bf16",
-                layout, dtype=_FORMATS[text], stack_changes=changes)
+    return Case(
+        table,
+        f"{system} {'MoE' if model.is_moe else 'dense'} {text}",
+        index,
+        TOKENS,
+        number(row, "tokens_per_s_per_gpu"),
+        model,
+        f"{gpus}x{system}",
+        seq,
+        "megatron-bridge",
+        "megatron-bf16",
+        layout,
+        dtype=_FORMATS[text],
+        stack_changes=changes,
+    )
 
 
 def release(row: Row) -> tuple[int, int]:
@@ -110,11 +183,30 @@ def nemo(row: Row, table: str, index: int) -> Case:
     tp, pp, cp = whole(row, "tp"), whole(row, "pp"), whole(row, "cp", 1)
     dp = gpus // (tp * pp * cp)
     micro, count = batches(row, dp)
-    return Case(table, f"tp {tp}", index, TOKENS, number(row, "tokens_per_s_per_gpu"), named_model(row["model"], seq),
-                f"{gpus}xH100", seq, "nemo", "megatron-bf16",
-                columns(shard=dp, zero=1, tensor=tp, sequence_parallel=tp > 1, pipeline=pp, context=cp,
-                        virtual_stages=whole(row, "vp", 1) if pp > 1 else 1, micro_batch=micro, accumulation=count),
-                dtype="fp8" if row["precision"] == "FP8" else "")
+    return Case(
+        table,
+        f"tp {tp}",
+        index,
+        TOKENS,
+        number(row, "tokens_per_s_per_gpu"),
+        named_model(row["model"], seq),
+        f"{gpus}xH100",
+        seq,
+        "nemo",
+        "megatron-bf16",
+        columns(
+            shard=dp,
+            zero=1,
+            tensor=tp,
+            sequence_parallel=tp > 1,
+            pipeline=pp,
+            context=cp,
+            virtual_stages=whole(row, "vp", 1) if pp > 1 else 1,
+            micro_batch=micro,
+            accumulation=count,
+        ),
+        dtype="fp8" if row["precision"] == "FP8" else "",
+    )
 
 
 def nemo_long(row: Row, table: str, index: int) -> Case:
@@ -125,10 +217,29 @@ def nemo_long(row: Row, table: str, index: int) -> Case:
     if tp * pp * dp * cp != gpus:
         raise CannotPredict(f"tp {tp} x pp {pp} x dp {dp} x cp {cp} is not {gpus} devices")
     count = whole(row, "global_batch_size_seqs") // dp
-    return Case(table, f"cp {cp}", index, MODEL, number(row, "tflops_per_gpu_with_cp"), catalogue.model("llama-2-7b"),
-                f"{gpus}xH100", seq, "nemo", "megatron-bf16",
-                columns(shard=dp, zero=1, tensor=tp, sequence_parallel=tp > 1, pipeline=pp, context=cp, micro_batch=1,
-                        accumulation=count), dtype="fp8")
+    return Case(
+        table,
+        f"cp {cp}",
+        index,
+        MODEL,
+        number(row, "tflops_per_gpu_with_cp"),
+        catalogue.model("llama-2-7b"),
+        f"{gpus}xH100",
+        seq,
+        "nemo",
+        "megatron-bf16",
+        columns(
+            shard=dp,
+            zero=1,
+            tensor=tp,
+            sequence_parallel=tp > 1,
+            pipeline=pp,
+            context=cp,
+            micro_batch=1,
+            accumulation=count,
+        ),
+        dtype="fp8",
+    )
 
 
 def torchtitan(row: Row, table: str, index: int) -> Case:
@@ -137,7 +248,9 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
     gpus, tp, pp, cp = (whole(row, x) for x in ("gpus", "tp", "pp", "cp"))
     shard, seq = whole(row, "fsdp"), whole(row, "seq_len_tokens")
     checkpointing = row["activation_checkpointing"]
-    recompute = FULL if checkpointing == "full" else SELECTIVE if checkpointing.startswith("selective") else NONE
+    recompute = (
+        FULL if checkpointing == "full" else SELECTIVE if checkpointing.startswith("selective") else NONE
+    )
     fp8 = row["float8"] not in ("0", "", "False")
     if row["float8"] == "rowwise":
         raise CannotPredict("rowwise FP8 was slower than bf16: its kernels, not the device, set the time")
@@ -147,13 +260,32 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
     stack = "torchtitan-compile" if row["compile"] == "1" else "torchtitan"
     changes: tuple[tuple[str, object], ...] = (("overlap_tensor", 0.5),) if row["async_tp"] == "1" else ()
     replicate = gpus // (shard * tp * pp * cp)
-    return Case(table, f"{device} {'fp8' if fp8 else 'bf16'}, tp {tp}", index, TOKENS,
-                number(row, "tps_per_gpu_tokens_per_s"), catalogue.model(model), f"{gpus}x{device}", seq, stack,
-                "fsdp-bf16", columns(replicate=replicate, shard=shard, zero=3, tensor=tp, sequence_parallel=tp > 1,
-                                     pipeline=pp, context=cp, micro_batch=whole(row, "local_batch_size_seqs"),
-                                     recompute=recompute,
-                                     recompute_share=0.5 if checkpointing == "selective layer" else 1.0),
-                dtype="fp8" if fp8 else "", stack_changes=changes)
+    return Case(
+        table,
+        f"{device} {'fp8' if fp8 else 'bf16'}, tp {tp}",
+        index,
+        TOKENS,
+        number(row, "tps_per_gpu_tokens_per_s"),
+        catalogue.model(model),
+        f"{gpus}x{device}",
+        seq,
+        stack,
+        "fsdp-bf16",
+        columns(
+            replicate=replicate,
+            shard=shard,
+            zero=3,
+            tensor=tp,
+            sequence_parallel=tp > 1,
+            pipeline=pp,
+            context=cp,
+            micro_batch=whole(row, "local_batch_size_seqs"),
+            recompute=recompute,
+            recompute_share=0.5 if checkpointing == "selective layer" else 1.0,
+        ),
+        dtype="fp8" if fp8 else "",
+        stack_changes=changes,
+    )
 
 
 def fms(row: Row, table: str, index: int) -> Case:
@@ -161,12 +293,30 @@ def fms(row: Row, table: str, index: int) -> Case:
     gpus, seq = whole(row, "gpus"), whole(row, "seq_len_tokens")
     device = "A100-80GB" if row["gpu"].startswith("A100") else "H100"
     shard = 8 if row["sharding"] == "HSDP" else gpus
-    inter = {"400 Gbps": "roce-4x100-per-node", "800 Gbps": "infiniband-edr"}.get(row["inter_node_network"], "")
-    return Case(table, device, index, TOKENS, number(row, "tokens_per_s_per_gpu"),
-                catalogue.model(f"llama-2-{row['model']}"), f"{gpus}x{device}", seq, "torchtitan-compile", "fsdp-bf16",
-                columns(shard=shard, replicate=gpus // shard, zero=3, micro_batch=whole(row, "local_batch_size_seqs"),
-                        recompute=SELECTIVE if row["activation_checkpointing"].startswith("Sel") else NONE),
-                inter=inter, stack_changes=(("gradient_bytes", 2.0),))
+    inter = {"400 Gbps": "roce-4x100-per-node", "800 Gbps": "infiniband-edr"}.get(
+        row["inter_node_network"], ""
+    )
+    return Case(
+        table,
+        device,
+        index,
+        TOKENS,
+        number(row, "tokens_per_s_per_gpu"),
+        catalogue.model(f"llama-2-{row['model']}"),
+        f"{gpus}x{device}",
+        seq,
+        "torchtitan-compile",
+        "fsdp-bf16",
+        columns(
+            shard=shard,
+            replicate=gpus // shard,
+            zero=3,
+            micro_batch=whole(row, "local_batch_size_seqs"),
+            recompute=SELECTIVE if row["activation_checkpointing"].startswith("Sel") else NONE,
+        ),
+        inter=inter,
+        stack_changes=(("gradient_bytes", 2.0),),
+    )
 
 
 def llama3(row: Row, table: str, index: int) -> Case:
@@ -174,10 +324,29 @@ def llama3(row: Row, table: str, index: int) -> Case:
     tp, cp, pp, dp = (whole(row, x) for x in ("tp", "cp", "pp", "dp_derived"))
     seq = 131072 if cp > 1 else 8192
     sequences = int(number(row, "tokens_per_batch_M") * 2**20) // seq
-    return Case(table, f"cp {cp}", index, MODEL, number(row, "tflops_per_gpu"), catalogue.model("llama-3.1-405b"),
-                f"{tp * cp * pp * dp}xH100", seq, "megatron-core", "megatron-bf16",
-                columns(shard=dp, zero=1, tensor=tp, sequence_parallel=True, pipeline=pp, context=cp, virtual_stages=4,
-                        micro_batch=1, accumulation=max(1, sequences // dp)))
+    return Case(
+        table,
+        f"cp {cp}",
+        index,
+        MODEL,
+        number(row, "tflops_per_gpu"),
+        catalogue.model("llama-3.1-405b"),
+        f"{tp * cp * pp * dp}xH100",
+        seq,
+        "megatron-core",
+        "megatron-bf16",
+        columns(
+            shard=dp,
+            zero=1,
+            tensor=tp,
+            sequence_parallel=True,
+            pipeline=pp,
+            context=cp,
+            virtual_stages=4,
+            micro_batch=1,
+            accumulation=max(1, sequences // dp),
+        ),
+    )
 
 
 def nanotron(row: Row, table: str, index: int) -> Case:
@@ -185,8 +354,25 @@ def nanotron(row: Row, table: str, index: int) -> Case:
     dp, tp, pp = (whole(row, x) for x in ("dp", "tp", "pp"))
     model = nanotron_model(float(row["model_params"].rstrip("B")))
     zero = whole(row, "zero_stage", 0)
-    return Case(table, f"{row['model_params']}", index, MFU, number(row, "mfu_percent"), model, f"{dp * tp * pp}xH100", 4096,
-                "nanotron", "megatron-bf16",
-                columns(shard=dp if zero else 1, replicate=1 if zero else dp, zero=zero, tensor=tp,
-                        sequence_parallel=tp > 1, pipeline=pp, micro_batch=whole(row, "micro_batch_size_seqs"),
-                        accumulation=whole(row, "grad_accum")))
+    return Case(
+        table,
+        f"{row['model_params']}",
+        index,
+        MFU,
+        number(row, "mfu_percent"),
+        model,
+        f"{dp * tp * pp}xH100",
+        4096,
+        "nanotron",
+        "megatron-bf16",
+        columns(
+            shard=dp if zero else 1,
+            replicate=1 if zero else dp,
+            zero=zero,
+            tensor=tp,
+            sequence_parallel=tp > 1,
+            pipeline=pp,
+            micro_batch=whole(row, "micro_batch_size_seqs"),
+            accumulation=whole(row, "grad_accum"),
+        ),
+    )

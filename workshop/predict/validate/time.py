@@ -47,5 +47,7 @@ def lines_of(cases: Sequence[Case]) -> list[Line]:
     """Cases beside their predictions."""
     if not cases:
         return []
-    return [Line(case.table, case.group, case.quantity, case.row, case.measured, float(value), bool(held))
-            for case, value, held in zip(cases, predict_cases(cases), held_out(cases), strict=True)]
+    return [
+        Line(case.table, case.group, case.quantity, case.row, case.measured, float(value), bool(held))
+        for case, value, held in zip(cases, predict_cases(cases), held_out(cases), strict=True)
+    ]
