@@ -22,10 +22,11 @@ from workshop.facts import catalogue
 from workshop.facts.precision import precision
 from workshop.predict.flops import megatron_flops
 from workshop.predict.grid import Grid
-from workshop.predict.plan import plan
+from workshop.predict.plan import Search, plan
 from workshop.predict.plan_candidates import Limits, candidates
 from workshop.predict.rates import rates_of, software
 from workshop.predict.search import search_seconds
+from workshop.predict.setting import Setting
 from workshop.predict.step import predict_step
 from workshop.predict.validate import memory
 from workshop.predict.validate.cases import SECONDS, Case, _cluster, _in_quantity, _whole, predict_cases
@@ -172,9 +173,9 @@ def show_memory(runs: list[memory.MemoryResult], peers: dict[str, Any]) -> None:
         print(f"{table:<42} {len(mine):>5} " + " ".join(f"{v:>13.1%}" for v in values))
 
 
-def show_speed(cases: list[Case], peers: dict[str, Any]) -> None:
+def show_speed(peers: dict[str, Any]) -> None:
     """Milliseconds a prediction, layouts a second, seconds a plan."""
-    run = plan("llama-2-7b", "16xA100-80GB", 128, seq_len=4096, top=1).best.run
+    run = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1)).best.run
     start = time.perf_counter()
     for _ in range(200):
         predict_step(run)
@@ -186,15 +187,10 @@ def show_speed(cases: list[Case], peers: dict[str, Any]) -> None:
     grid = candidates(model, cluster, 1920, 2048, Limits())
     grid = grid.take(np.resize(np.arange(len(grid)), 1_000_000))
     start = time.perf_counter()
-    search_seconds(
-        model,
-        cluster,
-        grid,
-        2048,
-        precision("megatron-bf16"),
-        rates_of("A100-80GB"),
-        software("megatron-core"),
+    setting = Setting(
+        model, cluster, 2048, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
     )
+    search_seconds(setting, grid)
     print(f"search: {len(grid) / (time.perf_counter() - start):,.0f} layouts a second")
     for name, where, batch, seq in (
         ("mt-nlg-530b", "5128xA100-80GB", 1920, 2048),
@@ -223,7 +219,7 @@ def main() -> None:
             print(f"not compared: {name} ({found['missing']})")
     show_time(cases, peers)
     show_memory(runs, peers)
-    show_speed(cases, peers)
+    show_speed(peers)
     assert all(case.quantity == SECONDS or case.measured > 0 for case in cases)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from workshop.facts.catalogue import cluster, model
-from workshop.predict.cost import cost_of_seconds, training_cost, training_cost_of_model
+from workshop.predict.cost import Terms, cost_of_seconds, training_cost, training_cost_of_model
 
 H100S = cluster("1024xH100")
 
@@ -16,7 +16,7 @@ def test_seventy_billion_on_fifteen_trillion_tokens_takes_144_days():
 
 
 def test_money_and_energy_follow_the_hours():
-    cost = training_cost(70e9, 15e12, H100S, 0.5, price_per_hour=2.0, pue=1.5, load=1.0)
+    cost = training_cost(70e9, 15e12, H100S, 0.5, Terms(price_per_hour=2.0, pue=1.5, load=1.0))
     assert cost.money == pytest.approx(2 * cost.device_hours)
     assert cost.energy_kwh == pytest.approx(cost.device_hours * 0.7 * 1.5)
     assert training_cost(70e9, 15e12, H100S, 0.5).money is None
@@ -24,7 +24,7 @@ def test_money_and_energy_follow_the_hours():
 
 
 def test_lost_time_is_added():
-    assert training_cost(7e9, 1e12, H100S, 0.4, lost=0.1).seconds == pytest.approx(
+    assert training_cost(7e9, 1e12, H100S, 0.4, Terms(lost=0.1)).seconds == pytest.approx(
         training_cost(7e9, 1e12, H100S, 0.4).seconds / 0.9
     )
 

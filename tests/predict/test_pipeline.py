@@ -23,7 +23,7 @@ SAME_F_AND_I = (1.2, 2.0, 0.8)
 
 def _run(schedule, p, m, seconds, chunks=1):
     forward, backward, weight = seconds
-    return simulate_pipeline(schedule, p, m, forward, backward, weight=weight, chunks=chunks)
+    return simulate_pipeline(schedule, p, m, Durations(forward, backward, weight), chunks)
 
 
 # Published for equal thirds (zbv) or F = I (dualpipe).
@@ -43,7 +43,7 @@ def test_bubble_is_the_formula(schedule, p, m, seconds):
     for chunks in (1, 2, 3) if schedule in CHUNKED else (1,):
         result = _run(schedule, p, m, seconds, chunks)
         assert result.bubble_seconds == pytest.approx(
-            float(closed_bubble(schedule, p, m, *seconds)), abs=1e-9
+            float(closed_bubble(schedule, p, m, Durations(*seconds))), abs=1e-9
         )
 
 
@@ -87,28 +87,28 @@ def test_published_ratios_for_equal_thirds():
 
 def test_overlapped_pairs_shorten_dualpipe():
     p, m = 4, 12
-    apart = simulate_pipeline("dualpipe", p, m, 1.0, 2.0, weight=1.0)
-    hidden = simulate_pipeline("dualpipe", p, m, 1.0, 2.0, weight=1.0, overlapped=2.2)
+    apart = simulate_pipeline("dualpipe", p, m, Durations(1.0, 2.0, 1.0))
+    hidden = simulate_pipeline("dualpipe", p, m, Durations(1.0, 2.0, 1.0, 2.2))
     assert hidden.seconds < apart.seconds
-    assert closed_bubble("dualpipe", p, m, 1.0, 2.0, 1.0, 2.2) < closed_bubble(
-        "dualpipe", p, m, 1.0, 2.0, 1.0
+    assert closed_bubble("dualpipe", p, m, Durations(1.0, 2.0, 1.0, 2.2)) < closed_bubble(
+        "dualpipe", p, m, Durations(1.0, 2.0, 1.0)
     )
 
 
 def test_communication_and_unequal_stages_delay():
-    free = simulate_pipeline("1f1b", 4, 8, 1.0, 2.0)
-    linked = simulate_pipeline("1f1b", 4, 8, 1.0, 2.0, communication_seconds=0.5)
+    free = simulate_pipeline("1f1b", 4, 8, Durations(1.0, 2.0))
+    linked = simulate_pipeline("1f1b", 4, 8, Durations(1.0, 2.0), communication_seconds=0.5)
     assert (
         linked.bubble_seconds >= free.bubble_seconds + 2 * 3 * 0.5 - 1e-9
     )  # down and up through three links
-    heavy_end = simulate_pipeline("1f1b", 4, 8, [1, 1, 1, 1.5], [2, 2, 2, 3.0])
+    heavy_end = simulate_pipeline("1f1b", 4, 8, Durations([1, 1, 1, 1.5], [2, 2, 2, 3.0]))
     assert heavy_end.seconds == pytest.approx(8 * 4.5 + 3 * 3)  # the slow stage is never idle once it starts
 
 
 def test_breadth_first_needs_as_many_micro_batches_as_ranks():
-    assert simulate_pipeline("breadth-first", 4, 2, 1.0, 2.0, chunks=2).bubble_seconds > closed_bubble(
-        "breadth-first", 4, 2, 1.0, 2.0
-    )
+    assert simulate_pipeline(
+        "breadth-first", 4, 2, Durations(1.0, 2.0), chunks=2
+    ).bubble_seconds > closed_bubble("breadth-first", 4, 2, Durations(1.0, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,15 @@ def test_breadth_first_needs_as_many_micro_batches_as_ranks():
         (lambda: pipeline_orders("zbv", 4, 6), "at least 8"),
         (lambda: pipeline_orders("dualpipe", 3, 8), "even number"),
         (lambda: pipeline_orders("gpipe", 0, 8), "ranks is 0"),
-        (lambda: simulate_pipeline("1f1b", 2, 2, [1, 2, 3], 2.0), "3 durations were given for 2 stages"),
-        (lambda: simulate_pipeline("1f1b", 2, 2, -1.0, 2.0), "negative"),
-        (lambda: simulate_pipeline("zb-h1", 2, 2, 1.0, 2.0, weight=3.0), "longer than the whole backward"),
+        (
+            lambda: simulate_pipeline("1f1b", 2, 2, Durations([1, 2, 3], 2.0)),
+            "3 durations were given for 2 stages",
+        ),
+        (lambda: simulate_pipeline("1f1b", 2, 2, Durations(-1.0, 2.0)), "negative"),
+        (
+            lambda: simulate_pipeline("zb-h1", 2, 2, Durations(1.0, 2.0, 3.0)),
+            "longer than the whole backward",
+        ),
     ],
 )
 def test_errors_speak(call, words):
@@ -139,5 +145,5 @@ def test_deadlock_names_who_waits():
 
 def test_closed_forms_are_vectorised():
     ranks = np.array([2, 4, 8])
-    assert closed_bubble("1f1b", ranks, 16, 1.0, 2.0).tolist() == [3.0, 9.0, 21.0]
+    assert closed_bubble("1f1b", ranks, 16, Durations(1.0, 2.0)).tolist() == [3.0, 9.0, 21.0]
     assert closed_in_flight("interleaved", ranks, 16, 2).tolist() == [5, 11, 23]

@@ -8,18 +8,20 @@ import pytest
 from workshop.facts.catalogue import cluster, model
 from workshop.facts.precision import precision
 from workshop.predict.memory import predict_memory
-from workshop.predict.plan import plan
+from workshop.predict.plan import Search, plan
 from workshop.predict.plan_candidates import Limits, candidates, memory_guess
+from workshop.predict.plan_proposal import run_of
 from workshop.predict.rates import rates_of, software
 from workshop.predict.search import search_seconds
+from workshop.predict.setting import Setting
 from workshop.predict.step import predict_step
 
-SMALL = {"seq_len": 4096, "top": 3}
+THREE = Search(top=3)
 
 
 @pytest.fixture(scope="module")
 def small():
-    return plan("llama-2-7b", "16xA100-80GB", 128, **SMALL)
+    return plan("llama-2-7b", "16xA100-80GB", 128, 4096, THREE)
 
 
 def test_proposals_fit_and_come_fastest_first(small):
@@ -49,13 +51,15 @@ def test_a_reason_is_true(small):
     found = small.best
     words = found.reasons["tensor"].split("the best with ")[1]
     rival = int(words.split()[0])
-    other = plan("llama-2-7b", "16xA100-80GB", 128, limits=Limits(tensor=(rival,)), **SMALL)
+    other = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=3, limits=Limits(tensor=(rival,))))
     said = float(words.split(" is ")[1].split("%")[0]) / 100
     assert other.best.seconds / found.seconds - 1 >= said - 0.01
 
 
 def test_fixed_axes_stay_fixed():
-    fixed = plan("llama-2-7b", "16xA100-80GB", 128, limits=Limits(tensor=(4,), pipeline=(2,)), **SMALL)
+    fixed = plan(
+        "llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=3, limits=Limits(tensor=(4,), pipeline=(2,)))
+    )
     assert {(p.run.layout.tensor, p.run.layout.pipeline) for p in fixed.proposals} == {(4, 2)}
 
 
@@ -76,15 +80,10 @@ def test_a_million_layouts_a_second():
     spec, where = model("mt-nlg-530b"), cluster("2520xA100-80GB")
     grid = candidates(spec, where, 1920, 2048, Limits())
     grid = grid.take(np.resize(np.arange(len(grid)), 300_000))
-    args = (
-        spec,
-        where,
-        grid,
-        2048,
-        precision("megatron-bf16"),
-        rates_of("A100-80GB"),
-        software("megatron-core"),
+    setting = Setting(
+        spec, where, 2048, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
     )
+    args = (setting, grid)
     search_seconds(*args)
     start = time.process_time()
     search_seconds(*args)
@@ -96,12 +95,11 @@ def test_first_look_at_memory_is_near_the_full_model():
     grid = candidates(
         spec, where, 512, 8192, Limits(tensor=(8,), pipeline=(4,), zero=(1,), virtual_stages=(1,))
     )
-    from workshop.predict.plan import run_of
-
+    setting = Setting(spec, where, 8192, recipe, rates_of("H100"), software("megatron-core"))
     guess = memory_guess(spec, grid, 8192, recipe, software("megatron-core"))
     full = []
     for i in range(len(grid)):
-        found = predict_memory(run_of(spec, where, grid, i, 8192, "megatron-bf16"))
+        found = predict_memory(run_of(setting, grid, i))
         full.append(float(found.allocated[found.worst_stage]))
     assert np.abs(guess / np.array(full) - 1).max() < 0.35
 

@@ -12,7 +12,7 @@ from workshop.facts.run import Run
 from workshop.predict.grid import Grid
 from workshop.predict.rates import all_rates, all_software, rates_for, rates_of, software
 from workshop.predict.search import search_seconds, search_steps
-from workshop.predict.step import CAUSES, predict_step, predict_steps
+from workshop.predict.step import CAUSES, Setting, predict_step, predict_steps
 
 LLAMA = "llama-3-70b"
 
@@ -43,15 +43,10 @@ def random_grid(count, seed=0):
 @pytest.mark.parametrize("stack", ["megatron-core", "composer", "megatron-2021"])
 def test_fast_search_is_the_plain_model(name, stack):
     grid = random_grid(500)
-    args = (
-        model(name),
-        cluster("4096xH100"),
-        grid,
-        4096,
-        precision("megatron-bf16"),
-        rates_of("H100"),
-        software(stack),
+    setting = Setting(
+        model(name), cluster("4096xH100"), 4096, precision("megatron-bf16"), rates_of("H100"), software(stack)
     )
+    args = (setting, grid)
     plain = predict_steps(*args)
     np.testing.assert_allclose(search_seconds(*args), plain.seconds, rtol=1e-12)
     for cause in CAUSES:
@@ -63,12 +58,10 @@ def test_fast_search_is_the_plain_model(name, stack):
 
 def test_one_at_a_time_is_many_at_once():
     grid = random_grid(40, seed=1)
-    args = (8192, precision("megatron-bf16"), rates_of("H100"), software("megatron-core"))
-    together = predict_steps(model(LLAMA), cluster("4096xH100"), grid, *args).seconds
-    alone = [
-        predict_steps(model(LLAMA), cluster("4096xH100"), grid.take(np.array([i])), *args).seconds[0]
-        for i in range(len(grid))
-    ]
+    where, recipe = cluster("4096xH100"), precision("megatron-bf16")
+    setting = Setting(model(LLAMA), where, 8192, recipe, rates_of("H100"), software("megatron-core"))
+    together = predict_steps(setting, grid).seconds
+    alone = [predict_steps(setting, grid.take(np.array([i]))).seconds[0] for i in range(len(grid))]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 

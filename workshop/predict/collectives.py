@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.device import ClusterSpec
-
-from .rates import Rates
+from workshop.predict.rates import Rates
 
 Numbers = Any
 

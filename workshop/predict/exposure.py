@@ -13,10 +13,9 @@ import numpy as np
 
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
-
-from .grid import Grid
-from .layer import Costs, Cut, Machine, mean_layer_params
-from .rates import Software
+from workshop.predict.grid import Grid
+from workshop.predict.layer import Costs, Cut, Machine, mean_layer_params
+from workshop.predict.rates import Software
 
 
 def layer_params(model: ModelSpec, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
@@ -26,9 +25,10 @@ def layer_params(model: ModelSpec, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sharded_exposure(
-    model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, machine: Machine, precision: Precision
+    model: ModelSpec, grid: Grid, passes: tuple[Costs, Costs], machine: Machine, precision: Precision
 ) -> tuple[np.ndarray, np.ndarray]:
     """Per layer and micro-batch, what fully sharded parameters cost beyond what compute hides."""
+    forward, backward = passes
     plain, experts = layer_params(model, grid)
     wires, stride = machine.wires, grid.tensor * grid.context
     wide = 2.0
@@ -68,7 +68,6 @@ def once_per_step(
     grid: Grid,
     windows: tuple[np.ndarray, np.ndarray],
     machine: Machine,
-    precision: Precision,
     stack: Software,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Exposed reduction of gradients and gathering of new parameters, and the optimizer's own time.

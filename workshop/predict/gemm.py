@@ -20,11 +20,11 @@ A depth or a column count that is no multiple of 64 elements (128 bytes) falls o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .rates import Rates
+from workshop.predict.rates import Rates
 
 Numbers = Any
 TILES = np.array([(256, 128), (128, 128), (128, 64), (64, 64)], dtype=float)
@@ -41,21 +41,23 @@ def alignment(rates: Rates, *sizes: Numbers) -> np.ndarray:
     return share
 
 
-def matmul_seconds(
-    rates: Rates,
-    peak: Numbers,
-    bandwidth: Numbers,
-    rows: Numbers,
-    cols: Numbers,
-    depth: Numbers,
-    batch: Numbers = 1,
-    element_bytes: float = 2.0,
-) -> np.ndarray:
-    """Seconds of `batch` products of [rows, depth] by [depth, cols].
+class Product(NamedTuple):
+    """`batch` products of [rows, depth] by [depth, cols]; numbers or arrays, which broadcast."""
 
-    peak: reachable FLOP/s of the device for the format, bandwidth: bytes/s reached by kernels. All arguments broadcast.
+    rows: Numbers
+    cols: Numbers
+    depth: Numbers
+    batch: Numbers = 1
+
+
+def matmul_seconds(
+    rates: Rates, peak: Numbers, bandwidth: Numbers, product: Product, element_bytes: float = 2.0
+) -> np.ndarray:
+    """Seconds of some products; arrays broadcast.
+
+    peak: reachable FLOP/s of the device for the format. bandwidth: bytes/s that kernels reach.
     """
-    rows, cols, depth, batch = (np.asarray(x, dtype=float) for x in (rows, cols, depth, batch))
+    rows, cols, depth, batch = (np.asarray(x, dtype=float) for x in product)
     shape = np.broadcast_shapes(rows.shape, cols.shape, depth.shape, batch.shape)
     tile = TILES.reshape(len(TILES), 2, *([1] * len(shape)))
     high, wide = tile[:, 0], tile[:, 1]
@@ -69,30 +71,18 @@ def matmul_seconds(
 
 
 def training_matmul_seconds(
-    rates: Rates,
-    peak: Numbers,
-    bandwidth: Numbers,
-    rows: Numbers,
-    cols: Numbers,
-    depth: Numbers,
-    batch: Numbers = 1,
-    element_bytes: float = 2.0,
+    rates: Rates, peak: Numbers, bandwidth: Numbers, product: Product, element_bytes: float = 2.0
 ) -> np.ndarray:
     """Forward, input gradient and weight gradient of a linear map, stacked on a new first axis of 3.
 
-    Y = X W has dX = dY W^T (rows x depth, summed over cols) and dW = X^T dY (depth x cols, summed over rows): three
-    products of the same FLOPs and different shapes.
+    Y = X W has dX = dY W^T (rows x depth, summed over cols) and dW = X^T dY (depth x cols, summed over
+    rows): three products of the same FLOPs and different shapes.
     """
-    rows, cols, depth, batch = np.broadcast_arrays(
-        *(np.asarray(x, float) for x in (rows, cols, depth, batch))
-    )
-    return matmul_seconds(
-        rates,
-        peak,
-        bandwidth,
+    rows, cols, depth, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in product))
+    three = Product(
         np.stack([rows, rows, depth]),
         np.stack([cols, depth, cols]),
         np.stack([depth, cols, rows]),
         np.stack([batch] * 3),
-        element_bytes,
     )
+    return matmul_seconds(rates, peak, bandwidth, three, element_bytes)

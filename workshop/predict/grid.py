@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from workshop.facts.run import Run
-
-from .pipeline_closed import CHUNKED
+from workshop.predict.pipeline_closed import CHUNKED
 
 RECOMPUTE = ("none", "selective", "full")
 

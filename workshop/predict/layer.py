@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.model import Linear, ModelSpec
-
-from .collectives import Wires
-from .gemm import matmul_seconds, training_matmul_seconds
-from .rates import Rates, Software
+from workshop.predict.collectives import Wires
+from workshop.predict.gemm import Product, matmul_seconds, training_matmul_seconds
+from workshop.predict.rates import Rates, Software
 
 Numbers = Any
 # Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first (Dao, arXiv
@@ -106,12 +105,8 @@ def merged(linears: tuple[Linear, ...]) -> list[Linear]:
     result: list[Linear] = []
     for linear in linears:
         last = result[-1] if result else None
-        joins = (
-            (last is not None
-            and linear.name in ("k", "v"))
-            or (linear.name.endswith("up")
-            and last is not None
-            and last.name.endswith("gate"))
+        joins = (last is not None and linear.name in ("k", "v")) or (
+            linear.name.endswith("up") and last is not None and last.name.endswith("gate")
         )
         if joins and last is not None and last.inputs == linear.inputs and last.copies == linear.copies:
             result[-1] = last._replace(
@@ -149,7 +144,7 @@ def layer_costs(
 ) -> tuple[Costs, Costs]:
     """Forward and backward (without recomputation) of one layer of the given kind."""
     linears = layer_linears(model, kind)
-    matmul = _linear_seconds(model, linears, cut, machine)
+    matmul = _linear_seconds(linears, cut, machine)
     attention = _attention_seconds(model, cut, machine, stack)
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
     host = host_seconds(model, kind, cut, machine.rates, stack)
@@ -195,7 +190,7 @@ def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Sof
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
 
 
-def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
+def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
     t = np.asarray(cut.tensor)
     tokens = cut.tokens
     rows, cols, depth, batch = [], [], [], []
@@ -212,7 +207,7 @@ def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: 
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*rows, *cols, *depth, *batch)))
     stacked = [np.stack([np.broadcast_to(x, shape) for x in xs]) for xs in (rows, cols, depth, batch)]
     seconds = training_matmul_seconds(
-        machine.rates, machine.matmul, machine.bandwidth, *stacked, element_bytes=machine.element_bytes
+        machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
     ).sum(axis=1)
     cast = (
         machine.cast_bytes
@@ -239,7 +234,8 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
     batch = b * heads
     shapes = ((s / c, s, d_qk), (s / c, d_v, s))
     forward = sum(
-        matmul_seconds(rates, machine.attention, machine.bandwidth, *shape, batch=batch) for shape in shapes
+        matmul_seconds(rates, machine.attention, machine.bandwidth, Product(*shape, batch))
+        for shape in shapes
     )
     scores = batch * s * s / c * 2 / machine.bandwidth
     passes = [

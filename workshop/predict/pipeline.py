@@ -5,7 +5,7 @@ micro-batches one behind another and the waiting shrinks to the time the pipe ta
 **bubble**, (p - 1)(F + B) of a total of (m + p - 1)(F + B). Every schedule since has been a way to make that
 smaller without holding more activations, and every one can be tried here:
 
->>> result = simulate_pipeline("1f1b", ranks=4, micro_batches=8, forward=1.0, backward=2.0)
+>>> result = simulate_pipeline("1f1b", 4, 8, Durations(forward=1.0, backward=2.0))
 >>> result.bubble_seconds, result.idle_share, result.peak_in_flight.tolist()
 (9.0, 0.27272727272727276, [4, 3, 2, 1])
 
@@ -17,13 +17,13 @@ a million layouts needs, and a test holds the two equal.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from .pipeline_bidirectional import dual_pipe, dual_pipe_v
-from .pipeline_closed import CHUNKED, closed_bubble, closed_in_flight
-from .pipeline_events import Action, Durations, Event, Orders, Overlap, PipelineTimeline, play
-from .pipeline_orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
-from .pipeline_zero_bubble import zb_h1, zb_h2, zbv
+from workshop.predict.pipeline_bidirectional import dual_pipe, dual_pipe_v
+from workshop.predict.pipeline_closed import CHUNKED, closed_bubble, closed_in_flight
+from workshop.predict.pipeline_events import Action, Durations, Event, Orders, Overlap, PipelineTimeline, play
+from workshop.predict.pipeline_orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
+from workshop.predict.pipeline_zero_bubble import zb_h1, zb_h2, zbv
 
 __all__ = [
     "SCHEDULES",
@@ -86,21 +86,14 @@ def simulate_pipeline(
     schedule: str,
     ranks: int,
     micro_batches: int,
-    forward: float | Sequence[float],
-    backward: float | Sequence[float],
-    *,
-    weight: float | Sequence[float] | None = None,
+    durations: Durations,
     chunks: int = 1,
-    overlapped: float | None = None,
     communication_seconds: float = 0.0,
 ) -> PipelineTimeline:
     """Plays a schedule and returns its timeline (seconds, bubble, idle share, peak in flight, Gantt events).
 
-    forward, backward: seconds of one *stage*, one number or one per stage in the order of the model
-        (`chunks` stages per rank for chunked schedules, two per rank for zbv and dualpipev).
-    weight: the part of `backward` that is the weight gradient; half of it if not given.
-    overlapped: seconds of a forward and a backward run as one (DualPipe); their sum if not given.
+    durations: seconds of one *stage*, one number or one per stage in the order of the model (`chunks` stages
+        per rank for chunked schedules, two per rank for zbv and dualpipev).
     communication_seconds: to hand a micro-batch to the next stage on another rank.
     """
-    durations = Durations(forward, backward, weight, overlapped)
     return play(pipeline_orders(schedule, ranks, micro_batches, chunks), durations, communication_seconds)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from .pipeline_events import Action, Orders, Overlap, Step
+from workshop.predict.pipeline_events import Action, Orders, Overlap, Step
 
 
 def dual_pipe(ranks: int, micro_batches: int) -> Orders:

@@ -25,25 +25,19 @@ from typing import Any
 
 import numpy as np
 
+from workshop.predict.pipeline_events import Durations
+
 Numbers = Any  # a number or an array of them; all arguments broadcast
 
 CHUNKED = ("interleaved", "breadth-first")
 
 
-def closed_bubble(
-    schedule: str,
-    ranks: Numbers,
-    micro_batches: Numbers,
-    forward: Numbers,
-    backward: Numbers,
-    weight: Numbers = None,
-    overlapped: Numbers = None,
-) -> np.ndarray:
-    """Seconds that the most patient rank waits; arguments as in the module's table, of one *stage*."""
+def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, durations: Durations) -> np.ndarray:
+    """Seconds that the most patient rank waits; `durations` of one *stage* are numbers or arrays."""
     p, m = np.asarray(ranks), np.asarray(micro_batches)
-    f, b = np.asarray(forward, float), np.asarray(backward, float)
-    w = b / 2 if weight is None else np.asarray(weight, float)
-    pair = f + b if overlapped is None else np.asarray(overlapped, float)
+    f, b = np.asarray(durations.forward, float), np.asarray(durations.backward, float)
+    w = b / 2 if durations.weight is None else np.asarray(durations.weight, float)
+    pair = f + b if durations.overlapped is None else np.asarray(durations.overlapped, float)
     formulas = {
         "naive": lambda: (p - 1) * m * (f + b),
         "gpipe": lambda: (p - 1) * (f + b),

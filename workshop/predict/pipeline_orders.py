@@ -17,7 +17,7 @@ per rank; stage s lives on rank s % p. In words:
 
 from __future__ import annotations
 
-from .pipeline_events import Action, Orders, Step
+from workshop.predict.pipeline_events import Action, Orders, Step
 
 
 def naive(ranks: int, micro_batches: int) -> Orders:
@@ -89,6 +89,6 @@ def _alternate(forwards: list[Action], backwards: list[Action], warm_up: int) ->
     """`warm_up` forwards, then forward and backward in turn, then the backwards that are left."""
     warm_up = min(warm_up, len(forwards))
     steps: list[Step] = list(forwards[:warm_up])
-    for forward, backward in zip(forwards[warm_up:], backwards):
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
         steps += [forward, backward]
     return steps + list(backwards[len(forwards) - warm_up :])

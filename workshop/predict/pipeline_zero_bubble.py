@@ -14,7 +14,7 @@ Nobody waits for a weight gradient (W), so it can be kept for later and done whe
 
 from __future__ import annotations
 
-from .pipeline_events import Action, Orders, Step
+from workshop.predict.pipeline_events import Action, Orders, Step
 
 
 def zb_h1(ranks: int, micro_batches: int) -> Orders:

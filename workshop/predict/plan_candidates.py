@@ -29,10 +29,9 @@ from workshop.facts.checks import divisors
 from workshop.facts.device import ClusterSpec
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
-
-from .exposure import layer_params
-from .grid import Grid
-from .rates import Software
+from workshop.predict.exposure import layer_params
+from workshop.predict.grid import Grid
+from workshop.predict.rates import Software
 
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL = (1, 2, 3, 4, 6, 8)

@@ -19,17 +19,17 @@ import numpy as np
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.units import format_seconds
-
-from .flops import step_flops
-from .grid import Grid
-from .rates import Software, all_software, rates_for, software
-from .step_arrays import CAUSES, StepArrays, machine_of, predict_steps
+from workshop.predict.flops import step_flops
+from workshop.predict.grid import Grid
+from workshop.predict.rates import Software, all_software, rates_for, software
+from workshop.predict.setting import Setting
+from workshop.predict.step_arrays import CAUSES, StepArrays, predict_steps
 
 __all__ = [
     "CAUSES",
+    "Setting",
     "StepArrays",
     "StepPrediction",
-    "machine_of",
     "predict_step",
     "predict_steps",
     "stack_for",
@@ -129,7 +129,8 @@ def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
     assert isinstance(chosen, Software)
     recipe = precision(run.layout.precision)
     rates = rates_for(run.cluster.device)
-    arrays = predict_steps(run.model, run.cluster, Grid.of_runs([run]), run.seq_len, recipe, rates, chosen)
+    setting = Setting(run.model, run.cluster, run.seq_len, recipe, rates, chosen)
+    arrays = predict_steps(setting, Grid.of_runs([run]))
     seconds = float(arrays.seconds[0])
     flops = step_flops(run)
     return StepPrediction(

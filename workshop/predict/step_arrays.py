@@ -25,16 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from workshop.facts.device import ClusterSpec
 from workshop.facts.model import ModelSpec
-from workshop.facts.precision import Precision
-
-from .collectives import Wires
-from .exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
-from .gemm import training_matmul_seconds
-from .grid import Grid
-from .layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
-from .rates import Rates, Software
+from workshop.predict.exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
+from workshop.predict.gemm import Product, training_matmul_seconds
+from workshop.predict.grid import Grid
+from workshop.predict.layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
+from workshop.predict.rates import Software
+from workshop.predict.setting import Setting
 
 Numbers = Any
 CAUSES = (
@@ -84,55 +81,32 @@ class StepArrays:
         return {f.name: float(getattr(self, f.name)[index]) for f in fields(self)}
 
 
-def machine_of(
-    cluster: ClusterSpec, precision: Precision, rates: Rates, stack: Software, dtype: str = ""
-) -> Machine:
-    """The device of a cluster as the layer model sees it; `dtype` if linear maps run in another format."""
-    device, dtype = cluster.device, dtype or precision.dtype
-    sixteen = "bf16" if "bf16" in device.peak_flops else "fp16"
-    best = reachable(cluster, sixteen)
-    fp8 = dtype in ("fp8", "fp4")
-    matmul = reachable(cluster, dtype) * (rates.sustained_fp8 if fp8 else rates.sustained)
-    return Machine(
-        rates,
-        matmul,
-        best * rates.sustained,
-        device.memory_bandwidth * rates.memory,
-        Wires.of(cluster, rates, stack.adapters),
-        1.0 if fp8 else 2.0,
-        2.0 if fp8 else 0.0,
-    )
+def predict_steps(setting: Setting, grid: Grid) -> StepArrays:
+    """Seconds by cause for every layout of `grid`. The plain version: every layout is computed in full."""
+    return combine(setting, grid, layer_and_head(setting, setting.cut(grid)))
 
 
-def reachable(cluster: ClusterSpec, dtype: str) -> float:
-    """Best matmul rate known for the format; for a format never measured, its peak times the share bf16 reaches."""
-    device = cluster.device
-    if dtype in device.reachable_flops:
-        return device.reachable_flops[dtype]
-    known = [d for d in ("bf16", "fp16") if d in device.reachable_flops]
-    share = device.reachable_flops[known[0]] / device.peak(known[0]) if known else 0.85
-    return device.peak(dtype) * share
+@dataclass(frozen=True)
+class Passes:
+    """One micro-batch through an average layer, forward and backward, and through the output head."""
+
+    forward: Costs
+    backward: Costs
+    head: np.ndarray
+
+    def take(self, index: np.ndarray) -> Passes:
+        """The passes of these layouts."""
+        forward, backward = (
+            Costs(*(getattr(costs, f.name)[index] for f in fields(Costs)))
+            for costs in (self.forward, self.backward)
+        )
+        return Passes(forward, backward, self.head[index])
 
 
-def predict_steps(
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    grid: Grid,
-    seq_len: int,
-    precision: Precision,
-    rates: Rates,
-    stack: Software,
-    dtype: str = "",
-) -> StepArrays:
-    """Seconds by cause for every layout of `grid`. The plain version: every layout is computed in full.
-
-    seq_len: tokens of a sequence. See `rates.rates_of` and `rates.software` for the constants.
-    """
-    machine = machine_of(cluster, precision, rates, stack, dtype)
-    cut = Cut(grid.micro_batch, seq_len, grid.tensor, grid.sequence_parallel, grid.context, grid.expert)
-    forward, backward = layer_passes(model, cut, machine, stack)
-    head = head_seconds(model, cut, machine, stack)
-    return combine(model, grid, forward, backward, head, machine, precision, stack, cut)
+def layer_and_head(setting: Setting, cut: Cut) -> Passes:
+    """What one micro-batch costs in a layer and in the head."""
+    forward, backward = layer_passes(setting.model, cut, setting.machine, setting.stack)
+    return Passes(forward, backward, head_seconds(setting.model, cut, setting.machine, setting.stack))
 
 
 def layer_passes(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
@@ -163,41 +137,28 @@ def _sum(costs: Any) -> Costs:
 def head_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> np.ndarray:
     """Output head and loss of one micro-batch, forward and backward, on the last stage."""
     t, tokens = np.asarray(cut.tensor), cut.tokens
-    products = training_matmul_seconds(
-        machine.rates, machine.attention, machine.bandwidth, tokens, model.vocab_size / t, model.hidden_size
-    ).sum(axis=0)
+    product = Product(tokens, model.vocab_size / t, model.hidden_size)
+    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, product).sum(
+        axis=0
+    )
     loss = stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
     return products + loss + machine.wires.seconds("all_reduce", tokens * model.hidden_size * 2, t)
 
 
-def combine(
-    model: ModelSpec,
-    grid: Grid,
-    forward: Costs,
-    backward: Costs,
-    head: np.ndarray,
-    machine: Machine,
-    precision: Precision,
-    stack: Software,
-    cut: Cut,
-) -> StepArrays:
+def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     """From the costs of a layer and of the head to the whole step."""
+    model, machine, stack = setting.model, setting.machine, setting.stack
+    forward, backward, head = passes.forward, passes.backward, passes.head
     p, v, m = grid.pipeline, grid.virtual_stages, grid.accumulation
     layers = np.ceil(model.num_layers / (p * v)) * v  # on the fullest stage
     again = recompute_seconds(model, grid, forward, stack)
-    gather, reduce = sharded_exposure(model, grid, forward, backward, machine, precision)
+    sharded = sum(sharded_exposure(model, grid, (forward, backward), machine, setting.precision))
     accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth
-    layer = forward.seconds + backward.seconds + again + gather + reduce + accumulate
-    pass_on = pipeline_seconds(model, grid, cut, machine, stack)
-    body = layers * layer
-    last = (model.num_layers - (p - 1) * layers) * layer
-    last = np.where(last > 0, last, 0) + head  # the last stage may be the thinner one
-    slowest = np.maximum(body, last)
-    total = np.where(p > 1, model.num_layers * layer + head, slowest)
-    bubble = (total - slowest) / v + m * (slowest - body) - np.where(p == 1, m * head, 0)
+    layer = forward.seconds + backward.seconds + again + sharded + accumulate
+    slowest, bubble = stages(model, grid, layers, layer, head)
     busy = m * layers
     windows = (layers * forward.seconds, layers * (backward.seconds + again))
-    exposed, optimizer = once_per_step(model, grid, windows, machine, precision, stack)
+    exposed, optimizer = once_per_step(model, grid, windows, machine, stack)
     causes = {
         "matmul": busy * (forward.matmul + backward.matmul),
         "attention": busy * (forward.attention + backward.attention),
@@ -208,14 +169,25 @@ def combine(
         "expert": busy * (forward.expert + backward.expert),
         "context": busy * (forward.context + backward.context),
         "head": np.where(p == 1, m * head, 0),
-        "bubble": bubble,
-        "pipeline": m * pass_on,
-        "data": busy * (gather + reduce) + exposed,
+        "bubble": bubble + m * (slowest - layers * layer) - np.where(p == 1, m * head, 0),
+        "pipeline": m * pipeline_seconds(model, grid, setting.cut(grid), machine, stack),
+        "data": busy * sharded + exposed,
         "optimizer": optimizer,
     }
     nodes = np.maximum(grid.world_size / machine.wires.per_node, 1)
     skew = machine.rates.skew * np.log2(nodes) * sum(causes.values())
     return StepArrays(**causes, skew=skew)
+
+
+def stages(
+    model: ModelSpec, grid: Grid, layers: np.ndarray, layer: np.ndarray, head: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of the slowest stage for one micro-batch, and of filling and draining the pipeline."""
+    p = grid.pipeline
+    last = np.maximum(model.num_layers - (p - 1) * layers, 0) * layer + head  # it may be the thinner one
+    slowest = np.maximum(layers * layer, last)
+    total = np.where(p > 1, model.num_layers * layer + head, slowest)
+    return slowest, (total - slowest) / grid.virtual_stages
 
 
 def _waits(costs: Costs) -> np.ndarray:

@@ -16,11 +16,11 @@ from workshop.facts import catalogue
 from workshop.facts.device import ClusterSpec
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
-
-from ..flops import forward_flops, megatron_flops
-from ..grid import Grid
-from ..rates import Rates, Software, rates_of, software
-from ..step_arrays import predict_steps
+from workshop.predict.flops import forward_flops, megatron_flops
+from workshop.predict.grid import Grid
+from workshop.predict.rates import Rates, Software, rates_of, software
+from workshop.predict.setting import Setting
+from workshop.predict.step_arrays import predict_steps
 
 SECONDS, TOKENS, MODEL, HARDWARE, MFU = (
     "seconds_per_step",
@@ -92,9 +92,10 @@ def predict_cases(
         cluster = _cluster(first.cluster, first.inter)
         constants = (rates or {}).get(cluster.device.name) or rates_of(cluster.device.name)
         stack = changed(((stacks or {}).get(first.stack) or software(first.stack)), first.stack_changes)
-        seconds = predict_steps(
-            first.model, cluster, grid, first.seq_len, precision(first.recipe), constants, stack, first.dtype
-        ).seconds
+        setting = Setting(
+            first.model, cluster, first.seq_len, precision(first.recipe), constants, stack, first.dtype
+        )
+        seconds = predict_steps(setting, grid).seconds
         predicted[members] = _in_quantity(first, seconds, grid, cluster)
     return predicted
 

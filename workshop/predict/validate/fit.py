@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..rates import Rates, Software, rates_of, software
-from .cases import Case, predict_cases
+from workshop.predict.rates import Rates, Software, rates_of, software
+from workshop.predict.validate.cases import Case, predict_cases
 
 HUBER = 0.15  # residuals (in logarithms) beyond this count linearly
 
@@ -62,7 +62,6 @@ def fit_constants(
     cases: Sequence[Case],
     device: str,
     names: Sequence[str],
-    stacks: Sequence[str] = (),
     bounds: dict[str, tuple[float, float]] | None = None,
 ) -> tuple[Rates, dict[str, Software]]:
     """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on `cases`."""

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Skipped
-from .time import Line, time_lines
+from workshop.predict.validate.cases import Skipped
+from workshop.predict.validate.time import Line, time_lines
 
 COLUMNS = ("rows", "mean_error", "median_error", "p90_error", "worst_error", "spearman")
 
@@ -89,7 +89,7 @@ def records(lines: Sequence[Line], skipped: Sequence[Skipped]) -> list[dict[str,
 
 def memory_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
     """The memory tables, in the same form; out-of-memory verdicts are left to `memory.summary`."""
-    from . import memory
+    from workshop.predict.validate import memory
 
     found, left = memory.results(folder)
     lines = [

@@ -9,10 +9,10 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from . import tables_a100 as a100
-from . import tables_h100 as h100
-from .cases import Case, Skipped
-from .rows import CannotPredict, Row
+from workshop.predict.validate import tables_a100 as a100
+from workshop.predict.validate import tables_h100 as h100
+from workshop.predict.validate.cases import Case, Skipped
+from workshop.predict.validate.rows import CannotPredict, Row
 
 READERS: dict[str, Callable[[Row, str, int], Case]] = {
     "vtrain_ground_truth_multinode_a100": a100.vtrain,

@@ -6,9 +6,19 @@ What a table leaves unsaid and had to be assumed stands in its reader's docstrin
 from __future__ import annotations
 
 from workshop.facts import catalogue
-
-from .cases import HARDWARE, SECONDS, TOKENS, Case
-from .rows import FULL, NONE, SELECTIVE, CannotPredict, Row, batches, columns, gpt, number, whole
+from workshop.predict.validate.cases import HARDWARE, SECONDS, TOKENS, Case
+from workshop.predict.validate.rows import (
+    FULL,
+    NONE,
+    SELECTIVE,
+    CannotPredict,
+    Row,
+    batches,
+    columns,
+    gpt,
+    number,
+    whole,
+)
 
 
 def vtrain(row: Row, table: str, index: int) -> Case:

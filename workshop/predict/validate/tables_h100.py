@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from workshop.facts import catalogue
 from workshop.facts.model import ModelSpec
-
-from .cases import MFU, MODEL, TOKENS, Case
-from .memory_pretraining import nanotron_model
-from .rows import FULL, NONE, SELECTIVE, CannotPredict, Row, batches, columns, gpt, number, whole
+from workshop.predict.validate.cases import MFU, MODEL, TOKENS, Case
+from workshop.predict.validate.memory_pretraining import nanotron_model
+from workshop.predict.validate.rows import (
+    FULL,
+    NONE,
+    SELECTIVE,
+    CannotPredict,
+    Row,
+    batches,
+    columns,
+    gpt,
+    number,
+    whole,
+)
 
 
 def megatron_core(row: Row, table: str, index: int) -> Case:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cases import Case, Skipped, predict_cases
-from .fit import held_out
-from .tables import NOT_READ, READERS, read_table
+from workshop.predict.validate.cases import Case, Skipped, predict_cases
+from workshop.predict.validate.fit import held_out
+from workshop.predict.validate.tables import NOT_READ, READERS, read_table
 
 
 @dataclass(frozen=True)
