@@ -2,9 +2,9 @@
 
     python benchmarks/predict.py --tables published [--peers /path/to/python]
 
-`--peers` names the interpreter of an environment with llm-analysis, deepspeed and accelerate; without it only ours and
-the formulas are shown. Fairness: a tool with one efficiency constant gets the best one for each table, chosen *on
-that table*, which ours does not. Errors are mean absolute relative errors.
+`--peers` names the interpreter of an environment with llm-analysis, deepspeed and accelerate; without it
+only ours and the formulas are shown. Fairness: a tool with one efficiency constant gets the best one for
+each table, chosen *on that table*, which ours does not. Errors are mean absolute relative errors.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def in_quantity(case: Case, seconds: float | None) -> float:
 
 
 def formula_seconds(case: Case, efficiency: float) -> float:
-    """Megatron-LM's published FLOPs over devices, peak and one efficiency (arXiv 2104.04473, equations 3 and 4)."""
+    """Megatron-LM's published FLOPs over devices, peak and one efficiency (arXiv 2104.04473, equations 3 and
+    4).
+    """
     c, cluster = case.column, _cluster(case.cluster, case.inter)
     sequences = c.get("shard", 1) * c.get("replicate", 1) * c.get("micro_batch", 1) * c.get("accumulation", 1)
     flops = megatron_flops(
@@ -129,7 +131,9 @@ def ask_peers(python: str, cases: list[Case], runs: list[memory.MemoryResult]) -
 
 
 def memory_row(result: memory.MemoryResult) -> dict[str, Any]:
-    """What the memory estimators ask for: parameters on a model-parallel rank, data-parallel ranks, ZeRO stage."""
+    """What the memory estimators ask for: parameters on a model-parallel rank, data-parallel ranks, ZeRO
+    stage.
+    """
     run = result.case.run
     cut = run.layout.tensor * run.layout.pipeline
     return {

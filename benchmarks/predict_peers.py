@@ -1,7 +1,8 @@
 """What other tools say about the same rows; run by `predict.py` in an environment of its own.
 
-Reads JSON from standard input: {"time": [...], "memory": [...]}, writes for each tool the predictions in the same
-order, null where it cannot say, and seconds per call. Every tool gets what it asks for, in its own units.
+Reads JSON from standard input: {"time": [...], "memory": [...]}, writes for each tool the predictions in the
+same order, null where it cannot say, and seconds per call. Every tool gets what it asks for, in its own
+units.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ Row = dict[str, Any]
 
 
 def llm_analysis(rows: list[Row], efficiency: float) -> list[float | None]:
-    """llm-analysis (github.com/cli99/llm-analysis): seconds of a step. It has no pipeline bubble and no schedule."""
+    """llm-analysis (github.com/cli99/llm-analysis): seconds of a step. It has no pipeline bubble and no
+    schedule.
+    """
     from llm_analysis import analysis, config
 
     logging.disable(logging.CRITICAL)
@@ -67,7 +70,9 @@ def llm_analysis(rows: list[Row], efficiency: float) -> list[float | None]:
 
 
 def deepspeed_states(rows: list[Row]) -> list[float | None]:
-    """DeepSpeed's `estimate_zero*_model_states_mem_needs`: bytes of weights, gradients and optimizer on a device."""
+    """DeepSpeed's `estimate_zero*_model_states_mem_needs`: bytes of weights, gradients and optimizer on a
+    device.
+    """
     from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
     from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 

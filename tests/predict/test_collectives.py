@@ -41,8 +41,12 @@ def test_small_messages_cost_latency_and_large_ones_bandwidth():
 
 
 def test_members_of_a_node_share_its_adapters():
-    """A data-parallel group with 8 members a node uses 8 adapters, one with a member a node (tensor 8) uses one."""
-    assert NODES.members(64, 1) == 8 and NODES.members(8, 8) == 1 and NODES.members(16, 2) == 4
+    """A data-parallel group with 8 members a node uses 8 adapters, one with a member a node (tensor 8) uses
+    one.
+    """
+    assert NODES.members(64, 1) == 8
+    assert NODES.members(8, 8) == 1
+    assert NODES.members(16, 2) == 4
     wide, narrow = NODES.seconds("all_reduce", 4e9, 64, 1), NODES.seconds("all_reduce", 4e9, 8, 8)
     assert narrow > 4 * wide
 
@@ -70,4 +74,5 @@ def test_measured_all_reduces():
     ranks, size = (np.array([float(r[c]) for r in rows]) for c in ("gpus_in_one_node", "size_bytes"))
     measured = np.array([float(r["time_in_place_ns"]) for r in rows]) / 1e9
     error = np.abs(NODES.seconds("all_reduce", size, ranks) / measured - 1)
-    assert error.mean() < 0.08 and np.quantile(error, 0.95) < 0.25
+    assert error.mean() < 0.08
+    assert np.quantile(error, 0.95) < 0.25

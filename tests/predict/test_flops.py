@@ -42,7 +42,9 @@ def test_experts_count_only_those_a_token_visits():
 
 
 def test_megatrons_formula_is_ours_for_its_own_models():
-    """arXiv 2104.04473, equation 3; its vocabulary term and ours are the same, its attention counts every score."""
+    """arXiv 2104.04473, equation 3; its vocabulary term and ours are the same, its attention counts every
+    score.
+    """
     spec = model("gpt3-175b")
     ours = 3 * sum(forward_flops(spec, 2048).values())
     assert megatron_flops(spec, 2048, 1.0) == pytest.approx(ours, rel=1e-3)

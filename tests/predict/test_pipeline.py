@@ -68,7 +68,8 @@ def test_every_action_runs_once_and_in_order(schedule):
         for mb in range(m):
             assert Action("F", stage, mb) in seen
             whole, split = Action("B", stage, mb) in seen, Action("I", stage, mb) in seen
-            assert whole != split and split == (Action("W", stage, mb) in seen)
+            assert whole != split
+            assert split == (Action("W", stage, mb) in seen)
             if stage:
                 assert seen[Action("F", stage, mb)].start >= seen[Action("F", stage - 1, mb)].end - 1e-9
     assert result.busy_seconds.sum() == pytest.approx(3.0 * m * result.num_stages)

@@ -5,8 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from workshop.facts.catalogue import cluster, model
+from workshop.facts.catalogue import cluster, link, model
 from workshop.facts.precision import precision
+from workshop.predict.diloco import Islands
 from workshop.predict.memory import predict_memory
 from workshop.predict.plan import Search, plan
 from workshop.predict.plan_candidates import Limits, candidates, memory_guess
@@ -26,7 +27,8 @@ def small():
 
 def test_proposals_fit_and_come_fastest_first(small):
     seconds = [p.seconds for p in small.proposals]
-    assert seconds == sorted(seconds) and len(seconds) == 3
+    assert seconds == sorted(seconds)
+    assert len(seconds) == 3
     for proposal in small.proposals:
         assert predict_memory(proposal.run).fits
         assert proposal.devices <= 16
@@ -72,7 +74,8 @@ def test_the_largest_are_planned_in_two_seconds(name, where, batch, seq):
     found = plan(name, where, batch, seq_len=seq)
     assert time.process_time() - start < 2
     assert found.best.mfu > 0.35
-    assert found.best.run.layout.tensor == 8 and found.best.run.layout.pipeline >= 8  # as both were trained
+    assert found.best.run.layout.tensor == 8
+    assert found.best.run.layout.pipeline >= 8  # as both were trained
 
 
 def test_a_million_layouts_a_second():
@@ -111,3 +114,12 @@ def test_what_cannot_be_is_said():
         plan("llama-2-7b", "8xH100", 0)
     with pytest.raises(ValueError, match="unknown model"):
         plan("lama-2-7b", "8xH100", 64)
+
+
+def test_islands_pay_for_their_slow_link():
+    slow = Islands(4, link("ethernet-10g"), inner_steps=1)
+    alone = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1)).best
+    joined = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1, islands=slow)).best
+    assert joined.causes["islands"] == pytest.approx(slow.outer_seconds(alone.run.model.num_params))
+    assert joined.seconds == pytest.approx(alone.seconds + joined.causes["islands"])
+    assert "islands" in joined.limit

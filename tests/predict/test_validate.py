@@ -1,4 +1,6 @@
-"""The report's arithmetic, what readers refuse, and that published times are predicted as well as they were."""
+"""The report's arithmetic, what readers refuse, and that published times are predicted as well as they
+were.
+"""
 
 import json
 from pathlib import Path
@@ -57,7 +59,8 @@ def test_rank_correlation():
     assert spearman([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1)
     assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
     assert spearman([1, 1, 2], [1, 1, 2]) == pytest.approx(1)
-    assert spearman([1], [1]) is None and spearman([1, 1], [1, 2]) is None
+    assert spearman([1], [1]) is None
+    assert spearman([1, 1], [1, 2]) is None
 
 
 def test_records_have_every_key_and_all_comes_first():
@@ -113,7 +116,7 @@ def test_a_group_is_on_one_side_only():
     ]
     held = held_out(cases)
     for group in {c.group for c in cases}:
-        assert len({bool(h) for c, h in zip(cases, held) if c.group == group}) == 1
+        assert len({bool(h) for c, h in zip(cases, held, strict=True) if c.group == group}) == 1
 
 
 def test_no_table_is_passed_over_in_silence():
@@ -142,7 +145,8 @@ def test_other_rows_of_the_same_columns_are_read(tmp_path, capsys):
     assert (whole["table"], whole["group"], whole["rows"], whole["skipped"]) == (name, "all", 1, 1)
 
 
-# What the predictor reaches, with a little room: (table, half) -> largest mean error, largest 90th percentile.
+# What the predictor reaches, with a little room: (table, half) -> largest mean error, largest 90th
+# percentile.
 REACHED = {
     ("bloom_176b_layout_sweep_a100", "all"): (0.072, 0.13),
     ("bloom_176b_layout_sweep_a100", "held"): (0.079, 0.147),
@@ -186,12 +190,14 @@ def published():
 def test_published_times_are_predicted_as_well_as_before(published, table, half):
     errors = np.array([x.error for x in published if x.table == table and (half == "all" or x.held)])
     mean, tail = REACHED[table, half]
-    assert errors.mean() <= mean and np.quantile(errors, 0.9) <= tail
+    assert errors.mean() <= mean
+    assert np.quantile(errors, 0.9) <= tail
 
 
 def test_rows_no_constant_was_fitted_on_are_predicted_as_well(published):
     seen, held = (np.mean([x.error for x in published if x.held == side]) for side in (False, True))
-    assert held < 1.35 * seen and held < 0.09
+    assert held < 1.35 * seen
+    assert held < 0.09
 
 
 def test_blooms_best_layout_is_among_the_first_three():
@@ -204,7 +210,7 @@ def test_blooms_best_layout_is_among_the_first_three():
         if (c.model.num_layers, c.model.hidden_size, c.model.num_heads) == (72, 14336, 64)
     ]
     measured, predicted = {}, {}
-    for case, line_ in zip(cases, lines_of(cases)):
+    for case, line_ in zip(cases, lines_of(cases), strict=True):
         at = case.column
         cut, batch = (at["pipeline"], at["micro_batch"]), at["shard"] * at["micro_batch"] * at["accumulation"]
         if batch < 2000:

@@ -1,7 +1,7 @@
 """What ranks say to each other: how many bytes, and how long it takes.
 
-Bytes first. With n ranks and a tensor of B bytes (the whole of it, before sharding or after gathering), the least a
-rank must send is
+Bytes first. With n ranks and a tensor of B bytes (the whole of it, before sharding or after gathering), the
+least a rank must send is
 
     all_reduce       2 (n-1)/n B      = reduce_scatter + all_gather       (Patarasuk and Yuan 2009)
     reduce_scatter     (n-1)/n B
@@ -9,18 +9,18 @@ rank must send is
     all_to_all         (n-1)/n B      B: what one rank holds
     broadcast, send            B
 
-Ring algorithms reach these bounds. Time is then *latency* plus bytes over *rate* (Hockney 1994), t = a + bytes / b:
-the curve of bandwidth against message size, b B/(B + a b), follows by itself. `published` has such a curve measured:
-an 8-GPU all-reduce of 1 MiB reaches 20 GB/s of an A100's 300, of 1 GiB 229 GB/s.
+Ring algorithms reach these bounds. Time is then *latency* plus bytes over *rate* (Hockney 1994), t = a +
+bytes / b: the curve of bandwidth against message size, b B/(B + a b), follows by itself. `published` has
+such a curve measured: an 8-GPU all-reduce of 1 MiB reaches 20 GB/s of an A100's 300, of 1 GiB 229 GB/s.
 
-**Topology.** Ranks of a group that share a node talk over the node's link; if a group spans nodes, every byte must
-also cross the network, where each device has its own adapter. A ring over m members per node can use m adapters at
-once, because NCCL builds m rings that leave each node through different ones. So its rate is
-min(m * network, link). That is why a data-parallel group with 8 members per node reduces 8 times faster than one
-whose members sit on different nodes.
+**Topology.** Ranks of a group that share a node talk over the node's link; if a group spans nodes, every
+byte must also cross the network, where each device has its own adapter. A ring over m members per node can
+use m adapters at once, because NCCL builds m rings that leave each node through different ones. So its rate
+is min(m * network, link). That is why a data-parallel group with 8 members per node reduces 8 times faster
+than one whose members sit on different nodes.
 
-A collective starts with `link_seconds`, and every further rank of the ring adds a hop; for small messages a tree
-needs only log2 of them.
+A collective starts with `link_seconds`, and every further rank of the ring adds a hop; for small messages a
+tree needs only log2 of them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def wire_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> np.ndarra
 
 @dataclass(frozen=True)
 class Wires:
-    """What the collectives of one cluster reach: bytes/s and seconds, from its links and its device's rates."""
+    """What the collectives of one cluster reach: bytes/s and seconds, from its links and its device's
+    rates.
+    """
 
     link: float
     network: float
@@ -90,7 +92,9 @@ class Wires:
         return np.clip(self.per_node // np.minimum(np.asarray(stride), self.per_node), 1, np.asarray(ranks))
 
     def seconds(self, collective: str, num_bytes: Numbers, ranks: Numbers, stride: Numbers = 1) -> np.ndarray:
-        """Time of a collective of `ranks` ranks at distance `stride` on a tensor of `num_bytes`; 0 for one rank."""
+        """Time of a collective of `ranks` ranks at distance `stride` on a tensor of `num_bytes`; 0 for one
+        rank.
+        """
         n, size = np.asarray(ranks), np.asarray(num_bytes, dtype=float)
         here = self.members(n, stride)
         if collective == "all_to_all":
@@ -105,7 +109,9 @@ class Wires:
         return np.where(np.asarray(here) >= np.asarray(ranks), self.link, network)
 
     def load(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
-        """How much of a device a running collective occupies, between 0 and 1: its rate as a share of the link's."""
+        """How much of a device a running collective occupies, between 0 and 1: its rate as a share of the
+        link's.
+        """
         return self.rate(ranks, self.members(ranks, stride)) / self.link
 
     def latency(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
@@ -118,11 +124,12 @@ class Wires:
     def dispatch_seconds(
         self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers
     ) -> np.ndarray:
-        """Sending each of a rank's tokens to `copies` experts spread over `ranks` neighbouring ranks, or taking them back.
+        """Sending each of a rank's tokens to `copies` experts spread over `ranks` neighbouring ranks, or
+        taking them back.
 
-        A token crosses the network once for every other *node* that holds one of its experts and is copied on there, as
-        DeepSeek's and NVIDIA's libraries do (arXiv 2412.19437, section 3.2.2): k experts on n nodes sit on
-        n (1 - (1 - 1/n)^k) of them.
+        A token crosses the network once for every other *node* that holds one of its experts and is copied
+        on there, as DeepSeek's and NVIDIA's libraries do (arXiv 2412.19437, section 3.2.2): k experts on n
+        nodes sit on n (1 - (1 - 1/n)^k) of them.
         """
         n, size = np.asarray(ranks, float), np.asarray(tokens) * token_bytes
         nodes = np.maximum(n / self.members(n, 1), 1.0)
@@ -131,5 +138,7 @@ class Wires:
         return np.where(n > 1, self.latency("all_to_all", n, self.members(n, 1)) + moving, 0.0)
 
     def _all_to_all(self, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
-        """Each rank keeps 1/n, sends (here-1)/n over the link and the rest over its adapter, at the same time."""
+        """Each rank keeps 1/n, sends (here-1)/n over the link and the rest over its adapter, at the same
+        time.
+        """
         return np.maximum(size * (here - 1) / n / self.link, size * (n - here) / n / self.network)

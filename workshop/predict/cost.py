@@ -3,10 +3,11 @@
     FLOPs   = 6 * parameters * tokens                        (flops.forward_flops counts them exactly)
     seconds = FLOPs / (devices * peak * MFU)
 
-70 billion parameters on 15 trillion tokens with 1,024 H100 at half of their 989 TFLOP/s: 6.3e24 / 5.06e17 = 144 days.
-The rest follows: device hours are devices times hours, money is device hours times a price, energy is device hours
-times power and the overhead of the building (PUE, 1.1 to 1.6). A share of the time is lost to failures and
-restarts: Llama 3 405B was interrupted 466 times in 54 days and kept above 90 per cent (arXiv 2407.21783, section 3.3.4).
+70 billion parameters on 15 trillion tokens with 1,024 H100 at half of their 989 TFLOP/s: 6.3e24 / 5.06e17 =
+144 days. The rest follows: device hours are devices times hours, money is device hours times a price, energy
+is device hours times power and the overhead of the building (PUE, 1.1 to 1.6). A share of the time is lost
+to failures and restarts: Llama 3 405B was interrupted 466 times in 54 days and kept above 90 per cent (arXiv
+2407.21783, section 3.3.4).
 
 Prices change, so none is built in.
 """
@@ -22,7 +23,9 @@ from workshop.predict.flops import forward_flops
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """What a training run takes. `money` is None without a price, `energy_kwh` None where no power is known."""
+    """What a training run takes. `money` is None without a price, `energy_kwh` None where no power is
+    known.
+    """
 
     seconds: float
     device_hours: float
@@ -47,8 +50,8 @@ class Terms:
     """What a device hour stands for: price, power drawn, and time lost.
 
     dtype: the format whose peak an MFU refers to. lost: share of the time lost to failures and restarts.
-    price_per_hour: of one device. pue: the building's power over the devices'. load: mean power as a share of the
-    device's limit.
+    price_per_hour: of one device. pue: the building's power over the devices'. load: mean power as a share
+    of the device's limit.
     """
 
     dtype: str = "bf16"

@@ -1,15 +1,16 @@
 """Training on islands that are far apart: talk every H steps instead of every step.
 
-Data parallelism over a slow link reduces all gradients at each step, and the link sets the pace. DiLoCo (Douillard
-et al., arXiv 2311.08105) lets every island train on its own for H steps with AdamW, and then averages what the
-parameters have moved, as a gradient for an outer optimizer (SGD with Nesterov momentum). Traffic falls H-fold:
+Data parallelism over a slow link reduces all gradients at each step, and the link sets the pace. DiLoCo
+(Douillard et al., arXiv 2311.08105) lets every island train on its own for H steps with AdamW, and then
+averages what the parameters have moved, as a gradient for an outer optimizer (SGD with Nesterov momentum).
+Traffic falls H-fold:
 
     seconds per step = inner step + exposed outer all-reduce / H
 
-With P parameters in b bytes each, n islands and a link of r bytes/s, the outer all-reduce takes 2 (n-1)/n P b / r.
-Streaming DiLoCo (arXiv 2501.18512) sends a fragment of the parameters at a time while training goes on, so that only
-what H inner steps cannot hide is waited for, and in 4 bits (b = 0.5). How large H may be is a question of learning,
-not of arithmetic: the papers use 100 to 500.
+With P parameters in b bytes each, n islands and a link of r bytes/s, the outer all-reduce takes 2 (n-1)/n P
+b / r. Streaming DiLoCo (arXiv 2501.18512) sends a fragment of the parameters at a time while training goes
+on, so that only what H inner steps cannot hide is waited for, and in 4 bits (b = 0.5). How large H may be is
+a question of learning, not of arithmetic: the papers use 100 to 500.
 """
 
 from __future__ import annotations

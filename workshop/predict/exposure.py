@@ -1,8 +1,9 @@
 """Communication around the layers: how much of it nothing hides.
 
-Gradients can be reduced while the last micro-batch's backward runs; fully sharded parameters gathered while the layer
-before computes; activations passed on while the next micro-batch does. What is hidden still takes a little: the
-kernels of collectives occupy multiprocessors and memory bandwidth (`Rates.contention`), the more the faster they run.
+Gradients can be reduced while the last micro-batch's backward runs; fully sharded parameters gathered while
+the layer before computes; activations passed on while the next micro-batch does. What is hidden still takes
+a little: the kernels of collectives occupy multiprocessors and memory bandwidth (`Rates.contention`), the
+more the faster they run.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def sharded_exposure(
 def pipeline_seconds(model: ModelSpec, grid: Grid, cut: Cut, machine: Machine, stack: Software) -> np.ndarray:
     """Per micro-batch, passing activations on and gradients back, v times each.
 
-    The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and they put
-    the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with sequence parallelism the
-    activations are cut already.
+    The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and
+    they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
+    sequence parallelism the activations are cut already.
     """
     whole = cut.tokens * model.hidden_size * 2
     stride = grid.world_size // grid.pipeline
@@ -72,8 +73,9 @@ def once_per_step(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Exposed reduction of gradients and gathering of new parameters, and the optimizer's own time.
 
-    windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide: gradients are
-    reduced while the last micro-batch runs backward, new parameters gathered while the first runs forward.
+    windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide:
+    gradients are reduced while the last micro-batch runs backward, new parameters gathered while the first
+    runs forward.
     """
     plain, experts = layer_params(model, grid)
     layers = np.ceil(model.num_layers / grid.pipeline)
@@ -90,7 +92,8 @@ def once_per_step(
         exposed = sum(
             _unhidden(work, window, layers, load) for work, window in zip((ahead, back), windows, strict=True)
         )
-    # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid sharding.
+    # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid
+    # sharding.
     outer = machine.wires.seconds(
         "all_reduce",
         (dense + expert) / grid.shard * stack.gradient_bytes,
@@ -106,7 +109,9 @@ def once_per_step(
 def share_out(
     collective: str, dense: np.ndarray, expert: np.ndarray, width: Any, grid: Grid, machine: Machine
 ) -> np.ndarray:
-    """Seconds of half an all-reduce of a rank's parameters over those who hold the same: experts have fewer copies."""
+    """Seconds of half an all-reduce of a rank's parameters over those who hold the same: experts have fewer
+    copies.
+    """
     data = grid.data * grid.context
     copies = np.maximum(data * grid.tensor // np.maximum(grid.expert, 1), 1)
     seconds = machine.wires.seconds(collective, dense * width, data, grid.tensor)

@@ -3,19 +3,19 @@
 C[rows, cols] = A[rows, depth] B[depth, cols] is 2 * rows * cols * depth FLOPs. A GPU does not do it in
 2 r c d / peak seconds, for four reasons, each a factor that can be written down:
 
-1. **Tiles.** The result is cut into tiles (256 x 128 is the largest common one), one per multiprocessor at a time.
-   A tile that hangs over the edge costs as much as a whole one: ceil(rows/256) * ceil(cols/128) tiles.
-2. **Waves.** With 108 multiprocessors, 109 tiles take as long as 216 (NVIDIA, "Matrix Multiplication Background",
-   *tile and wave quantization*). Smaller tiles waste less at the edge but reuse less of what they load: a tile of
-   a x b does a b / (a + b) products per loaded element, and reaches 1 / (1 + c (1/a + 1/b)) of the rate. The library
-   tries several and takes the best; so do we.
+1. **Tiles.** The result is cut into tiles (256 x 128 is the largest common one), one per multiprocessor at a
+   time. A tile that hangs over the edge costs as much as a whole one: ceil(rows/256) * ceil(cols/128) tiles.
+2. **Waves.** With 108 multiprocessors, 109 tiles take as long as 216 (NVIDIA, "Matrix Multiplication
+   Background", *tile and wave quantization*). Smaller tiles waste less at the edge but reuse less of what
+   they load: a tile of a x b does a b / (a + b) products per loaded element, and reaches 1 / (1 + c (1/a +
+   1/b)) of the rate. The library tries several and takes the best; so do we.
 3. **Ramp.** Filling and draining a tile's pipeline costs as much as `ramp` steps along the depth.
 4. **Memory.** Reading A and B and writing C takes bytes / bandwidth; the product takes the longer of the two
    (the roofline of Williams, Waterman and Patterson 2009).
 
 A depth or a column count that is no multiple of 64 elements (128 bytes) falls off the fast path and reaches
-`misaligned` of the rate; of 8 (16 bytes) `unaligned`: BLOOM's first shape (hidden 14,400 on 8 ranks: 1,800 = 28.1 x
-64) ran at 94 TFLOP/s where 13,824 (27 x 64 on each rank) ran at 120.
+`misaligned` of the rate; of 8 (16 bytes) `unaligned`: BLOOM's first shape (hidden 14,400 on 8 ranks: 1,800 =
+28.1 x 64) ran at 94 TFLOP/s where 13,824 (27 x 64 on each rank) ran at 120.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ RECOMPUTE = ("none", "selective", "full")
 
 @dataclass(frozen=True)
 class Grid:
-    """Layouts by column. `recompute` is an index of `RECOMPUTE`; `accumulation` counts micro-batches per step."""
+    """Layouts by column. `recompute` is an index of `RECOMPUTE`; `accumulation` counts micro-batches per
+    step.
+    """
 
     replicate: np.ndarray
     shard: np.ndarray

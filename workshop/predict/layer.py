@@ -1,18 +1,21 @@
 """One layer, one micro-batch, one rank: how long forward and backward take, and why.
 
-A layer is a list of linear maps (`ModelSpec.linears`), the core of attention, and kernels that only move memory.
+A layer is a list of linear maps (`ModelSpec.linears`), the core of attention, and kernels that only move
+memory.
 
-- **Linear maps** cost what their shape costs (`gemm`): tensor parallelism makes them thin, a small micro-batch short.
-  Experts are a batch of products of the tokens that reach each.
-- **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv 2205.14135) and
-  run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes and reads s x s scores per
-  head a dozen times, and that, not arithmetic, is what it costs.
-- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor parallelism alone
-  repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv 2205.05198).
-- **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits for Python.
+- **Linear maps** cost what their shape costs (`gemm`): tensor parallelism makes them thin, a small
+  micro-batch short. Experts are a batch of products of the tokens that reach each.
+- **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv
+  2205.14135) and run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes
+  and reads s x s scores per head a dozen times, and that, not arithmetic, is what it costs.
+- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor
+  parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv
+  2205.05198).
+- **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
+  for Python.
 - **Communication inside the layer**: tensor parallelism all-reduces [tokens, hidden] twice forward and twice
-  backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a context ring
-  passes keys and values on.
+  backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a
+  context ring passes keys and values on.
 
 Everything is an array over layouts.
 """
@@ -31,12 +34,13 @@ from workshop.predict.gemm import Product, matmul_seconds, training_matmul_secon
 from workshop.predict.rates import Rates, Software
 
 Numbers = Any
-# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first (Dao, arXiv
-# 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah et al., arXiv 2407.08608).
+# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first
+# (Dao, arXiv 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah
+# et al., arXiv 2407.08608).
 FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
 
-# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads and writes
-# (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
+# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads
+# and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
 SOFTMAX_PASSES = (2.0, 3.0)
 DROPOUT_PASSES = (2.5, 2.5)
 
@@ -149,7 +153,8 @@ def layer_costs(
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
     host = host_seconds(model, kind, cut, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, cut, machine)
-    # A context ring passes the next keys on while attention works on the last ones: only the surplus is waited for.
+    # A context ring passes the next keys on while attention works on the last ones: only the surplus is
+    # waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
     zero = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in (matmul[0], attention[0], pointwise, tensor))))
     keep = 1 - stack.overlap_tensor
@@ -177,8 +182,8 @@ def layer_costs(
 def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
     """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
 
-    A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so graphs of
-    experts came late; until then, each local expert has kernels of its own to launch.
+    A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so
+    graphs of experts came late; until then, each local expert has kernels of its own to launch.
     """
     kernels = 0.0 * np.asarray(cut.tensor) + (0 if stack.captured else stack.kernels)
     if kind == "moe" and not stack.captured_experts:
@@ -197,8 +202,8 @@ def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[
     for linear in linears:
         expert = linear.copies > 1
         local = linear.copies / np.asarray(cut.expert) if expert else 1.0
-        # Experts are not cut by tensor parallelism here (expert_tensor = 1): each of the t ranks routes its 1/t
-        # of the tokens, and receives as many of others.
+        # Experts are not cut by tensor parallelism here (expert_tensor = 1): each of the t ranks routes its
+        # 1/t of the tokens, and receives as many of others.
         per_map = tokens / t * linear.active / local if expert else tokens
         rows.append(per_map + 0 * t)
         cols.append(linear.outputs / np.where((linear.split == "column") & (not expert), t, 1) + 0 * tokens)
@@ -232,11 +237,8 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
         forward = flops * full / (rate * rates.flash) + rates.kernel_seconds
         return forward, 2.5 * flops * full / (rate * rates.flash_backward) + 3 * rates.kernel_seconds
     batch = b * heads
-    shapes = ((s / c, s, d_qk), (s / c, d_v, s))
-    forward = sum(
-        matmul_seconds(rates, machine.attention, machine.bandwidth, Product(*shape, batch))
-        for shape in shapes
-    )
+    products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
+    forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, x) for x in products)
     scores = batch * s * s / c * 2 / machine.bandwidth
     passes = [
         softmax + stack.dropout * dropout

@@ -10,8 +10,8 @@ smaller without holding more activations, and every one can be tried here:
 (9.0, 0.27272727272727276, [4, 3, 2, 1])
 
 Nothing is assumed but the order of each rank's actions (`pipeline_orders`, `pipeline_zero_bubble`,
-`pipeline_bidirectional`); `pipeline_events` plays them. `pipeline_closed` has the formulas, which a search over
-a million layouts needs, and a test holds the two equal.
+`pipeline_bidirectional`); `pipeline_events` plays them. `pipeline_closed` has the formulas, which a search
+over a million layouts needs, and a test holds the two equal.
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@ rank a stage is 1/(p v) of the model): forward, whole backward, and the weight p
     interleaved,
     breadth-first   (p - 1)(F + B)                          of stages that are v times thinner
     zb-h1           (p - 1)(F + B - 2W)                     Qi et al., arXiv 2401.10241, table 2
-    zb-h2, zbv      (p - 1)(F + B - 3W)                     none when forward = input gradient = weight gradient
-    dualpipe(v)     (p/2 - 1)(F&B + B - 3W)                 DeepSeek-V3, arXiv 2412.19437; p counts *stages*
+    zb-h2, zbv      (p - 1)(F + B - 3W)                     none when forward = input gradient = weight
+    gradient dualpipe(v)     (p/2 - 1)(F&B + B - 3W)                 DeepSeek-V3, arXiv 2412.19437; p counts
+    *stages*
 
 Activations at the fullest rank, in stage activations: 1 (naive), m (gpipe), min(p, m) (1f1b, zb-h1), 2p - 1
-(zb-h2), 2p half-size ones (zbv), p + 1 (dualpipe), p (v + 1) - 1 thin ones (interleaved), m v (breadth-first).
+(zb-h2), 2p half-size ones (zbv), p + 1 (dualpipe), p (v + 1) - 1 thin ones (interleaved), m v
+(breadth-first).
 
 All of them hold exactly for the orders of this package when W <= F <= B - W (dualpipe: F = B - W; zbv:
 F = W = B - W); `play` answers beyond that. The table of published formulas writes ZB2P's and ZBV's bubble as
@@ -56,7 +58,9 @@ def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, duratio
 def closed_in_flight(
     schedule: str, ranks: Numbers, micro_batches: Numbers, chunks: Numbers = 1
 ) -> np.ndarray:
-    """Stage activations alive at once on the fullest rank (a stage is 1/p, 1/(2p) or 1/(p v) of the model)."""
+    """Stage activations alive at once on the fullest rank (a stage is 1/p, 1/(2p) or 1/(p v) of the
+    model).
+    """
     p, m, v = np.broadcast_arrays(np.asarray(ranks), np.asarray(micro_batches), np.asarray(chunks))
     formulas = {
         "naive": lambda: np.ones_like(p),

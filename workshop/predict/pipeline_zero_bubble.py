@@ -39,7 +39,9 @@ def zb_h2(ranks: int, micro_batches: int) -> Orders:
 
 
 def _handcrafted(stage: int, micro_batches: int, ahead: int, behind: int) -> list[Step]:
-    """`ahead` forwards, then I, W and F in turn, W staying `behind` micro-batches after I; then what is left."""
+    """`ahead` forwards, then I, W and F in turn, W staying `behind` micro-batches after I; then what is
+    left.
+    """
     ahead = min(ahead, micro_batches)
     steps: list[Step] = [Action("F", stage, mb) for mb in range(ahead)]
     weights = 0

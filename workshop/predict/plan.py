@@ -1,11 +1,12 @@
 """Choosing a layout: the fastest that fits, and why.
 
-Given a model, a cluster and a global batch, `plan` times every candidate (`plan_candidates`, `search`), drops what
-cannot fit, and proposes the fastest few. The proposals are checked by the full memory model, and each comes with
+Given a model, a cluster and a global batch, `plan` times every candidate (`plan_candidates`, `search`),
+drops what cannot fit, and proposes the fastest few. The proposals are checked by the full memory model, and
+each comes with
 
 - what **limits** it: where its time goes besides matrix products;
-- why each **choice** was made: for every axis, the best that could be had with another value, and what it would cost:
-  slower by so much, or out of memory.
+- why each **choice** was made: for every axis, the best that could be had with another value, and what it
+  would cost: slower by so much, or out of memory.
 
 So the plan can be argued with, and an axis fixed to something else (`Limits`) to see what comes of it.
 """
@@ -24,6 +25,7 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.units import format_bytes
+from workshop.predict.diloco import Islands
 from workshop.predict.flops import forward_flops
 from workshop.predict.grid import Grid
 from workshop.predict.memory import predict_memory
@@ -42,12 +44,17 @@ CHECKED = 400  # layouts per proposal that the full memory model may be asked ab
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. `limits`: axes to fix; `progress`: called with (layouts done, layouts in all)."""
+    """How to search.
+
+    limits: axes to fix. islands: the cluster is one of several islands joined by a slow link (`diloco`), and
+    the batch is one island's. progress: called with (layouts done, layouts in all).
+    """
 
     top: int = 5
     recipe: str = "megatron-bf16"
     stack: str | Software = "megatron-core"
     limits: Limits | None = None
+    islands: Islands | None = None
     progress: Callable[[int, int], None] | None = None
 
 
@@ -58,7 +65,8 @@ def plan(
     seq_len: int = 2048,
     search: Search | None = None,
 ) -> Plan:
-    """The best layouts for training `model` on `cluster`, `global_batch` sequences of `seq_len` tokens a step.
+    """The best layouts for training `model` on `cluster`, `global_batch` sequences of `seq_len` tokens a
+    step.
 
     Raises ValueError if nothing fits, naming the least memory any layout would need.
     """
@@ -79,8 +87,8 @@ def plan(
     picked = _pick(setting, grid, seconds, search.top)
     if not picked:
         raise ValueError(
-            f"{model.name}: none of the layouts that seemed to fit {cluster.name} passes the full memory model; "
-            "use more devices or recompute more"
+            f"{model.name}: no layout that seemed to fit {cluster.name} passes the full memory "
+            "model; use more devices or recompute more"
         )
     proposals = [
         _proposal(
@@ -104,7 +112,8 @@ def _timed(setting: Setting, grid: Grid, search: Search) -> np.ndarray:
     if not len(fits):
         raise ValueError(
             f"{setting.model.name} fits no layout of {setting.cluster.name}: the least any needs is "
-            f"{format_bytes(int(memory.min()))} of {format_bytes(room)} a device; use more devices, or offload"
+            f"{format_bytes(int(memory.min()))} of {format_bytes(room)} a device; "
+            "use more devices, or offload"
         )
     seconds = np.full(len(grid), np.inf)
     pieces = np.array_split(fits, max(1, len(fits) // 200_000))
@@ -137,9 +146,14 @@ def _pick(setting: Setting, grid: Grid, seconds: np.ndarray, top: int) -> list[t
     return found
 
 
-def _proposal(setting: Setting, grid: Grid, run: Run, memory: int, why: dict[str, str]) -> Proposal:
+def _proposal(
+    setting: Setting, islands: Islands | None, grid: Grid, run: Run, memory: int, why: dict[str, str]
+) -> Proposal:
     """The proposal that a grid of one layout is."""
     causes = search_steps(setting, grid).at(0)
+    if islands:
+        inner = sum(causes.values())
+        causes["islands"] = islands.seconds_per_step(inner, setting.model.num_params) - inner
     seconds = sum(causes.values())
     rate = run.tokens_per_step / seconds
     flops = 3 * sum(forward_flops(run.model, run.seq_len).values())

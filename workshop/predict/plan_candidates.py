@@ -9,13 +9,14 @@ Candidates are all combinations of
     data        the largest divisors of the global batch for which devices are left
     micro-batch powers of two, recomputation none / selective / full, ZeRO 1 or 3
 
-A layout need not use every device: 5,128 = 8 x 641 has no useful divisors, and MT-NLG ran on 280 x 18 = 5,040.
+A layout need not use every device: 5,128 = 8 x 641 has no useful divisors, and MT-NLG ran on 280 x 18 =
+5,040.
 
-**Memory** here is the planner's first look, in closed form over columns: state by precision recipe and ZeRO stage,
-and saved activations after Korthikanti et al. (arXiv 2205.05198, equations 1 to 6): per layer and micro-batch
-s b h (10/t + 24/t) with sequence parallelism, s b h (10 + 24/t) without, 5 a s^2 b / t more if scores are kept,
-2 s b h under full recomputation, times the micro-batches in flight. What is then proposed is checked by
-`memory.predict_memory`.
+**Memory** here is the planner's first look, in closed form over columns: state by precision recipe and ZeRO
+stage, and saved activations after Korthikanti et al. (arXiv 2205.05198, equations 1 to 6): per layer and
+micro-batch s b h (10/t + 24/t) with sequence parallelism, s b h (10 + 24/t) without, 5 a s^2 b / t more if
+scores are kept, 2 s b h under full recomputation, times the micro-batches in flight. What is then proposed
+is checked by `memory.predict_memory`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def tensor_sizes(model: ModelSpec, cluster: ClusterSpec) -> tuple[int, ...]:
 def data_sizes(
     global_batch: int, room: np.ndarray, micro_batch: np.ndarray, choice: np.ndarray
 ) -> np.ndarray:
-    """The largest (choice 0), second and third largest data-parallel degree that fits; 0 where there is none."""
+    """The largest (choice 0), second and third largest data-parallel degree that fits; 0 where there is
+    none.
+    """
     result = np.zeros(len(room), np.int64)
     for b in np.unique(micro_batch):
         good = np.array(divisors(global_batch // b)) if global_batch % b == 0 else np.array([], int)

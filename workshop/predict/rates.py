@@ -1,8 +1,9 @@
 """The constants of the time model: few, physical, one set per device type.
 
-They live in `data/rates.toml`, each set with what it was fitted on. Peaks, bandwidths and links are not here: those
-are facts (`workshop.facts.device`). Here is what a data sheet does not say: how much of the sheet a long training step
-reaches, how long the smallest kernel takes, what an all-reduce costs before its first byte moves.
+They live in `data/rates.toml`, each set with what it was fitted on. Peaks, bandwidths and links are not
+here: those are facts (`workshop.facts.device`). Here is what a data sheet does not say: how much of the
+sheet a long training step reaches, how long the smallest kernel takes, what an all-reduce costs before its
+first byte moves.
 
 A device without a set of its own takes that of its nearest relative (`like`), so a prediction for it says so.
 """
@@ -21,7 +22,9 @@ from workshop.facts.device import DeviceSpec
 
 @dataclass(frozen=True)
 class Rates:
-    """What one device type reaches. Shares are of the device's own figures, so they carry over to its relatives."""
+    """What one device type reaches. Shares are of the device's own figures, so they carry over to its
+    relatives.
+    """
 
     name: str
     multiprocessors: int
@@ -107,7 +110,9 @@ def all_rates() -> dict[str, Rates]:
 
 
 def rates_of(device: str) -> Rates:
-    """The constants for a device by its name in the catalogue; ValueError with the nearest where there are none."""
+    """The constants for a device by its name in the catalogue; ValueError with the nearest where there are
+    none.
+    """
     names = all_rates()
     folded = {name.lower(): name for name in names}
     if device.lower() not in folded:
@@ -118,7 +123,9 @@ def rates_of(device: str) -> Rates:
 
 
 def rates_for(device: DeviceSpec) -> Rates:
-    """The constants of a device; of one that was calibrated here (its matmul rate is measured), those of "measured"."""
+    """The constants of a device; of one that was calibrated here (its matmul rate is measured), those of
+    "measured".
+    """
     known = {name.lower() for name in all_rates()}
     if device.name.lower() not in known and device.reachable_flops and device.memory_bandwidth:
         return replace(rates_of("measured"), name=device.name)

@@ -2,8 +2,8 @@
 
 Three observations make that possible in plain numpy:
 
-1. What a layer costs depends only on tensor, context and expert parallelism and the micro-batch: a few hundred
-   combinations, however many layouts. They are computed once and looked up.
+1. What a layer costs depends only on tensor, context and expert parallelism and the micro-batch: a few
+   hundred combinations, however many layouts. They are computed once and looked up.
 2. What remains (bubble, reductions, optimizer) is arithmetic on columns.
 3. Columns of a few thousand numbers stay in the processor's cache, so the table is worked through in pieces.
 

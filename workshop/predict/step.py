@@ -1,13 +1,13 @@
 """How long a step of a run takes: seconds by cause, tokens/s, TFLOP/s, MFU and HFU, with an interval.
 
-The model itself, with its equations, is in `step_arrays`; the constants in `rates`. Here one run goes in and one
-answer comes out:
+The model itself, with its equations, is in `step_arrays`; the constants in `rates`. Here one run goes in and
+one answer comes out:
 
-    MFU = model FLOPs    / (seconds * ranks * peak)     what the mathematics needs  (arXiv 2204.02311, appendix B)
-    HFU = hardware FLOPs / (seconds * ranks * peak)     recomputation counted as well
+    MFU = model FLOPs    / (seconds * ranks * peak)     what the mathematics needs  (arXiv 2204.02311,
+    appendix B) HFU = hardware FLOPs / (seconds * ranks * peak)     recomputation counted as well
 
-The interval is the device's mean relative error on published rows the constants were not fitted on, both ways: about
-six in ten measurements lie within it.
+The interval is the device's mean relative error on published rows the constants were not fitted on, both
+ways: about six in ten measurements lie within it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class StepPrediction:
     def __str__(self) -> str:
         rows = sorted(((v, k) for k, v in self.causes.items() if v > 0.001 * self.seconds), reverse=True)
         text = (
-            f"{format_seconds(self.seconds)} a step ({format_seconds(self.low)} to {format_seconds(self.high)}), "
+            f"{format_seconds(self.seconds)} a step "
+            f"({format_seconds(self.low)} to {format_seconds(self.high)}), "
             f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
             f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}"
         )
@@ -101,6 +102,7 @@ _WORDS = {
     "optimizer": "the optimizer's step",
     "skew": "waiting for the slowest rank",
     "attention": "attention",
+    "islands": "the slow link between islands",
 }
 
 
@@ -122,8 +124,8 @@ def stack_for(run: Run) -> Software:
 def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
     """Time of one optimizer step of `run`.
 
-    stack: a training stack of `rates.all_software`, or one of your own; by default what the run's implementation is.
-    Raises ValueError if the device has no constants or the cluster no links.
+    stack: a training stack of `rates.all_software`, or one of your own; by default what the run's
+    implementation is. Raises ValueError if the device has no constants or the cluster no links.
     """
     chosen = software(stack) if isinstance(stack, str) and stack else stack or stack_for(run)
     assert isinstance(chosen, Software)

@@ -1,8 +1,8 @@
 """How long a training step takes, and why.
 
 A step on one rank is m micro-batches through its layers, forward and backward, plus what happens once: the
-gradients are reduced, the optimizer runs. With p pipeline stages, v chunks on each, t_i the time of stage i for one
-micro-batch (forward, recomputation, backward and what they wait for):
+gradients are reduced, the optimizer runs. With p pipeline stages, v chunks on each, t_i the time of stage i
+for one micro-batch (forward, recomputation, backward and what they wait for):
 
     step = [ m * max t_i                                 the slowest stage, always busy
              + (sum t_i - max t_i) / v ]                 filling and draining: (p-1)/v t for equal stages
@@ -10,10 +10,11 @@ micro-batch (forward, recomputation, backward and what they wait for):
            + optimizer (bytes / bandwidth)
            all times 1 + skew * log2(nodes)              everyone waits for the slowest of all
 
-Communication is **exposed** where nothing is left to hide it under. Gradients: if the stack reduces while it works
-backward, the last micro-batch's backward hides them (all but the last bucket). Fully sharded parameters (ZeRO-3,
-FSDP): each layer's gather hides under the layer before it, or does not, layer by layer:
-max(compute, gather) + contention. Tensor-parallel all-reduces cannot hide unless the stack splits its products.
+Communication is **exposed** where nothing is left to hide it under. Gradients: if the stack reduces while it
+works backward, the last micro-batch's backward hides them (all but the last bucket). Fully sharded
+parameters (ZeRO-3, FSDP): each layer's gather hides under the layer before it, or does not, layer by layer:
+max(compute, gather) + contention. Tensor-parallel all-reduces cannot hide unless the stack splits its
+products.
 
 The answer is a `StepArrays`: seconds by cause, which sum to the whole.
 """
@@ -197,8 +198,8 @@ def _waits(costs: Costs) -> np.ndarray:
 def recompute_seconds(model: ModelSpec, grid: Grid, forward: Costs, stack: Software) -> np.ndarray:
     """Seconds of recomputation per layer: the forward again, or only the part that is cheap to repeat.
 
-    PyTorch's checkpoint (use_reentrant=False) stops as soon as everything that was saved is there again, and the
-    result of the MLP's last product never was: with h -> 4h -> h that is a third of the layer's products.
+    PyTorch's checkpoint (use_reentrant=False) stops as soon as everything that was saved is there again, and
+    the result of the MLP's last product never was: with h -> 4h -> h that is a third of the layer's products.
     """
     selective = (
         forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2

@@ -1,7 +1,8 @@
 """A published row as something that can be predicted.
 
-A `Case` holds what a table's row says was run, in this package's words, and one measured number. `predict_cases`
-predicts many at once: those that share model, cluster, stack and format go through the time model as one grid.
+A `Case` holds what a table's row says was run, in this package's words, and one measured number.
+`predict_cases` predicts many at once: those that share model, cluster, stack and format go through the time
+model as one grid.
 """
 
 from __future__ import annotations

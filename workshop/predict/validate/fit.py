@@ -3,8 +3,8 @@
 For a device type the fit takes **half of the groups** of each table measured on it (drawn by a checksum of
 their names), and minimises the sum over rows of log(predicted / measured)^2, bounded for outliers (Huber's
 loss) and with each table given equal weight, over the logarithms of a few constants (Gauss-Newton with
-Levenberg-Marquardt damping; the derivatives are finite differences). The other half of the groups is never seen by
-it; `held_out` and the report print both.
+Levenberg-Marquardt damping; the derivatives are finite differences). The other half of the groups is never
+seen by it; `held_out` and the report print both.
 
     python -m workshop.predict.validate.fit published/ A100-80GB
 """
@@ -64,7 +64,9 @@ def fit_constants(
     names: Sequence[str],
     bounds: dict[str, tuple[float, float]] | None = None,
 ) -> tuple[Rates, dict[str, Software]]:
-    """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on `cases`."""
+    """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on
+    `cases`.
+    """
     base = rates_of(device)
     tables = [case.table for case in cases]
     weight = np.array([1 / np.sqrt(tables.count(table)) for table in tables])

@@ -15,7 +15,9 @@ class CannotPredict(Exception):
 
 
 def number(row: Row, name: str, default: float | None = None) -> float:
-    """A number from a cell; of two configurations "a (b)" the first. Raises CannotPredict where there is none."""
+    """A number from a cell; of two configurations "a (b)" the first. Raises CannotPredict where there is
+    none.
+    """
     text = (row.get(name) or "").split("(")[0].strip()
     try:
         return float(text)

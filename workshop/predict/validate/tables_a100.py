@@ -5,11 +5,9 @@ What a table leaves unsaid and had to be assumed stands in its reader's docstrin
 
 from __future__ import annotations
 
-from workshop.facts import catalogue
-from workshop.predict.validate.cases import HARDWARE, SECONDS, TOKENS, Case
+from workshop.predict.validate.cases import HARDWARE, SECONDS, Case
 from workshop.predict.validate.rows import (
     FULL,
-    NONE,
     SELECTIVE,
     CannotPredict,
     Row,
@@ -24,9 +22,10 @@ from workshop.predict.validate.rows import (
 def vtrain(row: Row, table: str, index: int) -> Case:
     """Megatron-DeepSpeed on A100; full recomputation; vocabulary 51,200.
 
-    In the single-node table, rows that differ in layers only leave for the output head without tensor parallelism a time
-    in proportion to hidden size and batch, at 80 TFLOP/s, and with it 200. That is what GPT-2's own vocabulary, the odd
-    50,257, does to a matrix product, and Megatron pads it only as tensor parallelism demands; so it is taken here.
+    In the single-node table, rows that differ in layers only leave for the output head without tensor
+    parallelism a time in proportion to hidden size and batch, at 80 TFLOP/s, and with it 200. That is what
+    GPT-2's own vocabulary, the odd 50,257, does to a matrix product, and Megatron pads it only as tensor
+    parallelism demands; so it is taken here.
     """
     tp, dp, pp = (whole(row, x) for x in ("tp", "dp", "pp"))
     micro, count = batches(row, dp)
@@ -49,59 +48,10 @@ def vtrain(row: Row, table: str, index: int) -> Case:
     )
 
 
-_MPT = {
-    "125m": (12, 768, 12),
-    "350m": (24, 1024, 16),
-    "760m": (24, 1536, 12),
-    "1b": (24, 2048, 16),
-    "3b": (32, 2560, 20),
-    "7b": (32, 4096, 32),
-    "13b": (40, 5120, 40),
-    "30b": (48, 7168, 56),
-    "70b": (80, 8192, 64),
-}
-
-
-def mosaic(row: Row, table: str, index: int) -> Case:
-    """llm-foundry's MPT models under FSDP; vocabulary 50,368. DEFAULT reduces gradients in fp32, PURE in bf16."""
-    if row["model"] not in _MPT:
-        raise CannotPredict(f"the shape of model {row['model']!r} is not known")
-    if row.get("activation_cpu_offload") == "True":
-        raise CannotPredict("activations go to the CPU, which the time model does not have")
-    layers, hidden, heads = _MPT[row["model"]]
-    seq, gpus = whole(row, "seq_len_tokens"), whole(row, "gpus")
-    gpu = {"a100_40gb": "A100-40GB", "a100_80gb": "A100-80GB", "h100_80gb": "H100"}.get(row["gpu"])
-    if gpu is None:
-        raise CannotPredict(f"unknown device {row['gpu']!r}")
-    zero = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}[row["sharding_strategy"]]
-    fp8 = "fp8" in row["precision"]
-    pure = row.get("mp_mode") == "PURE"
-    kind = f"{row['gpu']} {'fp8' if fp8 else 'bf16'}"
-    return Case(
-        table,
-        f"{kind}, {row['model']}",
-        index,
-        TOKENS,
-        number(row, "throughput_tokens_per_s_per_gpu"),
-        gpt(layers, hidden, heads, seq, 50368),
-        f"{gpus}x{gpu}",
-        seq,
-        "composer",
-        "bf16" if pure else "fsdp-bf16",
-        columns(
-            shard=gpus,
-            zero=zero,
-            micro_batch=whole(row, "micro_batch_size_seqs"),
-            accumulation=whole(row, "grad_accum_steps", 1),
-            recompute=FULL if row["activation_checkpointing"] == "True" else NONE,
-        ),
-        dtype="fp8" if fp8 else "",
-        stack_changes=(("gradient_bytes", 2.0),) if pure else (),
-    )
-
-
 def sc21(row: Row, table: str, index: int) -> Case:
-    """Megatron-LM's weak scaling on Selene. TFLOP/s count recomputation; sequence 2,048, vocabulary 51,200."""
+    """Megatron-LM's weak scaling on Selene. TFLOP/s count recomputation; sequence 2,048, vocabulary
+    51,200.
+    """
     tp, pp, gpus = whole(row, "tp"), whole(row, "pp"), whole(row, "gpus")
     layers = whole(row, "num_layers")
     dp = gpus // (tp * pp)
@@ -133,7 +83,9 @@ def sc21(row: Row, table: str, index: int) -> Case:
 
 
 def sc21_zero3(row: Row, table: str, index: int) -> Case:
-    """GPT-3 and a 530B model by ZeRO-3 alone, or by tensor 8 and the rest pipeline (arXiv 2104.04473, section 5.2)."""
+    """GPT-3 and a 530B model by ZeRO-3 alone, or by tensor 8 and the rest pipeline (arXiv 2104.04473,
+    section 5.2).
+    """
     size, gpus, ways = number(row, "params_billion"), whole(row, "gpus"), whole(row, "model_parallel_size")
     shapes = {175: (96, 12288, 96), 530: (105, 20480, 128)}
     nearest = min(shapes, key=lambda known: abs(known - size))
@@ -173,10 +125,12 @@ _BLOOM_HEADS = {14400: 96, 13824: 64, 14336: 64}
 
 
 def bloom(row: Row, table: str, index: int) -> Case:
-    """BigScience's search for BLOOM's layout on Jean Zay; vocabulary 250,880, ZeRO-1, bf16, full recomputation.
+    """BigScience's search for BLOOM's layout on Jean Zay; vocabulary 250,880, ZeRO-1, bf16, full
+    recomputation.
 
-    Where the source leaves the hidden width out it is 14,400 (the rows of that section repeat in one that names it).
-    Layers not given are what the parameters in the name leave, as the nearest multiple of the stages.
+    Where the source leaves the hidden width out it is 14,400 (the rows of that section repeat in one that
+    names it). Layers not given are what the parameters in the name leave, as the nearest multiple of the
+    stages.
     """
     tp, pp = whole(row, "tp"), whole(row, "pp")
     nodes = whole(row, "nodes_of_8", 0) or whole(row, "gpus") // 8
@@ -215,7 +169,9 @@ def bloom(row: Row, table: str, index: int) -> Case:
 
 
 def korthikanti(row: Row, table: str, index: int) -> Case:
-    """Full recomputation against sequence parallelism with selective recomputation (arXiv 2205.05198, table 5)."""
+    """Full recomputation against sequence parallelism with selective recomputation (arXiv 2205.05198, table
+    5).
+    """
     if not row["table"].startswith("Table 5"):
         raise CannotPredict("a row about memory")
     tp, pp, dp = (whole(row, x) for x in ("tp", "pp", "dp"))
@@ -246,7 +202,9 @@ def korthikanti(row: Row, table: str, index: int) -> Case:
 
 
 def megatron_2020(row: Row, table: str, index: int) -> Case:
-    """Tensor-parallel weak scaling of 2020 on DGX-2 (V100) and DGX A100; sequence 1,024, full recomputation."""
+    """Tensor-parallel weak scaling of 2020 on DGX-2 (V100) and DGX A100; sequence 1,024, full
+    recomputation.
+    """
     tp, gpus = whole(row, "tp"), whole(row, "gpus")
     batch = int(row["setting"].split("batch ")[1].split()[0])
     device = "V100-32GB" if "V100" in row["setting"] else "A100-40GB"
@@ -264,38 +222,4 @@ def megatron_2020(row: Row, table: str, index: int) -> Case:
         "megatron-2021",
         "megatron-fp16",
         columns(replicate=dp, tensor=tp, micro_batch=batch // dp, recompute=FULL),
-    )
-
-
-def internevo(row: Row, table: str, index: int) -> Case:
-    """InternEvo's 7B, flash attention; ZeRO-1 in groups of a node, replicated across nodes."""
-    gpus, tp, zero = whole(row, "gpus"), whole(row, "tp"), whole(row, "zero1_size")
-    dp = gpus // tp
-    flops = row["table"].startswith("FLOPS")
-    if flops and row["packed"] != "TRUE" and number(row, "tokens_per_s_per_gpu") > 3800:
-        raise CannotPredict(
-            "the same measurement as in the other section, where recomputation is said to be off"
-        )
-    layout = columns(
-        shard=min(zero, dp),
-        replicate=max(1, dp // zero),
-        zero=1,
-        tensor=tp,
-        micro_batch=whole(row, "micro_batch_size_seqs"),
-        accumulation=whole(row, "grad_accum"),
-        recompute=FULL if row["activation_checkpointing"] == "TRUE" else NONE,
-    )
-    return Case(
-        table,
-        f"tp {tp}, {'packed' if row['packed'] == 'TRUE' else 'not packed'}",
-        index,
-        TOKENS,
-        number(row, "tokens_per_s_per_gpu"),
-        catalogue.model("internlm-7b"),
-        f"{gpus}xA100-80GB",
-        whole(row, "seq_len_tokens"),
-        "internevo",
-        "deepspeed-bf16",
-        layout,
-        inter="roce-4x100-per-node",
     )
