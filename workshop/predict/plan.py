@@ -92,7 +92,12 @@ def plan(
         )
     proposals = [
         _proposal(
-            setting, grid.take(np.array([i])), run, memory, reasons(grid, seconds, i) if not place else {}
+            setting,
+            search.islands,
+            grid.take(np.array([i])),
+            run,
+            memory,
+            reasons(grid, seconds, i) if not place else {},
         )
         for place, (i, run, memory) in enumerate(picked)
     ]
