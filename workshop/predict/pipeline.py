@@ -10,8 +10,8 @@ smaller without holding more activations, and every one can be tried here:
 (9.0, 0.27272727272727276, [4, 3, 2, 1])
 
 Nothing is assumed but the order of each rank's actions (`pipeline_orders`, `pipeline_zero_bubble`,
-`pipeline_bidirectional`); `pipeline_events` plays them. `pipeline_closed` has the formulas, which a search
-over a million layouts needs, and a test holds the two equal.
+`pipeline_controllable`, `pipeline_bidirectional`); `pipeline_events` plays them. `pipeline_closed` has the
+formulas, which a search over a million layouts needs, and a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from workshop.predict.pipeline_bidirectional import dual_pipe, dual_pipe_v
 from workshop.predict.pipeline_closed import CHUNKED, closed_bubble, closed_in_flight
+from workshop.predict.pipeline_controllable import v_half, v_min
 from workshop.predict.pipeline_events import Action, Durations, Event, Orders, Overlap, PipelineTimeline, play
 from workshop.predict.pipeline_orders import breadth_first, gpipe, interleaved, naive, one_f_one_b
 from workshop.predict.pipeline_zero_bubble import zb_h1, zb_h2, zbv
@@ -46,6 +47,8 @@ _PLAIN: dict[str, Callable[[int, int], Orders]] = {
     "zb-h1": zb_h1,
     "zb-h2": zb_h2,
     "zbv": zbv,
+    "v-half": v_half,
+    "v-min": v_min,
     "dualpipe": dual_pipe,
     "dualpipev": dual_pipe_v,
 }

@@ -70,13 +70,11 @@ def plan(
 
     Raises ValueError if nothing fits, naming the least memory any layout would need.
     """
-    model = catalogue.model(model) if isinstance(model, str) else model
-    cluster = catalogue.cluster(cluster) if isinstance(cluster, str) else cluster
     search = search or Search()
     for name, value in (("global_batch", global_batch), ("seq_len", seq_len), ("top", search.top)):
         check_positive(name, value)
-    stack = software(search.stack) if isinstance(search.stack, str) else search.stack
-    setting = Setting(model, cluster, seq_len, precision(search.recipe), rates_for(cluster.device), stack)
+    setting = _setting(model, cluster, seq_len, search)
+    model, cluster = setting.model, setting.cluster
     grid = candidates(model, cluster, global_batch, seq_len, search.limits or default_limits(seq_len))
     if not len(grid):
         raise ValueError(
@@ -90,18 +88,19 @@ def plan(
             f"{model.name}: no layout that seemed to fit {cluster.name} passes the full memory "
             "model; use more devices or recompute more"
         )
-    proposals = [
-        _proposal(
-            setting,
-            search.islands,
-            grid.take(np.array([i])),
-            run,
-            memory,
-            reasons(grid, seconds, i) if not place else {},
-        )
-        for place, (i, run, memory) in enumerate(picked)
-    ]
-    return Plan(tuple(proposals), len(grid), int(np.isfinite(seconds).sum()))
+    why = [reasons(grid, seconds, picked[0][0])] + [{}] * (len(picked) - 1)
+    proposals = tuple(
+        _proposal(setting, search.islands, grid.take(np.array([i])), run, memory, reason)
+        for (i, run, memory), reason in zip(picked, why, strict=True)
+    )
+    return Plan(proposals, len(grid), int(np.isfinite(seconds).sum()))
+
+
+def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, seq_len: int, search: Search) -> Setting:
+    model = catalogue.model(model) if isinstance(model, str) else model
+    cluster = catalogue.cluster(cluster) if isinstance(cluster, str) else cluster
+    stack = software(search.stack) if isinstance(search.stack, str) else search.stack
+    return Setting(model, cluster, seq_len, precision(search.recipe), rates_for(cluster.device), stack)
 
 
 def default_limits(seq_len: int) -> Limits:
