@@ -18,55 +18,45 @@ Row = dict[str, Any]
 
 
 def llm_analysis(rows: list[Row], efficiency: float) -> list[float | None]:
-    """llm-analysis (github.com/cli99/llm-analysis): seconds of a step. It has no pipeline bubble and no
-    schedule.
-    """
-    from llm_analysis import analysis, config
-
-    logging.disable(logging.CRITICAL)
+    """llm-analysis (github.com/cli99/llm-analysis): seconds of a step. It has no bubble and no schedule."""
     found: list[float | None] = []
     for row in rows:
         try:
-            model = config.ModelConfig(
-                "row",
-                row["layers"],
-                row["heads"],
-                row["hidden"],
-                row["vocab"],
-                max_seq_len=row["seq_len"],
-                num_key_value_heads=row["kv_heads"],
-                ffn_embed_dim=row["ffn"],
-                expansion_ratio=row["ffn"] / row["hidden"],
-            )
-            gpu = config.GPUConfig(
-                "gpu",
-                row["memory_gb"],
-                row["memory_gb_s"],
-                row["link_gb_s"],
-                8e-6,
-                row["peak_tflops"],
-                inter_node_bandwidth_in_GB_per_sec=row["network_gb_s"],
-            )
-            cut = config.ParallelismConfig(
-                tp_size=row["tensor"],
-                pp_size=row["pipeline"],
-                dp_size=row["data"],
-                sp_size=row["tensor"] if row["sequence_parallel"] else 1,
-            )
-            tool = analysis.LLMAnalysis(model, gpu, config.DtypeConfig(), cut, flops_efficiency=efficiency)
-            answer = tool.training(
-                batch_size_per_gpu=row["micro_batch"],
-                gradient_accumulation_steps=row["accumulation"],
-                seq_len=row["seq_len"],
-                activation_recomputation=analysis.ActivationRecomputation(row["recompute"]),
-                ds_zero=analysis.DSZeRO(row["zero"]),
-                flash_attn=row["flash"],
-                mlp_gated_linear_units=row["gated"],
-            )
-            found.append(float(answer["latency_per_iter"]))
+            found.append(ask_llm_analysis(row, efficiency))
         except (AssertionError, ValueError, ZeroDivisionError, KeyError):
             found.append(None)  # the tool refuses the row
     return found
+
+
+def ask_llm_analysis(row: Row, efficiency: float) -> float:
+    """One row."""
+    from llm_analysis import analysis, config
+
+    logging.disable(logging.CRITICAL)
+    shape = (row["layers"], row["heads"], row["hidden"], row["vocab"])
+    model = config.ModelConfig(
+        "row",
+        *shape,
+        max_seq_len=row["seq_len"],
+        num_key_value_heads=row["kv_heads"],
+        ffn_embed_dim=row["ffn"],
+        expansion_ratio=row["ffn"] / row["hidden"],
+    )
+    rates = (row["memory_gb"], row["memory_gb_s"], row["link_gb_s"], 8e-6, row["peak_tflops"])
+    gpu = config.GPUConfig("gpu", *rates, inter_node_bandwidth_in_GB_per_sec=row["network_gb_s"])
+    sequence = row["tensor"] if row["sequence_parallel"] else 1
+    cut = config.ParallelismConfig(row["tensor"], row["pipeline"], row["data"], sp_size=sequence)
+    tool = analysis.LLMAnalysis(model, gpu, config.DtypeConfig(), cut, flops_efficiency=efficiency)
+    answer = tool.training(
+        batch_size_per_gpu=row["micro_batch"],
+        gradient_accumulation_steps=row["accumulation"],
+        seq_len=row["seq_len"],
+        activation_recomputation=analysis.ActivationRecomputation(row["recompute"]),
+        ds_zero=analysis.DSZeRO(row["zero"]),
+        flash_attn=row["flash"],
+        mlp_gated_linear_units=row["gated"],
+    )
+    return float(answer["latency_per_iter"])
 
 
 def deepspeed_states(rows: list[Row]) -> list[float | None]:

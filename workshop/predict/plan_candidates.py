@@ -62,19 +62,8 @@ def candidates(
         tuple(e for e in divisors(model.num_experts) if e <= 64) if model.is_moe else (1,)
     )
     context = tuple(c for c in limits.context if seq_len % (2 * c) == 0 or c == 1)
-    axes = (
-        tensor,
-        pipeline,
-        context,
-        expert,
-        limits.micro_batch,
-        limits.virtual_stages,
-        limits.recompute,
-        limits.zero,
-        (0, 1, 2),
-    )
-    mesh = np.unravel_index(np.arange(prod(len(a) for a in axes)), tuple(len(a) for a in axes))
-    t, p, c, e, b, v, r, z, choice = (np.asarray(a)[i] for a, i in zip(axes, mesh, strict=True))
+    sizes = (limits.micro_batch, limits.virtual_stages, limits.recompute, limits.zero, (0, 1, 2))
+    t, p, c, e, b, v, r, z, choice = _combined(tensor, pipeline, context, expert, *sizes)
     data = data_sizes(global_batch, cluster.num_devices // (t * p * c), b, choice)
     per = np.maximum(data, 1) * b
     keep = (data > 0) & (p * v <= model.num_layers) & ((v == 1) | ((p > 1) & (global_batch // per % p == 0)))
@@ -93,6 +82,12 @@ def candidates(
         micro_batch=b,
         accumulation=global_batch // per,
     )
+
+
+def _combined(*axes: tuple[int, ...]) -> list[np.ndarray]:
+    """Every combination of the axes, one column each."""
+    mesh = np.unravel_index(np.arange(prod(map(len, axes))), tuple(map(len, axes)))
+    return [np.asarray(axis)[index] for axis, index in zip(axes, mesh, strict=True)]
 
 
 def tensor_sizes(model: ModelSpec, cluster: ClusterSpec) -> tuple[int, ...]:
@@ -135,6 +130,15 @@ def memory_guess(
         (kept + state) / grid.shard,
         kept + np.where(grid.zero >= 1, state / grid.shard, state),
     )
+    gathered = 4 * (plain + experts) * (grid.zero == 3)
+    return params * bytes_each + gathered + saved_guess(model, grid, seq_len, stack)
+
+
+def saved_guess(model: ModelSpec, grid: Grid, seq_len: int, stack: Software) -> np.ndarray:
+    """Saved activations of the micro-batches in flight, a layer's working set, and logits where there are
+    any.
+    """
+    layers = np.ceil(model.num_layers / grid.pipeline)
     tokens = grid.micro_batch * seq_len / grid.context
     whole = np.where(grid.sequence_parallel > 0, grid.tensor, 1)
     widths = (
@@ -153,10 +157,4 @@ def memory_guess(
     )
     working = np.where(grid.recompute == 2, full, 0.0)
     logits = np.where(grid.pipeline == 1, 6 * tokens * model.vocab_size / grid.tensor, 0.0)
-    return (
-        params * bytes_each
-        + saved * layers * flight
-        + working
-        + logits
-        + 2 * (plain + experts) * (grid.zero == 3) * 2
-    )
+    return saved * layers * flight + working + logits

@@ -52,6 +52,8 @@ def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocab: int = 51200) 
 
 def batches(row: Row, data: int, what: str = "global_batch_size_seqs") -> tuple[int, int]:
     """Micro-batch and number of micro-batches, from the global batch."""
+    if data < 1:
+        raise CannotPredict("the parallel degrees need more devices than there are")
     micro, total = whole(row, "micro_batch_size_seqs"), whole(row, what)
     if total % (micro * data):
         raise CannotPredict(

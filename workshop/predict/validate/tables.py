@@ -66,4 +66,7 @@ def read_table(path: Path) -> tuple[list[Case], list[Skipped]]:
                 skipped.append(Skipped(path.stem, index, f"unknown value or column {reason}"))
             except (CannotPredict, ValueError) as reason:
                 skipped.append(Skipped(path.stem, index, str(reason)))
+            except (AttributeError, IndexError, ZeroDivisionError) as reason:
+                # A cell is missing or malformed where the source never has one so.
+                skipped.append(Skipped(path.stem, index, f"a cell cannot be read ({reason})"))
     return cases, skipped

@@ -144,11 +144,8 @@ def bloom(row: Row, table: str, index: int) -> Case:
     micro, count = batches(row, dp)
     model = gpt(layers, hidden, heads, 2048, 250880)
     seconds, gpus = number(row, "iteration_time_s"), tp * pp * dp
-    said = number(row, "tflops_per_gpu_hardware") * 1e12 * gpus * seconds / (96 * 2048 * layers * hidden**2)
-    if not 0.9 < said / (micro * count * dp) < 1.3:
-        raise CannotPredict(
-            f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {micro * count * dp}"
-        )
+    flops = number(row, "tflops_per_gpu_hardware") * 1e12 * gpus * seconds
+    _check_batch(flops / (96 * 2048 * layers * hidden**2), micro * count * dp)
     layout = columns(
         shard=dp, zero=1, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL
     )
@@ -166,6 +163,12 @@ def bloom(row: Row, table: str, index: int) -> Case:
         layout,
         inter="omni-path-4x100-per-node",
     )
+
+
+def _check_batch(said: float, batch: int) -> None:
+    """Refuse a row whose seconds and TFLOP/s contradict its batch."""
+    if not 0.9 < said / batch < 1.3:
+        raise CannotPredict(f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {batch}")
 
 
 def korthikanti(row: Row, table: str, index: int) -> Case:

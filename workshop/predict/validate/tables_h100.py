@@ -72,9 +72,6 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
     gpus, tp, pp, cp = (whole(row, x) for x in ("gpus", "tp", "pp", "cp"))
     shard, seq = whole(row, "fsdp"), whole(row, "seq_len_tokens")
     checkpointing = row["activation_checkpointing"]
-    recompute = (
-        FULL if checkpointing == "full" else SELECTIVE if checkpointing.startswith("selective") else NONE
-    )
     fp8 = row["float8"] not in ("0", "", "False")
     if row["float8"] == "rowwise":
         raise CannotPredict("rowwise FP8 was slower than bf16: its kernels, not the device, set the time")
@@ -83,7 +80,6 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
     device = "H100-96GB" if row["gpu"].startswith("H100") else "A100-80GB"
     stack = "torchtitan-compile" if row["compile"] == "1" else "torchtitan"
     changes: tuple[tuple[str, object], ...] = (("overlap_tensor", 0.5),) if row["async_tp"] == "1" else ()
-    replicate = gpus // (shard * tp * pp * cp)
     return Case(
         table,
         f"{device} {'fp8' if fp8 else 'bf16'}, tp {tp}",
@@ -96,7 +92,7 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
         stack,
         "fsdp-bf16",
         columns(
-            replicate=replicate,
+            replicate=gpus // (shard * tp * pp * cp),
             shard=shard,
             zero=3,
             tensor=tp,
@@ -104,7 +100,7 @@ def torchtitan(row: Row, table: str, index: int) -> Case:
             pipeline=pp,
             context=cp,
             micro_batch=whole(row, "local_batch_size_seqs"),
-            recompute=recompute,
+            recompute={"f": FULL, "s": SELECTIVE}.get(checkpointing[:1], NONE),
             recompute_share=0.5 if checkpointing == "selective layer" else 1.0,
         ),
         dtype="fp8" if fp8 else "",

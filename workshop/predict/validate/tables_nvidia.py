@@ -78,27 +78,31 @@ _FORMATS = {
 }
 
 
+def _format(row: Row) -> str:
+    """The format a row states, if it trains all weights."""
+    text = (row.get("precision") or "").split("(")[0].strip()
+    if text not in _FORMATS:
+        raise CannotPredict(f"precision is {text or 'not stated'!r}")
+    if "LoRA" in (row.get("task") or ""):
+        raise CannotPredict("LoRA: most weights have no gradient, which the time model does not have")
+    return text
+
+
 def bridge(row: Row, table: str, index: int) -> Case:
     """Megatron-Bridge's performance summary. Of two configurations "a (b)" the first.
 
     A row of "fsdp" ranks is fully sharded over them, else the optimizer is sharded over all data-parallel
     ranks (the recipes' default). Tensor parallelism comes with sequence parallelism.
     """
-    text = (row.get("precision") or "").split("(")[0].strip()
-    if text not in _FORMATS:
-        raise CannotPredict(f"precision is {text or 'not stated'!r}")
-    task = row.get("task") or ""
-    if "LoRA" in task:
-        raise CannotPredict("LoRA: most weights have no gradient, which the time model does not have")
+    text = _format(row)
     gpus, seq = whole(row, "gpus"), whole(row, "seq_len_tokens")
     tp, pp, cp, ep = whole(row, "tp", 1), whole(row, "pp", 1), whole(row, "cp", 1), whole(row, "ep", 1)
     dp = gpus // (tp * pp * cp)
     model = named_model(row["model"], seq)
     micro, count = batches(row, dp)
-    fsdp = whole(row, "fsdp", 0)
     layout = columns(
         shard=dp,
-        zero=3 if fsdp > 1 else 1,
+        zero=3 if whole(row, "fsdp", 0) > 1 else 1,
         tensor=tp,
         sequence_parallel=tp > 1,
         pipeline=pp,

@@ -40,7 +40,19 @@ def time_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
             skipped += left
         elif path.stem in NOT_READ:
             skipped.append(Skipped(path.stem, -1, NOT_READ[path.stem]))
-    return lines_of(cases), skipped
+    lines: list[Line] = []
+    left = skipped
+    for table in dict.fromkeys(case.table for case in cases):
+        mine = [case for case in cases if case.table == table]
+        try:
+            lines += lines_of(mine)
+        except ValueError:
+            for case in mine:  # one of them has a device or format without constants: leave only that one out
+                try:
+                    lines += lines_of([case])
+                except ValueError as reason:
+                    left.append(Skipped(table, case.row, str(reason)))
+    return lines, left
 
 
 def lines_of(cases: Sequence[Case]) -> list[Line]:
