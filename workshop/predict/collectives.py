@@ -43,11 +43,10 @@ def wire_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> np.ndarra
     if collective not in COLLECTIVES:
         raise ValueError(f"unknown collective {collective!r} (known: {', '.join(COLLECTIVES)})")
     n = np.asarray(ranks, dtype=float)
-    share = (n - 1) / n
-    factor = {"all_reduce": 2 * share, "broadcast": (n > 1) * 1.0, "send": (n > 1) * 1.0}.get(
-        collective, share
-    )
-    return factor * np.asarray(num_bytes, dtype=float)
+    size = np.asarray(num_bytes, dtype=float)
+    if collective in ("broadcast", "send"):
+        return (n > 1) * size
+    return (2 if collective == "all_reduce" else 1) * (n - 1) / n * size
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,15 @@ class Wires:
 
     def members(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
         """How many ranks of a group share a node: ranks follow each other at distance `stride`."""
-        return np.clip(self.per_node // np.minimum(np.asarray(stride), self.per_node), 1, np.asarray(ranks))
+        return np.minimum(self.per_node // np.minimum(stride, self.per_node), ranks)
 
     def seconds(self, collective: str, num_bytes: Numbers, ranks: Numbers, stride: Numbers = 1) -> np.ndarray:
         """Time of a collective of `ranks` ranks at distance `stride` on a tensor of `num_bytes`; 0 for one
         rank.
         """
         n, size = np.asarray(ranks), np.asarray(num_bytes, dtype=float)
+        if n.max() <= 1:
+            return np.zeros(np.broadcast_shapes(n.shape, size.shape))
         here = self.members(n, stride)
         if collective == "all_to_all":
             moving = self._all_to_all(size, n, here)
@@ -132,6 +133,8 @@ class Wires:
         nodes sit on n (1 - (1 - 1/n)^k) of them.
         """
         n, size = np.asarray(ranks, float), np.asarray(tokens) * token_bytes
+        if n.max() <= 1:
+            return np.zeros(np.broadcast_shapes(n.shape, size.shape))
         nodes = np.maximum(n / self.members(n, 1), 1.0)
         away = nodes * (1 - (1 - 1 / nodes) ** copies) * (nodes - 1) / nodes
         moving = np.maximum(size * copies * (n - 1) / n / self.link, size * away / self.network)

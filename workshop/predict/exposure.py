@@ -30,6 +30,9 @@ def sharded_exposure(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Per layer and micro-batch, what fully sharded parameters cost beyond what compute hides."""
     forward, backward = passes
+    sharded = (grid.zero == 3) & (grid.shard > 1)
+    if not sharded.any():
+        return np.zeros(len(grid)), np.zeros(len(grid))
     plain, experts = layer_params(model, grid)
     wires, stride = machine.wires, grid.tensor * grid.context
     wide = 2.0
@@ -44,7 +47,6 @@ def sharded_exposure(
     back = np.maximum(gather + scatter - backward.seconds, 0) + hidden * np.minimum(
         gather + scatter, backward.seconds
     )
-    sharded = (grid.zero == 3) & (grid.shard > 1)
     return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
 
 
@@ -55,6 +57,8 @@ def pipeline_seconds(model: ModelSpec, grid: Grid, cut: Cut, machine: Machine, s
     they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
     sequence parallelism the activations are cut already.
     """
+    if grid.pipeline.max() <= 1:
+        return np.zeros(len(grid))
     whole = cut.tokens * model.hidden_size * 2
     stride = grid.world_size // grid.pipeline
     rate = np.where(stride < machine.wires.per_node, machine.wires.link, machine.wires.network)
