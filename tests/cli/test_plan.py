@@ -10,7 +10,7 @@ import pytest
 from workshop.cli import main
 from workshop.cli.counts import parse_count, sequences
 from workshop.cli.plan import progress_bar
-from workshop.predict.plan import plan
+from workshop.predict.plan import Search, plan
 
 CALL = ["plan", "--model", "llama-3-70b", "--cluster", "64xH100", "--global-batch", "4M"]
 
@@ -60,10 +60,10 @@ def test_a_wrong_call_has_exit_code_2(capsys, flag, value, said):
 
 def test_progress_counts_up_to_all_that_fit():
     told = []
-    found = plan("deepseek-v3", "2048xH100", 15360, seq_len=4096, top=1, progress=lambda *x: told.append(x))
+    found = plan("deepseek-v3", "2048xH100", 15360, 4096, Search(top=1, progress=lambda *x: told.append(x)))
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (found.fitted, found.fitted)
-    assert len(told) >= found.fitted // 8192
+    assert len(told) >= found.fitted // 200_000
 
 
 def test_counts_of_tokens_and_of_sequences():

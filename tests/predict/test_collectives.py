@@ -16,7 +16,9 @@ NODES = Wires.of(cluster("64xA100-80GB"), rates_of("A100-80GB"))
 
 def test_bytes_are_the_ring_bounds():
     assert wire_bytes("all_reduce", 1000, 4) == 1500
-    assert wire_bytes("all_reduce", 1000, 4) == wire_bytes("reduce_scatter", 1000, 4) + wire_bytes("all_gather", 1000, 4)
+    assert wire_bytes("all_reduce", 1000, 4) == wire_bytes("reduce_scatter", 1000, 4) + wire_bytes(
+        "all_gather", 1000, 4
+    )
     assert wire_bytes("all_to_all", 1000, 4) == 750
     assert wire_bytes("send", 1000, 2) == 1000
 
@@ -39,8 +41,12 @@ def test_small_messages_cost_latency_and_large_ones_bandwidth():
 
 
 def test_members_of_a_node_share_its_adapters():
-    """A data-parallel group with 8 members a node uses 8 adapters, one with a member a node (tensor 8) uses one."""
-    assert NODES.members(64, 1) == 8 and NODES.members(8, 8) == 1 and NODES.members(16, 2) == 4
+    """A data-parallel group with 8 members a node uses 8 adapters, one with a member a node (tensor 8) uses
+    one.
+    """
+    assert NODES.members(64, 1) == 8
+    assert NODES.members(8, 8) == 1
+    assert NODES.members(16, 2) == 4
     wide, narrow = NODES.seconds("all_reduce", 4e9, 64, 1), NODES.seconds("all_reduce", 4e9, 8, 8)
     assert narrow > 4 * wide
 
@@ -49,11 +55,12 @@ def test_experts_within_a_node_do_not_cross_the_network():
     near, far = NODES.dispatch_seconds(8192, 8192.0, 8, 8), NODES.dispatch_seconds(8192, 8192.0, 8, 32)
     assert far > 2 * near
     once_per_node = 8192 * 8192.0 * 3 / NODES.network
-    assert far < once_per_node + 1e-3   # at most one copy for each of the three other nodes
+    assert far < once_per_node + 1e-3  # at most one copy for each of the three other nodes
 
 
 def test_missing_links_are_asked_for():
     from dataclasses import replace
+
     bare = replace(cluster("64xA100-80GB"), inter=None)
     with pytest.raises(ValueError, match="between its nodes"):
         Wires.of(bare, rates_of("A100-80GB"))
@@ -67,4 +74,5 @@ def test_measured_all_reduces():
     ranks, size = (np.array([float(r[c]) for r in rows]) for c in ("gpus_in_one_node", "size_bytes"))
     measured = np.array([float(r["time_in_place_ns"]) for r in rows]) / 1e9
     error = np.abs(NODES.seconds("all_reduce", size, ranks) / measured - 1)
-    assert error.mean() < 0.08 and np.quantile(error, 0.95) < 0.25
+    assert error.mean() < 0.08
+    assert np.quantile(error, 0.95) < 0.25

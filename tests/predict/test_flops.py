@@ -42,22 +42,29 @@ def test_experts_count_only_those_a_token_visits():
 
 
 def test_megatrons_formula_is_ours_for_its_own_models():
-    """arXiv 2104.04473, equation 3; its vocabulary term and ours are the same, its attention counts every score."""
+    """arXiv 2104.04473, equation 3; its vocabulary term and ours are the same, its attention counts every
+    score.
+    """
     spec = model("gpt3-175b")
     ours = 3 * sum(forward_flops(spec, 2048).values())
     assert megatron_flops(spec, 2048, 1.0) == pytest.approx(ours, rel=1e-3)
     assert megatron_flops(spec, 2048, 1.0, recompute=True) == pytest.approx(
-        ours + sum(forward_flops(spec, 2048).values()) - forward_flops(spec, 2048)["head"], rel=1e-3)
+        ours + sum(forward_flops(spec, 2048).values()) - forward_flops(spec, 2048)["head"], rel=1e-3
+    )
 
 
 def test_six_per_parameter_and_token():
     spec = model("llama-3-70b")
     parts = forward_flops(spec, 8192)
     without_scores = 3 * (sum(parts.values()) - parts["attention_core"])
-    assert without_scores == pytest.approx(6 * (spec.num_params - spec.vocab_size * spec.hidden_size), rel=1e-4)
+    assert without_scores == pytest.approx(
+        6 * (spec.num_params - spec.vocab_size * spec.hidden_size), rel=1e-4
+    )
 
 
-@pytest.mark.parametrize(("policy", "layers", "ratio"), [("none", 0, 0.0), ("full", 0, 1.0), ("full", 16, 0.5)])
+@pytest.mark.parametrize(
+    ("policy", "layers", "ratio"), [("none", 0, 0.0), ("full", 0, 1.0), ("full", 16, 0.5)]
+)
 def test_recomputation(policy, layers, ratio):
     spec = model("llama-2-7b")
     forward = forward_flops(spec, 4096)
@@ -74,6 +81,9 @@ def test_selective_recomputation_repeats_the_scores():
 def test_a_step_of_a_run():
     run = Run("llama-2-7b", "8xH100", Layout(shard=8, zero=3, recompute="full"), micro_batch=2, seq_len=4096)
     flops = step_flops(run)
-    assert flops.model == sum(flops.by_part.values()) == pytest.approx(
-        3 * sum(forward_flops(run.model, 4096).values()) * 16 * 4096)
+    assert (
+        flops.model
+        == sum(flops.by_part.values())
+        == pytest.approx(3 * sum(forward_flops(run.model, 4096).values()) * 16 * 4096)
+    )
     assert 1.3 < flops.hardware / flops.model < 4 / 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from workshop.predict.gemm import alignment, matmul_seconds, training_matmul_seconds
+from workshop.predict.gemm import Product, alignment, matmul_seconds, training_matmul_seconds
 from workshop.predict.rates import rates_of
 
 A100 = rates_of("A100-80GB")
@@ -11,7 +11,7 @@ PEAK, BANDWIDTH = 250e12, 1.6e12
 
 
 def seconds(rows, cols, depth, batch=1):
-    return float(matmul_seconds(A100, PEAK, BANDWIDTH, rows, cols, depth, batch))
+    return float(matmul_seconds(A100, PEAK, BANDWIDTH, Product(rows, cols, depth, batch)))
 
 
 def rate(rows, cols, depth):
@@ -27,7 +27,7 @@ def test_a_large_product_nears_the_reachable_rate_and_none_exceeds_it():
 def test_a_wave_more_costs_a_wave():
     """108 multiprocessors: a 109th tile of 256 x 128 waits for a second wave."""
     one, two = seconds(256 * 108, 128, 65536), seconds(256 * 109, 128, 65536)
-    assert two / one > 1.03   # 1.009 by arithmetic alone; smaller tiles keep it from being 2
+    assert two / one > 1.03  # 1.009 by arithmetic alone; smaller tiles keep it from being 2
 
 
 def test_sizes_that_do_not_align_are_slower():
@@ -51,7 +51,7 @@ def test_a_batch_of_small_products_is_not_worse_than_one_by_one():
 
 
 def test_training_is_three_products():
-    three = training_matmul_seconds(A100, PEAK, BANDWIDTH, 4096, 8192, 2048)
+    three = training_matmul_seconds(A100, PEAK, BANDWIDTH, Product(4096, 8192, 2048))
     assert three.shape == (3,)
     assert three[0] == pytest.approx(seconds(4096, 8192, 2048))
     assert three[1] == pytest.approx(seconds(4096, 2048, 8192))
@@ -60,5 +60,5 @@ def test_training_is_three_products():
 
 def test_arrays_broadcast():
     rows = np.array([1024, 2048, 4096])
-    together = matmul_seconds(A100, PEAK, BANDWIDTH, rows, 4096, 4096)
+    together = matmul_seconds(A100, PEAK, BANDWIDTH, Product(rows, 4096, 4096))
     assert together.tolist() == [seconds(r, 4096, 4096) for r in rows]

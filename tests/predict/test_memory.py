@@ -143,3 +143,27 @@ def test_ranks_on_this_machine_share_its_memory():
     assert found.capacity == run.cluster.device.memory_bytes // 4
     assert found.device[0] == found.reserved[0] == found.allocated[0]  # no context, no caching allocator
     assert "workspace" not in found.parts
+
+
+def schedule_bytes(schedule, part, virtual=1):
+    layout = Layout(pipeline=4, precision="megatron-bf16", schedule=schedule, virtual_stages=virtual)
+    run = Run("gpt3-6.7b", "4xA100-80GB", layout, accumulation=16, implementation="megatron")
+    return predict_memory(run).parts[part]
+
+
+def test_dualpipe_holds_two_stages_and_one_micro_batch_more():
+    # The table of arXiv 2412.19437: parameters twice, activations p + 1 against p.
+    once, twice = schedule_bytes("1f1b", "weights"), schedule_bytes("dualpipe", "weights")
+    assert np.allclose(twice, once + once[::-1])
+    ratio = schedule_bytes("dualpipe", "activations").max() / schedule_bytes("1f1b", "activations").max()
+    assert ratio == pytest.approx(5 / 4, rel=0.02)
+
+
+def test_zbv_puts_embedding_and_loss_on_the_first_rank_and_balances_activations():
+    weights, logits = schedule_bytes("zbv", "weights"), schedule_bytes("zbv", "logits and loss")
+    assert weights.sum() == pytest.approx(schedule_bytes("1f1b", "weights").sum())
+    assert (weights[0] > weights[1:]).all()
+    assert logits[0] > 0 == logits[1:].sum()
+    activations = schedule_bytes("zbv", "activations")
+    assert activations[1] == activations[2] == activations[3]
+    assert activations[1] == pytest.approx(schedule_bytes("1f1b", "activations")[0], rel=0.02)

@@ -8,8 +8,8 @@ from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
-from workshop.predict.pipeline import simulate_pipeline
-from workshop.predict.plan import plan
+from workshop.predict.pipeline import Durations, simulate_pipeline
+from workshop.predict.plan import Search, plan
 from workshop.predict.step import predict_step
 
 
@@ -39,9 +39,9 @@ def test_step_plan_cost_and_pipeline_speak_in_sentences(run: Run) -> None:
     step = predict_step(run)
     assert repr(step) == str(step)
     assert "MFU" in step._repr_html_()
-    found = plan("llama-3-8b", "8xH100", 64, seq_len=4096, top=1)
+    found = plan("llama-3-8b", "8xH100", 64, 4096, Search(top=1))
     assert "layouts timed" in repr(found)
     assert found._repr_html_().startswith("<pre")
     cost = training_cost_of_model(run.model, 8192, 1e12, run.cluster, 0.4)
     assert "days" in repr(cost)
-    assert "idle 27.3%" in repr(simulate_pipeline("1f1b", 4, 8, 1.0, 2.0))
+    assert "idle 27.3%" in repr(simulate_pipeline("1f1b", 4, 8, Durations(1.0, 2.0)))

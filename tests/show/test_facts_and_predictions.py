@@ -94,7 +94,7 @@ def test_traffic_of_two_cases_is_compared_line_by_line() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_is_drawn_with_its_idle_share(schedule: str) -> None:
-    played = simulate_pipeline(schedule, 4, 8, 1.0, 2.0)
+    played = simulate_pipeline(schedule, 4, 8, Durations(1.0, 2.0))
     picture = show.pipeline_gantt(played, schedule)
     assert f"idle {played.idle_share:.1%}" in repr(picture)
     busy = sum(box.get_width() for box in picture.figure.axes[0].patches)

@@ -10,7 +10,7 @@ import pytest
 from workshop import show
 from workshop.facts.layout import Layout
 from workshop.measure.report import Timeline
-from workshop.predict.pipeline import simulate_pipeline
+from workshop.predict.pipeline import Durations, simulate_pipeline
 
 PICTURES = {
     "predicted_and_measured": lambda: show.predicted_and_measured(
@@ -23,7 +23,7 @@ PICTURES = {
     "parallel_cell": lambda: show.parallel_cell(2),
     "memory_by_part": lambda: show.memory_by_part({"predicted": {"weights": 4e9}}, cap=6e9),
     "memory_timeline": lambda: show.memory_timeline(Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"])),
-    "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, 1.0, 2.0)),
+    "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, Durations(1.0, 2.0))),
     "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
 }

@@ -15,7 +15,7 @@ from workshop.cli.counts import sequences
 from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
 from workshop.facts.model import ModelSpec
-from workshop.predict.plan import Plan, Proposal, plan
+from workshop.predict.plan import Plan, Proposal, Search, plan
 from workshop.predict.rates import rates_for
 from workshop.show.proposals import plan_table
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     batch = sequences(options.global_batch, seq_len)
     try:
         with progress_bar() as progress:
-            found = plan(model, cluster, batch, seq_len=seq_len, top=options.top, progress=progress)
+            found = plan(model, cluster, batch, seq_len, Search(top=options.top, progress=progress))
     except ValueError as nothing:
         print(f"workshop plan: {nothing}", file=sys.stderr)
         return 1

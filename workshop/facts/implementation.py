@@ -47,16 +47,17 @@ BUFFERS = ("contiguous", "freed")
 class Implementation:
     """Choices of one library; see the module's docstring.
 
-    ``vocab_multiple``: the vocabulary is padded to a multiple of this times ``tensor``.
-    ``boundary_tensors``: stage inputs and outputs that a pipeline's schedule holds beside saved activations.
-    ``fixed_workspace``: ``CUBLAS_WORKSPACE_CONFIG=:4096:8``, as deterministic runs must set it.
-    ``step_room``: bytes of temporaries per trained parameter in the optimizer's step; 0 for a fused one.
-    ``fused_qkv_views``: values stay a view of the joint projection's result, which therefore stays whole;
-    and LoRA's update of it is padded by an ``index_copy``, which keeps its source.
-    ``gathered_inputs``: with sequence parallelism, column-parallel maps save their input gathered.
-    ``bucket_bytes``: buffers in which gradients are collected for their reduction.
-    ``held_logit_grads``: logit gradients kept so that the head's weight gradient can be computed later.
-    ``eager_context``: all CUDA kernels are loaded at the start, the only way before CUDA 11.7.
+    ``vocab_multiple``: the vocabulary is padded to a multiple of this times ``tensor``. ``boundary_tensors``:
+    stage inputs and outputs that a pipeline's schedule holds beside saved activations. ``fixed_workspace``:
+    ``CUBLAS_WORKSPACE_CONFIG=:4096:8``, as deterministic runs must set it. ``step_room``: bytes of
+    temporaries per trained parameter in AdamW's step with fp32 moments; 0 for a fused one. ``eager_gelu``:
+    the tanh form of GELU is a chain of operations (GPT-2 in transformers), each keeping its input.
+    ``fused_qkv_views``: values stay a view of the joint projection's result, which therefore stays whole; and
+    LoRA's update of it is padded by an ``index_copy``, which keeps its source. ``gathered_inputs``: with
+    sequence parallelism, column-parallel maps save their input gathered. ``bucket_bytes``: buffers in which
+    gradients are collected for their reduction. ``held_logit_grads``: logit gradients kept so that the head's
+    weight gradient can be computed later. ``eager_context``: all CUDA kernels are loaded at the start, the
+    only way before CUDA 11.7.
     """
 
     name: str = "torch"
@@ -73,6 +74,7 @@ class Implementation:
     transformer_engine: bool = False
     optimizer_in_backward: bool = False
     step_room: float = 0.0
+    eager_gelu: bool = False
     fused_qkv_views: bool = False
     gathered_inputs: bool = False
     bucket_bytes: int = 0

@@ -11,6 +11,7 @@ recomputed.
 flight; with ``v`` virtual stages rank ``i`` holds ``2 (p - i - 1) + (v - 1) p + 1`` chunks of ``L / (p v)``
 layers at the end of its warm-up (Narayanan et al. 2021, arXiv 2104.04473, section 2.2); GPipe holds all
 ``m``.  Zero-bubble schedules after Qi et al. 2023 (arXiv 2401.10241): H1 as 1F1B, H2 up to ``2 (p - i) - 1``.
+Schedules that fold the pipeline are in :mod:`workshop.predict.folded`.
 """
 
 from __future__ import annotations
@@ -169,8 +170,6 @@ def in_flight(cuts: Cuts, schedule: str) -> Array:
         return v * np.ones_like(p)
     if schedule == "zb-h2":
         return np.minimum(2 * (p - i) - 1, m)
-    if schedule in ("zbv", "dualpipe"):
-        return np.minimum(p + (1 if schedule == "dualpipe" else 0), m)
     plain = np.minimum(p - i, m)
     warm_up = 2 * (p - i - 1) + (v - 1) * np.maximum(cuts.group, p) + 1
     return np.where(v > 1, np.minimum(warm_up, m * v), plain)

@@ -11,15 +11,16 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from workshop.facts.run import Run
-
-from .pipeline_closed import CHUNKED
+from workshop.predict.pipeline_closed import CHUNKED
 
 RECOMPUTE = ("none", "selective", "full")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Layouts by column. `recompute` is an index of `RECOMPUTE`; `accumulation` counts micro-batches per step."""
+    """Layouts by column. `recompute` is an index of `RECOMPUTE`; `accumulation` counts micro-batches per
+    step.
+    """
 
     replicate: np.ndarray
     shard: np.ndarray
@@ -55,8 +56,18 @@ class Grid:
     @classmethod
     def of_columns(cls, **columns: object) -> Grid:
         """A grid from columns (or numbers) by name; what is left out is 1, or nothing."""
-        ones = {"replicate", "shard", "tensor", "pipeline", "virtual_stages", "context", "expert", "micro_batch",
-                "accumulation", "recompute_share"}
+        ones = {
+            "replicate",
+            "shard",
+            "tensor",
+            "pipeline",
+            "virtual_stages",
+            "context",
+            "expert",
+            "micro_batch",
+            "accumulation",
+            "recompute_share",
+        }
         names = [f.name for f in fields(cls)]
         if unknown := set(columns) - set(names):
             raise ValueError(f"unknown column {sorted(unknown)} of a grid (known: {', '.join(names)})")
@@ -72,7 +83,22 @@ class Grid:
             stage = max(1, run.model.num_layers // x.pipeline)
             share = min(1.0, x.recompute_layers / stage) if x.recompute_layers else 1.0
             virtual = x.virtual_stages if x.schedule in CHUNKED else 1
-            rows.append((x.replicate, x.shard, x.zero, x.tensor, x.sequence_parallel, x.pipeline, virtual, x.context,
-                         x.expert, RECOMPUTE.index(x.recompute), share, run.micro_batch, run.accumulation))
+            rows.append(
+                (
+                    x.replicate,
+                    x.shard,
+                    x.zero,
+                    x.tensor,
+                    x.sequence_parallel,
+                    x.pipeline,
+                    virtual,
+                    x.context,
+                    x.expert,
+                    RECOMPUTE.index(x.recompute),
+                    share,
+                    run.micro_batch,
+                    run.accumulation,
+                )
+            )
         columns = list(zip(*rows, strict=True))
         return cls(*(np.array(column) for column in columns))

@@ -1,18 +1,21 @@
 """One layer, one micro-batch, one rank: how long forward and backward take, and why.
 
-A layer is a list of linear maps (`ModelSpec.linears`), the core of attention, and kernels that only move memory.
+A layer is a list of linear maps (`ModelSpec.linears`), the core of attention, and kernels that only move
+memory.
 
-- **Linear maps** cost what their shape costs (`gemm`): tensor parallelism makes them thin, a small micro-batch short.
-  Experts are a batch of products of the tokens that reach each.
-- **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv 2205.14135) and
-  run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes and reads s x s scores per
-  head a dozen times, and that, not arithmetic, is what it costs.
-- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor parallelism alone
-  repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv 2205.05198).
-- **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits for Python.
+- **Linear maps** cost what their shape costs (`gemm`): tensor parallelism makes them thin, a small
+  micro-batch short. Experts are a batch of products of the tokens that reach each.
+- **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv
+  2205.14135) and run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes
+  and reads s x s scores per head a dozen times, and that, not arithmetic, is what it costs.
+- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor
+  parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv
+  2205.05198).
+- **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
+  for Python.
 - **Communication inside the layer**: tensor parallelism all-reduces [tokens, hidden] twice forward and twice
-  backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a context ring
-  passes keys and values on.
+  backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a
+  context ring passes keys and values on.
 
 Everything is an array over layouts.
 """
@@ -26,18 +29,18 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.model import Linear, ModelSpec
-
-from .collectives import Wires
-from .gemm import matmul_seconds, training_matmul_seconds
-from .rates import Rates, Software
+from workshop.predict.collectives import Wires
+from workshop.predict.gemm import Product, matmul_seconds, training_matmul_seconds
+from workshop.predict.rates import Rates, Software
 
 Numbers = Any
-# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first (Dao, arXiv
-# 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah et al., arXiv 2407.08608).
+# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first
+# (Dao, arXiv 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah
+# et al., arXiv 2407.08608).
 FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
 
-# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads and writes
-# (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
+# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads
+# and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
 SOFTMAX_PASSES = (2.0, 3.0)
 DROPOUT_PASSES = (2.5, 2.5)
 
@@ -47,12 +50,14 @@ class Machine:
     """A device as the layer sees it: reachable FLOP/s, bytes/s, and the wires."""
 
     rates: Rates
-    matmul: float             # reachable FLOP/s of linear maps, in the run's format
-    attention: float          # reachable FLOP/s in 16 bits, of which fused attention gets a share
-    bandwidth: float          # bytes/s of pointwise kernels
+    matmul: float  # reachable FLOP/s of linear maps, in the run's format
+    attention: float  # reachable FLOP/s in 16 bits, of which fused attention gets a share
+    bandwidth: float  # bytes/s of pointwise kernels
     wires: Wires
     element_bytes: float = 2.0
-    cast_bytes: float = 0.0   # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
+    cast_bytes: float = (
+        0.0  # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
+    )
 
 
 @dataclass(frozen=True)
@@ -104,10 +109,13 @@ def merged(linears: tuple[Linear, ...]) -> list[Linear]:
     result: list[Linear] = []
     for linear in linears:
         last = result[-1] if result else None
-        joins = last is not None and linear.name in ("k", "v") or linear.name.endswith("up") and last is not None \
-            and last.name.endswith("gate")
+        joins = (last is not None and linear.name in ("k", "v")) or (
+            linear.name.endswith("up") and last is not None and last.name.endswith("gate")
+        )
         if joins and last is not None and last.inputs == linear.inputs and last.copies == linear.copies:
-            result[-1] = last._replace(name=last.name + "+" + linear.name, outputs=last.outputs + linear.outputs)
+            result[-1] = last._replace(
+                name=last.name + "+" + linear.name, outputs=last.outputs + linear.outputs
+            )
         else:
             result.append(linear)
     return result
@@ -135,46 +143,67 @@ def mean_layer_params(model: ModelSpec) -> tuple[float, float]:
     return plain / len(kinds), experts / len(kinds)
 
 
-def layer_costs(model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
+def layer_costs(
+    model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: Software
+) -> tuple[Costs, Costs]:
     """Forward and backward (without recomputation) of one layer of the given kind."""
     linears = layer_linears(model, kind)
-    matmul = _linear_seconds(model, linears, cut, machine)
+    matmul = _linear_seconds(linears, cut, machine)
     attention = _attention_seconds(model, cut, machine, stack)
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
     host = host_seconds(model, kind, cut, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, cut, machine)
-    # A context ring passes the next keys on while attention works on the last ones: only the surplus is waited for.
+    # A context ring passes the next keys on while attention works on the last ones: only the surplus is
+    # waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
     zero = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in (matmul[0], attention[0], pointwise, tensor))))
     keep = 1 - stack.overlap_tensor
-    forward = Costs(matmul[0] + zero, attention[0] + zero, pointwise + zero, host + zero, tensor * keep + zero,
-                    expert * (1 - stack.overlap_expert) + zero, context[0] + zero)
-    backward = Costs(matmul[1] + zero, attention[1] + zero, 2 * pointwise + zero, 2 * host + zero,
-                     tensor * keep + zero, expert * (1 - stack.overlap_expert) + zero, context[1] + zero)
+    forward = Costs(
+        matmul[0] + zero,
+        attention[0] + zero,
+        pointwise + zero,
+        host + zero,
+        tensor * keep + zero,
+        expert * (1 - stack.overlap_expert) + zero,
+        context[0] + zero,
+    )
+    backward = Costs(
+        matmul[1] + zero,
+        attention[1] + zero,
+        2 * pointwise + zero,
+        2 * host + zero,
+        tensor * keep + zero,
+        expert * (1 - stack.overlap_expert) + zero,
+        context[1] + zero,
+    )
     return forward, backward
 
 
 def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
     """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
 
-    A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so graphs of
-    experts came late; until then, each local expert has kernels of its own to launch.
+    A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so
+    graphs of experts came late; until then, each local expert has kernels of its own to launch.
     """
     kernels = 0.0 * np.asarray(cut.tensor) + (0 if stack.captured else stack.kernels)
     if kind == "moe" and not stack.captured_experts:
-        kernels = kernels + stack.expert_kernels + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+        kernels = (
+            kernels
+            + stack.expert_kernels
+            + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+        )
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
 
 
-def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
+def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
     t = np.asarray(cut.tensor)
     tokens = cut.tokens
     rows, cols, depth, batch = [], [], [], []
     for linear in linears:
         expert = linear.copies > 1
         local = linear.copies / np.asarray(cut.expert) if expert else 1.0
-        # Experts are not cut by tensor parallelism here (expert_tensor = 1): each of the t ranks routes its 1/t
-        # of the tokens, and receives as many of others.
+        # Experts are not cut by tensor parallelism here (expert_tensor = 1): each of the t ranks routes its
+        # 1/t of the tokens, and receives as many of others.
         per_map = tokens / t * linear.active / local if expert else tokens
         rows.append(per_map + 0 * t)
         cols.append(linear.outputs / np.where((linear.split == "column") & (not expert), t, 1) + 0 * tokens)
@@ -182,9 +211,14 @@ def _linear_seconds(model: ModelSpec, linears: list[Linear], cut: Cut, machine: 
         batch.append(local + 0 * tokens * t)
     shape = np.broadcast_shapes(*(np.shape(x) for x in (*rows, *cols, *depth, *batch)))
     stacked = [np.stack([np.broadcast_to(x, shape) for x in xs]) for xs in (rows, cols, depth, batch)]
-    seconds = training_matmul_seconds(machine.rates, machine.matmul, machine.bandwidth, *stacked,
-                                      element_bytes=machine.element_bytes).sum(axis=1)
-    cast = machine.cast_bytes * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0) / machine.bandwidth
+    seconds = training_matmul_seconds(
+        machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
+    ).sum(axis=1)
+    cast = (
+        machine.cast_bytes
+        * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0)
+        / machine.bandwidth
+    )
     return seconds[0] + cast / 2, seconds[1] + seconds[2] + cast
 
 
@@ -203,20 +237,24 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
         forward = flops * full / (rate * rates.flash) + rates.kernel_seconds
         return forward, 2.5 * flops * full / (rate * rates.flash_backward) + 3 * rates.kernel_seconds
     batch = b * heads
-    shapes = ((s / c, s, d_qk), (s / c, d_v, s))
-    forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, *shape, batch=batch) for shape in shapes)
+    products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
+    forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, x) for x in products)
     scores = batch * s * s / c * 2 / machine.bandwidth
-    passes = [softmax + stack.dropout * dropout for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)]
+    passes = [
+        softmax + stack.dropout * dropout
+        for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)
+    ]
     return forward + passes[0] * scores, 2 * forward + passes[1] * scores
 
 
-def _pointwise_seconds(model: ModelSpec, linears: list[Linear], kind: str, cut: Cut, machine: Machine,
-                       stack: Software) -> np.ndarray:
+def _pointwise_seconds(
+    model: ModelSpec, linears: list[Linear], kind: str, cut: Cut, machine: Machine, stack: Software
+) -> np.ndarray:
     t, tokens = np.asarray(cut.tensor, float), cut.tokens
     whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
     alone = np.where(np.asarray(cut.sequence_parallel), t, 1.0)
     divided = sum(stack.width_passes * x.outputs * x.active for x in linears if x.split == "column")
-    if kind == "moe":   # gather to experts, and back with a weighted sum
+    if kind == "moe":  # gather to experts, and back with a weighted sum
         whole = whole + 6 * model.hidden_size * model.experts_per_token
     return tokens * 2 * (whole / alone + divided / t) / machine.bandwidth + 6 * machine.rates.kernel_seconds
 
@@ -225,7 +263,7 @@ def _communication(model: ModelSpec, kind: str, cut: Cut, machine: Machine) -> t
     t, c, e = np.asarray(cut.tensor), np.asarray(cut.context), np.asarray(cut.expert)
     tokens, wires = cut.tokens, machine.wires
     hidden = tokens * model.hidden_size * 2
-    halves = 1 if kind == "moe" else 2   # only the attention half of a mixture layer is tensor-parallel
+    halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
     tensor = halves * wires.seconds("all_reduce", hidden, t)
     if kind == "moe":
         tensor = tensor + wires.seconds("all_gather", hidden, t)

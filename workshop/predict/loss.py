@@ -33,7 +33,9 @@ from __future__ import annotations
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
+from workshop.predict.activations import total
 from workshop.predict.cuts import Array, Cuts
+from workshop.predict.saved import norm_saved
 from workshop.predict.states import padded_vocab
 
 
@@ -66,8 +68,7 @@ def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, cu
 
 
 def ends_saved(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts, along: Array) -> Array:
-    """Saved outside the layers: the final norm's input and output, and embedding dropout's mask."""
-    whole, c = model.hidden_size * cuts.tokens, numbers.compute
-    read = whole if how.gathered_inputs else whole / along
-    mask = 1 if how.dropout else 0
-    return cuts.is_last * c * (whole / along + read) + cuts.is_first * (mask * whole / along)
+    """Saved outside the layers: the final norm's tensors and the head's input; embedding dropout's mask."""
+    parts = total(norm_saved(model, how, numbers, "final_norm")).on(cuts)
+    mask = model.hidden_size * cuts.tokens / along if how.dropout else 0
+    return cuts.is_last * parts + cuts.is_first * mask

@@ -1,13 +1,13 @@
 """Memory of one training step, per rank, by part: allocated, reserved and device.
 
-A step passes through four moments, and the peak is the largest of them:
+A step passes through five moments, and the peak is the largest of them:
 
 1. **the loss**: every saved activation is there, and the logits on top (last stage only);
-2. **the first layer of backward**: the logits are gone, but backward of a layer needs room, recomputes what
-was
-   dropped, and gathers what was sharded;
-3. **the end of backward**: activations are gone, all gradients are there;
-4. **the optimizer's step**: gradients and, unless it is fused, temporaries.
+2. **backward of the last layer**: the logits are gone, but backward of a layer needs room, recomputes what
+   was dropped, and gathers what was sharded;
+3. **backward of the first layer**: that room again, when nearly all gradients are there;
+4. **the end of backward**: activations are gone, all gradients are there;
+5. **the optimizer's step**: gradients and, unless it is fused, temporaries.
 
 Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
 Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the
@@ -30,6 +30,7 @@ from workshop.predict.allocator import reserved_bytes
 from workshop.predict.cuts import Array, Cuts, cuts_of
 from workshop.predict.moments import moments
 from workshop.predict.recipe import Recipe
+from workshop.predict.transient import saved_bytes
 from workshop.predict.workspace import Place, outside_bytes, place_of
 
 NOWHERE = Place()
@@ -148,6 +149,11 @@ def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
     place = place_of(run.cluster, run.implementation, run.layout.world_size)
     return memory_on(recipe_of(run), cuts_of(run, group), place)
+
+
+def saved_activations(run: Run) -> Array:
+    """Bytes saved for backward by the layers of every pipeline stage, micro-batches in flight included."""
+    return saved_bytes(recipe_of(run), cuts_of(run))
 
 
 def memory_on(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> MemoryPrediction:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from workshop.predict.cuts import Array, Cuts
+from workshop.predict.folded import FOLDS, folded
 from workshop.predict.loss import ends_saved, head_gradients, loss_bytes
 from workshop.predict.recipe import Recipe
 from workshop.predict.resident import states, step_bytes, unsharded
-from workshop.predict.states import params_held
+from workshop.predict.states import padded_vocab, params_held
 from workshop.predict.transient import along, boundary_bytes, saved_bytes, working_bytes
 
 Parts = dict[str, Array]
@@ -18,6 +19,14 @@ Parts = dict[str, Array]
 
 def moments(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> dict[str, Parts]:
     """Bytes by part at each moment of the step; see :mod:`workshop.predict.memory`."""
+    if recipe.schedule in FOLDS:
+        halves = [straight(*half, workspace) for half in folded(recipe, cuts)]
+        return {name: joined(halves[0][name], halves[1][name]) for name in halves[0]}
+    return straight(recipe, cuts, workspace)
+
+
+def straight(recipe: Recipe, cuts: Cuts, workspace: int) -> dict[str, Parts]:
+    """:func:`moments` where stages follow each other."""
     held = params_held(recipe.model, recipe.how, cuts)
     base = states(recipe, held, cuts)
     grads = base.pop("gradients")
@@ -32,14 +41,37 @@ def moments(recipe: Recipe, cuts: Cuts, workspace: int = 0) -> dict[str, Parts]:
     gathered = {**base, "unsharded weights": window}
     forward = {**gathered, "gradients": early, "activations": activation_bytes(recipe, cuts)}
     backward = {"working": working_bytes(recipe, cuts), "unsharded gradients": gathered_grads}
+    late = grads - embedding_gradients(recipe, cuts) if recipe.how.buffers == "freed" else grads
     step = {"working": step_bytes(recipe, held, cuts)}
     return {
         "loss": {**forward, **loss_parts(recipe, cuts)},
         "backward": {**forward, **backward},
+        "first layer": {**gathered, "gradients": late, **backward},
         "end of backward": {**gathered, "gradients": grads, "unsharded gradients": gathered_grads},
         "optimizer": {**base, "gradients": grads, **step},
         "between steps": {**base, "gradients": kept_grads},
     }
+
+
+def embedding_gradients(recipe: Recipe, cuts: Cuts) -> Array:
+    """The embedding's gradient, which comes after that of the first layer (a tied head's is there before)."""
+    if recipe.adapter is not None or recipe.model.tied_embeddings:
+        return np.zeros(())
+    matrix = padded_vocab(recipe.model, recipe.how, cuts.tensor) * recipe.model.hidden_size / cuts.tensor
+    kept = recipe.numbers.grads / np.where(cuts.zero >= 2, cuts.state_shards, 1)
+    return cuts.is_first * matrix * (0 if recipe.offload == "params" else kept)
+
+
+def joined(first: Parts, second: Parts) -> Parts:
+    """Parts of a rank that holds two stages: it has one workspace, and works on one stage at a time."""
+    names = {**first, **second}
+    parts: Parts = {part: np.asarray(first.get(part, 0) + second.get(part, 0)) for part in names}
+    for part in ("workspace", "buckets"):
+        if part in first:
+            parts[part] = first[part]
+    if "working" in first:
+        parts["working"] = np.maximum(first["working"], second["working"])
+    return parts
 
 
 def decoder_cuts(recipe: Recipe, cuts: Cuts) -> Cuts:

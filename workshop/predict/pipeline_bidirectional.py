@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from .pipeline_events import Action, Orders, Overlap, Step
+from workshop.predict.pipeline_events import Action, Orders, Overlap, Step
 
 
 def dual_pipe(ranks: int, micro_batches: int) -> Orders:
@@ -46,8 +46,12 @@ def dual_pipe_v(ranks: int, micro_batches: int) -> Orders:
     Raises ValueError below 2 * ranks micro-batches.
     """
     _check("DualPipeV", 2 * ranks, micro_batches, least=2 * ranks, even=False)
-    return [_eight_parts(_Lane((rank, 2 * ranks - 1 - rank), (0, 0)), rank, ranks, micro_batches,
-                         middle=rank == ranks - 1) for rank in range(ranks)]
+    return [
+        _eight_parts(
+            _Lane((rank, 2 * ranks - 1 - rank), (0, 0)), rank, ranks, micro_batches, middle=rank == ranks - 1
+        )
+        for rank in range(ranks)
+    ]
 
 
 class _Lane:
@@ -92,7 +96,7 @@ def _eight_parts(lane: _Lane, near: int, half: int, each: int, middle: bool) -> 
         lane.weight()
         lane.forward(1)
     for i in range(each - 2 * half + near + 1):
-        if i == 0 and middle:   # its first forward has nothing to hide under yet
+        if i == 0 and middle:  # its first forward has nothing to hide under yet
             lane.forward(0)
             lane.backward(1)
         else:
@@ -117,7 +121,11 @@ def _eight_parts(lane: _Lane, near: int, half: int, each: int, middle: bool) -> 
 
 def _check(name: str, stages: int, micro_batches: int, least: int, even: bool) -> None:
     if stages % 2 or (even and micro_batches % 2):
-        raise ValueError(f"{name} feeds the pipeline from both ends and needs an even number of stages and "
-                         f"micro-batches, not {stages} and {micro_batches}")
+        raise ValueError(
+            f"{name} feeds the pipeline from both ends and needs an even number of stages and "
+            f"micro-batches, not {stages} and {micro_batches}"
+        )
     if micro_batches < least:
-        raise ValueError(f"{name} needs at least {least} micro-batches for {stages} stages, not {micro_batches}")
+        raise ValueError(
+            f"{name} needs at least {least} micro-batches for {stages} stages, not {micro_batches}"
+        )

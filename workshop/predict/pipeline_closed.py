@@ -8,11 +8,13 @@ rank a stage is 1/(p v) of the model): forward, whole backward, and the weight p
     interleaved,
     breadth-first   (p - 1)(F + B)                          of stages that are v times thinner
     zb-h1           (p - 1)(F + B - 2W)                     Qi et al., arXiv 2401.10241, table 2
-    zb-h2, zbv      (p - 1)(F + B - 3W)                     none when forward = input gradient = weight gradient
-    dualpipe(v)     (p/2 - 1)(F&B + B - 3W)                 DeepSeek-V3, arXiv 2412.19437; p counts *stages*
+    zb-h2, zbv      (p - 1)(F + B - 3W)                     none when forward = input gradient = weight
+    gradient dualpipe(v)     (p/2 - 1)(F&B + B - 3W)                 DeepSeek-V3, arXiv 2412.19437; p counts
+    *stages*
 
 Activations at the fullest rank, in stage activations: 1 (naive), m (gpipe), min(p, m) (1f1b, zb-h1), 2p - 1
-(zb-h2), 2p half-size ones (zbv), p + 1 (dualpipe), p (v + 1) - 1 thin ones (interleaved), m v (breadth-first).
+(zb-h2), 2p half-size ones (zbv), p + 1 (dualpipe), p (v + 1) - 1 thin ones (interleaved), m v
+(breadth-first).
 
 All of them hold exactly for the orders of this package when W <= F <= B - W (dualpipe: F = B - W; zbv:
 F = W = B - W); `play` answers beyond that. The table of published formulas writes ZB2P's and ZBV's bubble as
@@ -25,18 +27,19 @@ from typing import Any
 
 import numpy as np
 
-Numbers = Any   # a number or an array of them; all arguments broadcast
+from workshop.predict.pipeline_events import Durations
+
+Numbers = Any  # a number or an array of them; all arguments broadcast
 
 CHUNKED = ("interleaved", "breadth-first")
 
 
-def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, forward: Numbers, backward: Numbers,
-                  weight: Numbers = None, overlapped: Numbers = None) -> np.ndarray:
-    """Seconds that the most patient rank waits; arguments as in the module's table, of one *stage*."""
+def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, durations: Durations) -> np.ndarray:
+    """Seconds that the most patient rank waits; `durations` of one *stage* are numbers or arrays."""
     p, m = np.asarray(ranks), np.asarray(micro_batches)
-    f, b = np.asarray(forward, float), np.asarray(backward, float)
-    w = b / 2 if weight is None else np.asarray(weight, float)
-    pair = f + b if overlapped is None else np.asarray(overlapped, float)
+    f, b = np.asarray(durations.forward, float), np.asarray(durations.backward, float)
+    w = b / 2 if durations.weight is None else np.asarray(durations.weight, float)
+    pair = f + b if durations.overlapped is None else np.asarray(durations.overlapped, float)
     formulas = {
         "naive": lambda: (p - 1) * m * (f + b),
         "gpipe": lambda: (p - 1) * (f + b),
@@ -47,13 +50,17 @@ def closed_bubble(schedule: str, ranks: Numbers, micro_batches: Numbers, forward
         "zb-h2": lambda: (p - 1) * np.maximum(f + b - 3 * w, 0.0),
         "zbv": lambda: (p - 1) * np.maximum(f + b - 3 * w, 0.0),
         "dualpipe": lambda: (p / 2 - 1) * (pair + b - 3 * w),
-        "dualpipev": lambda: (p - 1) * (pair + b - 3 * w),   # p ranks are 2p stages
+        "dualpipev": lambda: (p - 1) * (pair + b - 3 * w),  # p ranks are 2p stages
     }
     return np.asarray(formulas[schedule](), dtype=float)
 
 
-def closed_in_flight(schedule: str, ranks: Numbers, micro_batches: Numbers, chunks: Numbers = 1) -> np.ndarray:
-    """Stage activations alive at once on the fullest rank (a stage is 1/p, 1/(2p) or 1/(p v) of the model)."""
+def closed_in_flight(
+    schedule: str, ranks: Numbers, micro_batches: Numbers, chunks: Numbers = 1
+) -> np.ndarray:
+    """Stage activations alive at once on the fullest rank (a stage is 1/p, 1/(2p) or 1/(p v) of the
+    model).
+    """
     p, m, v = np.broadcast_arrays(np.asarray(ranks), np.asarray(micro_batches), np.asarray(chunks))
     formulas = {
         "naive": lambda: np.ones_like(p),

@@ -74,15 +74,22 @@ class Durations:
         forward, backward = (self._spread(x, num_stages) for x in (self.forward, self.backward))
         weight = backward / 2 if self.weight is None else self._spread(self.weight, num_stages)
         if (weight > backward).any():
-            raise ValueError(f"the weight part {self.weight} is longer than the whole backward {self.backward}")
+            raise ValueError(
+                f"the weight part {self.weight} is longer than the whole backward {self.backward}"
+            )
         return {"F": forward, "B": backward, "I": backward - weight, "W": weight}
 
     @staticmethod
     def _spread(value: float | Sequence[float], num_stages: int) -> np.ndarray:
-        seconds = np.broadcast_to(np.asarray(value, dtype=float), (num_stages,)) if np.ndim(value) == 0 \
+        seconds = (
+            np.broadcast_to(np.asarray(value, dtype=float), (num_stages,))
+            if np.ndim(value) == 0
             else np.asarray(value, dtype=float)
+        )
         if len(seconds) != num_stages:
-            raise ValueError(f"{len(seconds)} durations were given for {num_stages} stages; give one, or one each")
+            raise ValueError(
+                f"{len(seconds)} durations were given for {num_stages} stages; give one, or one each"
+            )
         if (seconds < 0).any():
             raise ValueError(f"a duration is negative: {seconds.tolist()}")
         return seconds
@@ -202,8 +209,9 @@ def _seconds_of(step: Step, seconds: dict[str, np.ndarray], overlapped: float | 
     return float(sum(seconds[action.kind][action.stage] for action in parts(step)))
 
 
-def _arrival(step: Step, rank: int, num_stages: int, ended: dict[Action, tuple[float, int]],
-             communication: float) -> tuple[Action | None, float]:
+def _arrival(
+    step: Step, rank: int, num_stages: int, ended: dict[Action, tuple[float, int]], communication: float
+) -> tuple[Action | None, float]:
     """The first need that is missing (or None), and when the last of the needs reaches `rank`."""
     ready, own = 0.0, parts(step)
     for action in own:
@@ -218,8 +226,11 @@ def _arrival(step: Step, rank: int, num_stages: int, ended: dict[Action, tuple[f
 
 
 def _refuse_deadlock(orders: Orders, position: list[int], waiting: dict[Action, list[int]]) -> None:
-    stuck = [f"rank {rank} waits for {need} to run {orders[rank][position[rank]]}"
-             for need, ranks in waiting.items() for rank in ranks]
+    stuck = [
+        f"rank {rank} waits for {need} to run {orders[rank][position[rank]]}"
+        for need, ranks in waiting.items()
+        for rank in ranks
+    ]
     if stuck:
         raise ValueError("these orders never finish: " + "; ".join(sorted(stuck)[:4]))
 

@@ -17,7 +17,7 @@ per rank; stage s lives on rank s % p. In words:
 
 from __future__ import annotations
 
-from .pipeline_events import Action, Orders, Step
+from workshop.predict.pipeline_events import Action, Orders, Step
 
 
 def naive(ranks: int, micro_batches: int) -> Orders:
@@ -28,15 +28,22 @@ def naive(ranks: int, micro_batches: int) -> Orders:
 def gpipe(ranks: int, micro_batches: int) -> Orders:
     """All forwards, then all backwards (the last micro-batch first, as its activations are the freshest)."""
     back = list(reversed(range(micro_batches)))
-    return [[*(Action("F", rank, mb) for mb in range(micro_batches)), *(Action("B", rank, mb) for mb in back)]
-            for rank in range(ranks)]
+    return [
+        [*(Action("F", rank, mb) for mb in range(micro_batches)), *(Action("B", rank, mb) for mb in back)]
+        for rank in range(ranks)
+    ]
 
 
 def one_f_one_b(ranks: int, micro_batches: int) -> Orders:
     """Rank r runs p - r - 1 forwards ahead, then one forward and one backward in turn."""
-    return [_alternate([Action("F", rank, mb) for mb in range(micro_batches)],
-                       [Action("B", rank, mb) for mb in range(micro_batches)],
-                       warm_up=ranks - rank - 1) for rank in range(ranks)]
+    return [
+        _alternate(
+            [Action("F", rank, mb) for mb in range(micro_batches)],
+            [Action("B", rank, mb) for mb in range(micro_batches)],
+            warm_up=ranks - rank - 1,
+        )
+        for rank in range(ranks)
+    ]
 
 
 def interleaved(ranks: int, micro_batches: int, chunks: int) -> Orders:
@@ -45,17 +52,23 @@ def interleaved(ranks: int, micro_batches: int, chunks: int) -> Orders:
     Raises ValueError if p does not divide the number of micro-batches.
     """
     if micro_batches % ranks:
-        raise ValueError(f"interleaved 1F1B sends micro-batches round in groups of {ranks} (the ranks), and "
-                         f"{micro_batches} is no multiple of it; try {-(-micro_batches // ranks) * ranks}")
-    rounds = [(chunk, group + i) for group in range(0, micro_batches, ranks)
-              for chunk in range(chunks) for i in range(ranks)]
+        raise ValueError(
+            f"interleaved 1F1B sends micro-batches round in groups of {ranks} (the ranks), and "
+            f"{micro_batches} is no multiple of it; try {-(-micro_batches // ranks) * ranks}"
+        )
+    rounds = [
+        (chunk, group + i)
+        for group in range(0, micro_batches, ranks)
+        for chunk in range(chunks)
+        for i in range(ranks)
+    ]
     orders = []
     for rank in range(ranks):
         forwards = [Action("F", chunk * ranks + rank, mb) for chunk, mb in rounds]
         backwards = [Action("B", (chunks - 1 - chunk) * ranks + rank, mb) for chunk, mb in rounds]
         warm_up = 2 * (ranks - rank - 1) + (chunks - 1) * ranks
         if micro_batches == ranks:
-            warm_up = len(forwards)   # every forward is warm-up: there is no second group to alternate with
+            warm_up = len(forwards)  # every forward is warm-up: there is no second group to alternate with
         orders.append(_alternate(forwards, backwards, warm_up))
     return orders
 
@@ -66,7 +79,9 @@ def breadth_first(ranks: int, micro_batches: int, chunks: int) -> Orders:
     for rank in range(ranks):
         stages = [chunk * ranks + rank for chunk in range(chunks)]
         forwards: list[Step] = [Action("F", stage, mb) for stage in stages for mb in range(micro_batches)]
-        orders.append(forwards + [Action("B", stage, mb) for stage in reversed(stages) for mb in range(micro_batches)])
+        orders.append(
+            forwards + [Action("B", stage, mb) for stage in reversed(stages) for mb in range(micro_batches)]
+        )
     return orders
 
 
@@ -74,6 +89,6 @@ def _alternate(forwards: list[Action], backwards: list[Action], warm_up: int) ->
     """`warm_up` forwards, then forward and backward in turn, then the backwards that are left."""
     warm_up = min(warm_up, len(forwards))
     steps: list[Step] = list(forwards[:warm_up])
-    for forward, backward in zip(forwards[warm_up:], backwards):
+    for forward, backward in zip(forwards[warm_up:], backwards, strict=False):
         steps += [forward, backward]
-    return steps + list(backwards[len(forwards) - warm_up:])
+    return steps + list(backwards[len(forwards) - warm_up :])

@@ -14,7 +14,7 @@ Nobody waits for a weight gradient (W), so it can be kept for later and done whe
 
 from __future__ import annotations
 
-from .pipeline_events import Action, Orders, Step
+from workshop.predict.pipeline_events import Action, Orders, Step
 
 
 def zb_h1(ranks: int, micro_batches: int) -> Orders:
@@ -28,13 +28,20 @@ def zb_h2(ranks: int, micro_batches: int) -> Orders:
     Raises ValueError below 2p - 1 micro-batches, where its first rank has nothing to run ahead with.
     """
     if micro_batches < 2 * ranks - 1:
-        raise ValueError(f"ZB-H2 runs {2 * ranks - 1} forwards ahead on its first of {ranks} ranks, and there are "
-                         f"only {micro_batches} micro-batches; use zb-h1")
-    return [_handcrafted(rank, micro_batches, ahead=2 * (ranks - rank) - 1, behind=2 * rank) for rank in range(ranks)]
+        raise ValueError(
+            f"ZB-H2 runs {2 * ranks - 1} forwards ahead on its first of {ranks} ranks, and there are "
+            f"only {micro_batches} micro-batches; use zb-h1"
+        )
+    return [
+        _handcrafted(rank, micro_batches, ahead=2 * (ranks - rank) - 1, behind=2 * rank)
+        for rank in range(ranks)
+    ]
 
 
 def _handcrafted(stage: int, micro_batches: int, ahead: int, behind: int) -> list[Step]:
-    """`ahead` forwards, then I, W and F in turn, W staying `behind` micro-batches after I; then what is left."""
+    """`ahead` forwards, then I, W and F in turn, W staying `behind` micro-batches after I; then what is
+    left.
+    """
     ahead = min(ahead, micro_batches)
     steps: list[Step] = [Action("F", stage, mb) for mb in range(ahead)]
     weights = 0
@@ -56,7 +63,9 @@ def zbv(ranks: int, micro_batches: int) -> Orders:
     Raises ValueError below 2p micro-batches.
     """
     if micro_batches < 2 * ranks:
-        raise ValueError(f"ZBV needs at least {2 * ranks} micro-batches on {ranks} ranks, not {micro_batches}")
+        raise ValueError(
+            f"ZBV needs at least {2 * ranks} micro-batches on {ranks} ranks, not {micro_batches}"
+        )
     return [_folded(rank, ranks, micro_batches) for rank in range(ranks)]
 
 
@@ -70,17 +79,17 @@ def _folded(rank: int, ranks: int, micro_batches: int) -> list[Step]:
             steps.append(Action(kind, stage, count[kind, stage]))
             count[kind, stage] += 1
 
-    for _ in range(2 * (ranks - rank) - 1):          # fill the V
+    for _ in range(2 * (ranks - rank) - 1):  # fill the V
         run(("F", down))
     for _ in range(rank):
         run(("F", up), ("F", down))
-    for _ in range(ranks - rank):                    # the first micro-batches have turned round
+    for _ in range(ranks - rank):  # the first micro-batches have turned round
         run(("F", up), ("I", up), ("W", up))
-    while count["F", up] < micro_batches:            # steady: both ways, nothing kept
+    while count["F", up] < micro_batches:  # steady: both ways, nothing kept
         if count["F", down] < micro_batches:
             run(("F", down))
         run(("I", down), ("W", down), ("F", up), ("I", up), ("W", up))
-    for _ in range(rank):                            # drain: input gradients first, weights kept
+    for _ in range(rank):  # drain: input gradients first, weights kept
         run(("I", down), ("I", up))
     for _ in range(ranks - rank):
         run(("I", down), ("W", down))

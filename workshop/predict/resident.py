@@ -80,5 +80,8 @@ def unsharded(recipe: Recipe, held: Held, cuts: Cuts) -> tuple[Array, Array]:
 
 
 def step_bytes(recipe: Recipe, held: Held, cuts: Cuts) -> Array:
-    """Temporaries of the optimizer's step, over the parameters a rank updates."""
-    return divided(trainable(recipe, held, cuts), cuts, 1) * recipe.how.step_room
+    """Temporaries of AdamW's step, over the parameters a rank updates; SGD updates in place."""
+    if MOMENTS[recipe.optimizer] < 2:
+        return np.zeros(())
+    room = recipe.how.step_room * recipe.numbers.moments / 4
+    return divided(trainable(recipe, held, cuts), cuts, 1) * room

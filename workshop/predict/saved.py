@@ -168,6 +168,9 @@ def mlp_saved(
     ]
     if model.gated_mlp and not how.transformer_engine and not how.compile:
         saved.append(Saved("nonlinearity's result before the gate", width, c, split, "mlp_act"))
+    if not model.gated_mlp and how.eager_gelu and not how.compile:
+        # 0.5 * x * (1 + tanh(...)): half the input, the tanh and one more than it.
+        saved.append(Saved("parts of the nonlinearity", 3 * width, c, split, "mlp_act"))
     if how.dropout and split == "tensor":
         saved.append(Saved("mlp dropout's mask", model.hidden_size, 1, "sequence", "dropout"))
     return saved

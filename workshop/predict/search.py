@@ -2,8 +2,8 @@
 
 Three observations make that possible in plain numpy:
 
-1. What a layer costs depends only on tensor, context and expert parallelism and the micro-batch: a few hundred
-   combinations, however many layouts. They are computed once and looked up.
+1. What a layer costs depends only on tensor, context and expert parallelism and the micro-batch: a few
+   hundred combinations, however many layouts. They are computed once and looked up.
 2. What remains (bubble, reductions, optimizer) is arithmetic on columns.
 3. Columns of a few thousand numbers stay in the processor's cache, so the table is worked through in pieces.
 
@@ -12,73 +12,38 @@ Three observations make that possible in plain numpy:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
 
-from workshop.facts.device import ClusterSpec
-from workshop.facts.model import ModelSpec
-from workshop.facts.precision import Precision
-
-from .grid import Grid
-from .layer import Costs, Cut, Machine
-from .rates import Rates, Software
-from .step_arrays import StepArrays, combine, head_seconds, layer_passes, machine_of
+from workshop.predict.grid import Grid
+from workshop.predict.setting import Setting
+from workshop.predict.step_arrays import Passes, StepArrays, combine, layer_and_head
 
 PIECE = 8192
 
 
-def search_seconds(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision,
-                   rates: Rates, stack: Software, progress: Callable[[int], None] | None = None) -> np.ndarray:
-    """Seconds per step of every layout of `grid`: the fast version of `predict_steps(...).seconds`.
-
-    progress: called with the number of layouts timed so far, after every piece.
-    """
-    machine = machine_of(cluster, precision, rates, stack)
-    first, which = _combinations(grid)
-    few = grid.take(first)
-    cut = Cut(few.micro_batch, seq_len, few.tensor, few.sequence_parallel, few.context, few.expert)
-    forward, backward = layer_passes(model, cut, machine, stack)
-    head = head_seconds(model, cut, machine, stack)
+def search_seconds(setting: Setting, grid: Grid) -> np.ndarray:
+    """Seconds per step of every layout of `grid`: the fast version of `predict_steps(...).seconds`."""
+    passes, which = _looked_up(setting, grid)
     seconds = np.empty(len(grid))
     for start in range(0, len(grid), PIECE):
         piece = slice(start, start + PIECE)
-        part, of = _slice(grid, piece), which[piece]
-        arrays = combine(model, part, _take(forward, of), _take(backward, of), head[of], machine, precision, stack,
-                         Cut(part.micro_batch, seq_len, part.tensor, part.sequence_parallel, part.context, part.expert))
-        seconds[piece] = arrays.seconds
-        if progress:
-            progress(min(start + PIECE, len(grid)))
+        part = Grid(*(getattr(grid, f.name)[piece] for f in fields(Grid)))
+        seconds[piece] = combine(setting, part, passes.take(which[piece])).seconds
     return seconds
 
 
-def search_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision, rates: Rates,
-                 stack: Software) -> StepArrays:
+def search_steps(setting: Setting, grid: Grid) -> StepArrays:
     """As `search_seconds`, with the causes, for a grid that is small enough to keep them."""
-    machine: Machine = machine_of(cluster, precision, rates, stack)
-    first, which = _combinations(grid)
-    few = grid.take(first)
-    cut = Cut(few.micro_batch, seq_len, few.tensor, few.sequence_parallel, few.context, few.expert)
-    forward, backward = layer_passes(model, cut, machine, stack)
-    head = head_seconds(model, cut, machine, stack)
-    whole = Cut(grid.micro_batch, seq_len, grid.tensor, grid.sequence_parallel, grid.context, grid.expert)
-    return combine(model, grid, _take(forward, which), _take(backward, which), head[which], machine, precision, stack,
-                   whole)
+    passes, which = _looked_up(setting, grid)
+    return combine(setting, grid, passes.take(which))
 
 
-def _combinations(grid: Grid) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in which what a layer costs differs, and for every row which of them it is."""
+def _looked_up(setting: Setting, grid: Grid) -> tuple[Passes, np.ndarray]:
+    """The passes of all combinations that differ, and for every layout which of them is its own."""
     key = np.zeros(len(grid), np.int64)
     for column in (grid.tensor, grid.sequence_parallel, grid.context, grid.expert, grid.micro_batch):
         key = key * (int(column.max()) + 1) + column.astype(np.int64)
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return first, which
-
-
-def _slice(grid: Grid, piece: slice) -> Grid:
-    return Grid(*(getattr(grid, f.name)[piece] for f in fields(Grid)))
-
-
-def _take(costs: Costs, which: np.ndarray) -> Costs:
-    return Costs(*(getattr(costs, f.name)[which] for f in fields(Costs)))
+    return layer_and_head(setting, setting.cut(grid.take(first))), which

@@ -1,13 +1,13 @@
 """How long a step of a run takes: seconds by cause, tokens/s, TFLOP/s, MFU and HFU, with an interval.
 
-The model itself, with its equations, is in `step_arrays`; the constants in `rates`. Here one run goes in and one
-answer comes out:
+The model itself, with its equations, is in `step_arrays`; the constants in `rates`. Here one run goes in and
+one answer comes out:
 
-    MFU = model FLOPs    / (seconds * ranks * peak)     what the mathematics needs  (arXiv 2204.02311, appendix B)
-    HFU = hardware FLOPs / (seconds * ranks * peak)     recomputation counted as well
+    MFU = model FLOPs    / (seconds * ranks * peak)     what the mathematics needs  (arXiv 2204.02311,
+    appendix B) HFU = hardware FLOPs / (seconds * ranks * peak)     recomputation counted as well
 
-The interval is the device's mean relative error on published rows the constants were not fitted on, both ways: about
-six in ten measurements lie within it.
+The interval is the device's mean relative error on published rows the constants were not fitted on, both
+ways: about six in ten measurements lie within it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,21 @@ from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_seconds
+from workshop.predict.flops import step_flops
+from workshop.predict.grid import Grid
+from workshop.predict.rates import Software, all_software, rates_for, software
+from workshop.predict.setting import Setting
+from workshop.predict.step_arrays import CAUSES, StepArrays, predict_steps
 
-from .flops import step_flops
-from .grid import Grid
-from .rates import Software, all_software, rates_for, software
-from .step_arrays import CAUSES, StepArrays, machine_of, predict_steps
-
-__all__ = ["CAUSES", "StepArrays", "StepPrediction", "machine_of", "predict_step", "predict_steps", "stack_for"]
+__all__ = [
+    "CAUSES",
+    "Setting",
+    "StepArrays",
+    "StepPrediction",
+    "predict_step",
+    "predict_steps",
+    "stack_for",
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,10 +78,15 @@ class StepPrediction:
 
     def __str__(self) -> str:
         rows = sorted(((v, k) for k, v in self.causes.items() if v > 0.001 * self.seconds), reverse=True)
-        text = (f"{format_seconds(self.seconds)} a step ({format_seconds(self.low)} to {format_seconds(self.high)}), "
-                f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
-                f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}")
-        return text + "".join(f"\n  {cause:<10} {value / self.seconds:6.1%}  {format_seconds(value)}" for value, cause in rows)
+        text = (
+            f"{format_seconds(self.seconds)} a step "
+            f"({format_seconds(self.low)} to {format_seconds(self.high)}), "
+            f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
+            f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}"
+        )
+        return text + "".join(
+            f"\n  {cause:<10} {value / self.seconds:6.1%}  {format_seconds(value)}" for value, cause in rows
+        )
 
     __repr__ = __str__
 
@@ -82,12 +95,20 @@ class StepPrediction:
 
 
 _WORDS = {
-    "pointwise": "memory bandwidth (norms, activations, residuals)", "recompute": "recomputation",
-    "host": "launching kernels: the pieces are too small", "tensor": "tensor-parallel communication",
-    "expert": "exchanging tokens between experts", "context": "context-parallel communication",
-    "head": "the output head and its loss", "bubble": "the pipeline's bubble and its slowest stage",
-    "pipeline": "passing activations between stages", "data": "data-parallel communication that nothing hides",
-    "optimizer": "the optimizer's step", "skew": "waiting for the slowest rank", "attention": "attention",
+    "pointwise": "memory bandwidth (norms, activations, residuals)",
+    "recompute": "recomputation",
+    "host": "launching kernels: the pieces are too small",
+    "tensor": "tensor-parallel communication",
+    "expert": "exchanging tokens between experts",
+    "context": "context-parallel communication",
+    "head": "the output head and its loss",
+    "bubble": "the pipeline's bubble and its slowest stage",
+    "pipeline": "passing activations between stages",
+    "data": "data-parallel communication that nothing hides",
+    "optimizer": "the optimizer's step",
+    "skew": "waiting for the slowest rank",
+    "attention": "attention",
+    "islands": "the slow link between islands",
 }
 
 
@@ -109,19 +130,28 @@ def stack_for(run: Run) -> Software:
 def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
     """Time of one optimizer step of `run`.
 
-    stack: a training stack of `rates.all_software`, or one of your own; by default what the run's implementation is.
-    Raises ValueError if the device has no constants or the cluster no links.
+    stack: a training stack of `rates.all_software`, or one of your own; by default what the run's
+    implementation is. Raises ValueError if the device has no constants or the cluster no links.
     """
     chosen = software(stack) if isinstance(stack, str) and stack else stack or stack_for(run)
     assert isinstance(chosen, Software)
     recipe = precision(run.layout.precision)
     rates = rates_for(run.cluster.device)
-    arrays = predict_steps(run.model, run.cluster, Grid.of_runs([run]), run.seq_len, recipe, rates, chosen)
+    setting = Setting(run.model, run.cluster, run.seq_len, recipe, rates, chosen)
+    arrays = predict_steps(setting, Grid.of_runs([run]))
     seconds = float(arrays.seconds[0])
     flops = step_flops(run)
-    return StepPrediction(seconds, seconds / (1 + rates.error), seconds * (1 + rates.error), arrays.at(0),
-                          run.tokens_per_step, run.layout.world_size, flops.model, flops.hardware,
-                          run.cluster.device.peak(recipe.dtype))
+    return StepPrediction(
+        seconds,
+        seconds / (1 + rates.error),
+        seconds * (1 + rates.error),
+        arrays.at(0),
+        run.tokens_per_step,
+        run.layout.world_size,
+        flops.model,
+        flops.hardware,
+        run.cluster.device.peak(recipe.dtype),
+    )
 
 
 def shares(arrays: StepArrays) -> dict[str, np.ndarray]:

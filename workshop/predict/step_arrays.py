@@ -1,8 +1,8 @@
 """How long a training step takes, and why.
 
 A step on one rank is m micro-batches through its layers, forward and backward, plus what happens once: the
-gradients are reduced, the optimizer runs. With p pipeline stages, v chunks on each, t_i the time of stage i for one
-micro-batch (forward, recomputation, backward and what they wait for):
+gradients are reduced, the optimizer runs. With p pipeline stages, v chunks on each, t_i the time of stage i
+for one micro-batch (forward, recomputation, backward and what they wait for):
 
     step = [ m * max t_i                                 the slowest stage, always busy
              + (sum t_i - max t_i) / v ]                 filling and draining: (p-1)/v t for equal stages
@@ -10,10 +10,11 @@ micro-batch (forward, recomputation, backward and what they wait for):
            + optimizer (bytes / bandwidth)
            all times 1 + skew * log2(nodes)              everyone waits for the slowest of all
 
-Communication is **exposed** where nothing is left to hide it under. Gradients: if the stack reduces while it works
-backward, the last micro-batch's backward hides them (all but the last bucket). Fully sharded parameters (ZeRO-3,
-FSDP): each layer's gather hides under the layer before it, or does not, layer by layer:
-max(compute, gather) + contention. Tensor-parallel all-reduces cannot hide unless the stack splits its products.
+Communication is **exposed** where nothing is left to hide it under. Gradients: if the stack reduces while it
+works backward, the last micro-batch's backward hides them (all but the last bucket). Fully sharded
+parameters (ZeRO-3, FSDP): each layer's gather hides under the layer before it, or does not, layer by layer:
+max(compute, gather) + contention. Tensor-parallel all-reduces cannot hide unless the stack splits its
+products.
 
 The answer is a `StepArrays`: seconds by cause, which sum to the whole.
 """
@@ -25,40 +26,51 @@ from typing import Any
 
 import numpy as np
 
-from workshop.facts.device import ClusterSpec
 from workshop.facts.model import ModelSpec
-from workshop.facts.precision import Precision
-
-from .collectives import Wires
-from .gemm import training_matmul_seconds
-from .grid import Grid
-from .exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
-from .layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
-from .rates import Rates, Software
+from workshop.predict.exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
+from workshop.predict.gemm import Product, training_matmul_seconds
+from workshop.predict.grid import Grid
+from workshop.predict.layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
+from workshop.predict.rates import Software
+from workshop.predict.setting import Setting
 
 Numbers = Any
-CAUSES = ("matmul", "attention", "pointwise", "recompute", "host", "tensor", "expert", "context", "head",
-          "bubble", "pipeline", "data", "optimizer", "skew")
+CAUSES = (
+    "matmul",
+    "attention",
+    "pointwise",
+    "recompute",
+    "host",
+    "tensor",
+    "expert",
+    "context",
+    "head",
+    "bubble",
+    "pipeline",
+    "data",
+    "optimizer",
+    "skew",
+)
 
 
 @dataclass(frozen=True)
 class StepArrays:
     """Seconds of a step by cause, arrays over layouts; they sum to `seconds`."""
 
-    matmul: np.ndarray       # linear maps, forward and backward
-    attention: np.ndarray    # core of attention
-    pointwise: np.ndarray    # norms, activations, residuals: memory-bound kernels
-    recompute: np.ndarray    # everything done again
-    host: np.ndarray         # waiting for kernels to be launched
-    tensor: np.ndarray       # tensor-parallel communication
-    expert: np.ndarray       # all-to-alls of experts
-    context: np.ndarray      # context-parallel communication
-    head: np.ndarray         # output head and loss
-    bubble: np.ndarray       # waiting for the pipeline to fill and drain, and for its slowest stage
-    pipeline: np.ndarray     # passing activations on
-    data: np.ndarray         # exposed reduction of gradients, gathering of parameters
+    matmul: np.ndarray  # linear maps, forward and backward
+    attention: np.ndarray  # core of attention
+    pointwise: np.ndarray  # norms, activations, residuals: memory-bound kernels
+    recompute: np.ndarray  # everything done again
+    host: np.ndarray  # waiting for kernels to be launched
+    tensor: np.ndarray  # tensor-parallel communication
+    expert: np.ndarray  # all-to-alls of experts
+    context: np.ndarray  # context-parallel communication
+    head: np.ndarray  # output head and loss
+    bubble: np.ndarray  # waiting for the pipeline to fill and drain, and for its slowest stage
+    pipeline: np.ndarray  # passing activations on
+    data: np.ndarray  # exposed reduction of gradients, gathering of parameters
     optimizer: np.ndarray
-    skew: np.ndarray         # waiting for the slowest rank
+    skew: np.ndarray  # waiting for the slowest rank
 
     @property
     def seconds(self) -> np.ndarray:
@@ -70,43 +82,39 @@ class StepArrays:
         return {f.name: float(getattr(self, f.name)[index]) for f in fields(self)}
 
 
-def machine_of(cluster: ClusterSpec, precision: Precision, rates: Rates, stack: Software, dtype: str = "") -> Machine:
-    """The device of a cluster as the layer model sees it; `dtype` if linear maps run in another format."""
-    device, dtype = cluster.device, dtype or precision.dtype
-    sixteen = "bf16" if "bf16" in device.peak_flops else "fp16"
-    best = reachable(cluster, sixteen)
-    fp8 = dtype in ("fp8", "fp4")
-    matmul = reachable(cluster, dtype) * (rates.sustained_fp8 if fp8 else rates.sustained)
-    return Machine(rates, matmul, best * rates.sustained, device.memory_bandwidth * rates.memory,
-                   Wires.of(cluster, rates, stack.adapters), 1.0 if fp8 else 2.0, 2.0 if fp8 else 0.0)
+def predict_steps(setting: Setting, grid: Grid) -> StepArrays:
+    """Seconds by cause for every layout of `grid`. The plain version: every layout is computed in full."""
+    return combine(setting, grid, layer_and_head(setting, setting.cut(grid)))
 
 
-def reachable(cluster: ClusterSpec, dtype: str) -> float:
-    """Best matmul rate known for the format; for a format never measured, its peak times the share bf16 reaches."""
-    device = cluster.device
-    if dtype in device.reachable_flops:
-        return device.reachable_flops[dtype]
-    known = [d for d in ("bf16", "fp16") if d in device.reachable_flops]
-    share = device.reachable_flops[known[0]] / device.peak(known[0]) if known else 0.85
-    return device.peak(dtype) * share
+@dataclass(frozen=True)
+class Passes:
+    """One micro-batch through an average layer, forward and backward, and through the output head."""
+
+    forward: Costs
+    backward: Costs
+    head: np.ndarray
+
+    def take(self, index: np.ndarray) -> Passes:
+        """The passes of these layouts."""
+        forward, backward = (
+            Costs(*(getattr(costs, f.name)[index] for f in fields(Costs)))
+            for costs in (self.forward, self.backward)
+        )
+        return Passes(forward, backward, self.head[index])
 
 
-def predict_steps(model: ModelSpec, cluster: ClusterSpec, grid: Grid, seq_len: int, precision: Precision,
-                  rates: Rates, stack: Software, dtype: str = "") -> StepArrays:
-    """Seconds by cause for every layout of `grid`. The plain version: every layout is computed in full.
-
-    seq_len: tokens of a sequence. See `rates.rates_of` and `rates.software` for the constants.
-    """
-    machine = machine_of(cluster, precision, rates, stack, dtype)
-    cut = Cut(grid.micro_batch, seq_len, grid.tensor, grid.sequence_parallel, grid.context, grid.expert)
-    forward, backward = layer_passes(model, cut, machine, stack)
-    head = head_seconds(model, cut, machine, stack)
-    return combine(model, grid, forward, backward, head, machine, precision, stack, cut)
+def layer_and_head(setting: Setting, cut: Cut) -> Passes:
+    """What one micro-batch costs in a layer and in the head."""
+    forward, backward = layer_passes(setting.model, cut, setting.machine, setting.stack)
+    return Passes(forward, backward, head_seconds(setting.model, cut, setting.machine, setting.stack))
 
 
 def layer_passes(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
     """Forward and backward of an average layer: dense and mixture layers by their share."""
-    passes = [_scaled(layer_costs(model, kind, cut, machine, stack), share) for kind, share in kind_shares(model)]
+    passes = [
+        _scaled(layer_costs(model, kind, cut, machine, stack), share) for kind, share in kind_shares(model)
+    ]
     if len(passes) == 1:
         return passes[0]
     return _sum(p[0] for p in passes), _sum(p[1] for p in passes)
@@ -130,43 +138,57 @@ def _sum(costs: Any) -> Costs:
 def head_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> np.ndarray:
     """Output head and loss of one micro-batch, forward and backward, on the last stage."""
     t, tokens = np.asarray(cut.tensor), cut.tokens
-    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, tokens,
-                                       model.vocab_size / t, model.hidden_size).sum(axis=0)
+    product = Product(tokens, model.vocab_size / t, model.hidden_size)
+    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, product).sum(
+        axis=0
+    )
     loss = stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
     return products + loss + machine.wires.seconds("all_reduce", tokens * model.hidden_size * 2, t)
 
 
-def combine(model: ModelSpec, grid: Grid, forward: Costs, backward: Costs, head: np.ndarray, machine: Machine,
-            precision: Precision, stack: Software, cut: Cut) -> StepArrays:
+def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     """From the costs of a layer and of the head to the whole step."""
+    model, machine, stack = setting.model, setting.machine, setting.stack
+    forward, backward, head = passes.forward, passes.backward, passes.head
     p, v, m = grid.pipeline, grid.virtual_stages, grid.accumulation
-    layers = np.ceil(model.num_layers / (p * v)) * v          # on the fullest stage
+    layers = np.ceil(model.num_layers / (p * v)) * v  # on the fullest stage
     again = recompute_seconds(model, grid, forward, stack)
-    gather, reduce = sharded_exposure(model, grid, forward, backward, machine, precision)
+    sharded = sum(sharded_exposure(model, grid, (forward, backward), machine, setting.precision))
     accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth
-    layer = forward.seconds + backward.seconds + again + gather + reduce + accumulate
-    pass_on = pipeline_seconds(model, grid, cut, machine, stack)
-    body = layers * layer
-    last = (model.num_layers - (p - 1) * layers) * layer
-    last = np.where(last > 0, last, 0) + head                 # the last stage may be the thinner one
-    slowest = np.maximum(body, last)
-    total = np.where(p > 1, model.num_layers * layer + head, slowest)
-    bubble = (total - slowest) / v + m * (slowest - body) - np.where(p == 1, m * head, 0)
+    layer = forward.seconds + backward.seconds + again + sharded + accumulate
+    slowest, bubble = stages(model, grid, layers, layer, head)
     busy = m * layers
     windows = (layers * forward.seconds, layers * (backward.seconds + again))
-    exposed, optimizer = once_per_step(model, grid, windows, machine, precision, stack)
-    causes = {"matmul": busy * (forward.matmul + backward.matmul),
-              "attention": busy * (forward.attention + backward.attention),
-              "pointwise": busy * (forward.pointwise + backward.pointwise + accumulate),
-              "recompute": busy * again, "host": busy * (_waits(forward) + _waits(backward)),
-              "tensor": busy * (forward.tensor + backward.tensor),
-              "expert": busy * (forward.expert + backward.expert),
-              "context": busy * (forward.context + backward.context),
-              "head": np.where(p == 1, m * head, 0), "bubble": bubble, "pipeline": m * pass_on,
-              "data": busy * (gather + reduce) + exposed, "optimizer": optimizer}
+    exposed, optimizer = once_per_step(model, grid, windows, machine, stack)
+    causes = {
+        "matmul": busy * (forward.matmul + backward.matmul),
+        "attention": busy * (forward.attention + backward.attention),
+        "pointwise": busy * (forward.pointwise + backward.pointwise + accumulate),
+        "recompute": busy * again,
+        "host": busy * (_waits(forward) + _waits(backward)),
+        "tensor": busy * (forward.tensor + backward.tensor),
+        "expert": busy * (forward.expert + backward.expert),
+        "context": busy * (forward.context + backward.context),
+        "head": np.where(p == 1, m * head, 0),
+        "bubble": bubble + m * (slowest - layers * layer) - np.where(p == 1, m * head, 0),
+        "pipeline": m * pipeline_seconds(model, grid, setting.cut(grid), machine, stack),
+        "data": busy * sharded + exposed,
+        "optimizer": optimizer,
+    }
     nodes = np.maximum(grid.world_size / machine.wires.per_node, 1)
     skew = machine.rates.skew * np.log2(nodes) * sum(causes.values())
     return StepArrays(**causes, skew=skew)
+
+
+def stages(
+    model: ModelSpec, grid: Grid, layers: np.ndarray, layer: np.ndarray, head: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of the slowest stage for one micro-batch, and of filling and draining the pipeline."""
+    p = grid.pipeline
+    last = np.maximum(model.num_layers - (p - 1) * layers, 0) * layer + head  # it may be the thinner one
+    slowest = np.maximum(layers * layer, last)
+    total = np.where(p > 1, model.num_layers * layer + head, slowest)
+    return slowest, (total - slowest) / grid.virtual_stages
 
 
 def _waits(costs: Costs) -> np.ndarray:
@@ -176,10 +198,12 @@ def _waits(costs: Costs) -> np.ndarray:
 def recompute_seconds(model: ModelSpec, grid: Grid, forward: Costs, stack: Software) -> np.ndarray:
     """Seconds of recomputation per layer: the forward again, or only the part that is cheap to repeat.
 
-    PyTorch's checkpoint (use_reentrant=False) stops as soon as everything that was saved is there again, and the
-    result of the MLP's last product never was: with h -> 4h -> h that is a third of the layer's products.
+    PyTorch's checkpoint (use_reentrant=False) stops as soon as everything that was saved is there again, and
+    the result of the MLP's last product never was: with h -> 4h -> h that is a third of the layer's products.
     """
-    selective = forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2
+    selective = (
+        forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2
+    )
     full = forward.seconds
     if stack.early_stop:
         weights = [x.weights * x.active for x in layer_linears(model, kind_shares(model)[-1][0])]

@@ -23,6 +23,7 @@ from workshop.predict.validate.megatron_ci import case_of
 from workshop.predict.validate.memory_bloom import bloom
 from workshop.predict.validate.memory_cases import MemoryCase, NotPredictable, Row
 from workshop.predict.validate.memory_finetuning import litgpt, torchtune
+from workshop.predict.validate.memory_formulas import SAYS_TOO_LITTLE, korthikanti, refuse
 from workshop.predict.validate.memory_moe import mbridge
 from workshop.predict.validate.memory_pretraining import internevo, nanotron, torchtitan
 
@@ -35,6 +36,8 @@ READERS: dict[str, Callable[[Row, int], MemoryCase]] = {
     "litgpt_resource_tables_a100_40gb": litgpt,
     "bloom_176b_layout_sweep_a100": bloom,
     "mbridge_moe_memory_estimator_real_vs_est": mbridge,
+    "korthikanti_2022_seqpar_selective": korthikanti,
+    **{table: refuse(reason) for table, reason in SAYS_TOO_LITTLE.items()},
 }
 
 
@@ -87,7 +90,8 @@ def read_cases(folder: Path) -> tuple[list[MemoryCase], list[LeftOut]]:
 def check(case: MemoryCase) -> MemoryResult:
     """Predict one case."""
     found = predict_memory(case.run, case.pass_group)
-    return MemoryResult(case, case.predict(), case.quantity != "out_of_memory", found.fits)
+    ran = case.quantity != "activations"  # a computed figure says nothing about a device
+    return MemoryResult(case, case.predict(), case.quantity != "out_of_memory", found.fits or not ran)
 
 
 def results(folder: Path) -> tuple[list[MemoryResult], list[LeftOut]]:

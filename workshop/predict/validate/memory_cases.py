@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workshop.facts.run import Run
-from workshop.predict.memory import predict_memory
+from workshop.predict.memory import predict_memory, saved_activations
 
 Row = Mapping[str, str]
 GB, GIB = 10**9, 2**30
@@ -20,9 +20,10 @@ class NotPredictable(Exception):
 class MemoryCase:
     """One row: what was run and how many bytes were measured.
 
-    ``quantity`` is ``"allocated"``, ``"steady"``, ``"reserved"`` or ``"device"``; or ``"out_of_memory"``,
-    with ``measured`` 1 when the run failed.  ``stage`` is the pipeline stage that was measured, -1 the last,
-    ``None`` the one that needs most.  ``pass_group``: micro-batches per virtual stage's turn.
+    ``quantity`` is ``"allocated"``, ``"steady"``, ``"reserved"``, ``"device"`` or ``"activations"``; or
+    ``"out_of_memory"``, with ``measured`` 1 when the run failed.  ``stage`` is the pipeline stage that was
+    measured, -1 the last, ``None`` the one that needs most.  ``pass_group``: micro-batches per virtual
+    stage's turn.
     """
 
     table: str
@@ -41,6 +42,8 @@ class MemoryCase:
         if self.quantity == "out_of_memory":
             return float(not found.fits)
         stage = found.worst_stage if self.stage is None else self.stage
+        if self.quantity == "activations":
+            return float(saved_activations(self.run)[stage])
         return float(getattr(found, self.quantity)[stage])
 
 

@@ -60,6 +60,7 @@ def torchtitan(row: Row, number: int) -> MemoryCase:
         tensor=sizes["tp"],
         sequence_parallel=sizes["tp"] > 1,
         pipeline=sizes["pp"],
+        virtual_stages=2 if "interleaved" in text(row, "pp_schedule").lower() else 1,
         context=sizes["cp"],
         recompute="selective" if selective else wanted or "none",
         recompute_modules=("ops",) if selective and "layer" not in wanted else (),

@@ -2,9 +2,10 @@
 
     workshop validate [--tables DIR] [--json] [--quantity time|memory] [--held]
 
-For each table and each group within it: rows used, mean, median, 90th percentile and worst absolute relative error,
-and Spearman's rank correlation between predicted and measured (does the prediction put layouts in the right order?).
-What could not be predicted is listed with the reason. `--held` keeps only groups that no constant was fitted on.
+For each table and each group within it: rows used, mean, median, 90th percentile and worst absolute relative
+error, and Spearman's rank correlation between predicted and measured (does the prediction put layouts in the
+right order?). What could not be predicted is listed with the reason. `--held` keeps only groups that no
+constant was fitted on.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Skipped
-from .time import Line, time_lines
+from workshop.predict.validate.cases import Skipped
+from workshop.predict.validate.time import Line, time_lines
 
 COLUMNS = ("rows", "mean_error", "median_error", "p90_error", "worst_error", "spearman")
 
@@ -46,9 +47,14 @@ def summary(lines: Sequence[Line]) -> dict[str, Any]:
     errors = np.array([line.error for line in lines])
     if not len(errors):
         return {"rows": 0, **dict.fromkeys(COLUMNS[1:])}
-    return {"rows": len(errors), "mean_error": float(errors.mean()), "median_error": float(np.median(errors)),
-            "p90_error": float(np.quantile(errors, 0.9)), "worst_error": float(errors.max()),
-            "spearman": spearman([x.predicted for x in lines], [x.measured for x in lines])}
+    return {
+        "rows": len(errors),
+        "mean_error": float(errors.mean()),
+        "median_error": float(np.median(errors)),
+        "p90_error": float(np.quantile(errors, 0.9)),
+        "worst_error": float(errors.max()),
+        "spearman": spearman([x.predicted for x in lines], [x.measured for x in lines]),
+    }
 
 
 def records(lines: Sequence[Line], skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
@@ -59,20 +65,47 @@ def records(lines: Sequence[Line], skipped: Sequence[Skipped]) -> list[dict[str,
         left = Counter(x.reason for x in skipped if x.table == table)
         for quantity in dict.fromkeys(x.quantity for x in mine) or [""]:
             some = [x for x in mine if x.quantity == quantity]
-            found.append({"table": table, "group": "all", "quantity": quantity, **summary(some),
-                          "skipped": sum(left.values()), "reasons": dict(left.most_common())})
+            found.append(
+                {
+                    "table": table,
+                    "group": "all",
+                    "quantity": quantity,
+                    **summary(some),
+                    "skipped": sum(left.values()),
+                    "reasons": dict(left.most_common()),
+                }
+            )
             for group in sorted({x.group for x in some}):
-                found.append({"table": table, "group": group, "quantity": quantity,
-                              **summary([x for x in some if x.group == group]), "skipped": 0})
+                found.append(
+                    {
+                        "table": table,
+                        "group": group,
+                        "quantity": quantity,
+                        **summary([x for x in some if x.group == group]),
+                        "skipped": 0,
+                    }
+                )
     return found
 
 
 def memory_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
     """The memory tables, in the same form; out-of-memory verdicts are left to `memory.summary`."""
-    from . import memory
+    from workshop.predict.validate import memory
+
     found, left = memory.results(folder)
-    lines = [Line(r.case.table, r.case.group, f"memory_{r.case.quantity}_bytes", r.case.row, r.case.measured, r.predicted,
-                  r.half == "held") for r in found if r.fitted]
+    lines = [
+        Line(
+            r.case.table,
+            r.case.group,
+            f"memory_{r.case.quantity}_bytes",
+            r.case.row,
+            r.case.measured,
+            r.predicted,
+            r.half == "held",
+        )
+        for r in found
+        if r.fitted
+    ]
     return lines, [Skipped(x.table, x.row, x.reason) for x in left]
 
 
@@ -82,7 +115,9 @@ def text(found: Iterable[dict[str, Any]]) -> str:
     for record in found:
         if record["group"] == "all":
             out.append(f"\n{record['table']}  ({record['quantity'] or 'not predicted'})")
-            out.append(f"  {'group':<44} {'rows':>5} {'mean':>7} {'median':>7} {'p90':>7} {'worst':>7} {'rank':>6}")
+            out.append(
+                f"  {'group':<44} {'rows':>5} {'mean':>7} {'median':>7} {'p90':>7} {'worst':>7} {'rank':>6}"
+            )
         if record["rows"]:
             errors = " ".join(f"{record[c]:>7.1%}" for c in COLUMNS[1:5])
             rank = "" if record["spearman"] is None else f"{record['spearman']:>6.2f}"

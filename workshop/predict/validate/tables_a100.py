@@ -5,17 +5,27 @@ What a table leaves unsaid and had to be assumed stands in its reader's docstrin
 
 from __future__ import annotations
 
-from workshop.facts import catalogue
+from workshop.predict.validate.cases import HARDWARE, SECONDS, Case
+from workshop.predict.validate.rows import (
+    FULL,
+    SELECTIVE,
+    CannotPredict,
+    Row,
+    batches,
+    columns,
+    gpt,
+    number,
+    whole,
+)
 
-from .cases import HARDWARE, SECONDS, TOKENS, Case
-from .rows import FULL, NONE, SELECTIVE, CannotPredict, Row, batches, columns, gpt, number, whole
 
 def vtrain(row: Row, table: str, index: int) -> Case:
     """Megatron-DeepSpeed on A100; full recomputation; vocabulary 51,200.
 
-    In the single-node table, rows that differ in layers only leave for the output head without tensor parallelism a time
-    in proportion to hidden size and batch, at 80 TFLOP/s, and with it 200. That is what GPT-2's own vocabulary, the odd
-    50,257, does to a matrix product, and Megatron pads it only as tensor parallelism demands; so it is taken here.
+    In the single-node table, rows that differ in layers only leave for the output head without tensor
+    parallelism a time in proportion to hidden size and batch, at 80 TFLOP/s, and with it 200. That is what
+    GPT-2's own vocabulary, the odd 50,257, does to a matrix product, and Megatron pads it only as tensor
+    parallelism demands; so it is taken here.
     """
     tp, dp, pp = (whole(row, x) for x in ("tp", "dp", "pp"))
     micro, count = batches(row, dp)
@@ -23,56 +33,59 @@ def vtrain(row: Row, table: str, index: int) -> Case:
     hidden = whole(row, "hidden_size")
     vocab = 50257 if tp == 1 and "singlenode" in table else 51200
     model = gpt(whole(row, "num_layers"), hidden, whole(row, "attention_heads"), seq, vocab)
-    return Case(table, f"hidden {hidden}, tp {tp}", index, SECONDS, number(row, "iteration_time_ms") / 1e3, model,
-                f"{tp * dp * pp}xA100-80GB", seq, "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL))
-
-
-_MPT = {"125m": (12, 768, 12), "350m": (24, 1024, 16), "760m": (24, 1536, 12), "1b": (24, 2048, 16),
-        "3b": (32, 2560, 20), "7b": (32, 4096, 32), "13b": (40, 5120, 40), "30b": (48, 7168, 56), "70b": (80, 8192, 64)}
-
-
-def mosaic(row: Row, table: str, index: int) -> Case:
-    """llm-foundry's MPT models under FSDP; vocabulary 50,368. DEFAULT reduces gradients in fp32, PURE in bf16."""
-    if row["model"] not in _MPT:
-        raise CannotPredict(f"the shape of model {row['model']!r} is not known")
-    if row.get("activation_cpu_offload") == "True":
-        raise CannotPredict("activations go to the CPU, which the time model does not have")
-    layers, hidden, heads = _MPT[row["model"]]
-    seq, gpus = whole(row, "seq_len_tokens"), whole(row, "gpus")
-    gpu = {"a100_40gb": "A100-40GB", "a100_80gb": "A100-80GB", "h100_80gb": "H100"}.get(row["gpu"])
-    if gpu is None:
-        raise CannotPredict(f"unknown device {row['gpu']!r}")
-    zero = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2}[row["sharding_strategy"]]
-    fp8 = "fp8" in row["precision"]
-    pure = row.get("mp_mode") == "PURE"
-    kind = f"{row['gpu']} {'fp8' if fp8 else 'bf16'}"
-    return Case(table, f"{kind}, {row['model']}", index, TOKENS, number(row, "throughput_tokens_per_s_per_gpu"),
-                gpt(layers, hidden, heads, seq, 50368), f"{gpus}x{gpu}", seq, "composer",
-                "bf16" if pure else "fsdp-bf16",
-                columns(shard=gpus, zero=zero, micro_batch=whole(row, "micro_batch_size_seqs"),
-                        accumulation=whole(row, "grad_accum_steps", 1),
-                        recompute=FULL if row["activation_checkpointing"] == "True" else NONE),
-                dtype="fp8" if fp8 else "", stack_changes=(("gradient_bytes", 2.0),) if pure else ())
+    return Case(
+        table,
+        f"hidden {hidden}, tp {tp}",
+        index,
+        SECONDS,
+        number(row, "iteration_time_ms") / 1e3,
+        model,
+        f"{tp * dp * pp}xA100-80GB",
+        seq,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(replicate=dp, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL),
+    )
 
 
 def sc21(row: Row, table: str, index: int) -> Case:
-    """Megatron-LM's weak scaling on Selene. TFLOP/s count recomputation; sequence 2,048, vocabulary 51,200."""
+    """Megatron-LM's weak scaling on Selene. TFLOP/s count recomputation; sequence 2,048, vocabulary
+    51,200.
+    """
     tp, pp, gpus = whole(row, "tp"), whole(row, "pp"), whole(row, "gpus")
     layers = whole(row, "num_layers")
     dp = gpus // (tp * pp)
     micro, count = batches(row, dp)
     chunk = whole(row, "layers_per_virtual_stage", 0)
     virtual = layers // (pp * chunk) if chunk else 1
-    return Case(table, f"tp {tp}", index, HARDWARE, number(row, "achieved_tflops_per_gpu"),
-                gpt(layers, whole(row, "hidden_size"), whole(row, "attention_heads"), 2048), f"{gpus}xA100-80GB", 2048,
-                "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, pipeline=pp, virtual_stages=virtual, micro_batch=micro,
-                        accumulation=count, recompute=FULL), megatron_count=True)
+    return Case(
+        table,
+        f"tp {tp}",
+        index,
+        HARDWARE,
+        number(row, "achieved_tflops_per_gpu"),
+        gpt(layers, whole(row, "hidden_size"), whole(row, "attention_heads"), 2048),
+        f"{gpus}xA100-80GB",
+        2048,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(
+            replicate=dp,
+            tensor=tp,
+            pipeline=pp,
+            virtual_stages=virtual,
+            micro_batch=micro,
+            accumulation=count,
+            recompute=FULL,
+        ),
+        megatron_count=True,
+    )
 
 
 def sc21_zero3(row: Row, table: str, index: int) -> Case:
-    """GPT-3 and a 530B model by ZeRO-3 alone, or by tensor 8 and the rest pipeline (arXiv 2104.04473, section 5.2)."""
+    """GPT-3 and a 530B model by ZeRO-3 alone, or by tensor 8 and the rest pipeline (arXiv 2104.04473,
+    section 5.2).
+    """
     size, gpus, ways = number(row, "params_billion"), whole(row, "gpus"), whole(row, "model_parallel_size")
     shapes = {175: (96, 12288, 96), 530: (105, 20480, 128)}
     nearest = min(shapes, key=lambda known: abs(known - size))
@@ -82,21 +95,42 @@ def sc21_zero3(row: Row, table: str, index: int) -> Case:
     pp = 1 if sharded else ways // tp
     dp = gpus // (tp * pp)
     micro, count = batches(row, dp)
-    layout = columns(shard=dp if sharded else 1, replicate=1 if sharded else dp, zero=3 if sharded else 0, tensor=tp,
-                     pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL)
-    return Case(table, "ZeRO-3" if sharded else "PTD-P", index, HARDWARE, number(row, "achieved_tflops_per_gpu"), model,
-                f"{gpus}xA100-80GB", 2048, "deepspeed-2021" if sharded else "megatron-2021",
-                "deepspeed-fp16" if sharded else "megatron-fp16", layout, megatron_count=True)
+    layout = columns(
+        shard=dp if sharded else 1,
+        replicate=1 if sharded else dp,
+        zero=3 if sharded else 0,
+        tensor=tp,
+        pipeline=pp,
+        micro_batch=micro,
+        accumulation=count,
+        recompute=FULL,
+    )
+    return Case(
+        table,
+        "ZeRO-3" if sharded else "PTD-P",
+        index,
+        HARDWARE,
+        number(row, "achieved_tflops_per_gpu"),
+        model,
+        f"{gpus}xA100-80GB",
+        2048,
+        "deepspeed-2021" if sharded else "megatron-2021",
+        "deepspeed-fp16" if sharded else "megatron-fp16",
+        layout,
+        megatron_count=True,
+    )
 
 
 _BLOOM_HEADS = {14400: 96, 13824: 64, 14336: 64}
 
 
 def bloom(row: Row, table: str, index: int) -> Case:
-    """BigScience's search for BLOOM's layout on Jean Zay; vocabulary 250,880, ZeRO-1, bf16, full recomputation.
+    """BigScience's search for BLOOM's layout on Jean Zay; vocabulary 250,880, ZeRO-1, bf16, full
+    recomputation.
 
-    Where the source leaves the hidden width out it is 14,400 (the rows of that section repeat in one that names it).
-    Layers not given are what the parameters in the name leave, as the nearest multiple of the stages.
+    Where the source leaves the hidden width out it is 14,400 (the rows of that section repeat in one that
+    names it). Layers not given are what the parameters in the name leave, as the nearest multiple of the
+    stages.
     """
     tp, pp = whole(row, "tp"), whole(row, "pp")
     nodes = whole(row, "nodes_of_8", 0) or whole(row, "gpus") // 8
@@ -110,52 +144,85 @@ def bloom(row: Row, table: str, index: int) -> Case:
     micro, count = batches(row, dp)
     model = gpt(layers, hidden, heads, 2048, 250880)
     seconds, gpus = number(row, "iteration_time_s"), tp * pp * dp
-    said = number(row, "tflops_per_gpu_hardware") * 1e12 * gpus * seconds / (96 * 2048 * layers * hidden**2)
-    if not 0.9 < said / (micro * count * dp) < 1.3:
-        raise CannotPredict(f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {micro * count * dp}")
-    layout = columns(shard=dp, zero=1, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL)
-    return Case(table, f"hidden {hidden}, pp {pp}", index, SECONDS, seconds, model,
-                f"{gpus}xA100-80GB", 2048, "megatron-deepspeed-bloom", "deepspeed-bf16", layout,
-                inter="omni-path-4x100-per-node")
+    flops = number(row, "tflops_per_gpu_hardware") * 1e12 * gpus * seconds
+    _check_batch(flops / (96 * 2048 * layers * hidden**2), micro * count * dp)
+    layout = columns(
+        shard=dp, zero=1, tensor=tp, pipeline=pp, micro_batch=micro, accumulation=count, recompute=FULL
+    )
+    return Case(
+        table,
+        f"hidden {hidden}, pp {pp}",
+        index,
+        SECONDS,
+        seconds,
+        model,
+        f"{gpus}xA100-80GB",
+        2048,
+        "megatron-deepspeed-bloom",
+        "deepspeed-bf16",
+        layout,
+        inter="omni-path-4x100-per-node",
+    )
+
+
+def _check_batch(said: float, batch: int) -> None:
+    """Refuse a row whose seconds and TFLOP/s contradict its batch."""
+    if not 0.9 < said / batch < 1.3:
+        raise CannotPredict(f"its seconds and its TFLOP/s mean a batch of {said:.0f}, not {batch}")
 
 
 def korthikanti(row: Row, table: str, index: int) -> Case:
-    """Full recomputation against sequence parallelism with selective recomputation (arXiv 2205.05198, table 5)."""
+    """Full recomputation against sequence parallelism with selective recomputation (arXiv 2205.05198, table
+    5).
+    """
     if not row["table"].startswith("Table 5"):
         raise CannotPredict("a row about memory")
     tp, pp, dp = (whole(row, x) for x in ("tp", "pp", "dp"))
     micro, count = batches(row, dp)
     full = row["mode"] == "full"
-    return Case(table, row["mode"], index, SECONDS, number(row, "iteration_time_s"),
-                gpt(whole(row, "num_layers"), whole(row, "hidden_size"), whole(row, "attention_heads"), 2048),
-                f"{tp * pp * dp}xA100-80GB", 2048, "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, sequence_parallel=not full, pipeline=pp,
-                        virtual_stages=whole(row, "pp_interleave_stages"), micro_batch=micro, accumulation=count,
-                        recompute=FULL if full else SELECTIVE))
+    return Case(
+        table,
+        row["mode"],
+        index,
+        SECONDS,
+        number(row, "iteration_time_s"),
+        gpt(whole(row, "num_layers"), whole(row, "hidden_size"), whole(row, "attention_heads"), 2048),
+        f"{tp * pp * dp}xA100-80GB",
+        2048,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(
+            replicate=dp,
+            tensor=tp,
+            sequence_parallel=not full,
+            pipeline=pp,
+            virtual_stages=whole(row, "pp_interleave_stages"),
+            micro_batch=micro,
+            accumulation=count,
+            recompute=FULL if full else SELECTIVE,
+        ),
+    )
 
 
 def megatron_2020(row: Row, table: str, index: int) -> Case:
-    """Tensor-parallel weak scaling of 2020 on DGX-2 (V100) and DGX A100; sequence 1,024, full recomputation."""
+    """Tensor-parallel weak scaling of 2020 on DGX-2 (V100) and DGX A100; sequence 1,024, full
+    recomputation.
+    """
     tp, gpus = whole(row, "tp"), whole(row, "gpus")
     batch = int(row["setting"].split("batch ")[1].split()[0])
     device = "V100-32GB" if "V100" in row["setting"] else "A100-40GB"
     dp = gpus // tp
     layers, hidden, heads = (whole(row, x) for x in ("num_layers", "hidden_size", "attention_heads"))
-    return Case(table, f"{device[:4]} tp {tp}", index, SECONDS, number(row, "iteration_time_ms") / 1e3,
-                gpt(layers, hidden, heads, 1024), f"{gpus}x{device}", 1024, "megatron-2021", "megatron-fp16",
-                columns(replicate=dp, tensor=tp, micro_batch=batch // dp, recompute=FULL))
-
-
-def internevo(row: Row, table: str, index: int) -> Case:
-    """InternEvo's 7B, flash attention; ZeRO-1 in groups of a node, replicated across nodes."""
-    gpus, tp, zero = whole(row, "gpus"), whole(row, "tp"), whole(row, "zero1_size")
-    dp = gpus // tp
-    flops = row["table"].startswith("FLOPS")
-    if flops and row["packed"] != "TRUE" and number(row, "tokens_per_s_per_gpu") > 3800:
-        raise CannotPredict("the same measurement as in the other section, where recomputation is said to be off")
-    layout = columns(shard=min(zero, dp), replicate=max(1, dp // zero), zero=1, tensor=tp,
-                     micro_batch=whole(row, "micro_batch_size_seqs"), accumulation=whole(row, "grad_accum"),
-                     recompute=FULL if row["activation_checkpointing"] == "TRUE" else NONE)
-    return Case(table, f"tp {tp}, {'packed' if row['packed'] == 'TRUE' else 'not packed'}", index, TOKENS,
-                number(row, "tokens_per_s_per_gpu"), catalogue.model("internlm-7b"), f"{gpus}xA100-80GB",
-                whole(row, "seq_len_tokens"), "internevo", "deepspeed-bf16", layout, inter="roce-4x100-per-node")
+    return Case(
+        table,
+        f"{device[:4]} tp {tp}",
+        index,
+        SECONDS,
+        number(row, "iteration_time_ms") / 1e3,
+        gpt(layers, hidden, heads, 1024),
+        f"{gpus}x{device}",
+        1024,
+        "megatron-2021",
+        "megatron-fp16",
+        columns(replicate=dp, tensor=tp, micro_batch=batch // dp, recompute=FULL),
+    )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cases import Case, Skipped, predict_cases
-from .fit import held_out
-from .tables import NOT_READ, READERS, read_table
+from workshop.predict.validate.cases import Case, Skipped, predict_cases
+from workshop.predict.validate.fit import held_out
+from workshop.predict.validate.tables import NOT_READ, READERS, read_table
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,26 @@ def time_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
             skipped += left
         elif path.stem in NOT_READ:
             skipped.append(Skipped(path.stem, -1, NOT_READ[path.stem]))
-    return lines_of(cases), skipped
+    lines: list[Line] = []
+    left = skipped
+    for table in dict.fromkeys(case.table for case in cases):
+        mine = [case for case in cases if case.table == table]
+        try:
+            lines += lines_of(mine)
+        except ValueError:
+            for case in mine:  # one of them has a device or format without constants: leave only that one out
+                try:
+                    lines += lines_of([case])
+                except ValueError as reason:
+                    left.append(Skipped(table, case.row, str(reason)))
+    return lines, left
 
 
 def lines_of(cases: Sequence[Case]) -> list[Line]:
     """Cases beside their predictions."""
     if not cases:
         return []
-    return [Line(case.table, case.group, case.quantity, case.row, case.measured, float(value), bool(held))
-            for case, value, held in zip(cases, predict_cases(cases), held_out(cases), strict=True)]
+    return [
+        Line(case.table, case.group, case.quantity, case.row, case.measured, float(value), bool(held))
+        for case, value, held in zip(cases, predict_cases(cases), held_out(cases), strict=True)
+    ]
