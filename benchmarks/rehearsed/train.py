@@ -24,8 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 from workshop.models.gpt import GPT, GPTConfig
 
 SIZES = {
-    "small": {"vocab_size": 2048, "hidden_size": 192, "num_layers": 3, "num_heads": 6, "intermediate_size": 512},
-    "wide": {"vocab_size": 4096, "hidden_size": 384, "num_layers": 4, "num_heads": 6, "intermediate_size": 1024},
+    "small": {"vocab_size": 2048, "hidden_size": 192, "num_layers": 3, "num_heads": 8, "intermediate_size": 512},
+    "wide": {"vocab_size": 4096, "hidden_size": 384, "num_layers": 4, "num_heads": 8, "intermediate_size": 1024},
     "deep": {"vocab_size": 1024, "hidden_size": 256, "num_layers": 8, "num_heads": 8, "intermediate_size": 704},
 }
 

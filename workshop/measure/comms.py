@@ -66,12 +66,22 @@ _FORMS = {
     "_c10d_functional::reduce_scatter_tensor_out": _Form("reduce_scatter", 0),
     "_c10d_functional::reduce_scatter_tensor_coalesced": _Form("reduce_scatter", 0),
     "_c10d_functional::all_to_all_single": _Form("all_to_all", 0),
+    "_c10d_functional::isend": _Form("send", 0),
+    "_c10d_functional::irecv": _Form("recv", 0),
     "_c10d_functional::broadcast": _Form("broadcast", 0),
     "_c10d_functional::broadcast_": _Form("broadcast", 0),
     "_dtensor::shard_dim_alltoall": _Form("all_to_all", 0),
 }
-SILENT = frozenset({"c10d::barrier", "c10d::monitored_barrier_", "_c10d_functional::wait_tensor"})
-"""Operators that only wait."""
+SILENT = frozenset(
+    {
+        "c10d::barrier",
+        "c10d::check_for_nan",
+        "c10d::monitored_barrier_",
+        "_c10d_functional::wait_tensor",
+        "_c10d_functional::_wrap_tensor_autograd",
+    }
+)
+"""Operators that wait, or only wrap a result; no bytes travel."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +114,17 @@ def wire_bytes(name: str, payload_bytes: int, group_size: int) -> float:
 def describe(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collective | None:
     """The collective that calling `func(*args, **kwargs)` is, or None if it only waits.
 
-    Raises:
-        NotImplementedError: a communication operator this table does not know. Not counting it would be a lie.
+    An operator the table does not know keeps its own name, with the bytes of all its tensors: not counting it would be
+    a lie, and stopping a training run for it would be worse.
     """
     schema_name = func._schema.name
     if schema_name in SILENT:
         return None
     form = _FORMS.get(schema_name)
-    if form is None:
-        raise NotImplementedError(
-            f"the collective {schema_name} is not in the table of workshop.measure.comms; add how to read it there"
-        )
     group = _group(func, args, kwargs)
     size = group.size() if group is not None else 1
+    if form is None:
+        return Collective(schema_name, axis_name(group), size, _num_bytes(args))
     payload = _num_bytes(args[form.argument]) * (size if form.is_shard else 1)
     return Collective(form.name, axis_name(group), size, payload)
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.pipelining import stage as stage_module
 from torch.distributed.pipelining.stage import PipelineStage
 
@@ -73,7 +72,7 @@ def _agree_with_myself() -> None:
 
 
 def _ask_first_stage(request: Request, stage: PipelineStage) -> Any:
-    first = dist.get_global_rank(stage.group, stage.stage_index_to_group_rank[0])
+    first = stage._resolve_peer_global_rank(0)
     with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
         boundary, question, answer = (Path(folder, name) for name in ("boundary", "request.json", "answer.json"))
         question.write_text(replace(request, rank=first, probe=str(boundary)).to_json())

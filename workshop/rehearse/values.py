@@ -50,7 +50,7 @@ class Answers:
         rule = _RULES.get(packet)
         if packet in _EXCHANGES:
             _EXCHANGES[packet](args, kwargs, out)
-        elif isinstance(out, torch.Tensor) and any(hasattr(arg, "_shadow") for arg in args):
+        elif any(hasattr(arg, "_shadow") for arg in args):
             self._compute_shadow(func, args, kwargs, out)
         elif rule is not None:
             rule(args, kwargs, out)
@@ -122,15 +122,16 @@ class Answers:
         self._note("a mask selected elements", "a balanced choice was assumed")
         return round(mean * mask.numel())
 
-    def _compute_shadow(self, func: Any, args: Any, kwargs: Any, out: torch.Tensor) -> None:
+    def _compute_shadow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not all(hasattr(leaf, "_shadow") or not isinstance(leaf, FakeTensor) for leaf in leaves):
             return
         with unset_fake_temporarily(), _disable_current_modes():
             real_args, real_kwargs = tree_map_only(FakeTensor, lambda t: t._shadow, (args, kwargs))
             real = func(*real_args, **real_kwargs)
-        if isinstance(real, torch.Tensor) and real.shape == out.shape:
-            _set_shadow(out, real)
+        for fake, value in zip(tree_leaves(out), tree_leaves(real), strict=True):
+            if isinstance(fake, torch.Tensor) and value.shape == fake.shape:
+                _set_shadow(fake, value)
 
     def _note(self, what: str, assumption: str) -> None:
         places = [f for f in traceback.extract_stack() if f.filename == "<rehearsed cell>" or f.name == "<module>"]
