@@ -112,7 +112,7 @@ class MemoryTrace:
         if storage.device.type != self._device or not storage.nbytes():
             return
         if self._started:
-            self._notes.append((time.time_ns(), "label", (storage.data_ptr(), part)))
+            self._notes.append((time.time_ns(), "label", (storage.data_ptr(), part, storage.nbytes())))
         else:
             self._known[storage.data_ptr()] = (storage.nbytes(), part)
 
@@ -129,9 +129,10 @@ def build_report(
         base_bytes: live when the trace began.
         known: address -> (bytes, part) of what was held then and by whom; the rest of the base is `other`.
         events: the allocator's, in any order.
-        notes: (time, "phase" | "step" | "label", value).
+        notes: (time, "phase" | "step" | "label", value); a label's value is (address, part, bytes).
     """
-    books = _Books(known)
+    events = list(events)
+    books = _Books(_older_than_the_trace(events, notes) | known)
     books.ledger.change(books.other, max(base_bytes - books.ledger.live_bytes, 0))
     stream: list[tuple[int, int, Any]] = [(event.time_ns, 0, event) for event in events]
     stream += [(note[0], 1, note) for note in notes]
@@ -143,8 +144,22 @@ def build_report(
         elif item[1] == "step":
             books.ledger.end_step()
         else:
-            books.label(*item[2])
+            books.label(*item[2][:2])
     return books.ledger.report()
+
+
+def _older_than_the_trace(
+    events: list[Allocation], notes: list[tuple[int, str, Any]]
+) -> dict[int, tuple[int, str]]:
+    """What was labelled at an address where nothing had been allocated yet: it was there before."""
+    born: dict[int, int] = {}
+    for event in sorted(events, key=lambda event: event.time_ns):
+        born.setdefault(event.address, event.time_ns)  # a free first also means: it was there before
+    return {
+        value[0]: (value[2], value[1])
+        for moment, what, value in notes
+        if what == "label" and born.get(value[0], moment + 1) > moment
+    }
 
 
 class _Books:

@@ -50,7 +50,7 @@ class Answers:
         rule = _RULES.get(packet)
         if packet in _EXCHANGES:
             _EXCHANGES[packet](args, kwargs, out)
-        elif any(hasattr(arg, "_shadow") for arg in args):
+        elif _has_shadow(args):
             self._compute_shadow(func, args, kwargs, out)
         elif rule is not None:
             rule(args, kwargs, out)
@@ -92,7 +92,7 @@ class Answers:
             raise ValueError("a rehearsal needs torch.bincount(..., minlength=number_of_classes): it cannot see values")
         counts = values.new_empty(minlength, dtype=torch.int64 if weights is None else weights.dtype)
         self._note("values were counted (bincount)", "a balanced router was assumed")
-        _set_shadow(counts, _balanced(values.numel(), minlength))
+        _share_evenly(values.numel(), counts)
         return counts
 
     def _nonzero(self, mask: torch.Tensor) -> torch.Tensor:
@@ -145,19 +145,28 @@ def _set_shadow(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor._shadow = values  # type: ignore[attr-defined]
 
 
-def _balanced(total: int, classes: int) -> torch.Tensor:
-    """`total` things over `classes`, as evenly as whole numbers allow."""
+def _share_evenly(total: int, tensor: torch.Tensor) -> None:
+    """The shadow of `tensor`: `total` things over its elements, as evenly as whole numbers allow."""
+    if tensor.numel() > _LARGEST_SHADOW:
+        return
     with unset_fake_temporarily(), _disable_current_modes():
-        counts = torch.full((classes,), total // classes, dtype=torch.int64)
-        counts[: total % classes] += 1
-        return counts
+        counts = torch.full((tensor.numel(),), total // tensor.numel(), dtype=torch.int64)
+        counts[: total % tensor.numel()] += 1
+        _set_shadow(tensor, counts.reshape(tensor.shape).to(tensor.dtype))
+
+
+def _has_shadow(args: tuple[Any, ...]) -> bool:
+    for arg in args:
+        if hasattr(arg, "_shadow") or (type(arg) is list and arg and hasattr(arg[0], "_shadow")):
+            return True
+    return False
 
 
 # What operators do to what is known.
 
 
 def _histc(args: Any, kwargs: Any, out: Any) -> None:
-    _set_shadow(out, _balanced(args[0].numel(), out.numel()).to(out.dtype))
+    _share_evenly(args[0].numel(), out)
 
 
 def _choice(args: Any, kwargs: Any, out: Any) -> None:
@@ -186,16 +195,14 @@ def _scatter(args: Any, kwargs: Any, out: Any) -> None:
         out._mean = index.numel() / out.numel()
         classes = getattr(index, "_classes", None)
         if out.dim() == 1 and classes == out.numel():  # counting with scatter_add
-            _set_shadow(out, _balanced(index.numel(), out.numel()).to(out.dtype))
+            _share_evenly(index.numel(), out)
 
 
 def _sum(args: Any, kwargs: Any, out: Any) -> None:
     """Summing a mask over tokens counts the choices of every class."""
     mean = getattr(args[0], "_mean", None)
-    if mean is not None and 0 < out.numel() <= _LARGEST_SHADOW:
-        total = round(mean * args[0].numel())
-        counts = _balanced(total, out.numel()).reshape(out.shape)
-        _set_shadow(out, counts.to(out.dtype))
+    if mean is not None and out.numel():
+        _share_evenly(round(mean * args[0].numel()), out)
 
 
 def _nothing_bad(args: Any, kwargs: Any, out: Any) -> None:
