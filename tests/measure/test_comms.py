@@ -43,7 +43,13 @@ def test_every_collective_of_two_real_ranks():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("all_reduce", 150.0), ("all_gather", 75.0), ("reduce_scatter", 75.0), ("broadcast", 100.0), ("recv", 0.0)],
+    [
+        ("all_reduce", 150.0),
+        ("all_gather", 75.0),
+        ("reduce_scatter", 75.0),
+        ("broadcast", 100.0),
+        ("recv", 0.0),
+    ],
 )
 def test_ring_bytes_of_four_ranks(name, expected):
     assert wire_bytes(name, 100, 4) == expected
@@ -54,7 +60,11 @@ def test_a_group_of_one_sends_nothing():
 
 
 def test_calls_of_a_kind_become_one_row():
-    calls = [Collective("all_reduce", "dp", 4, 100), Collective("send", "pp", 2, 7), Collective("all_reduce", "dp", 4, 300)]
+    calls = [
+        Collective("all_reduce", "dp", 4, 100),
+        Collective("send", "pp", 2, 7),
+        Collective("all_reduce", "dp", 4, 300),
+    ]
     first, second = tabulate(calls)
     assert (first.name, first.count, first.payload_bytes, first.wire_bytes) == ("all_reduce", 2, 400, 600)
     assert (second.name, second.count) == ("send", 1)

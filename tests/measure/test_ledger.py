@@ -6,7 +6,8 @@ from workshop.measure.ledger import Ledger
 
 
 def a_step(ledger: Ledger) -> None:
-    """Weights of 100, an activation of 30 kept for backward, a forward temporary of 50, a backward temporary of 40."""
+    """Weights of 100, an activation of 30 kept for backward, a forward temporary of 50, a backward temporary
+    of 40."""
     weights = ledger.open(100)
     kept = ledger.open(30)
     passing = ledger.open(50)

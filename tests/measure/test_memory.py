@@ -45,7 +45,12 @@ def test_bytes_of_other_threads_are_communication():
 
 
 def test_a_tensor_freed_in_another_thread_is_found_by_its_size():
-    events = [Allocation(1, 0xA, 10, 10), Allocation(2, 0xB, 77, 87), Allocation(3, 0xC, 1, 11), Allocation(4, 0xD, 90, 101)]
+    events = [
+        Allocation(1, 0xA, 10, 10),
+        Allocation(2, 0xB, 77, 87),
+        Allocation(3, 0xC, 1, 11),
+        Allocation(4, 0xD, 90, 101),
+    ]
     report = build_report(0, {}, events, [])
     assert report.peak_bytes == 101
     assert report.peak_parts == {"temporaries": 101}

@@ -44,7 +44,9 @@ def test_without_a_model_the_optimizer_tells(model):
         steps(model, optimizer)
     series = measured.memory.timeline.part_bytes
     assert max(series["weights"]) == 2 * 64 * 256 * 4
-    assert max(series["optimizer"]) == 2 * 2 * 64 * 256 * 4 + 2 * 4  # two moments, and a step count of 4 bytes each
+    assert (
+        max(series["optimizer"]) == 2 * 2 * 64 * 256 * 4 + 2 * 4
+    )  # two moments, and a step count of 4 bytes each
 
 
 def test_flops_of_a_step(model):

@@ -5,7 +5,14 @@ import torch
 
 from workshop.models.gpt import GPT, GPTConfig
 
-SHAPE = {"vocab_size": 97, "hidden_size": 48, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2, "intermediate_size": 80}
+SHAPE = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "num_layers": 2,
+    "num_heads": 6,
+    "num_kv_heads": 2,
+    "intermediate_size": 80,
+}
 
 
 def twin(tied: bool):

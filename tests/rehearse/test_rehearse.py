@@ -50,7 +50,13 @@ def test_a_cell_as_one_rank_of_a_world():
         assert max(played.memory.timeline.part_bytes[part]) == weights, part
     assert sum(played.memory.peak_parts.values()) == played.peak_bytes
     (row,) = played.traffic
-    assert (row.name, row.axis, row.group_size, row.count, row.payload_bytes) == ("all_reduce", "world", 64, 1, weights)
+    assert (row.name, row.axis, row.group_size, row.count, row.payload_bytes) == (
+        "all_reduce",
+        "world",
+        64,
+        1,
+        weights,
+    )
     assert row.wire_bytes == round(2 * 63 / 64 * weights)
     assert played.flops == 2 * 2 * 8 * 64 * 32
     assert played.output.splitlines() == ["0 1.0"]  # stopped inside the second step, after optimizer.step()
@@ -117,7 +123,8 @@ def test_values_are_answered_and_noted():
     played = rehearse(
         cell("""
         x = torch.randn(4)
-        print(x.sum().item(), x.argmax().item(), bool(torch.isnan(x).any()), bool((x == x).all()), torch.equal(x, x))
+        print(x.sum().item(), x.argmax().item(), bool(torch.isnan(x).any()), bool((x == x).all()),
+        torch.equal(x, x))
         """),
         world_size=1,
     )
@@ -130,7 +137,7 @@ def test_values_are_answered_and_noted():
     [
         "torch.bincount(choice.flatten(), minlength=8)",
         "torch.nn.functional.one_hot(choice, 8).sum((0, 1))",
-        "torch.zeros(8, dtype=torch.long).scatter_add_(0, choice.flatten(), torch.ones_like(choice.flatten()))",
+        "torch.zeros(8, dtype=torch.long).scatter_add_(0, choice.view(-1), torch.ones_like(choice.view(-1)))",
         "torch.histc(choice.flatten().float(), 8, 0, 7).long()",
         "torch.stack([(choice == e).sum() for e in range(8)])",
     ],
@@ -186,7 +193,7 @@ def test_meshes_and_objects_of_a_world_that_is_not_there():
 
 def test_environment_of_torchrun():
     played = rehearse(
-        "import os\nprint(*[os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE')])\n",
+        "import os\nprint(*[os.environ[n] for n in 'RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE'.split()])\n",
         world_size=64,
         rank=45,
         local_world_size=4,
@@ -199,7 +206,9 @@ def test_environment_of_torchrun():
 
 def test_errors_of_the_program_name_its_line():
     with pytest.raises(RehearsalError, match=r"line 4: model\(torch.randn\(4, 9\)\)[\s\S]*RuntimeError"):
-        rehearse(cell("from torch import nn\nmodel = nn.Linear(8, 8)\nmodel(torch.randn(4, 9))\n"), world_size=1)
+        rehearse(
+            cell("from torch import nn\nmodel = nn.Linear(8, 8)\nmodel(torch.randn(4, 9))\n"), world_size=1
+        )
 
 
 def test_a_program_that_never_ends_is_ended():

@@ -1,8 +1,8 @@
 """`%%rehearse -n WORLD`: run the cell as one rank of a world that is not there.
 
-The cell a learner just ran with `%%torchrun -n 4` is run, unchanged, as one chosen rank of 8,192, here and in seconds, and
-answers with memory, traffic and FLOPs. The notebook's own process only hands the text over: torch, fake or real, lives in
-the child process of `workshop.rehearse`.
+The cell a learner just ran with `%%torchrun -n 4` is run, unchanged, as one chosen rank of 8,192, here and in
+seconds, and answers with memory, traffic and FLOPs. The notebook's own process only hands the text over:
+torch, fake or real, lives in the child process of `workshop.rehearse`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,19 @@ class RehearseMagics(Magics):
     @magic_arguments()
     @argument("-n", "--world-size", type=int, required=True, metavar="WORLD", help="ranks in the world")
     @argument("--rank", type=int, default=0, metavar="R", help="which of them to be; 0 if not said")
-    @argument("--steps", type=int, default=None, metavar="S", help="optimizer steps until the cell is stopped; 2")
+    @argument(
+        "--steps", type=int, default=None, metavar="S", help="optimizer steps until the cell is stopped; 2"
+    )
     @argument("--nproc-per-node", type=int, default=8, metavar="N", help="ranks per node, for LOCAL_RANK")
     @argument("--gloo", action="store_true", help="count the copies gloo makes: compare with this machine")
-    @argument("--real", action="store_true", help="real tensors in a fake world, for small models; DeepSpeed's default")
-    @argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="end the rehearsal after this time")
+    @argument(
+        "--real",
+        action="store_true",
+        help="real tensors in a fake world, for small models; DeepSpeed's default",
+    )
+    @argument(
+        "--timeout", type=float, default=120.0, metavar="SECONDS", help="end the rehearsal after this time"
+    )
     @argument("--into", default="", metavar="NAME", help="variable that gets the Rehearsal")
     @argument("--quiet", action="store_true", help="do not show what the cell printed")
     def rehearse_cell(self, line: str, cell: str) -> None:

@@ -1,15 +1,15 @@
 """Collectives: which, how many, how many bytes, between whom.
 
-Every collective of PyTorch is an operator of its dispatcher: `torch.distributed` calls `c10d::allreduce_`, DTensor and
-the functional collectives call `_c10d_functional::all_reduce`, and DDP's C++ reducer calls `c10d::allreduce_` as well.
-So whoever sits in the dispatcher (a `TorchDispatchMode`) sees them all, from Python or C++, on gloo, NCCL or a fake
-process group.
+Every collective of PyTorch is an operator of its dispatcher: `torch.distributed` calls `c10d::allreduce_`,
+DTensor and the functional collectives call `_c10d_functional::all_reduce`, and DDP's C++ reducer calls
+`c10d::allreduce_` as well. So whoever sits in the dispatcher (a `TorchDispatchMode`) sees them all, from
+Python or C++, on gloo, NCCL or a fake process group.
 
 Two numbers each. The *payload* is the full, unsharded side of the collective on this rank: the tensor that is
-all-reduced, the gathered result of an all_gather, the whole input of a reduce_scatter. The *wire* bytes are what this
-rank sends when the collective runs as a ring of `n` ranks (Thakur, Rabenseifner and Gropp, "Optimization of collective
-communication operations in MPICH", 2005): all_reduce 2(n-1)/n of the payload, all_gather, reduce_scatter and
-all_to_all (n-1)/n, broadcast and send all of it.
+all-reduced, the gathered result of an all_gather, the whole input of a reduce_scatter. The *wire* bytes are
+what this rank sends when the collective runs as a ring of `n` ranks (Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005): all_reduce 2(n-1)/n of the payload,
+all_gather, reduce_scatter and all_to_all (n-1)/n, broadcast and send all of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 
 @dataclass(frozen=True)
 class _Form:
-    """How to read one operator: the collective it is, the argument that holds its payload, and whether that argument
-    is one rank's shard of the payload."""
+    """How to read one operator: the collective it is, the argument that holds its payload, and whether that
+    argument is one rank's shard of the payload."""
 
     name: str
     argument: int
@@ -100,7 +100,8 @@ class Collective:
 
 
 def wire_bytes(name: str, payload_bytes: int, group_size: int) -> float:
-    """Bytes one rank sends when `name` runs as a ring over `group_size` ranks (formulas: module docstring)."""
+    """Bytes one rank sends when `name` runs as a ring over `group_size` ranks (formulas: module
+    docstring)."""
     if group_size <= 1 or name == "recv":
         return 0.0
     share = (group_size - 1) / group_size
@@ -114,8 +115,8 @@ def wire_bytes(name: str, payload_bytes: int, group_size: int) -> float:
 def describe(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collective | None:
     """The collective that calling `func(*args, **kwargs)` is, or None if it only waits.
 
-    An operator the table does not know keeps its own name, with the bytes of all its tensors: not counting it would be
-    a lie, and stopping a training run for it would be worse.
+    An operator the table does not know keeps its own name, with the bytes of all its tensors: not counting it
+    would be a lie, and stopping a training run for it would be worse.
     """
     schema_name = func._schema.name
     if schema_name in SILENT:
@@ -160,11 +161,13 @@ def _num_bytes(tensors: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tree_leaves(tensors) if isinstance(t, torch.Tensor))
 
 
-def _group(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.ProcessGroup | None:
+def _group(
+    func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dist.ProcessGroup | None:
     for position, argument in enumerate(func._schema.arguments):
         if argument.name in ("process_group", "group_name", "group"):
             value = args[position] if position < len(args) else kwargs.get(argument.name)
-            if isinstance(value, str):
-                return dist.distributed_c10d._resolve_process_group(value)
-            return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)
+            if isinstance(value, str):  # functional collectives name their group
+                return dist.distributed_c10d._resolve_process_group(value)  # type: ignore[arg-type]
+            return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)  # type: ignore[arg-type]
     return None

@@ -1,14 +1,16 @@
 """How many bytes do tensors hold on the CPU, right now? Ask the allocator.
 
-The resident size of a process does not say: malloc keeps freed pages, libraries have heaps of their own, and the answer
-can be off by half. torch's CPU allocator keeps an exact counter of live tensor bytes, for all threads, C++ buffers
-included; it is used by the profiler and switched off otherwise. There is no Python function for it, but the library
-exports both the switch and the counter, so `ctypes` can reach them: 0.15 microseconds a reading.
+The resident size of a process does not say: malloc keeps freed pages, libraries have heaps of their own, and
+the answer can be off by half. torch's CPU allocator keeps an exact counter of live tensor bytes, for all
+threads, C++ buffers included; it is used by the profiler and switched off otherwise. There is no Python
+function for it, but the library exports both the switch and the counter, so `ctypes` can reach them: 0.15
+microseconds a reading.
 
-Where in the C++ object the number sits is found by its behaviour, not by an assumed layout: allocate three tensors of odd
-sizes and see which word grew by just that.
+Where in the C++ object the number sits is found by its behaviour, not by an assumed layout: allocate three
+tensors of odd sizes and see which word grew by just that.
 
-The counter ignores the frees of tensors that are older than the switch. Switch it on right after `import torch`.
+The counter ignores the frees of tensors that are older than the switch. Switch it on right after `import
+torch`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _PROBES = (1_234_568, 7_654_320, 4_194_368)
 _WORDS = 32
 
 
-class CounterUnavailable(RuntimeError):
+class CounterUnavailableError(RuntimeError):
     """This build of torch does not export its allocator's counter."""
 
 
@@ -31,7 +33,7 @@ def enable() -> None:
     """Switch the counter on; tensors made from now on are counted. Calling it again changes nothing.
 
     Raises:
-        CounterUnavailable: the library has no such counter, or not where we know to look.
+        CounterUnavailableError: the library has no such counter, or not where we know to look.
     """
     _switch().value = True
     _counter()
@@ -48,7 +50,9 @@ def _library() -> ctypes.CDLL:
     for name in ("libc10.so", "libc10.dylib"):
         if (folder / name).exists():
             return ctypes.CDLL(str(folder / name))
-    raise CounterUnavailable(f"found neither libc10.so nor libc10.dylib in {folder}: exact CPU memory needs one")
+    raise CounterUnavailableError(
+        f"found neither libc10.so nor libc10.dylib in {folder}: exact CPU memory needs one"
+    )
 
 
 @functools.cache
@@ -56,7 +60,9 @@ def _switch() -> ctypes.c_bool:
     try:
         return ctypes.c_bool.in_dll(_library(), "FLAGS_caffe2_report_cpu_memory_usage")
     except ValueError as error:
-        raise CounterUnavailable(f"torch {torch.__version__} does not export its memory switch: {error}") from error
+        raise CounterUnavailableError(
+            f"torch {torch.__version__} does not export its memory switch: {error}"
+        ) from error
 
 
 @functools.cache
@@ -65,7 +71,9 @@ def _counter() -> ctypes.c_size_t:
     try:
         reporter = _library()["_ZN3c1025profiledCPUMemoryReporterEv"]  # c10::profiledCPUMemoryReporter()
     except AttributeError as error:
-        raise CounterUnavailable(f"torch {torch.__version__} does not export its memory reporter: {error}") from error
+        raise CounterUnavailableError(
+            f"torch {torch.__version__} does not export its memory reporter: {error}"
+        ) from error
     reporter.restype = ctypes.c_void_p
     start = reporter()
     _switch().value = True
@@ -76,7 +84,8 @@ def _counter() -> ctypes.c_size_t:
         words = [word for word, old in zip(words, before, strict=True) if word.value - old == size]
         del probe
     if len(words) != 1:
-        raise CounterUnavailable(
-            f"{len(words)} words of torch {torch.__version__}'s memory reporter behave like a counter; expected one"
+        raise CounterUnavailableError(
+            f"{len(words)} words of torch {torch.__version__}'s memory reporter behave like "
+            "a counter; expected one"
         )
     return words[0]

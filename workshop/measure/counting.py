@@ -1,8 +1,9 @@
 """Collectives and FLOPs of a real run, counted in the dispatcher.
 
-A `TorchDispatchMode` sees every operator below autograd and below DTensor. It costs some microseconds of Python per
-operator: little beside real kernels, much beside tiny ones (`benchmarks/measure.py` states the ratio). A compiled
-function runs eagerly under any dispatch mode, so leave counting off when you measure compiled code.
+A `TorchDispatchMode` sees every operator below autograd and below DTensor. It costs some microseconds of
+Python per operator: little beside real kernels, much beside tiny ones (`benchmarks/measure.py` states the
+ratio). A compiled function runs eagerly under any dispatch mode, so leave counting off when you measure
+compiled code.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from workshop.measure import comms, flops
 from workshop.measure.clock import StepClock
+from workshop.measure.swap import swap
+
 _LONGEST_WAIT_SECONDS = 2.0
 
 
 class GlooThreads:
     """Waits until gloo's threads have let go of a dispatch mode.
 
-    A collective carries the caller's dispatch modes, Python objects, into gloo's thread. That thread needs the
-    interpreter's lock to drop them; a process group destroyed at that moment waits for the thread, with the lock held: a
-    deadlock of torch's, met about once in a hundred runs. So before a group is destroyed, and at the end, sleep (which
-    releases the lock) until the mode has no more references than when it was entered.
+    A collective carries the caller's dispatch modes, Python objects, into gloo's thread. That thread needs
+    the interpreter's lock to drop them; a process group destroyed at that moment waits for the thread, with
+    the lock held: a deadlock of torch's, met about once in a hundred runs. So before a group is destroyed,
+    and at the end, sleep (which releases the lock) until the mode has no more references than when it was
+    entered.
 
     Args:
         mode: entered just now; nothing but its owner and torch's stack of modes may hold it.
@@ -55,8 +59,7 @@ class GlooThreads:
             self.wait()
             inner(*args, **kwargs)
 
-        dist.destroy_process_group = destroy_process_group  # type: ignore[assignment]
-        return lambda: setattr(dist, "destroy_process_group", inner)
+        return swap(dist, "destroy_process_group", destroy_process_group)
 
 
 class OperatorCounter(TorchDispatchMode):
@@ -76,7 +79,11 @@ class OperatorCounter(TorchDispatchMode):
         self.last_flops, self.flops = self.flops, 0
 
     def __torch_dispatch__(
-        self, func: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: torch._ops.OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         for kind in types:
             if issubclass(kind, DTensor):

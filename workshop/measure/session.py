@@ -33,11 +33,12 @@ class measure:  # noqa: N801  a verb, used like one
         traffic: count collectives and FLOPs. Runs compiled functions eagerly.
         device: "cpu" or "cuda"; None: where the model's first parameter is, else CUDA if there is one.
 
-    It works around any code that ends its steps with `optimizer.step()`: DDP, FSDP2, DTensor, pipelines, DeepSpeed. Its
-    price, as a ratio of step times with and without, is measured by `benchmarks/measure.py`.
+    It works around any code that ends its steps with `optimizer.step()`: DDP, FSDP2, DTensor, pipelines,
+    DeepSpeed. Its price, as a ratio of step times with and without, is measured by `benchmarks/measure.py`.
 
     Raises:
-        CounterUnavailable: exact CPU memory is not to be had with this build of torch; pass memory=False.
+        CounterUnavailableError: exact CPU memory is not to be had with this build of torch; pass
+            memory=False.
     """
 
     def __init__(

@@ -1,14 +1,16 @@
 """Answers to programs that read a value from a tensor that has none.
 
-`loss.item()`, `counts.tolist()`, `if torch.isnan(loss)`: training code reads values for three reasons, and each has an
-answer that keeps the program on the path it would take on a good day.
+`loss.item()`, `counts.tolist()`, `if torch.isnan(loss)`: training code reads values for three reasons, and
+each has an answer that keeps the program on the path it would take on a good day.
 
-* To print or to check. A float is answered with 1.0, a comparison with True, "is it nan, is it infinite" with False.
+* To print or to check. A float is answered with 1.0, a comparison with True, "is it nan, is it infinite" with
+  False.
 * To index. A whole number is answered with 0.
-* To size a message. In a mixture of experts the router's choices decide how many tokens go where; bytes depend on values.
-  Here the router is taken to be *balanced*: a choice among `E` classes falls on each of them equally often. Small tensors
-  of counts get *shadows*, real tensors with the balanced numbers, and every operation on shadows is really computed, so
-  that sums, running sums, splits and `tolist()` agree with each other.
+* To size a message. In a mixture of experts the router's choices decide how many tokens go where; bytes
+  depend on values. Here the router is taken to be *balanced*: a choice among `E` classes falls on each of
+  them equally often. Small tensors of counts get *shadows*, real tensors with the balanced numbers, and every
+  operation on shadows is really computed, so that sums, running sums, splits and `tolist()` agree with each
+  other.
 
 Each kind of answer is noted once in the rehearsal, with the line of code that asked.
 """
@@ -37,14 +39,17 @@ _LARGEST_SHADOW = 65_536
 class Answers:
     """Knows what is assumed about the values of fake tensors.
 
-    Three things may be known of one: its shadow (a real tensor with its values), its mean (for masks: the share of
+    Three things may be known of one: its shadow (a real tensor with its values), its mean (for masks: the
+    share of
     ones), and its classes (for indices: how many values it ranges over).
     """
 
     def __init__(self, notes: dict[str, None]) -> None:
         self._notes = notes
 
-    def learn(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def learn(
+        self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
         """Called after every operator that could be executed: carry over what is known of its inputs."""
         packet = func._overloadpacket
         rule = _RULES.get(packet)
@@ -89,7 +94,9 @@ class Answers:
 
     def _bincount(self, values: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
         if not minlength:
-            raise ValueError("a rehearsal needs torch.bincount(..., minlength=number_of_classes): it cannot see values")
+            raise ValueError(
+                "a rehearsal needs torch.bincount(..., minlength=number_of_classes): it cannot see values"
+            )
         counts = values.new_empty(minlength, dtype=torch.int64 if weights is None else weights.dtype)
         self._note("values were counted (bincount)", "a balanced router was assumed")
         _share_evenly(values.numel(), counts)
@@ -115,9 +122,9 @@ class Answers:
         mean = getattr(mask, "_mean", None)
         if mean is None:
             raise ValueError(
-                "how many elements a mask selects decides the size of what follows, and a rehearsal cannot see values. "
-                "It knows the masks that come from choosing among classes (topk, argmax, one_hot, index == class); "
-                "for others, give the number explicitly or rehearse with real tensors (real=True)"
+                "how many elements a mask selects decides the size of what follows, and a "
+                "rehearsal cannot see values. It knows the masks that come from choosing among classes (topk, "
+                "argmax, one_hot, index == class); for others, give the number explicitly or rehearse with real tensors (real=True)"
             )
         self._note("a mask selected elements", "a balanced choice was assumed")
         return round(mean * mask.numel())
@@ -134,8 +141,14 @@ class Answers:
                 _set_shadow(fake, value)
 
     def _note(self, what: str, assumption: str) -> None:
-        places = [f for f in traceback.extract_stack() if f.filename == "<rehearsed cell>" or f.name == "<module>"]
-        own = [frame for frame in places if "workshop/rehearse" not in frame.filename and "runpy" not in frame.filename]
+        places = [
+            f for f in traceback.extract_stack() if f.filename == "<rehearsed cell>" or f.name == "<module>"
+        ]
+        own = [
+            frame
+            for frame in places
+            if "workshop/rehearse" not in frame.filename and "runpy" not in frame.filename
+        ]
         line = f" (line {own[-1].lineno})" if own else ""
         self._notes.setdefault(f"{what}: {assumption}{line}")
 
@@ -254,6 +267,7 @@ _RULES: dict[Any, _Rule] = {
     aten.sum: _sum,
 }
 _KEEPING = (
-    "_to_copy clone detach view _unsafe_view alias unsqueeze squeeze reshape permute transpose t expand select slice any"
+    "_to_copy clone detach view _unsafe_view alias unsqueeze squeeze reshape permute transpose "
+    "t expand select slice any"
 )
 _RULES |= {getattr(aten, name): _keep for name in _KEEPING.split()}

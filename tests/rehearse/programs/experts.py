@@ -1,4 +1,5 @@
-"""A mixture of experts, one expert group a rank: the router decides, all_to_all carries tokens there and back."""
+"""A mixture of experts, one expert group a rank: the router decides, all_to_all carries tokens there and
+back."""
 
 import torch
 import torch.distributed as dist
@@ -31,7 +32,10 @@ class Experts(nn.Module):
         self.num_experts = num_experts
         self.router = nn.Linear(width, num_experts, bias=False)
         local = num_experts // self.world
-        self.local = nn.ModuleList(nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(local))
+        self.local = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(local)
+        )
 
     def forward(self, x):
         shape, x = x.shape, x.flatten(0, -2)

@@ -8,7 +8,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 config = transformers.LlamaConfig(
-    vocab_size=1024, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=352, use_cache=False
+    vocab_size=1024,
+    hidden_size=128,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=352,
+    use_cache=False,
 )
 model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
 model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -1,4 +1,5 @@
-"""Ring attention by hand: keys and values travel around while queries stay; then Ulysses: heads for sequence."""
+"""Ring attention by hand: keys and values travel around while queries stay; then Ulysses: heads for
+sequence."""
 
 import torch
 import torch.distributed as dist
@@ -46,7 +47,8 @@ class Ring(nn.Module):
 
 
 class Ulysses(nn.Module):
-    """Every rank has a part of the sequence and all heads; inside, all of the sequence and a part of the heads."""
+    """Every rank has a part of the sequence and all heads; inside, all of the sequence and a part of the
+    heads."""
 
     def __init__(self, width, heads):
         super().__init__()
