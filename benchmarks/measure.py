@@ -22,7 +22,6 @@ from workshop.models.gpt import GPT, GPTConfig
 MODELS = {
     "tiny (1 M parameters, 256 tokens)": (GPTConfig(1024, 128, 4, 4, 4, 344), (2, 128)),
     "small (10 M parameters, 1,024 tokens)": (GPTConfig(4096, 320, 6, 5, 5, 864), (4, 256)),
-    "medium (32 M parameters, 2,048 tokens)": (GPTConfig(8192, 512, 8, 8, 8, 1376), (8, 256)),
 }
 KINDS = {"memory": (True, False), "traffic": (False, True), "both": (True, True)}
 STEPS = 5

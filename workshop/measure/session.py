@@ -35,6 +35,8 @@ class measure:  # noqa: N801  a verb, used like one
 
     It works around any code that ends its steps with `optimizer.step()`: DDP, FSDP2, DTensor, pipelines,
     DeepSpeed. Its price, as a ratio of step times with and without, is measured by `benchmarks/measure.py`.
+    On two CPU cores: memory 1.0 to 1.13, traffic 1.05 to 1.37, both 1.07 to 1.5, the larger figures for a
+    step of 25 ms; starting and reading the trace costs another 0.15 to 0.25 s once.
 
     Raises:
         CounterUnavailableError: exact CPU memory is not to be had with this build of torch; pass
