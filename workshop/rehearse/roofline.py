@@ -16,9 +16,9 @@ from torch.utils._pytree import tree_leaves
 from workshop.measure.comms import Collective
 from workshop.rehearse.request import Roofline
 
-_FREE = frozenset(  # noqa: SIM905
+_FREE = frozenset(
     "view _unsafe_view t transpose expand slice select split unbind detach alias as_strided permute "
-    "unsqueeze squeeze reshape empty empty_like empty_strided new_empty lift_fresh split_with_sizes".split()
+    "unsqueeze squeeze reshape empty empty_like empty_strided new_empty lift_fresh split_with_sizes".split()  # noqa: SIM905
 )
 """Operators that move no bytes."""
 

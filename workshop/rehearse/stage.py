@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
 from workshop.rehearse import gloo, pipeline, reducer, standins, world

@@ -122,9 +122,10 @@ class Answers:
         mean = getattr(mask, "_mean", None)
         if mean is None:
             raise ValueError(
-                "how many elements a mask selects decides the size of what follows, and a "
-                "rehearsal cannot see values. It knows the masks that come from choosing among classes (topk, "
-                "argmax, one_hot, index == class); for others, give the number explicitly or rehearse with real tensors (real=True)"
+                "how many elements a mask selects decides the size of what follows, and a rehearsal "
+                "cannot see values. It knows the masks that come from choosing among classes (topk, argmax, "
+                "one_hot, index == class); for others, give the number explicitly or rehearse with real "
+                "tensors (real=True)"
             )
         self._note("a mask selected elements", "a balanced choice was assumed")
         return round(mean * mask.numel())
