@@ -201,6 +201,20 @@ def test_environment_of_torchrun():
     assert played.output.split() == ["45", "64", "1", "4"]
 
 
+def test_a_program_that_spawns_its_ranks_gets_the_one_that_is_here():
+    played = rehearse(
+        cell("""
+        def main(rank, world):
+            dist.init_process_group("gloo", init_method="tcp://localhost:1", rank=rank, world_size=world)
+            print(rank, dist.get_rank(), dist.get_world_size())
+        torch.multiprocessing.spawn(main, args=(4,), nprocs=4)
+        """),
+        world_size=4,
+        rank=3,
+    )
+    assert played.output.split() == ["3", "3", "4"]
+
+
 # Refusals.
 
 

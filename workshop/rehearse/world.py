@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
@@ -59,6 +60,7 @@ def install(request: Request) -> None:
     for owner in (dist, dist.distributed_c10d):
         swap(owner, "monitored_barrier", lambda *args, **kwargs: None)
         swap(owner, "get_backend", lambda group=None: "gloo")
+    swap(torch.multiprocessing, "spawn", _spawn)
     _hold_tensors_of_async_calls()
     _mesh_outside_fake_mode()
 
@@ -67,6 +69,11 @@ def _replace(function: Callable[..., Any]) -> None:
     name = function.__name__.removeprefix("_")
     setattr(dist, name, function)
     setattr(dist.distributed_c10d, name, function)
+
+
+def _spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, **kwargs: Any) -> None:
+    """A program that starts its ranks itself gets the one rank that is here."""
+    fn(int(os.environ["RANK"]) % nprocs, *args)
 
 
 def _all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
