@@ -142,8 +142,10 @@ def main() -> None:
     data = dist.get_world_size() // (stages * options.tensor)
     mesh = init_device_mesh("cpu", (stages, data, options.tensor), mesh_dim_names=("pp", "dp", "tp"))
     stage = mesh["pp"].get_local_rank()
-    piece = Piece(size, stage, stages, options.length, options.recompute)
+    with torch.device("meta"):  # nobody ever holds the whole stage: shapes first, memory after sharding
+        piece = Piece(size, stage, stages, options.length, options.recompute)
     parallelize(piece, mesh["tp"], mesh["dp"])
+    piece.to_empty(device="cpu")
     optimizer = torch.optim.AdamW(piece.parameters())
 
     def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
