@@ -4,13 +4,15 @@
     python benchmarks/rehearse.py --only fsdp     # those whose name contains "fsdp"
     python benchmarks/rehearse.py --json OUT      # also write the rows
 
-Each program (`benchmarks/rehearsed/train.py` with options) runs for six steps on two or four gloo ranks of this
-machine; its peak is read from torch's own allocator events. Then it is rehearsed for two steps as the same rank, with
-the copies of gloo counted. A second real run counts collectives; their payloads must be equal to the byte.
+Each program (`benchmarks/rehearsed/train.py` with options) runs for six steps on two or four gloo ranks of
+this machine; its peak is read from torch's own allocator events. Then it is rehearsed for two steps as the
+same rank, with the copies of gloo counted. Both count collectives, and their payloads must be equal to the
+byte.
 
-The peak of a real step wanders upwards when gloo's thread is late to drop a copy it no longer needs (it depends on who
-else uses the machine). What the program needs is the smallest peak among the steps after the first, and that is what a
-rehearsed step is compared with. `late` says how much higher the highest of those steps came out.
+The peak of a real step wanders upwards when gloo's thread is late to drop a copy it no longer needs (it
+depends on who else uses the machine). What the program needs is the smallest peak among the steps after the
+first, and that is what a rehearsed step is compared with. `late` says how much higher the highest of those
+steps came out.
 """
 
 from __future__ import annotations
@@ -96,18 +98,25 @@ class Row:
         return self.highest_bytes / self.measured_bytes - 1
 
 
-def run_for_real(program: Path, world_size: int, arguments: list[str], traffic: bool) -> list[dict[str, Any]]:
+def run_for_real(program: Path, world_size: int, arguments: list[str]) -> list[dict[str, Any]]:
     """Measure the program on `world_size` gloo ranks; one dict a rank."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={world_size}",
+        ]
         command += [str(HERE / "rehearsed" / "measure_rank.py"), folder, str(program), *arguments]
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
-            "MEASURE_TRAFFIC": "1" if traffic else "0",
         }
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
         try:
             _, errors = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
@@ -123,17 +132,16 @@ def compare(line: str, ranks: list[int] | None = None) -> list[Row]:
     world, *arguments = line.split()
     world_size = int(world)
     program = HERE / "rehearsed" / ("train_deepspeed.py" if "deepspeed" in line else "train.py")
-    measured = run_for_real(program, world_size, arguments, traffic=False)
-    traffic = run_for_real(program, world_size, arguments, traffic=True) if world_size > 1 else None
+    measured = run_for_real(program, world_size, arguments)
     rows = []
     for rank in ranks or sorted({0, world_size - 1} if "pipe" in line or "1f1b" in line else {0}):
         played = rehearse(program, world_size, rank, gloo=True, arguments=tuple(arguments))
         agrees = None
-        if traffic is not None:
-            ours = [vars(row) for row in played.traffic]
-            agrees = sorted(map(str, traffic[rank]["traffic"])) == sorted(map(str, ours))
+        if world_size > 1:
+            theirs, ours = measured[rank]["traffic"], [vars(row) for row in played.traffic]
+            agrees = sorted(map(str, theirs)) == sorted(map(str, ours))
             if not agrees:
-                print("  real     ", traffic[rank]["traffic"], "\n  rehearsed", ours)
+                print("  real     ", theirs, "\n  rehearsed", ours)
         peaks = measured[rank]["memory"]["step_peaks"][1:]
         rehearsed = played.memory.step_peaks[-1]
         rows.append(Row(line, rank, min(peaks), max(peaks), rehearsed, agrees, played.seconds["run"]))
@@ -169,7 +177,8 @@ def main() -> None:
         for row in new:
             words = {None: "-", True: "equal", False: "DIFFERS"}[row.traffic_agrees]
             print(
-                f"{row.name:<66} {row.rank:>4} {row.measured_bytes / 1e6:11.4f} {row.rehearsed_bytes / 1e6:12.4f} "
+                f"{row.name:<66} {row.rank:>4} {row.measured_bytes / 1e6:11.4f} "
+                f"{row.rehearsed_bytes / 1e6:12.4f} "
                 f"{row.error:+8.4%} {row.late:7.3%} {words:>7} {row.rehearse_seconds:.1f}",
                 flush=True,
             )

@@ -1,9 +1,10 @@
-"""A large Llama-style model under tensor, pipeline and sharded data parallelism, as one would write it for a cluster.
+"""A large Llama-style model under tensor, pipeline and sharded data parallelism, as one would write it for a
+cluster.
 
     torchrun ... large.py --size 405b --tensor 8 --pipeline 16 --micro-batches 32
 
-The data axis takes the rest of the world. Weights are bf16 in use and fp32 in the optimizer (FSDP2's mixed precision),
-tensor parallelism is with sequence parallelism, the pipeline is PyTorch's own 1F1B.
+The data axis takes the rest of the world. Weights are bf16 in use and fp32 in the optimizer (FSDP2's mixed
+precision), tensor parallelism is with sequence parallelism, the pipeline is PyTorch's own 1F1B.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from workshop.models.gpt import GPTConfig, Layer, RMSNorm, rotary_table
 
 @dataclass(frozen=True)
 class Size:
-    """Published shapes: Llama 2 7B (arXiv:2307.09288) and Llama 3.1 70B and 405B (arXiv:2407.21783, table 3)."""
+    """Published shapes: Llama 2 7B (arXiv:2307.09288) and Llama 3.1 70B and 405B (arXiv:2407.21783, table
+    3)."""
 
     vocab: int
     hidden: int
@@ -57,7 +59,13 @@ class Piece(nn.Module):
     def __init__(self, size: Size, stage: int, num_stages: int, length: int, recompute: bool) -> None:
         super().__init__()
         config = GPTConfig(
-            size.vocab, size.hidden, size.layers, size.heads, size.kv_heads, size.intermediate, rope_theta=500_000.0
+            size.vocab,
+            size.hidden,
+            size.layers,
+            size.heads,
+            size.kv_heads,
+            size.intermediate,
+            rope_theta=500_000.0,
         )
         count = size.layers // num_stages + (1 if stage < size.layers % num_stages else 0)
         self.config, self.length, self.recompute = config, length, recompute
@@ -96,7 +104,13 @@ def parallelize(piece: Piece, tp: DeviceMesh, dp: DeviceMesh) -> None:
             "self_attn.o_proj": RowwiseParallel(output_layouts=slices),
             "mlp.down_proj": RowwiseParallel(output_layouts=slices),
         }
-        for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"):
+        for name in (
+            "self_attn.q_proj",
+            "self_attn.k_proj",
+            "self_attn.v_proj",
+            "mlp.gate_proj",
+            "mlp.up_proj",
+        ):
             plan[name] = ColwiseParallel()
         for layer in piece.layers:
             parallelize_module(layer, tp, plan)
@@ -128,15 +142,19 @@ def main() -> None:
     data = dist.get_world_size() // (stages * options.tensor)
     mesh = init_device_mesh("cpu", (stages, data, options.tensor), mesh_dim_names=("pp", "dp", "tp"))
     stage = mesh["pp"].get_local_rank()
-    piece = Piece(size, stage, stages, options.length, options.recompute)
+    with torch.device("meta"):  # nobody ever holds the whole stage: shapes first, memory after sharding
+        piece = Piece(size, stage, stages, options.length, options.recompute)
     parallelize(piece, mesh["tp"], mesh["dp"])
+    piece.to_empty(device="cpu")
     optimizer = torch.optim.AdamW(piece.parameters())
 
     def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
     if stages > 1:
-        flow = torch.empty(1, options.length // options.tensor, size.hidden, dtype=torch.bfloat16, requires_grad=True)
+        flow = torch.empty(
+            1, options.length // options.tensor, size.hidden, dtype=torch.bfloat16, requires_grad=True
+        )
         tokens = torch.empty(1, options.length, dtype=torch.int64)
         end = torch.empty(1, options.length, size.vocab, dtype=torch.bfloat16, requires_grad=True)
         section = PipelineStage(

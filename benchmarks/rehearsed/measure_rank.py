@@ -18,6 +18,6 @@ counter.enable()
 torch.set_num_threads(1)
 folder, program, *arguments = sys.argv[1:]
 sys.argv = [program, *arguments]
-with measure(traffic=os.environ.get("MEASURE_TRAFFIC") == "1") as measured:
+with measure() as measured:
     runpy.run_path(program, run_name="__main__")
 Path(folder, f"rank-{os.environ['RANK']}.json").write_text(json.dumps(measured.to_dict()))

@@ -2,8 +2,8 @@
 
     torchrun --standalone --nproc-per-node 2 train.py --layout fsdp --model gpt
 
-`benchmarks/rehearse.py` runs it twice: on real gloo ranks, measured, and rehearsed as one of them. Nothing in here knows
-which of the two is happening.
+`benchmarks/rehearse.py` runs it twice: on real gloo ranks, measured, and rehearsed as one of them. Nothing in
+here knows which of the two is happening.
 """
 
 from __future__ import annotations
@@ -24,9 +24,27 @@ from torch.nn.parallel import DistributedDataParallel
 from workshop.models.gpt import GPT, GPTConfig
 
 SIZES = {
-    "small": {"vocab_size": 2048, "hidden_size": 192, "num_layers": 3, "num_heads": 6, "intermediate_size": 512},
-    "wide": {"vocab_size": 4096, "hidden_size": 384, "num_layers": 4, "num_heads": 6, "intermediate_size": 1024},
-    "deep": {"vocab_size": 1024, "hidden_size": 256, "num_layers": 8, "num_heads": 8, "intermediate_size": 704},
+    "small": {
+        "vocab_size": 2048,
+        "hidden_size": 192,
+        "num_layers": 3,
+        "num_heads": 8,
+        "intermediate_size": 512,
+    },
+    "wide": {
+        "vocab_size": 4096,
+        "hidden_size": 384,
+        "num_layers": 4,
+        "num_heads": 8,
+        "intermediate_size": 1024,
+    },
+    "deep": {
+        "vocab_size": 1024,
+        "hidden_size": 256,
+        "num_layers": 8,
+        "num_heads": 8,
+        "intermediate_size": 704,
+    },
 }
 
 
@@ -41,16 +59,24 @@ def build(options: argparse.Namespace) -> nn.Module:
 
     if options.model == "llama":
         config = transformers.LlamaConfig(
-            **{name.replace("num_layers", "num_hidden_layers").replace("num_heads", "num_attention_heads"): value
-               for name, value in size.items()},
+            **{
+                name.replace("num_layers", "num_hidden_layers").replace(
+                    "num_heads", "num_attention_heads"
+                ): value
+                for name, value in size.items()
+            },
             num_key_value_heads=size["num_heads"] // 2,
             use_cache=False,
         )
         model = transformers.LlamaForCausalLM(config)
     else:
         config = transformers.GPT2Config(
-            vocab_size=size["vocab_size"], n_embd=size["hidden_size"], n_layer=size["num_layers"],
-            n_head=size["num_heads"], n_positions=512, use_cache=False,
+            vocab_size=size["vocab_size"],
+            n_embd=size["hidden_size"],
+            n_layer=size["num_layers"],
+            n_head=size["num_heads"],
+            n_positions=512,
+            use_cache=False,
         )
         model = transformers.GPT2LMHeadModel(config)
     if options.recompute:
@@ -72,7 +98,9 @@ def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 def make_optimizer(options: argparse.Namespace, parameters: Any) -> torch.optim.Optimizer:
     """AdamW or SGD; sharded over the ranks for ZeRO stage 1."""
-    kind, keywords = (torch.optim.SGD, {"lr": 0.1}) if options.optimizer == "sgd" else (torch.optim.AdamW, {"lr": 1e-3})
+    kind, keywords = (
+        (torch.optim.SGD, {"lr": 0.1}) if options.optimizer == "sgd" else (torch.optim.AdamW, {"lr": 1e-3})
+    )
     if options.layout == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -163,7 +191,9 @@ def pipeline_step(options: argparse.Namespace) -> tuple[nn.Module, Callable[[tor
     del model
     stage = PipelineStage(piece, rank, world, torch.device("cpu"))
     kind = ScheduleGPipe if options.layout == "gpipe" else Schedule1F1B
-    schedule = kind(stage, options.accumulate, loss_fn=lambda y, t: F.cross_entropy(y.flatten(0, 1).float(), t.flatten()))
+    schedule = kind(
+        stage, options.accumulate, loss_fn=lambda y, t: F.cross_entropy(y.flatten(0, 1).float(), t.flatten())
+    )
 
     def run(tokens: torch.Tensor) -> None:
         arguments = (tokens,) if rank == 0 else ()

@@ -1,12 +1,12 @@
 """Seconds of a step, by phase.
 
-forward: from the model's first call (or, if no model was given, from the end of the last step) to the first backward,
-and between backwards when micro-batches alternate. backward: inside the autograd engine. optimizer: inside `step()`.
-communication: time the program stood still in a collective or in `wait()`, wherever it fell. DDP's C++ reducer waits
-inside backward, unseen from Python: that time stays in backward.
+forward: from the model's first call (or, if no model was given, from the end of the last step) to the first
+backward, and between backwards when micro-batches alternate. backward: inside the autograd engine. optimizer:
+inside `step()`. communication: time the program stood still in a collective or in `wait()`, wherever it fell.
+DDP's C++ reducer waits inside backward, unseen from Python: that time stays in backward.
 
-On CUDA work is queued, not done, when Python moves on; the clock synchronises at each change of phase. That makes phases
-true and costs the overlap between them.
+On CUDA work is queued, not done, when Python moves on; the clock synchronises at each change of phase. That
+makes phases true and costs the overlap between them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 from workshop.measure.report import StepTime
+from workshop.measure.swap import swap
 
 
 class StepClock:
@@ -26,7 +27,8 @@ class StepClock:
 
     Args:
         device: "cpu" or "cuda".
-        waits_for_model: whether `model_begins()` will be called; until then a step has not entered its forward phase.
+        waits_for_model: whether `model_begins()` will be called; until then a step has not entered its
+            forward phase.
     """
 
     def __init__(self, device: str, waits_for_model: bool = False) -> None:
@@ -38,7 +40,13 @@ class StepClock:
     def _begin(self) -> None:
         self._synchronise()
         self._started = self._since = time.perf_counter()
-        self._seconds = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0, "communication": 0.0, "other": 0.0}
+        self._seconds = {
+            "forward": 0.0,
+            "backward": 0.0,
+            "optimizer": 0.0,
+            "communication": 0.0,
+            "other": 0.0,
+        }
         self._phase = self._idle_phase
 
     def start(self) -> None:
@@ -99,9 +107,4 @@ class StepClock:
             finally:
                 clock.add_wait(time.perf_counter() - begun)
 
-        dist.Work.wait = wait  # type: ignore[method-assign]
-
-        def stop() -> None:
-            dist.Work.wait = inner  # type: ignore[method-assign]
-
-        return stop
+        return swap(dist.Work, "wait", wait)

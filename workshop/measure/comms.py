@@ -1,15 +1,15 @@
 """Collectives: which, how many, how many bytes, between whom.
 
-Every collective of PyTorch is an operator of its dispatcher: `torch.distributed` calls `c10d::allreduce_`, DTensor and
-the functional collectives call `_c10d_functional::all_reduce`, and DDP's C++ reducer calls `c10d::allreduce_` as well.
-So whoever sits in the dispatcher (a `TorchDispatchMode`) sees them all, from Python or C++, on gloo, NCCL or a fake
-process group.
+Every collective of PyTorch is an operator of its dispatcher: `torch.distributed` calls `c10d::allreduce_`,
+DTensor and the functional collectives call `_c10d_functional::all_reduce`, and DDP's C++ reducer calls
+`c10d::allreduce_` as well. So whoever sits in the dispatcher (a `TorchDispatchMode`) sees them all, from
+Python or C++, on gloo, NCCL or a fake process group.
 
 Two numbers each. The *payload* is the full, unsharded side of the collective on this rank: the tensor that is
-all-reduced, the gathered result of an all_gather, the whole input of a reduce_scatter. The *wire* bytes are what this
-rank sends when the collective runs as a ring of `n` ranks (Thakur, Rabenseifner and Gropp, "Optimization of collective
-communication operations in MPICH", 2005): all_reduce 2(n-1)/n of the payload, all_gather, reduce_scatter and
-all_to_all (n-1)/n, broadcast and send all of it.
+all-reduced, the gathered result of an all_gather, the whole input of a reduce_scatter. The *wire* bytes are
+what this rank sends when the collective runs as a ring of `n` ranks (Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005): all_reduce 2(n-1)/n of the payload,
+all_gather, reduce_scatter and all_to_all (n-1)/n, broadcast and send all of it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 
 @dataclass(frozen=True)
 class _Form:
-    """How to read one operator: the collective it is, the argument that holds its payload, and whether that argument
-    is one rank's shard of the payload."""
+    """How to read one operator: the collective it is, the argument that holds its payload, and whether that
+    argument is one rank's shard of the payload."""
 
     name: str
     argument: int
@@ -66,12 +66,22 @@ _FORMS = {
     "_c10d_functional::reduce_scatter_tensor_out": _Form("reduce_scatter", 0),
     "_c10d_functional::reduce_scatter_tensor_coalesced": _Form("reduce_scatter", 0),
     "_c10d_functional::all_to_all_single": _Form("all_to_all", 0),
+    "_c10d_functional::isend": _Form("send", 0),
+    "_c10d_functional::irecv": _Form("recv", 0),
     "_c10d_functional::broadcast": _Form("broadcast", 0),
     "_c10d_functional::broadcast_": _Form("broadcast", 0),
     "_dtensor::shard_dim_alltoall": _Form("all_to_all", 0),
 }
-SILENT = frozenset({"c10d::barrier", "c10d::monitored_barrier_", "_c10d_functional::wait_tensor"})
-"""Operators that only wait."""
+SILENT = frozenset(
+    {
+        "c10d::barrier",
+        "c10d::check_for_nan",
+        "c10d::monitored_barrier_",
+        "_c10d_functional::wait_tensor",
+        "_c10d_functional::_wrap_tensor_autograd",
+    }
+)
+"""Operators that wait, or only wrap a result; no bytes travel."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,8 @@ class Collective:
 
 
 def wire_bytes(name: str, payload_bytes: int, group_size: int) -> float:
-    """Bytes one rank sends when `name` runs as a ring over `group_size` ranks (formulas: module docstring)."""
+    """Bytes one rank sends when `name` runs as a ring over `group_size` ranks (formulas: module
+    docstring)."""
     if group_size <= 1 or name == "recv":
         return 0.0
     share = (group_size - 1) / group_size
@@ -104,19 +115,17 @@ def wire_bytes(name: str, payload_bytes: int, group_size: int) -> float:
 def describe(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collective | None:
     """The collective that calling `func(*args, **kwargs)` is, or None if it only waits.
 
-    Raises:
-        NotImplementedError: a communication operator this table does not know. Not counting it would be a lie.
+    An operator the table does not know keeps its own name, with the bytes of all its tensors: not counting it
+    would be a lie, and stopping a training run for it would be worse.
     """
     schema_name = func._schema.name
     if schema_name in SILENT:
         return None
     form = _FORMS.get(schema_name)
-    if form is None:
-        raise NotImplementedError(
-            f"the collective {schema_name} is not in the table of workshop.measure.comms; add how to read it there"
-        )
     group = _group(func, args, kwargs)
     size = group.size() if group is not None else 1
+    if form is None:
+        return Collective(schema_name, axis_name(group), size, _num_bytes(args))
     payload = _num_bytes(args[form.argument]) * (size if form.is_shard else 1)
     return Collective(form.name, axis_name(group), size, payload)
 
@@ -152,11 +161,13 @@ def _num_bytes(tensors: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tree_leaves(tensors) if isinstance(t, torch.Tensor))
 
 
-def _group(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dist.ProcessGroup | None:
+def _group(
+    func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dist.ProcessGroup | None:
     for position, argument in enumerate(func._schema.arguments):
         if argument.name in ("process_group", "group_name", "group"):
             value = args[position] if position < len(args) else kwargs.get(argument.name)
-            if isinstance(value, str):
-                return dist.distributed_c10d._resolve_process_group(value)
-            return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)
+            if isinstance(value, str):  # functional collectives name their group
+                return dist.distributed_c10d._resolve_process_group(value)  # type: ignore[arg-type]
+            return value if isinstance(value, dist.ProcessGroup) else dist.ProcessGroup.unbox(value)  # type: ignore[arg-type]
     return None

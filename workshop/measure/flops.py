@@ -1,12 +1,13 @@
 """FLOPs of the operators a step really calls, on this rank.
 
-A matrix product of (m, k) by (k, n) costs 2 m k n: a multiply and an add each. Everything else (norms, activations,
-softmax) is left out, as is the custom. torch keeps the formulas (`torch.utils.flop_counter`), but not for the fused
-attention kernel of the CPU, so that its own `FlopCounterMode` silently counts attention as zero on a laptop. We add it:
-forward two products over the full square, backward five (it recomputes the scores), causal or not, as FlashAttention's
-authors count (arXiv:2205.14135).
+A matrix product of (m, k) by (k, n) costs 2 m k n: a multiply and an add each. Everything else (norms,
+activations, softmax) is left out, as is the custom. torch keeps the formulas (`torch.utils.flop_counter`),
+but not for the fused attention kernel of the CPU, so that its own `FlopCounterMode` silently counts attention
+as zero on a laptop. We add it: forward two products over the full square, backward five (it recomputes the
+scores), causal or not, as FlashAttention's authors count (arXiv:2205.14135).
 
-Count *below* DTensor. Above it shapes are global, and a rank of a tensor-parallel group would be charged for all.
+Count *below* DTensor. Above it shapes are global, and a rank of a tensor-parallel group would be charged for
+all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def _attention_forward(query: Any, key: Any, value: Any, *_: Any, out_shape: Any
     return sdpa_flop_count(query, key, value)
 
 
-def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+def _attention_backward(
+    grad: Any, query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any
+) -> int:
     return sdpa_backward_flop_count(grad, query, key, value)
 
 

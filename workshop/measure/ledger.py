@@ -1,16 +1,17 @@
 """The ledger: every byte that came and went, in order, and what it was for.
 
-Memory over a training step is a bank account. Each storage is an owner; each allocation is a deposit, each free
-a withdrawal. The balance after event `i` is the sum of the first `i` entries, the peak is the largest balance, and
-the parts (weights, gradients, optimizer state, activations ...) are the owners of the money at that moment.
+Memory over a training step is a bank account. Each storage is an owner; each allocation is a deposit, each
+free a withdrawal. The balance after event `i` is the sum of the first `i` entries, the peak is the largest
+balance, and the parts (weights, gradients, optimizer state, activations ...) are the owners of the money at
+that moment.
 
 What a storage was for is often known only later. A tensor born in the forward pass is an *activation* if the
 backward pass finds it alive, a *temporary* if it was freed before; a tensor born in the backward pass is a
-*gradient* if the optimizer later finds it in `param.grad`. So the ledger writes down the entries first and answers
-questions about parts at the end. That is why its parts always sum to the total, to the byte.
+*gradient* if the optimizer later finds it in `param.grad`. So the ledger writes down the entries first and
+answers questions about parts at the end. That is why its parts always sum to the total, to the byte.
 
-No torch here: whoever sees allocations (a dispatch mode, torch's allocator events, CUDA's memory history) writes
-into the same ledger.
+No torch here: whoever sees allocations (a dispatch mode, torch's allocator events, CUDA's memory history)
+writes into the same ledger.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ PARTS = (
 )
 """The parts a byte can belong to, in the order in which they are drawn.
 
-`buffers` are a module's (running means, rotary tables), `buckets` are DDP's flat gradient copies, `gathered weights`
-are what FSDP assembles from shards for the time of a layer, `communication` is what a collective reads or writes.
+`buffers` are a module's (running means, rotary tables), `buckets` are DDP's flat gradient copies, `gathered
+weights` are what FSDP assembles from shards for the time of a layer, `communication` is what a collective
+reads or writes.
 """
 PHASES = ("forward", "backward", "optimizer")
 _UNKNOWN = -1

@@ -1,16 +1,17 @@
 """Every allocation of a real run, by torch's own account, with its part.
 
-Three sources were compared with a counting allocator built for the purpose. A dispatch mode misses what C++ allocates
-(DDP's buckets: 10 % of the peak) and turns compiled code back into eager code. Sampling the counter misses short peaks.
-The profiler's allocation events are exact, to the byte, provided the allocator's counter is on
-(`workshop.measure.counter`): otherwise frees of older tensors are dropped and the sum drifts by 10 to 30 %.
+Three sources were compared with a counting allocator built for the purpose. A dispatch mode misses what C++
+allocates (DDP's buckets: 10 % of the peak) and turns compiled code back into eager code. Sampling the counter
+misses short peaks. The profiler's allocation events are exact, to the byte, provided the allocator's counter
+is on (`workshop.measure.counter`): otherwise frees of older tensors are dropped and the sum drifts by 10 to
+30 %.
 
-So: the events say *how many bytes and when*; `PartFinder` says *what for*, by looking at who holds an address; the phases
-say the rest; and the ledger adds it up. Bytes that other threads (gloo's) take are in torch's total, seen at the next
-event, and entered as communication.
+So: the events say *how many bytes and when*; `PartFinder` says *what for*, by looking at who holds an
+address; the phases say the rest; and the ledger adds it up. Bytes that other threads (gloo's) take are in
+torch's total, seen at the next event, and entered as communication.
 
-On CUDA the same is read from the caching allocator's history. That path is written to torch's documented snapshot format
-but has not been run on a GPU.
+On CUDA the same is read from the caching allocator's history. That path is written to torch's documented
+snapshot format but has not been run on a GPU.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from workshop.measure.report import MemoryReport
 
 @dataclass(frozen=True)
 class Allocation:
-    """One event of an allocator: at `time_ns`, `delta_bytes` (negative: freed) at `address`; `total_bytes` live after
-    it in the whole process, or None if the source does not know."""
+    """One event of an allocator: at `time_ns`, `delta_bytes` (negative: freed) at `address`; `total_bytes`
+    live after it in the whole process, or None if the source does not know."""
 
     time_ns: int
     address: int
@@ -78,7 +79,9 @@ class MemoryTrace:
             self._profiler.__enter__()
             self._base = counter.live_bytes()
         else:
-            torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=10**6)
+            torch.cuda.memory._record_memory_history(
+                enabled="all", context=None, stacks="python", max_entries=10**6
+            )
             self._base = torch.cuda.memory_allocated()
 
     def stop(self) -> MemoryReport:
@@ -112,7 +115,7 @@ class MemoryTrace:
         if storage.device.type != self._device or not storage.nbytes():
             return
         if self._started:
-            self._notes.append((time.time_ns(), "label", (storage.data_ptr(), part)))
+            self._notes.append((time.time_ns(), "label", (storage.data_ptr(), part, storage.nbytes())))
         else:
             self._known[storage.data_ptr()] = (storage.nbytes(), part)
 
@@ -129,9 +132,10 @@ def build_report(
         base_bytes: live when the trace began.
         known: address -> (bytes, part) of what was held then and by whom; the rest of the base is `other`.
         events: the allocator's, in any order.
-        notes: (time, "phase" | "step" | "label", value).
+        notes: (time, "phase" | "step" | "label", value); a label's value is (address, part, bytes).
     """
-    books = _Books(known)
+    events = list(events)
+    books = _Books(_older_than_the_trace(events, notes) | known)
     books.ledger.change(books.other, max(base_bytes - books.ledger.live_bytes, 0))
     stream: list[tuple[int, int, Any]] = [(event.time_ns, 0, event) for event in events]
     stream += [(note[0], 1, note) for note in notes]
@@ -143,21 +147,37 @@ def build_report(
         elif item[1] == "step":
             books.ledger.end_step()
         else:
-            books.label(*item[2])
+            books.label(*item[2][:2])
     return books.ledger.report()
+
+
+def _older_than_the_trace(
+    events: list[Allocation], notes: list[tuple[int, str, Any]]
+) -> dict[int, tuple[int, str]]:
+    """What was labelled at an address where nothing had been allocated yet: it was there before."""
+    born: dict[int, int] = {}
+    for event in sorted(events, key=lambda event: event.time_ns):
+        born.setdefault(event.address, event.time_ns)  # a free first also means: it was there before
+    return {
+        value[0]: (value[2], value[1])
+        for moment, what, value in notes
+        if what == "label" and born.get(value[0], moment + 1) > moment
+    }
 
 
 class _Books:
     """A ledger kept by address.
 
-    The profiler shows one thread's events, but each carries the total of all threads. What the total says beyond the events
-    happened in gloo's threads: bytes that appear are their copies; bytes that vanish are tensors whose last reference a
-    thread held, found by their size.
+    The profiler shows one thread's events, but each carries the total of all threads. What the total says
+    beyond the events happened in gloo's threads: bytes that appear are their copies; bytes that vanish are
+    tensors whose last reference a thread held, found by their size.
     """
 
     def __init__(self, known: dict[int, tuple[int, str]]) -> None:
         self.ledger = Ledger()
-        self._owners = {address: (self.ledger.open(size, part), size) for address, (size, part) in known.items()}
+        self._owners = {
+            address: (self.ledger.open(size, part), size) for address, (size, part) in known.items()
+        }
         self.other = self.ledger.open(0, "other")
         self._threads = self.ledger.open(0, "communication")
         self._threads_bytes = 0
@@ -198,7 +218,7 @@ class _Books:
 
 def _cpu_events(profiler: profile) -> list[Allocation]:
     """All allocation events of the profiler's tree."""
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    results: Any = profiler.profiler.kineto_results  # type: ignore[union-attr]
     found = []
     todo = list(results.experimental_event_tree())
     while todo:

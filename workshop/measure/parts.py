@@ -1,11 +1,11 @@
 """What is a tensor for? Answered by identity: who holds it.
 
-A storage that a module holds as a parameter is a weight; what sits in `param.grad` when the optimizer begins is a
-gradient; what sits in `optimizer.state` when it has finished is optimizer state. Nobody has to pass models or
-optimizers around: torch calls us when a parameter is registered and when any optimizer steps.
+A storage that a module holds as a parameter is a weight; what sits in `param.grad` when the optimizer begins
+is a gradient; what sits in `optimizer.state` when it has finished is optimizer state. Nobody has to pass
+models or optimizers around: torch calls us when a parameter is registered and when any optimizer steps.
 
-Master copies (fp32 twins of bf16 weights, as in DeepSpeed) are parameters of an optimizer but of no module. They are
-counted as optimizer state, as the ZeRO paper does (arXiv:1910.02054, section 3.1).
+Master copies (fp32 twins of bf16 weights, as in DeepSpeed) are parameters of an optimizer but of no module.
+They are counted as optimizer state, as the ZeRO paper does (arXiv:1910.02054, section 3.1).
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
+from workshop.measure.swap import swap
+
 Label = Callable[[torch.UntypedStorage, str], None]
 
 
 def storages_of(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    """The storages a tensor stands on: one for a plain tensor, those inside for a wrapper (DTensor, quantized).
+    """The storages a tensor stands on: one for a plain tensor, those inside for a wrapper (DTensor,
+    quantized).
 
     Tensors without bytes on this device (meta, and functional or sparse tensors without a storage) have none.
     """
@@ -45,13 +48,15 @@ class PartFinder:
 
     Args:
         label: called with every storage found and its part.
-        model: the model whose parameters are weights. Without it, every module that registers a parameter from now
-            on is watched (see `watch_modules`), and an optimizer's parameters count as weights.
+        model: the model whose parameters are weights. Without it, every module that registers a parameter
+            from now on is watched (see `watch_modules`), and an optimizer's parameters count as weights.
     """
 
     def __init__(self, label: Label, model: nn.Module | None = None) -> None:
         self._label = label
-        self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet(model.modules() if model is not None else ())
+        self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet(
+            model.modules() if model is not None else ()
+        )
 
     def watch_modules(self) -> Callable[[], None]:
         """Learn of every module that gets a parameter or a buffer from now on. Returns what ends it."""
@@ -85,8 +90,7 @@ class PartFinder:
                 self._mark(tensor, "gathered weights")
             inner(fsdp_param)
 
-        FSDPParam.init_unsharded_param = init_unsharded_param  # type: ignore[method-assign]
-        return lambda: setattr(FSDPParam, "init_unsharded_param", inner)
+        return swap(FSDPParam, "init_unsharded_param", init_unsharded_param)
 
     def sweep_modules(self) -> None:
         """Label what modules hold at this moment: weights, their gradients and buffers."""

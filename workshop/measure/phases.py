@@ -2,13 +2,14 @@
 
 A training step has no official shape in PyTorch, but three doors that all code passes through:
 
-* every backward pass (`loss.backward()`, `autograd.grad`, pipeline schedules, checkpointing) enters the autograd
-  engine through `torch.autograd._engine_run_backward`;
+* every backward pass (`loss.backward()`, `autograd.grad`, pipeline schedules, checkpointing) enters the
+  autograd engine through `torch.autograd._engine_run_backward`;
 * every `torch.optim.Optimizer.step` calls the global hooks of `torch.optim.optimizer`;
-* DeepSpeed's optimizers are no `torch.optim.Optimizer`s; they are entered through `DeepSpeedEngine._take_model_step`.
+* DeepSpeed's optimizers are no `torch.optim.Optimizer`s; they are entered through
+  `DeepSpeedEngine._take_model_step`.
 
-What lies before the first backward is forward. With several micro-batches forward and backward alternate; a step ends
-when the optimizer has finished.
+What lies before the first backward is forward. With several micro-batches forward and backward alternate; a
+step ends when the optimizer has finished.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any, Protocol
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from workshop.measure.swap import swap
 
 
 class StepListener(Protocol):
@@ -41,8 +44,8 @@ class StepListener(Protocol):
 class StepHooks:
     """Tells a listener about phases and steps between `install()` and `remove()`.
 
-    Nested entries (re-entrant checkpointing runs a backward inside a backward; ZeroRedundancyOptimizer steps an inner
-    optimizer) count as one.
+    Nested entries (re-entrant checkpointing runs a backward inside a backward; ZeroRedundancyOptimizer steps
+    an inner optimizer) count as one.
     """
 
     def __init__(self, listener: StepListener) -> None:
@@ -54,8 +57,7 @@ class StepHooks:
     def install(self) -> None:
         """Start listening."""
         engine = torch.autograd._engine_run_backward
-        torch.autograd._engine_run_backward = self._around_backward(engine)
-        self._undo.append(lambda: setattr(torch.autograd, "_engine_run_backward", engine))
+        self._undo.append(swap(torch.autograd, "_engine_run_backward", self._around_backward(engine)))
         self._undo.append(register_optimizer_step_pre_hook(self._before_optimizer).remove)
         self._undo.append(register_optimizer_step_post_hook(self._after_optimizer).remove)
         if "deepspeed" in sys.modules:
@@ -75,8 +77,7 @@ class StepHooks:
             finally:
                 self._leave_optimizer()
 
-        DeepSpeedEngine._take_model_step = step
-        self._undo.append(lambda: setattr(DeepSpeedEngine, "_take_model_step", inner))
+        self._undo.append(swap(DeepSpeedEngine, "_take_model_step", step))
 
     def remove(self) -> None:
         """Stop listening and put everything back."""

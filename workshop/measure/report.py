@@ -1,7 +1,7 @@
 """What a measurement or a rehearsal brings back: plain data that can show itself. No torch.
 
-Everything here converts to dicts of numbers and strings (`to_dict`), because it travels from rank processes to a
-notebook, and into JSON files beside the lessons.
+Everything here converts to dicts of numbers and strings (`to_dict`), because it travels from rank processes
+to a notebook, and into JSON files beside the lessons.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class MemoryReport:
         peak_bytes: the largest balance over the whole run.
         peak_parts: who owned it, by part (see `workshop.measure.ledger.PARTS`).
         peak_phase: forward, backward or optimizer.
-        step_peaks: the largest balance within each step; the first is smaller, for the optimizer's state is born
-            at its end.
+        step_peaks: the largest balance within each step; the first is smaller, for the optimizer's state is
+            born at its end.
     """
 
     peak_bytes: int
@@ -51,8 +51,9 @@ class Traffic:
         group_size: ranks in the group.
         count: calls per step.
         payload_bytes: the full (unsharded) side of the tensor, summed over the calls.
-        wire_bytes: what this rank sends if the collective is a ring: 2(n-1)/n of the payload for an all_reduce,
-            (n-1)/n for all_gather, reduce_scatter and all_to_all (Thakur, Rabenseifner and Gropp 2005).
+        wire_bytes: what this rank sends if the collective is a ring: 2(n-1)/n of the payload for an
+            all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all (Thakur, Rabenseifner and Gropp
+            2005).
     """
 
     name: str
@@ -65,8 +66,8 @@ class Traffic:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of one step. `communication` is time the program stood and waited, wherever it fell; it is also inside
-    the phase it fell in. `other` is what is left: data, logging, your own code between the phases."""
+    """Seconds of one step. `communication` is time the program stood and waited, wherever it fell; it is also
+    inside the phase it fell in. `other` is what is left: data, logging, your own code between the phases."""
 
     total_seconds: float
     forward_seconds: float
@@ -82,7 +83,8 @@ class StepTime:
 
 @dataclass
 class Measured:
-    """One rank's measurement, filled in when its `with` block ends. Traffic and FLOPs are those of the last whole step.
+    """One rank's measurement, filled in when its `with` block ends. Traffic and FLOPs are those of the last
+    whole step.
 
     Args:
         rank, world_size: who measured.
@@ -102,9 +104,11 @@ class Measured:
     steps: list[StepTime] = field(default_factory=list)
 
     def mfu(self, peak_flops_per_second: float) -> float:
-        """FLOPs of the last step over what the device could have done in that time (PaLM, arXiv:2204.02311, B).
+        """FLOPs of the last step over what the device could have done in that time (PaLM, arXiv:2204.02311,
+        B).
 
-        With recompute the counted FLOPs include the repeated forward pass: that makes it a *hardware* utilisation.
+        With recompute the counted FLOPs include the repeated forward pass: that makes it a *hardware*
+        utilisation.
         """
         if peak_flops_per_second <= 0:
             raise ValueError(f"peak_flops_per_second must be positive, got {peak_flops_per_second}")
@@ -164,8 +168,9 @@ def time_lines(steps: list[StepTime]) -> list[str]:
         return []
     last = steps[-1]
     return [
-        f"last of {len(steps)} steps: {last.total_seconds:.4f} s = forward {last.forward_seconds:.4f} + backward "
-        f"{last.backward_seconds:.4f} + optimizer {last.optimizer_seconds:.4f} + other {last.other_seconds:.4f}; "
+        f"last of {len(steps)} steps: {last.total_seconds:.4f} s = forward {last.forward_seconds:.4f} "
+        f"+ backward {last.backward_seconds:.4f} + optimizer {last.optimizer_seconds:.4f} "
+        f"+ other {last.other_seconds:.4f}; "
         f"waiting for other ranks {last.communication_seconds:.4f}"
     ]
 

@@ -1,15 +1,15 @@
 """A Llama-style language model, to be read from top to bottom.
 
-Tokens become vectors; each layer adds to them what attention gathers from earlier positions and what a small gated
-network makes of each position alone; the last vectors are compared with every word of the vocabulary.
+Tokens become vectors; each layer adds what attention gathers from earlier positions and what a gated network
+makes of each position alone; the last vectors are compared with every word of the vocabulary.
 
     x = embedding(tokens)                                  (batch, sequence, hidden)
     for each layer:   x = x + attention(norm(x));   x = x + mlp(norm(x))
     logits = head(norm(x))                                 (batch, sequence, vocabulary)
 
-Four choices make it a Llama (arXiv:2302.13971): RMSNorm before each block, rotary positions (RoFormer, arXiv:2104.09864,
-section 3.2.2), a gated SwiGLU network, and fewer key and value heads than query heads (GQA, arXiv:2305.13245). No
-biases, no dropout. Module names are those of `transformers.LlamaForCausalLM`, so state dicts load both ways.
+Four choices make it a Llama (arXiv:2302.13971): RMSNorm before each block, rotary positions (RoFormer,
+arXiv:2104.09864, section 3.2.2), a gated SwiGLU network, and fewer key and value heads than query heads (GQA,
+arXiv:2305.13245). No biases. Names are those of `transformers.LlamaForCausalLM`: state dicts load both ways.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class GPTConfig:
         hidden_size: width of the residual stream.
         num_layers: blocks.
         num_heads: query heads; `hidden_size / num_heads` is the width of a head.
-        num_kv_heads: key and value heads, shared by groups of query heads; as many as query heads is plain attention.
+        num_kv_heads: key and value heads, shared by groups of query heads; as many as query heads is plain
+            attention.
         intermediate_size: width inside the gated network.
         tied: the head is the embedding's own matrix.
-        rope_theta: the longest wavelength of the rotary positions, over 2 pi.
-        norm_eps: what keeps RMSNorm from dividing by zero.
+        rope_theta, norm_eps: longest rotary wavelength over 2 pi; what keeps a norm from dividing by zero.
     """
 
     vocab_size: int = 4096
@@ -51,13 +51,11 @@ class GPTConfig:
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_heads or (self.hidden_size // self.num_heads) % 2:
             raise ValueError(
-                f"hidden_size {self.hidden_size} does not give {self.num_heads} heads of an even width: rotary "
-                "positions turn pairs of numbers, so hidden_size / num_heads must be a whole, even number"
+                f"hidden_size {self.hidden_size} does not give {self.num_heads} heads of an even width: "
+                "rotary positions turn pairs, so hidden_size / num_heads must be a whole, even number"
             )
         if self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                f"{self.num_heads} query heads cannot share {self.num_kv_heads} key and value heads evenly"
-            )
+            raise ValueError(f"{self.num_heads} query heads cannot share {self.num_kv_heads} kv heads evenly")
 
     @property
     def head_dim(self) -> int:
@@ -66,7 +64,8 @@ class GPTConfig:
 
 
 class RMSNorm(nn.Module):
-    """Divide by the root mean square over the last dimension, in fp32, then scale (arXiv:1910.07467, equation 4)."""
+    """Divide by the root mean square over the last dimension, in fp32, then scale (arXiv:1910.07467, equation
+    4)."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -80,7 +79,8 @@ class RMSNorm(nn.Module):
 
 
 def rotary_table(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """cos and sin of every position times every frequency theta^(-2i/head_dim), each (sequence, head_dim), fp32."""
+    """cos and sin of every position times every frequency theta^(-2i/head_dim), each (sequence, head_dim),
+    fp32."""
     frequency = theta ** (-torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
     angle = torch.outer(positions.float(), frequency)
     angle = torch.cat((angle, angle), dim=-1)
@@ -88,18 +88,20 @@ def rotary_table(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (x_i, x_{i+half}) of a head by its position's angle. x: (batch, heads, sequence, head_dim)."""
+    """Turn each pair (x_i, x_{i+half}) of a head by its position's angle. x: (batch, heads, sequence,
+    head_dim)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 class Attention(nn.Module):
-    """Causal attention. Heads are counted from the projections: a tensor-parallel rank, holding some, runs the same code."""
+    """Causal attention. Heads are counted from the projections: a tensor-parallel rank, holding some, runs
+    the same code."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        width, kv_width = config.hidden_size, config.num_kv_heads * config.head_dim
         self.head_dim = config.head_dim
+        width, kv_width = config.hidden_size, config.num_kv_heads * config.head_dim
         self.q_proj = nn.Linear(width, width, bias=False)
         self.k_proj = nn.Linear(width, kv_width, bias=False)
         self.v_proj = nn.Linear(width, kv_width, bias=False)
@@ -115,7 +117,7 @@ class Attention(nn.Module):
         key = rotate(heads(self.k_proj(x)), cos, sin)
         value = heads(self.v_proj(x))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class MLP(nn.Module):
@@ -151,17 +153,16 @@ class Decoder(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.recompute = config, False
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.recompute = False
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embed_tokens(tokens)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        cos, sin = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
-        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+        turns = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
+        cos, sin = (turn.to(x.dtype) for turn in turns)
         for layer in self.layers:
             if self.recompute and self.training:
                 x = checkpoint(layer, x, cos, sin, use_reentrant=False)
@@ -173,8 +174,7 @@ class Decoder(nn.Module):
 class GPT(nn.Module):
     """The language model: `model(tokens)` gives logits, `model(tokens, targets)` the mean cross-entropy.
 
-    With `model.model.recompute = True` each layer keeps only its input for the backward pass and computes the rest again
-    (Chen et al., arXiv:1604.06174).
+    With `model.model.recompute = True` layers keep their input and compute the rest again (arXiv:1604.06174).
     """
 
     def __init__(self, config: GPTConfig) -> None:

@@ -4,10 +4,11 @@
 
     rehearse("train.py", world_size=8192, rank=17)
 
-The code is not translated and not modelled: the same `init_process_group`, `fully_shard`, `backward` and `step` are
-executed, for two steps, in a process of their own. Tensors are *fake* (shape, dtype and strides, no storage) and the
-process group is *fake* (it answers at once), so one rank of a cluster fits into a laptop. What comes back is exact
-where bytes are concerned: peak memory by part, its timeline, every collective with its bytes and axis, FLOPs.
+The code is not translated and not modelled: the same `init_process_group`, `fully_shard`, `backward` and
+`step` are executed, for two steps, in a process of their own. Tensors are *fake* (shape, dtype and strides,
+no storage) and the process group is *fake* (it answers at once), so one rank of a cluster fits into a laptop.
+What comes back is exact where bytes are concerned: peak memory by part, its timeline, every collective with
+its bytes and axis, FLOPs.
 
 This package's front door does not import torch; the child process does.
 """

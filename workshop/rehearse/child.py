@@ -1,7 +1,7 @@
 """The process in which a rehearsal happens: `python -m workshop.rehearse.child REQUEST.json ANSWER.json`.
 
-A process of its own, because the program may abort it, may set global state, and must find the fake world in place
-before it imports anything. The answer is written as JSON whether the program worked or not.
+A process of its own, because the program may abort it, may set global state, and must find the fake world in
+place before it imports anything. The answer is written as JSON whether the program worked or not.
 """
 
 from __future__ import annotations

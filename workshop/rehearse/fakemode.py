@@ -1,11 +1,12 @@
 """Fake tensors, remembered: the same operator on the same shapes gives the same shapes.
 
-`FakeTensorMode` works out the shape of every result and keeps a cache of its own, but building that cache's key takes
-longer than many real kernels: it must be right for symbolic shapes, sparse tensors and traced graphs. A training step
-needs none of that. It calls a few hundred different operators some hundred thousand times, layer after layer, micro-batch
-after micro-batch. So plain cases are remembered here with a small key (operator, default dtype, and for each tensor its
-shape, strides, offset and dtype), and everything else goes the usual way. The answers are the usual way's own: a result is
-remembered only after `FakeTensorMode` has produced it once.
+`FakeTensorMode` works out the shape of every result and keeps a cache of its own, but building that cache's
+key takes longer than many real kernels: it must be right for symbolic shapes, sparse tensors and traced
+graphs. A training step needs none of that. It calls a few hundred different operators some hundred thousand
+times, layer after layer, micro-batch after micro-batch. So plain cases are remembered here with a small key
+(operator, default dtype, and for each tensor its shape, strides, offset and dtype), and everything else goes
+the usual way. The answers are the usual way's own: a result is remembered only after `FakeTensorMode` has
+produced it once.
 
 A result is one of three: a fresh tensor, a view of an argument (same storage), or an argument itself.
 """
@@ -21,7 +22,7 @@ _DEVICE = torch.ops.prim.device.default
 _MISSING = object()
 
 
-class _NotPlain(Exception):
+class _NotPlainError(Exception):
     """This call is not remembered."""
 
 
@@ -36,9 +37,7 @@ class RememberingFakeMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE:
             return args[0].fake_device
         kwargs = kwargs or {}
@@ -48,7 +47,7 @@ class RememberingFakeMode(FakeTensorMode):
         try:
             key = (func, torch.get_default_dtype(), _key(args, tensors), _key(tuple(kwargs.items()), tensors))
             found = self._memory.get(key, _MISSING)
-        except (_NotPlain, TypeError):  # TypeError: an argument that has no hash
+        except (_NotPlainError, TypeError):  # TypeError: an argument that has no hash
             return self.dispatch(func, types, args, kwargs)
         if found is not _MISSING and found is not None:
             return _rebuild(self, found, tensors)
@@ -65,13 +64,20 @@ def _key(value: Any, tensors: list[FakeTensor]) -> Any:
     kind = type(value)
     if kind is FakeTensor:
         if value.constant is not None or value.layout != torch.strided:
-            raise _NotPlain
+            raise _NotPlainError
         tensors.append(value)
-        return (value.shape, value.stride(), value.storage_offset(), value.dtype, value.fake_device, _place(tensors))
+        return (
+            value.shape,
+            value.stride(),
+            value.storage_offset(),
+            value.dtype,
+            value.fake_device,
+            _place(tensors),
+        )
     if kind is tuple or kind is list:
         return tuple([_key(item, tensors) for item in value])
     if issubclass(kind, torch.Tensor):
-        raise _NotPlain
+        raise _NotPlainError
     return (kind, value)
 
 
@@ -102,7 +108,11 @@ def _recipe(out: Any, tensors: list[FakeTensor]) -> Any:
             if out.dtype != tensor.dtype:
                 return None
             return ("view", number, shape, strides, out.storage_offset())
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if out.numel() else 0
+    extent = (
+        1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if out.numel()
+        else 0
+    )
     if out.storage_offset() or storage.nbytes() != extent * out.element_size():
         return None
     return ("fresh", shape, strides, out.dtype, out.fake_device)

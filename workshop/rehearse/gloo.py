@@ -1,14 +1,15 @@
 """The copies gloo makes and NCCL does not.
 
-`ProcessGroupGloo` gathers into, and scatters from, a list of tensors. The flat variants that FSDP and DTensor use
-(`all_gather_into_tensor`, `reduce_scatter_tensor`) are put on top by flattening: one extra copy of the full side lives
-while the collective runs. A laptop measuring FSDP on gloo therefore needs more memory than a GPU would. Counting the
-copy makes a rehearsed peak equal to what is measured on gloo; leaving it out tells what NCCL will need.
+`ProcessGroupGloo` gathers into, and scatters from, a list of tensors. The flat variants that FSDP and DTensor
+use (`all_gather_into_tensor`, `reduce_scatter_tensor`) are put on top by flattening: one extra copy of the
+full side lives while the collective runs. A laptop measuring FSDP on gloo therefore needs more memory than a
+GPU would. Counting the copy makes a rehearsed peak equal to what is measured on gloo; leaving it out tells
+what NCCL will need.
 
-An asynchronous collective runs in gloo's thread, somewhere between the call and the wait; the copy is kept for that whole
-time here. In reality the thread drops its copy a little after it has reported the collective done: on a busy machine the
-copy lives on beside the next few operators, and the measured peak wanders upwards by a per cent or two from step to step.
-That lateness is chance, and is not modelled.
+An asynchronous collective runs in gloo's thread, somewhere between the call and the wait; the copy is kept
+for that whole time here. In reality the thread drops its copy a little after it has reported the collective
+done: on a busy machine the copy lives on beside the next few operators, and the measured peak wanders upwards
+by a per cent or two from step to step. That lateness is chance, and is not modelled.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """DDP's reducer, in Python: the same buckets, the same bytes, the same order of all_reduces.
 
-`DistributedDataParallel` is Python around a C++ class, `Reducer`, which reaches into the memory of tensors and so refuses
-those that have none. Only that class is replaced; `DistributedDataParallel` itself runs unchanged (`no_sync`, buffers,
-communication hooks, static graphs).
+`DistributedDataParallel` is Python around a C++ class, `Reducer`, which reaches into the memory of tensors
+and so refuses those that have none. Only that class is replaced; `DistributedDataParallel` itself runs
+unchanged (`no_sync`, buffers, communication hooks, static graphs).
 
 What the reducer does (Li et al., "PyTorch Distributed", VLDB 2020, arXiv:2006.15704):
 
-* gradients are copied into flat buckets of about 25 MiB, the first of 1 MiB, in reverse order of the parameters;
+* gradients are copied into flat buckets of about 25 MiB, the first of 1 MiB, in reverse order of the
+  parameters;
 * a bucket is all_reduced as soon as its last gradient is there, but never before the buckets in front of it;
 * after the first backward the buckets are built again, once, in the order in which the gradients really came;
 * at the end the averages are copied back into the gradients, unless those are views of the buckets.
@@ -20,6 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
+
+from workshop.measure.swap import swap
 
 
 class _Bucket:
@@ -126,7 +129,8 @@ class PythonReducer:
         """A forward pass begins."""
 
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
-        """A synchronising backward pass will follow; with outputs given, find the parameters they do not use."""
+        """A synchronising backward pass will follow; with outputs given, find the parameters they do not
+        use."""
         self._expecting = True
         self._next = 0
         for bucket in self._buckets:
@@ -145,6 +149,7 @@ class PythonReducer:
                 self._ready_order.append(index)
             view = self._bucket_of[index].views[index]
             if parameter.grad is not view:
+                assert parameter.grad is not None
                 view.copy_(parameter.grad)
                 if self._views:
                     parameter.grad = view
@@ -231,7 +236,7 @@ def _parameters_behind(outputs: list[torch.Tensor]) -> set[torch.Tensor]:
     """The leaves of the autograd graph that produced `outputs`."""
     leaves: set[torch.Tensor] = set()
     seen = set()
-    todo = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
+    todo: list[Any] = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
     while todo:
         node = todo.pop()
         if node is None or node in seen:
@@ -244,17 +249,20 @@ def _parameters_behind(outputs: list[torch.Tensor]) -> set[torch.Tensor]:
 
 
 def install(on_bucket: Callable[[torch.Tensor], None]) -> None:
-    """Make DistributedDataParallel use the Python reducer in this process; `on_bucket` hears of every new bucket."""
+    """Make DistributedDataParallel use the Python reducer in this process; `on_bucket` hears of every new
+    bucket."""
     PythonReducer.on_bucket = staticmethod(on_bucket)
-    dist.Reducer = PythonReducer
-    dist.Logger = SilentLogger
-    dist._verify_params_across_processes = lambda *args, **kwargs: None
-    dist._broadcast_coalesced = _broadcast_coalesced
-    dist._register_comm_hook = lambda reducer, state, hook: reducer.register_hook(state, hook)
-    dist._register_builtin_comm_hook = _register_builtin_hook
+    swap(dist, "Reducer", PythonReducer)
+    swap(dist, "Logger", SilentLogger)
+    swap(dist, "_verify_params_across_processes", lambda *args, **kwargs: None)
+    swap(dist, "_broadcast_coalesced", _broadcast_coalesced)
+    swap(dist, "_register_comm_hook", lambda reducer, state, hook: reducer.register_hook(state, hook))
+    swap(dist, "_register_builtin_comm_hook", _register_builtin_hook)
 
 
-def _broadcast_coalesced(group: dist.ProcessGroup, tensors: list[torch.Tensor], buffer_size: int, source: int) -> None:
+def _broadcast_coalesced(
+    group: dist.ProcessGroup, tensors: list[torch.Tensor], buffer_size: int, source: int
+) -> None:
     """Tensors broadcast in flat buckets of at most `buffer_size` bytes, then copied back."""
     if not tensors:
         return

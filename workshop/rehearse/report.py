@@ -28,8 +28,8 @@ class Rehearsal:
         memory: peak, parts and timeline over all rehearsed steps, exact bytes of tensors.
         traffic: collectives of the last whole step.
         flops: FLOPs of the last whole step on this rank.
-        roofline_seconds: if a device was given: each operator at the device's peak or bandwidth, one after the
-            other; a lower bound without overlap, split into `compute` and `communication`.
+        roofline_seconds: if a device was given: each operator at the device's peak or bandwidth, one after
+            the other; a lower bound without overlap, split into `compute` and `communication`.
         steps: whole steps rehearsed.
         operators: operators executed.
         seconds: wall time of the rehearsal's parts in the child: `import`, `run`.
@@ -68,8 +68,8 @@ class Rehearsal:
 
     def __str__(self) -> str:
         lines = [
-            f"rehearsed rank {self.rank} of {self.world_size:,}: {self.steps} steps, {self.operators:,} operators "
-            f"in {self.seconds.get('run', 0):.1f} s"
+            f"rehearsed rank {self.rank} of {self.world_size:,}: {self.steps} steps, {self.operators:,} "
+            f"operators in {self.seconds.get('run', 0):.1f} s"
         ]
         lines += memory_lines(self.memory)
         lines += traffic_lines(self.traffic)

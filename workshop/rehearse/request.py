@@ -65,10 +65,13 @@ class Request:
             raise ValueError(f"world_size is {self.world_size}; a world has at least one rank")
         if not 0 <= self.rank < self.world_size:
             raise ValueError(
-                f"rank {self.rank} is not in a world of {self.world_size}: ranks are 0 to {self.world_size - 1}"
+                f"rank {self.rank} is not in a world of {self.world_size}: "
+                f"ranks are 0 to {self.world_size - 1}"
             )
         if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; rehearse at least one (two, to see the optimizer's state)")
+            raise ValueError(
+                f"steps is {self.steps}; rehearse at least one (two, to see the optimizer's state)"
+            )
         if bool(self.source) == bool(self.path):
             raise ValueError("give either the program's text or its path")
 

@@ -1,9 +1,9 @@
 """How long would it take? The roofline of every operator, summed.
 
-An operator can be no faster than its FLOPs at the device's peak, and no faster than its bytes at the device's memory
-bandwidth; the larger of the two is its roofline time (Williams, Waterman and Patterson, "Roofline", CACM 2009). A
-collective takes at least its wire bytes at the rank's link. The sums are a lower bound for code that overlaps nothing:
-no launch overheads, no latency, no tile quantisation. `workshop.predict` models those.
+An operator can be no faster than its FLOPs at the device's peak, and no faster than its bytes at the device's
+memory bandwidth; the larger of the two is its roofline time (Williams, Waterman and Patterson, "Roofline",
+CACM 2009). A collective takes at least its wire bytes at the rank's link. The sums are a lower bound for code
+that overlaps nothing: no launch overheads, no latency, no tile quantisation. `workshop.predict` models those.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from workshop.measure.comms import Collective
 from workshop.rehearse.request import Roofline
 
 _FREE = frozenset(
-    "view _unsafe_view t transpose expand slice select split unbind detach alias as_strided permute unsqueeze squeeze "
-    "reshape empty empty_like empty_strided new_empty lift_fresh split_with_sizes".split()
+    "view _unsafe_view t transpose expand slice select split unbind detach alias as_strided permute "
+    "unsqueeze squeeze reshape empty empty_like empty_strided new_empty lift_fresh split_with_sizes".split()  # noqa: SIM905
 )
 """Operators that move no bytes."""
 

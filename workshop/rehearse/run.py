@@ -34,13 +34,14 @@ def rehearse(
     """Run a program as one rank of a world that is not there, for `steps` training steps.
 
     Args:
-        program: a script's path, a program's text, or a function (its source is sent, so it must be written in a
-            file or a notebook cell, and import what it needs itself if it is in a notebook).
+        program: a script's path, a program's text, or a function (its source is sent, so it must be written
+            in a file or a notebook cell, and import what it needs itself if it is in a notebook).
         world_size: ranks in the world.
         rank: which of them to be.
-        steps: training steps (optimizer steps) after which the program is stopped. The optimizer's state is born in
-            the first, so the peak is reached in the second. None: 2, or 3 with DeepSpeed, whose ZeRO-3 learns the order
-            of its parameters in the first step and checks it with the other ranks in the second.
+        steps: training steps (optimizer steps) after which the program is stopped. The optimizer's state is
+            born in the first, so the peak is reached in the second. None: 2, or 3 with DeepSpeed, whose
+            ZeRO-3 learns the order of its parameters in the first step and checks it with the other ranks in
+            the second.
         gloo: count the copies the gloo backend makes; compare with a laptop, not with GPUs.
         real: use real tensors (the model must fit here). None: only if the program imports deepspeed, whose
             C++-minded engine looks at bytes.
@@ -87,12 +88,16 @@ def _program(program: str | Path | Callable[..., Any]) -> tuple[str, str, str]:
         return program, "", ""
     path = Path(program)
     if not path.is_file():
-        raise ValueError(f"there is no script {str(path)!r}; give a path, a function, or a program's text of some lines")
+        raise ValueError(
+            f"there is no script {str(path)!r}; give a path, a function, or a program's text of some lines"
+        )
     return "", str(path.resolve()), ""
 
 
 def _imports_deepspeed(text: str) -> bool:
-    return any(line.split()[1:2] and line.split()[1].split(".")[0] == "deepspeed" for line in _import_lines(text))
+    return any(
+        line.split()[1:2] and line.split()[1].split(".")[0] == "deepspeed" for line in _import_lines(text)
+    )
 
 
 def _import_lines(text: str) -> list[str]:
@@ -106,7 +111,12 @@ def _ask(request: Request, timeout_seconds: float) -> Rehearsal:
         command = [sys.executable, "-m", "workshop.rehearse.child", str(question), str(answer)]
         try:
             done = subprocess.run(
-                command, env=_environment(), capture_output=True, text=True, timeout=timeout_seconds, check=False
+                command,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=timeout_seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
             raise RehearsalError(
@@ -119,9 +129,11 @@ def _ask(request: Request, timeout_seconds: float) -> Rehearsal:
                 f"{done.stderr[-2000:]}"
             )
         data = json.loads(answer.read_text())
-    error = data.pop("error")
-    if error is not None:
-        raise RehearsalError(f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{error}")
+    problem = data.pop("error")
+    if problem is not None:
+        raise RehearsalError(
+            f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{problem}"
+        )
     return Rehearsal.from_dict({**data, "output": done.stdout})
 
 

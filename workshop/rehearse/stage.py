@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
 from workshop.rehearse import gloo, pipeline, reducer, standins, world
@@ -58,7 +57,9 @@ class Stage:
         tracer = self.tracer
         tracer.parts.sweep_modules()
         if not tracer.finished_steps:
-            self._notes["no optimizer.step() was seen: traffic and FLOPs are those of the whole program"] = None
+            self._notes["no optimizer.step() was seen: traffic and FLOPs are those of the whole program"] = (
+                None
+            )
         whole = bool(tracer.finished_steps)
         return {
             "rank": self._request.rank,

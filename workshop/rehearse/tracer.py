@@ -1,9 +1,9 @@
 """One pass over everything a rank does: bytes, collectives, FLOPs and a roofline, in one dispatch mode.
 
-A `TorchDispatchMode` is called for every operator below autograd and below DTensor: what it sees are this rank's own
-tensors. Four things happen per operator: it runs (on fake tensors, so nothing is computed); storages it made are written
-into the ledger, with a weak reference that writes again when they die; if it is a collective it is recorded; if it is a
-product its FLOPs are added.
+A `TorchDispatchMode` is called for every operator below autograd and below DTensor: what it sees are this
+rank's own tensors. Four things happen per operator: it runs (on fake tensors, so nothing is computed);
+storages it made are written into the ledger, with a weak reference that writes again when they die; if it is
+a collective it is recorded; if it is a product its FLOPs are added.
 
 Three places where the fake world differs from the real one, each found by comparing with measured bytes:
 
@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves
 from workshop.measure import comms, flops
 from workshop.measure.ledger import Ledger
 from workshop.measure.parts import PartFinder, storages_of
+from workshop.measure.swap import swap
 from workshop.rehearse.gloo import count_copy, extra_copy
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
@@ -70,7 +71,7 @@ class Tracer(TorchDispatchMode):
         self._gloo = gloo
         self._owners: dict[int, list[Any]] = {}  # storage address -> [owner, bytes, weak reference]
         self._thinking = 0
-        self._fake_mode = None
+        self._fake_mode: Any = None
         self._undo: list[Callable[[], None]] = []
 
     # What the step hooks tell (workshop.measure.phases.StepListener).
@@ -150,8 +151,7 @@ class Tracer(TorchDispatchMode):
                 tracer._enter(storage)
             return result
 
-        torch.UntypedStorage.resize_ = resize_
-        self._undo.append(lambda: setattr(torch.UntypedStorage, "resize_", resize))
+        self._undo.append(swap(torch.UntypedStorage, "resize_", resize_))
         propagate = ShardingPropagator._propagate_tensor_meta_non_cached
 
         def propagate_quietly(*args: Any, **kwargs: Any) -> Any:
@@ -161,8 +161,7 @@ class Tracer(TorchDispatchMode):
             finally:
                 tracer._thinking -= 1
 
-        ShardingPropagator._propagate_tensor_meta_non_cached = propagate_quietly
-        self._undo.append(lambda: setattr(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate))
+        self._undo.append(swap(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_quietly))
         self._fake_mode = active_fake_mode()
         return super().__enter__()
 
@@ -172,7 +171,11 @@ class Tracer(TorchDispatchMode):
         super().__exit__(*exc)
 
     def __torch_dispatch__(
-        self, func: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: torch._ops.OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is _DEVICE:  # asked more often than anything is computed
             first = args[0]

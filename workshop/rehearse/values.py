@@ -1,14 +1,16 @@
 """Answers to programs that read a value from a tensor that has none.
 
-`loss.item()`, `counts.tolist()`, `if torch.isnan(loss)`: training code reads values for three reasons, and each has an
-answer that keeps the program on the path it would take on a good day.
+`loss.item()`, `counts.tolist()`, `if torch.isnan(loss)`: training code reads values for three reasons, and
+each has an answer that keeps the program on the path it would take on a good day.
 
-* To print or to check. A float is answered with 1.0, a comparison with True, "is it nan, is it infinite" with False.
+* To print or to check. A float is answered with 1.0, a comparison with True, "is it nan, is it infinite" with
+  False.
 * To index. A whole number is answered with 0.
-* To size a message. In a mixture of experts the router's choices decide how many tokens go where; bytes depend on values.
-  Here the router is taken to be *balanced*: a choice among `E` classes falls on each of them equally often. Small tensors
-  of counts get *shadows*, real tensors with the balanced numbers, and every operation on shadows is really computed, so
-  that sums, running sums, splits and `tolist()` agree with each other.
+* To size a message. In a mixture of experts the router's choices decide how many tokens go where; bytes
+  depend on values. Here the router is taken to be *balanced*: a choice among `E` classes falls on each of
+  them equally often. Small tensors of counts get *shadows*, real tensors with the balanced numbers, and every
+  operation on shadows is really computed, so that sums, running sums, splits and `tolist()` agree with each
+  other.
 
 Each kind of answer is noted once in the rehearsal, with the line of code that asked.
 """
@@ -37,20 +39,23 @@ _LARGEST_SHADOW = 65_536
 class Answers:
     """Knows what is assumed about the values of fake tensors.
 
-    Three things may be known of one: its shadow (a real tensor with its values), its mean (for masks: the share of
+    Three things may be known of one: its shadow (a real tensor with its values), its mean (for masks: the
+    share of
     ones), and its classes (for indices: how many values it ranges over).
     """
 
     def __init__(self, notes: dict[str, None]) -> None:
         self._notes = notes
 
-    def learn(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    def learn(
+        self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
         """Called after every operator that could be executed: carry over what is known of its inputs."""
         packet = func._overloadpacket
         rule = _RULES.get(packet)
         if packet in _EXCHANGES:
             _EXCHANGES[packet](args, kwargs, out)
-        elif isinstance(out, torch.Tensor) and any(hasattr(arg, "_shadow") for arg in args):
+        elif _has_shadow(args):
             self._compute_shadow(func, args, kwargs, out)
         elif rule is not None:
             rule(args, kwargs, out)
@@ -89,10 +94,12 @@ class Answers:
 
     def _bincount(self, values: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
         if not minlength:
-            raise ValueError("a rehearsal needs torch.bincount(..., minlength=number_of_classes): it cannot see values")
+            raise ValueError(
+                "a rehearsal needs torch.bincount(..., minlength=number_of_classes): it cannot see values"
+            )
         counts = values.new_empty(minlength, dtype=torch.int64 if weights is None else weights.dtype)
         self._note("values were counted (bincount)", "a balanced router was assumed")
-        _set_shadow(counts, _balanced(values.numel(), minlength))
+        _share_evenly(values.numel(), counts)
         return counts
 
     def _nonzero(self, mask: torch.Tensor) -> torch.Tensor:
@@ -115,26 +122,34 @@ class Answers:
         mean = getattr(mask, "_mean", None)
         if mean is None:
             raise ValueError(
-                "how many elements a mask selects decides the size of what follows, and a rehearsal cannot see values. "
-                "It knows the masks that come from choosing among classes (topk, argmax, one_hot, index == class); "
-                "for others, give the number explicitly or rehearse with real tensors (real=True)"
+                "how many elements a mask selects decides the size of what follows, and a rehearsal "
+                "cannot see values. It knows the masks that come from choosing among classes (topk, argmax, "
+                "one_hot, index == class); for others, give the number explicitly or rehearse with real "
+                "tensors (real=True)"
             )
         self._note("a mask selected elements", "a balanced choice was assumed")
         return round(mean * mask.numel())
 
-    def _compute_shadow(self, func: Any, args: Any, kwargs: Any, out: torch.Tensor) -> None:
+    def _compute_shadow(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not all(hasattr(leaf, "_shadow") or not isinstance(leaf, FakeTensor) for leaf in leaves):
             return
         with unset_fake_temporarily(), _disable_current_modes():
             real_args, real_kwargs = tree_map_only(FakeTensor, lambda t: t._shadow, (args, kwargs))
             real = func(*real_args, **real_kwargs)
-        if isinstance(real, torch.Tensor) and real.shape == out.shape:
-            _set_shadow(out, real)
+        for fake, value in zip(tree_leaves(out), tree_leaves(real), strict=True):
+            if isinstance(fake, torch.Tensor) and value.shape == fake.shape:
+                _set_shadow(fake, value)
 
     def _note(self, what: str, assumption: str) -> None:
-        places = [f for f in traceback.extract_stack() if f.filename == "<rehearsed cell>" or f.name == "<module>"]
-        own = [frame for frame in places if "workshop/rehearse" not in frame.filename and "runpy" not in frame.filename]
+        places = [
+            f for f in traceback.extract_stack() if f.filename == "<rehearsed cell>" or f.name == "<module>"
+        ]
+        own = [
+            frame
+            for frame in places
+            if "workshop/rehearse" not in frame.filename and "runpy" not in frame.filename
+        ]
         line = f" (line {own[-1].lineno})" if own else ""
         self._notes.setdefault(f"{what}: {assumption}{line}")
 
@@ -144,19 +159,28 @@ def _set_shadow(tensor: torch.Tensor, values: torch.Tensor) -> None:
         tensor._shadow = values  # type: ignore[attr-defined]
 
 
-def _balanced(total: int, classes: int) -> torch.Tensor:
-    """`total` things over `classes`, as evenly as whole numbers allow."""
+def _share_evenly(total: int, tensor: torch.Tensor) -> None:
+    """The shadow of `tensor`: `total` things over its elements, as evenly as whole numbers allow."""
+    if tensor.numel() > _LARGEST_SHADOW:
+        return
     with unset_fake_temporarily(), _disable_current_modes():
-        counts = torch.full((classes,), total // classes, dtype=torch.int64)
-        counts[: total % classes] += 1
-        return counts
+        counts = torch.full((tensor.numel(),), total // tensor.numel(), dtype=torch.int64)
+        counts[: total % tensor.numel()] += 1
+        _set_shadow(tensor, counts.reshape(tensor.shape).to(tensor.dtype))
+
+
+def _has_shadow(args: tuple[Any, ...]) -> bool:
+    for arg in args:
+        if hasattr(arg, "_shadow") or (type(arg) is list and arg and hasattr(arg[0], "_shadow")):
+            return True
+    return False
 
 
 # What operators do to what is known.
 
 
 def _histc(args: Any, kwargs: Any, out: Any) -> None:
-    _set_shadow(out, _balanced(args[0].numel(), out.numel()).to(out.dtype))
+    _share_evenly(args[0].numel(), out)
 
 
 def _choice(args: Any, kwargs: Any, out: Any) -> None:
@@ -185,16 +209,14 @@ def _scatter(args: Any, kwargs: Any, out: Any) -> None:
         out._mean = index.numel() / out.numel()
         classes = getattr(index, "_classes", None)
         if out.dim() == 1 and classes == out.numel():  # counting with scatter_add
-            _set_shadow(out, _balanced(index.numel(), out.numel()).to(out.dtype))
+            _share_evenly(index.numel(), out)
 
 
 def _sum(args: Any, kwargs: Any, out: Any) -> None:
     """Summing a mask over tokens counts the choices of every class."""
     mean = getattr(args[0], "_mean", None)
-    if mean is not None and 0 < out.numel() <= _LARGEST_SHADOW:
-        total = round(mean * args[0].numel())
-        counts = _balanced(total, out.numel()).reshape(out.shape)
-        _set_shadow(out, counts.to(out.dtype))
+    if mean is not None and out.numel():
+        _share_evenly(round(mean * args[0].numel()), out)
 
 
 def _nothing_bad(args: Any, kwargs: Any, out: Any) -> None:
@@ -246,6 +268,7 @@ _RULES: dict[Any, _Rule] = {
     aten.sum: _sum,
 }
 _KEEPING = (
-    "_to_copy clone detach view _unsafe_view alias unsqueeze squeeze reshape permute transpose t expand select slice any"
+    "_to_copy clone detach view _unsafe_view alias unsqueeze squeeze reshape permute transpose "
+    "t expand select slice any"
 )
 _RULES |= {getattr(aten, name): _keep for name in _KEEPING.split()}

@@ -1,11 +1,12 @@
 """A world of which only one rank exists.
 
-torch has a process group that talks to nobody: `FakeProcessGroup` answers every collective at once. Whatever backend
-the program asks for, it gets this one; rank and world size come from the request. Python objects cannot be answered
-that way, so object collectives return what this rank itself said: ranks that agree is what nearly every program
-assumes when it gathers objects.
+torch has a process group that talks to nobody: `FakeProcessGroup` answers every collective at once. Whatever
+backend the program asks for, it gets this one; rank and world size come from the request. Python objects
+cannot be answered that way, so object collectives return what this rank itself said: ranks that agree is what
+nearly every program assumes when it gathers objects.
 
-Meshes are bookkeeping over small integer tensors whose values matter, so they are always built outside the fake mode.
+Meshes are bookkeeping over small integer tensors whose values matter, so they are always built outside the
+fake mode.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from workshop.measure.swap import swap
 from workshop.rehearse.request import Request
 
 
@@ -54,9 +57,10 @@ def install(request: Request) -> None:
     _replace(init_process_group)
     for function in (_all_gather_object, _gather_object, _broadcast_object_list, _scatter_object_list):
         _replace(function)
-    dist.monitored_barrier = lambda *args, **kwargs: None
-    dist.distributed_c10d.monitored_barrier = dist.monitored_barrier
-    dist.get_backend = dist.distributed_c10d.get_backend = lambda group=None: "gloo"
+    for owner in (dist, dist.distributed_c10d):
+        swap(owner, "monitored_barrier", lambda *args, **kwargs: None)
+        swap(owner, "get_backend", lambda group=None: "gloo")
+    swap(torch.multiprocessing, "spawn", _spawn)
     _hold_tensors_of_async_calls()
     _mesh_outside_fake_mode()
 
@@ -65,6 +69,11 @@ def _replace(function: Callable[..., Any]) -> None:
     name = function.__name__.removeprefix("_")
     setattr(dist, name, function)
     setattr(dist.distributed_c10d, name, function)
+
+
+def _spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, **kwargs: Any) -> None:
+    """A program that starts its ranks itself gets the one rank that is here."""
+    fn(int(os.environ["RANK"]) % nprocs, *args)
 
 
 def _all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -80,13 +89,16 @@ def _broadcast_object_list(object_list: list[Any], *args: Any, **kwargs: Any) ->
     return None
 
 
-def _scatter_object_list(output: list[Any], inputs: list[Any] | None = None, *args: Any, **kwargs: Any) -> None:
+def _scatter_object_list(
+    output: list[Any], inputs: list[Any] | None = None, *args: Any, **kwargs: Any
+) -> None:
     if inputs:
         output[0] = inputs[min(dist.get_rank(), len(inputs) - 1)]
 
 
 class _HeldWork(dist.Work):
-    """A request in flight keeps its tensors alive until it is waited for and dropped, as gloo's and NCCL's do."""
+    """A request in flight keeps its tensors alive until it is waited for and dropped, as gloo's and NCCL's
+    do."""
 
     def __init__(self, work: dist.Work, tensors: Any) -> None:
         super().__init__()
@@ -122,7 +134,11 @@ def _mesh_outside_fake_mode() -> None:
         if getattr(module, "init_device_mesh", None) is original:
             module.init_device_mesh = outside  # type: ignore[attr-defined]
     for name, member in list(vars(DeviceMesh).items()):
-        if callable(member) and not isinstance(member, (staticmethod, classmethod, type)) and name != "__hash__":
+        if (
+            callable(member)
+            and not isinstance(member, (staticmethod, classmethod, type))
+            and name != "__hash__"
+        ):
             setattr(DeviceMesh, name, _outside(member))
         elif isinstance(member, staticmethod):
             setattr(DeviceMesh, name, staticmethod(_outside(member.__func__)))
