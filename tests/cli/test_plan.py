@@ -70,7 +70,9 @@ def test_counts_of_tokens_and_of_sequences():
     assert parse_count("15T", "x") == (15e12, "t")
     assert sequences("512", 4096) == 512
     assert sequences("4M", 8192) == 512
-    with pytest.raises(ValueError, match=r"is 0\.50 sequences of 8,192 tokens; the nearest that would do is 1"):
+    with pytest.raises(
+        ValueError, match=r"is 0\.50 sequences of 8,192 tokens; the nearest that would do is 1"
+    ):
         sequences("4K", 8192)
 
 

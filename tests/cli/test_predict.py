@@ -61,7 +61,9 @@ def test_what_does_not_fit_has_exit_code_1(tmp_path, capsys):
 def test_without_rates_there_is_memory_and_a_reason(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     path = tmp_path / "run.toml"
-    path.write_text('model = "gpt-1m"\ncluster = "this-machine"\nseq_len = 128\n[layout]\nprecision = "fp32"\n')
+    path.write_text(
+        'model = "gpt-1m"\ncluster = "this-machine"\nseq_len = 128\n[layout]\nprecision = "fp32"\n'
+    )
     assert main(["predict", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["step"] is None
@@ -72,17 +74,33 @@ def test_without_rates_there_is_memory_and_a_reason(tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('model = "llama-3-8b"', 'model = "llama-3-8"', "unknown model 'llama-3-8'; did you mean 'llama-3-8b'"),
+        (
+            'model = "llama-3-8b"',
+            'model = "llama-3-8"',
+            "unknown model 'llama-3-8'; did you mean 'llama-3-8b'",
+        ),
         ("64xH100", "64xH1000", "unknown cluster or device 'H1000'; did you mean 'H100'"),
-        ("micro_batch", "microbatch", "unknown key 'microbatch' in run file run.toml; did you mean 'micro_batch'"),
+        (
+            "micro_batch",
+            "microbatch",
+            "unknown key 'microbatch' in run file run.toml; did you mean 'micro_batch'",
+        ),
         ("shard =", "shards =", "unknown key 'shards' in run file run.toml: [layout]; did you mean 'shard'"),
         ("global_batch = 512", "global_batch = 500", "the nearest that would do is 480"),
-        ("tensor = 2", "tensor = 3", "num_heads = 32 does not divide by tensor = 3; the nearest that would do is"),
+        (
+            "tensor = 2",
+            "tensor = 3",
+            "num_heads = 32 does not divide by tensor = 3; the nearest that would do is",
+        ),
         ("zero = 1", "zero = -1", "unknown zero stage -1"),
         ("shard = 32", "shard = -32", "shard must be a whole number of at least 1, not -32"),
         ("shard = 32", "shard = ", "run file run.toml is not TOML"),
         ("seq_len = 8192", 'seq_len = "8k"', "seq_len must be a whole number of at least 1, not '8k'"),
-        ("global_batch = 512", "global_batch = -512", "global_batch must be a whole number, 0 (not given) or more"),
+        (
+            "global_batch = 512",
+            "global_batch = -512",
+            "global_batch must be a whole number, 0 (not given) or more",
+        ),
     ],
 )
 def test_a_wrong_file_is_told_with_what_would_do(tmp_path, capsys, old, new, said):

@@ -46,7 +46,9 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNod
 def text_of(cell: nbformat.NotebookNode) -> str:
     words = []
     for output in cell.outputs:
-        words.append(output.get("text") or "\n".join(output.get("traceback", [])) or output.data["text/plain"])
+        words.append(
+            output.get("text") or "\n".join(output.get("traceback", [])) or output.data["text/plain"]
+        )
     return "\n".join(words)
 
 
@@ -95,5 +97,3 @@ def test_the_roofline_takes_the_slowest_link_of_the_world() -> None:
     assert roofline_of("H100", 1).wire_bytes_per_second == float("inf")
     with pytest.raises(ValueError, match="did you mean 'H100'"):
         roofline_of("H1000", 8)
-
-

@@ -22,7 +22,9 @@ EXPLORERS = [widgets.memory_explorer, widgets.time_to_train, widgets.pipeline_ex
 def without_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        explorer.importlib.util, "find_spec", lambda name, *x: None if name == "ipywidgets" else real(name, *x)
+        explorer.importlib.util,
+        "find_spec",
+        lambda name, *x: None if name == "ipywidgets" else real(name, *x),
     )
 
 

@@ -10,11 +10,13 @@ from workshop.facts.measurement import Measurement
 from workshop.facts.run import Run
 from workshop.measure.report import MemoryReport, Timeline, Traffic
 from workshop.predict.memory import predict_memory
-from workshop.predict.pipeline import SCHEDULES, simulate_pipeline
+from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
 from workshop.show.parts import PARTS, parts_of
 from workshop.show.roof import intensity
 
-RUN = Run("llama-3.1-8b", "64xH100", Layout(shard=8, zero=3, tensor=2, pipeline=4), seq_len=8192, global_batch=64)
+RUN = Run(
+    "llama-3.1-8b", "64xH100", Layout(shard=8, zero=3, tensor=2, pipeline=4), seq_len=8192, global_batch=64
+)
 LIVE = Timeline(
     [10, 30, 70, 40], {"weights": [10] * 4, "activations": [0, 20, 60, 0], "gradients": [0, 0, 0, 30]},
     ["forward", "forward", "backward", "optimizer"],
@@ -44,7 +46,9 @@ def test_parts_of_other_words_share_a_part() -> None:
 
 
 def test_memory_bars_say_total_and_error() -> None:
-    picture = show.memory_by_part({"predicted": {"weights": 2**20}, "measured": {"weights": 2**21}}, cap=2**21)
+    picture = show.memory_by_part(
+        {"predicted": {"weights": 2**20}, "measured": {"weights": 2**21}}, cap=2**21
+    )
     assert "predicted 1.0 MiB (weights 1.0 MiB); measured 2.0 MiB" in repr(picture)
     drawn = [text.get_text() for text in picture.figure.axes[0].texts]
     assert " 2.0 MiB  (predicted -50.0%)" in drawn
@@ -61,11 +65,17 @@ def test_memory_bars_stack_to_the_total() -> None:
     ("call", "message"),
     [
         (lambda: show.memory_by_part({}), "no case to draw"),
-        (lambda: show.memory_by_part({"x": {"wieghts": 1}}), "unknown part 'wieghts'; did you mean 'weights'"),
+        (
+            lambda: show.memory_by_part({"x": {"wieghts": 1}}),
+            "unknown part 'wieghts'; did you mean 'weights'",
+        ),
         (lambda: show.memory_by_part({"x": 3}), "an? int has no memory by part"),
         (lambda: show.memory_timeline(3), "a int has no timeline"),
         (lambda: show.traffic_table(3), "a int has no traffic"),
-        (lambda: show.roofline("H100", {"x": (1, 0, 1)}), "x: cols must be a whole number of at least 1, not 0"),
+        (
+            lambda: show.roofline("H100", {"x": (1, 0, 1)}),
+            "x: cols must be a whole number of at least 1, not 0",
+        ),
         (lambda: show.roofline("H100", {"x": (1, 1, 1)}, measured={"y": 1.0}), "measured y: no such product"),
         (lambda: show.roofline("H100", {}, dtype="fp4"), "no known peak for 'fp4'"),
         (lambda: show.rank_map(Layout(), devices_per_node=0), "devices_per_node = 0"),

@@ -22,7 +22,9 @@ PICTURES = {
     "replicas": lambda: show.replicas({"weights": 4e9, "moments": 8e9}, 4, 16e9),
     "parallel_cell": lambda: show.parallel_cell(2),
     "memory_by_part": lambda: show.memory_by_part({"predicted": {"weights": 4e9}}, cap=6e9),
-    "memory_timeline": lambda: show.memory_timeline(Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"])),
+    "memory_timeline": lambda: show.memory_timeline(
+        Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"])
+    ),
     "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, Durations(1.0, 2.0))),
     "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),

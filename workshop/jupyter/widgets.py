@@ -19,7 +19,7 @@ from workshop.facts.run import Run
 from workshop.jupyter.explorer import Control, Explorer, explore
 from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
-from workshop.predict.pipeline import SCHEDULES, simulate_pipeline
+from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
 from workshop.predict.pipeline_closed import CHUNKED
 from workshop.show.gantt import pipeline_gantt
 from workshop.show.parts import memory_by_part
@@ -167,8 +167,7 @@ def pipeline_picture(
         schedule,
         ranks,
         micro_batches,
-        share,
-        share * backward,
+        Durations(share, share * backward),
         chunks=used,
         communication_seconds=communication,
     )

@@ -145,9 +145,11 @@ class PipelineTimeline:
         return self.peak_in_flight * len(self.busy_seconds) / self.num_stages
 
     def __str__(self) -> str:
-        return (f"{len(self.busy_seconds)} ranks, {self.num_stages} stages: {format_seconds(self.seconds)}, "
-                f"bubble {format_seconds(self.bubble_seconds)}, idle {self.idle_share:.1%}, "
-                f"at most {self.peak_micro_batches.max():g} micro-batches held")
+        return (
+            f"{len(self.busy_seconds)} ranks, {self.num_stages} stages: {format_seconds(self.seconds)}, "
+            f"bubble {format_seconds(self.bubble_seconds)}, idle {self.idle_share:.1%}, "
+            f"at most {self.peak_micro_batches.max():g} micro-batches held"
+        )
 
     __repr__ = __str__
 

@@ -147,8 +147,7 @@ def reasons(grid: Grid, seconds: np.ndarray, i: int) -> dict[str, str]:
             if slower >= 0
             else f"would be {-slower:.1%} faster, but its memory does not fit"
         )
-        found[axis] = (
-            f"{name} {label(mine)}: the best with {label(rival)} {said}"
-            + (f"; with {', '.join(unfit)} nothing fits" if unfit else "")
+        found[axis] = f"{name} {label(mine)}: the best with {label(rival)} {said}" + (
+            f"; with {', '.join(unfit)} nothing fits" if unfit else ""
         )
     return found
