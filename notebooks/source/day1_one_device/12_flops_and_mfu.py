@@ -352,7 +352,16 @@ for device_name in ("A100-80GB", "H100", "B200"):
     print(f"{device_name:<14}" + "".join(f"{number:>7,.0f} d" for number in days))
 
 # %% [markdown]
-# From 30 to 50 % is a hundred days saved on H100. Nobody gives you that share: it is made, by everything in the days to come.
+# Try it with other models, tokens and devices. This count includes the attention core, so it says more than 144. (Without widgets you see the
+# first picture only.)
+
+# %%
+from workshop.jupyter.widgets import time_to_train
+
+time_to_train("llama-3-70b", "H100", 1024, tokens=15e12, mfu=0.5)
+
+# %% [markdown]
+# From 30 to 50 % is nearly a hundred days saved on H100. Nobody gives you that share: it is made, by everything in the days to come.
 #
 # ## What to take away
 #

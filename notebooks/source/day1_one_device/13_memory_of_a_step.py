@@ -112,9 +112,7 @@ for name in ("gpt3-6.7b", "gpt3-175b"):
 
 
 # %%
-def two_steps(
-    recompute="none", accumulation=1, batch=4, seq_len=256, vocab=1024, width=256, layers=4, heads=8, mlp=704
-):
+def two_steps(recompute="none", accumulation=1, batch=4, seq_len=256, **shape):
     """Train a Llama for two steps; `batch` sequences a step, in `accumulation` micro-batches."""
     from functools import partial
 
@@ -124,7 +122,8 @@ def two_steps(
     from workshop.models.gpt import GPT, GPTConfig
 
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
-    model = GPT(GPTConfig(vocab, width, layers, heads, heads, mlp)).to(device)
+    config = GPTConfig(**{"vocab_size": 1024, "num_kv_heads": 8, **shape})
+    model = GPT(config).to(device)
 
     ops = torch.ops.aten
     dear = [ops.mm.default, ops._scaled_dot_product_flash_attention_for_cpu.default]
@@ -140,7 +139,7 @@ def two_steps(
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(2):
         for _ in range(accumulation):
-            tokens = torch.randint(vocab, (batch // accumulation, seq_len), device=device)
+            tokens = torch.randint(config.vocab_size, (batch // accumulation, seq_len), device=device)
             (model(tokens, tokens) / accumulation).backward()  # gradients add up
         optimizer.step()
         optimizer.zero_grad()
@@ -334,11 +333,12 @@ llama = catalogue.model("llama-7b")
 sizes = {
     "batch": 1,
     "seq_len": 4_096,
-    "vocab": llama.vocab_size,
-    "width": llama.hidden_size,
-    "layers": llama.num_layers,
-    "heads": llama.num_heads,
-    "mlp": llama.ffn_hidden_size,
+    "vocab_size": llama.vocab_size,
+    "hidden_size": llama.hidden_size,
+    "num_layers": llama.num_layers,
+    "num_heads": llama.num_heads,
+    "num_kv_heads": llama.num_kv_heads,
+    "intermediate_size": llama.ffn_hidden_size,
 }
 seven_rehearsed = rehearse(two_steps, world_size=1, keywords=sizes)
 run = Run(llama, "H100", Layout(precision="fp32"), 1, 4_096, implementation=ours)
@@ -356,6 +356,14 @@ assert not seven_expected.fits
 # There is the answer to the question at the top. Weights and moments alone fill the device. The activations of a single sequence
 # take half a device more. And gradients, which are not even there at this peak, would fill a third of it.
 #
+# Try it: other models, other devices, and the cuts of the days to come. (Without widgets you see the first picture only.)
+
+# %%
+from workshop.jupyter.widgets import memory_explorer
+
+memory_explorer(run)
+
+# %% [markdown]
 # ## The same on 8 and on 64 GPUs
 #
 # Korthikanti et al. measured recomputation on A100s: a 22B model on 8 of them, GPT-3 on 64, tensor parallel over $t = 8$. A layer

@@ -137,9 +137,9 @@ assert choose_axes(4_480, 8, 280) == (8, 35, 16), "MT-NLG"
 # twice as long as forward:
 
 # %%
-from workshop.predict.pipeline import simulate_pipeline
+from workshop.predict.pipeline import Durations, simulate_pipeline
 
-show.pipeline_gantt(simulate_pipeline("1f1b", 4, 8, forward=1.0, backward=2.0), "1F1B")
+show.pipeline_gantt(simulate_pipeline("1f1b", 4, 8, Durations(forward=1.0, backward=2.0)), "1F1B")
 
 # %% [markdown]
 # White is waiting. With $p$ stages, a rank waits for the time of $p - 1$ micro-batches, whatever their number $m$. The
@@ -166,7 +166,7 @@ for name, p, m, v in [
     ("interleaved", 8, 32, 4),
     ("1f1b", 64, 512, 1),
 ]:
-    played = simulate_pipeline(name, p, m, forward=1 / v, backward=2 / v, chunks=v)
+    played = simulate_pipeline(name, p, m, Durations(forward=1 / v, backward=2 / v), chunks=v)
     print(
         f"{name:<12} p {p:>2}, m {m:>3}, v {v}   formula {bubble_share(p, m, v):6.2%}   played {played.idle_share:6.2%}"
     )
@@ -180,7 +180,7 @@ for name, p, m, v in [
 
 # %% tags=["nbval-check-output"]
 for name, chunks in [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved", 4), ("zb-h1", 1), ("zb-h2", 1)]:
-    played = simulate_pipeline(name, 8, 32, forward=1 / chunks, backward=2 / chunks, chunks=chunks)
+    played = simulate_pipeline(name, 8, 32, Durations(1 / chunks, 2 / chunks), chunks)
     print(f"{name:<12} idle {played.idle_share:5.1%}   holds at most {played.peak_micro_batches.max():5.2f}")
 
 # %% [markdown]
@@ -188,6 +188,14 @@ for name, chunks in [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved", 4)
 # and never wait in between; what is left as idle is that shift.) And the cheapest cure for a bubble is more micro-batches, which
 # means a larger batch or fewer data-parallel ranks.
 #
+# Look at them, and change what you like. (Without widgets you see the first picture only.)
+
+# %%
+from workshop.jupyter.widgets import pipeline_explorer
+
+pipeline_explorer("zb-h1", ranks=4, micro_batches=8)
+
+# %% [markdown]
 # ## Compare: the whole table, row by row
 #
 # Now everything together: products, attention, norms, recomputation, each collective, the bubble, the optimizer. The time model
@@ -279,9 +287,9 @@ for data, published_seconds, published_tflops in [(8, 60.1, 126), (10, 50.2, 121
 # the best. Llama 3.1 405B on 16,384 H100, 16 million tokens a step in sequences of 8,192:
 
 # %%
-from workshop.predict.plan import plan
+from workshop.predict.plan import Search, plan
 
-planned = plan("llama-3.1-405b", "16384xH100", global_batch=2_048, seq_len=8_192, top=4)
+planned = plan("llama-3.1-405b", "16384xH100", global_batch=2_048, seq_len=8_192, search=Search(top=4))
 show.plan_table(planned)
 
 # %% tags=["nbval-check-output"]
@@ -318,7 +326,8 @@ for case, found in zip(cases, predict_cases(cases), strict=True):
 # %%
 from workshop.predict.plan_candidates import Limits
 
-theirs = plan("llama-3.1-405b", "16384xH100", 2_048, seq_len=8_192, top=1, limits=Limits(context=(1,)))
+one = Search(top=1, limits=Limits(context=(1,)))
+theirs = plan("llama-3.1-405b", "16384xH100", global_batch=2_048, seq_len=8_192, search=one)
 print("free:     ", planned.best)
 print("context 1:", theirs.best)
 print("          limited by", theirs.best.limit)
