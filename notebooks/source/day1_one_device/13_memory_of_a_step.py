@@ -250,7 +250,7 @@ assert abs(rehearsed.peak_bytes / plain.memory.peak_bytes - 1) < 0.005
 assert abs(expected.peak_bytes / plain.memory.peak_bytes - 1) < 0.06
 
 # %% [markdown]
-# The formula misses by a percent or so: it knows the tensors that are kept, and not each one that lives for a moment. The
+# The formula comes within a percent: it knows the tensors that are kept, and not each one that lives for a moment. The
 # rehearsal meets the measurement. Where the rehearsal is exact, you can trust it with a model that you cannot run. We will.
 #
 # ## What can be had back?
