@@ -81,10 +81,7 @@ class Piece(nn.Module):
         cos, sin = rotary_table(torch.arange(self.length), self.config.head_dim, self.config.rope_theta)
         cos, sin = cos.bfloat16(), sin.bfloat16()
         for layer in self.layers:
-            if self.recompute:
-                x = checkpoint(layer, x, cos, sin, use_reentrant=False)
-            else:
-                x = layer(x, cos, sin)
+            x = checkpoint(layer, x, cos, sin, use_reentrant=False) if self.recompute else layer(x, cos, sin)
         if self.head is not None:
             x = self.head(self.norm(x))
         return x

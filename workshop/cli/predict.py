@@ -15,7 +15,7 @@ import numpy as np
 
 from workshop.cli.counts import parse_count
 from workshop.facts.run import Run, read_run
-from workshop.predict.cost import TrainingCost, training_cost_of_model
+from workshop.predict.cost import Terms, TrainingCost, training_cost_of_model
 from workshop.predict.memory import MemoryPrediction, predict_memory
 from workshop.predict.step import StepPrediction, predict_step
 
@@ -56,8 +56,7 @@ def _cost(wanted: Run, step: StepPrediction | None, options: argparse.Namespace)
         tokens,
         wanted.cluster,
         step.mfu,
-        dtype=_dtype(wanted),
-        price_per_hour=price,
+        Terms(dtype=_dtype(wanted), price_per_hour=price),
     )
 
 

@@ -16,6 +16,7 @@ writes into the same ledger.
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from typing import TYPE_CHECKING
 
@@ -157,7 +158,7 @@ class Ledger:
     ) -> Timeline:
         """Each window of events is shown by its highest moment, so that the peak is never lost."""
         edges = np.unique(np.linspace(0, len(total), min(points, len(total)) + 1).astype(np.int64))
-        moments = np.array([a + total[a:b].argmax() for a, b in zip(edges[:-1], edges[1:], strict=True)])
+        moments = np.array([a + total[a:b].argmax() for a, b in itertools.pairwise(edges)])
         rows: dict[str, list[int]] = {}
         for number, name in enumerate(PARTS):
             series = np.cumsum(np.where(parts == number, deltas, 0))[moments]

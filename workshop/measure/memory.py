@@ -77,7 +77,8 @@ class MemoryTrace:
             # The profiler's start-up makes and drops tensors of its own; they are in no one's step.
             self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
             self._profiler.__enter__()
-            self._base = counter.live_bytes()
+            # A model older than the counter is not in it, but it is there.
+            self._base = max(counter.live_bytes(), sum(size for size, _ in self._known.values()))
         else:
             torch.cuda.memory._record_memory_history(
                 enabled="all", context=None, stacks="python", max_entries=10**6

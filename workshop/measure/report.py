@@ -167,12 +167,13 @@ def time_lines(steps: list[StepTime]) -> list[str]:
     if not steps:
         return []
     last = steps[-1]
-    return [
+    text = (
         f"last of {len(steps)} steps: {last.total_seconds:.4f} s = forward {last.forward_seconds:.4f} "
         f"+ backward {last.backward_seconds:.4f} + optimizer {last.optimizer_seconds:.4f} "
         f"+ other {last.other_seconds:.4f}; "
         f"waiting for other ranks {last.communication_seconds:.4f}"
-    ]
+    )
+    return [text]
 
 
 def html_table(text: str) -> str:

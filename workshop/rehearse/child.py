@@ -43,7 +43,7 @@ def main(request_path: str, answer_path: str) -> None:
     except SystemExit as exit_:
         if exit_.code not in (0, None):
             error = f"the program left with exit code {exit_.code}"
-    except Exception as problem:  # whatever the learner's program raises is the answer
+    except Exception as problem:  # noqa: BLE001 whatever the learner's program raises is the answer
         error = _explain(problem, request)
     answer = stage.answer() | {
         "error": error,
@@ -67,7 +67,7 @@ def _run_program(request: Request) -> None:
         module.__file__ = filename
     else:
         text, filename = request.source, CELL
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, str(Path.cwd()))
         import linecache
 
         linecache.cache[CELL] = (len(text), None, text.splitlines(keepends=True), CELL)

@@ -80,14 +80,10 @@ class PythonReducer:
         bucket_indices: list[list[int]],
         bucket_limits: list[int],
         process_group: dist.ProcessGroup,
-        expect_sparse: list[bool],
-        bucket_bytes_cap: int,
-        find_unused_parameters: bool,
-        gradient_as_bucket_view: bool,
-        names: dict[int, str],
-        first_bucket_bytes_cap: int,
         *rest: Any,
     ) -> None:
+        _expect_sparse, bucket_bytes_cap, find_unused_parameters, gradient_as_bucket_view, *named = rest
+        _names, first_bucket_bytes_cap, *_ = named
         self._parameters = list(parameters)
         self._group = process_group
         self._limits = [first_bucket_bytes_cap, bucket_bytes_cap]

@@ -67,11 +67,11 @@ class Rehearsal:
         return cls(**{**data, "memory": memory_from_dict(data["memory"]), "traffic": traffic})
 
     def __str__(self) -> str:
-        lines = [
+        first = (
             f"rehearsed rank {self.rank} of {self.world_size:,}: {self.steps} steps, {self.operators:,} "
             f"operators in {self.seconds.get('run', 0):.1f} s"
-        ]
-        lines += memory_lines(self.memory)
+        )
+        lines = [first, *memory_lines(self.memory)]
         lines += traffic_lines(self.traffic)
         if self.flops:
             lines.append(f"FLOPs per step on this rank: {self.flops:.4g}")

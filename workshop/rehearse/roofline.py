@@ -18,7 +18,7 @@ from workshop.rehearse.request import Roofline
 
 _FREE = frozenset(
     "view _unsafe_view t transpose expand slice select split unbind detach alias as_strided permute "
-    "unsqueeze squeeze reshape empty empty_like empty_strided new_empty lift_fresh split_with_sizes".split()  # noqa: SIM905
+    "unsqueeze squeeze reshape empty empty_like empty_strided new_empty lift_fresh split_with_sizes".split()
 )
 """Operators that move no bytes."""
 

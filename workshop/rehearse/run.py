@@ -10,11 +10,36 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from workshop.facts.checks import check_keys
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to rehearse; `rehearse` takes these by keyword.
+
+    steps: training steps (optimizer steps) after which the program is stopped. The optimizer's state is born
+        in the first, so the peak is reached in the second. None: 2, or 3 with DeepSpeed, whose ZeRO-3 learns
+        the order of its parameters in the first step and checks it with the other ranks in the second.
+    gloo: count the copies the gloo backend makes; compare with a laptop, not with GPUs.
+    real: use real tensors (the model must fit here). None: only if the program imports deepspeed, whose
+        C++-minded engine looks at bytes.
+    roofline: a device to time the step on.
+    local_world_size: ranks per node, for LOCAL_RANK.
+    timeout_seconds: the child is ended after this time.
+    """
+
+    steps: int | None = None
+    gloo: bool = False
+    real: bool | None = None
+    roofline: Roofline | None = None
+    local_world_size: int = 8
+    timeout_seconds: float = 120.0
 
 
 def rehearse(
@@ -22,58 +47,48 @@ def rehearse(
     world_size: int,
     rank: int = 0,
     *,
-    steps: int | None = None,
-    gloo: bool = False,
-    real: bool | None = None,
-    roofline: Roofline | None = None,
     arguments: tuple[Any, ...] = (),
     keywords: dict[str, Any] | None = None,
-    local_world_size: int = 8,
-    timeout_seconds: float = 120.0,
+    **options: Any,
 ) -> Rehearsal:
-    """Run a program as one rank of a world that is not there, for `steps` training steps.
+    """Run a program as one rank of a world that is not there, for some training steps.
 
-    Args:
-        program: a script's path, a program's text, or a function (its source is sent, so it must be written
-            in a file or a notebook cell, and import what it needs itself if it is in a notebook).
-        world_size: ranks in the world.
-        rank: which of them to be.
-        steps: training steps (optimizer steps) after which the program is stopped. The optimizer's state is
-            born in the first, so the peak is reached in the second. None: 2, or 3 with DeepSpeed, whose
-            ZeRO-3 learns the order of its parameters in the first step and checks it with the other ranks in
-            the second.
-        gloo: count the copies the gloo backend makes; compare with a laptop, not with GPUs.
-        real: use real tensors (the model must fit here). None: only if the program imports deepspeed, whose
-            C++-minded engine looks at bytes.
-        roofline: a device to time the step on.
-        arguments: of the function (JSON values), or the script's command line.
-        keywords: of the function (JSON values).
-        local_world_size: ranks per node, for LOCAL_RANK.
-        timeout_seconds: the child is ended after this time.
+    Parameters
+    ----------
+    program : a script's path, a program's text, or a function (its source is sent, so it must be written in a
+        file or a notebook cell, and import what it needs itself if it is in a notebook).
+    world_size : ranks in the world.
+    rank : which of them to be.
+    arguments : of the function (JSON values), or the script's command line.
+    keywords : of the function (JSON values).
+    options : fields of `Options`.
 
-    Raises:
-        ValueError: a rank outside the world, no steps, a script that does not exist.
-        RehearsalError: the program failed, asked for something that cannot be rehearsed, or took too long.
+    Raises
+    ------
+    ValueError
+        A rank outside the world, no steps, a script that does not exist, an unknown option.
+    RehearsalError
+        The program failed, asked for something that cannot be rehearsed, or took too long.
     """
+    check_keys("rehearse()", options, [field.name for field in fields(Options)])
+    how = Options(**options)
     text, path, function = _program(program)
     uses_deepspeed = _imports_deepspeed(text or Path(path).read_text())
-    if steps is None:
-        steps = 3 if uses_deepspeed else 2
     request = Request(
         world_size=world_size,
         rank=rank,
-        local_world_size=local_world_size,
+        local_world_size=how.local_world_size,
         source=text,
         path=path,
         function=function,
         arguments=list(arguments),
         keywords=dict(keywords or {}),
-        steps=steps,
-        gloo=gloo,
-        real=uses_deepspeed if real is None else real,
-        roofline=roofline,
+        steps=how.steps if how.steps is not None else 3 if uses_deepspeed else 2,
+        gloo=how.gloo,
+        real=uses_deepspeed if how.real is None else how.real,
+        roofline=how.roofline,
     )
-    return _ask(request, timeout_seconds)
+    return _ask(request, how.timeout_seconds)
 
 
 def _program(program: str | Path | Callable[..., Any]) -> tuple[str, str, str]:

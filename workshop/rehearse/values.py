@@ -203,7 +203,7 @@ def _equal_to(args: Any, kwargs: Any, out: Any) -> None:
 
 def _scatter(args: Any, kwargs: Any, out: Any) -> None:
     """zeros.scatter(dim, index, 1), which is also one_hot: the share of ones."""
-    _, dim, index, value = args[:4]
+    _, _dim, index, value = args[:4]
     ones = value == 1 if isinstance(value, (int, float)) else getattr(value, "_mean", None) == 1
     if ones:
         out._mean = index.numel() / out.numel()

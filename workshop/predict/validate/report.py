@@ -129,8 +129,8 @@ def text(found: Iterable[dict[str, Any]]) -> str:
 def validate(folder: Path, quantity: str = "both", *, held_only: bool = False) -> list[dict[str, Any]]:
     """Records of every known table in a folder, for "time", "memory" or "both".
 
-    held_only: leave out the groups that a constant was fitted on. Raises ValueError when there is no such folder, or no
-    table in it that is known here.
+    held_only: leave out the groups that a constant was fitted on. Raises ValueError when there is no such
+    folder, or no table in it that is known here.
     """
     if not folder.is_dir():
         raise ValueError(f"no folder {folder}; name one with --tables")
