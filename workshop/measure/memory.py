@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -61,6 +61,7 @@ class MemoryTrace:
         self._notes: list[tuple[int, str, Any]] = []  # (time, what, value)
         self._known: dict[int, tuple[int, str]] = {}
         self._base = 0
+        self._uncounted = 0
         self._started = False
         self._profiler: profile | None = None
 
@@ -77,8 +78,10 @@ class MemoryTrace:
             # The profiler's start-up makes and drops tensors of its own; they are in no one's step.
             self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
             self._profiler.__enter__()
-            # A model older than the counter is not in it, but it is there.
-            self._base = max(counter.live_bytes(), sum(size for size, _ in self._known.values()))
+            self._base = counter.live_bytes()
+            # A model older than the counter is not in it, but it is there: every total lacks it.
+            self._uncounted = max(sum(size for size, _ in self._known.values()) - self._base, 0)
+            self._base += self._uncounted
         else:
             torch.cuda.memory._record_memory_history(
                 enabled="all", context=None, stacks="python", max_entries=10**6
@@ -90,7 +93,7 @@ class MemoryTrace:
         if self._device == "cpu":
             assert self._profiler is not None
             self._profiler.__exit__(None, None, None)
-            events = _cpu_events(self._profiler)
+            events = [_shifted(event, self._uncounted) for event in _cpu_events(self._profiler)]
         else:
             events = cuda_events(torch.cuda.memory._snapshot(), torch.cuda.current_device())
             torch.cuda.memory._record_memory_history(enabled=None)
@@ -215,6 +218,13 @@ class _Books:
             return
         self._threads_bytes += difference
         self.ledger.change(self._threads, difference)
+
+
+def _shifted(event: Allocation, by_bytes: int) -> Allocation:
+    """The event with what the counter never saw in its total."""
+    if event.total_bytes is None or not by_bytes:
+        return event
+    return replace(event, total_bytes=event.total_bytes + by_bytes)
 
 
 def _cpu_events(profiler: profile) -> list[Allocation]:

@@ -73,6 +73,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """Scale each vector to root mean square one, in fp32, then by the weight."""
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * (wide * scale).to(x.dtype)
@@ -95,8 +96,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal attention. Heads are counted from the projections: a tensor-parallel rank, holding some, runs
-    the same code."""
+    """Causal attention; heads are counted from the projections, so a tensor-parallel rank runs the same."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -108,6 +108,7 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """(batch, seq, hidden) to the same: attention over earlier positions."""
         batch, length, _ = x.shape
 
         def heads(projected: Tensor) -> Tensor:
@@ -130,6 +131,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, hidden) to the same: down(silu(gate) * up)."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -144,6 +146,7 @@ class Layer(nn.Module):
         self.mlp = MLP(config)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """(batch, seq, hidden) to the same: attention and feed-forward, each with its residual."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -159,6 +162,7 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens (batch, seq) to logits (batch, seq, vocabulary)."""
         x = self.embed_tokens(tokens)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         turns = rotary_table(positions, self.config.head_dim, self.config.rope_theta)

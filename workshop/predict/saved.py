@@ -111,18 +111,11 @@ def attention_saved(model: ModelSpec, how: Implementation, numbers: Precision) -
         Saved("attention output", model.attention_width, c, "tensor", "attention_out"),
     ]
     if how.fused_qkv_views:
-        saved.append(
-            Saved(
-                "queries and keys in the joint projection", model.q_width + model.kv_width, c, "tensor", "qkv"
-            )
-        )
+        both = model.q_width + model.kv_width
+        saved.append(Saved("queries and keys in the joint projection", both, c, "tensor", "qkv"))
     if model.is_mla:
-        latent = model.q_lora_rank + model.kv_lora_rank
-        saved += [
-            Saved(
-                "latent vectors and their norms", 2 * latent + model.qk_rope_head_dim, c, "sequence", "latent"
-            )
-        ]
+        latent = 2 * (model.q_lora_rank + model.kv_lora_rank) + model.qk_rope_head_dim
+        saved.append(Saved("latent vectors and their norms", latent, c, "sequence", "latent"))
     if model.qk_norm != "none":
         saved.append(
             Saved("queries and keys before their norm", model.q_width + model.kv_width, c, "tensor", "qkv")

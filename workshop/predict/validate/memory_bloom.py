@@ -27,22 +27,7 @@ def bloom(row: Row, number: int) -> MemoryCase:
     tp, pp = count(row, "tp"), count(row, "pp")
     devices = count(row, "gpus", 8 * count(row, "nodes_of_8", 0))
     dp = count(row, "dp", max(1, devices // (tp * pp)))
-    model = ModelSpec(
-        f"bloom-{layers}x{hidden}",
-        layers,
-        hidden,
-        heads,
-        VOCAB,
-        positions="alibi",
-        norm="layernorm",
-        embedding_norm=True,
-        gated_mlp=False,
-        qkv_bias=True,
-        attention_out_bias=True,
-        mlp_bias=True,
-        tied_embeddings=True,
-        head_dim=0 if hidden % heads == 0 else hidden // heads,
-    )
+    model = shape(layers, hidden, heads)
     micro = count(row, "micro_batch_size_seqs")
     layout = Layout(shard=dp, zero=1, tensor=tp, pipeline=pp, recompute="full", precision="deepspeed-fp16")
     steps = max(1, count(row, "global_batch_size_seqs", micro * dp * pp) // (micro * dp))
@@ -63,4 +48,24 @@ def bloom(row: Row, number: int) -> MemoryCase:
         "device",
         amount(memory)[0],
         run,
+    )
+
+
+def shape(layers: int, hidden: int, heads: int) -> ModelSpec:
+    """BLOOM's architecture in another size: ALiBi, LayerNorm, biases everywhere, tied embeddings."""
+    return ModelSpec(
+        f"bloom-{layers}x{hidden}",
+        layers,
+        hidden,
+        heads,
+        VOCAB,
+        positions="alibi",
+        norm="layernorm",
+        embedding_norm=True,
+        gated_mlp=False,
+        qkv_bias=True,
+        attention_out_bias=True,
+        mlp_bias=True,
+        tied_embeddings=True,
+        head_dim=0 if hidden % heads == 0 else hidden // heads,
     )

@@ -48,25 +48,10 @@ def torchtitan(row: Row, number: int) -> MemoryCase:
     name = text(row, "model").lower().replace("llama", "llama-")
     sizes = {axis: count(row, axis, 1) for axis in ("fsdp", "tp", "pp", "cp")}
     wanted = text(row, "activation_checkpointing")
-    selective = wanted.startswith("selective")
     devices = count(row, "gpus")
     shard = sizes["fsdp"]
     replicate = max(1, devices // (shard * sizes["tp"] * sizes["pp"] * sizes["cp"]))
-    layers = catalogue.model(name).num_layers
-    layout = Layout(
-        shard=shard,
-        replicate=replicate,
-        zero=3,
-        tensor=sizes["tp"],
-        sequence_parallel=sizes["tp"] > 1,
-        pipeline=sizes["pp"],
-        virtual_stages=2 if "interleaved" in text(row, "pp_schedule").lower() else 1,
-        context=sizes["cp"],
-        recompute="selective" if selective else wanted or "none",
-        recompute_modules=("ops",) if selective and "layer" not in wanted else (),
-        recompute_layers=layers // 2 if "layer" in wanted else 0,
-        precision="fsdp-bf16" if text(row, "float8") in ("", "0") else "fsdp-fp8",
-    )
+    layout = titan_layout(row, sizes, replicate, catalogue.model(name).num_layers)
     how = implementation(
         "torchtitan", compile=flag(row, "compile"), loss="loss-parallel" if sizes["tp"] > 1 else "eager"
     )
@@ -89,6 +74,26 @@ def torchtitan(row: Row, number: int) -> MemoryCase:
         "reserved",
         float(text(row, "peak_memory_GiB")) * GIB,
         run,
+    )
+
+
+def titan_layout(row: Row, sizes: dict[str, int], replicate: int, layers: int) -> Layout:
+    """The layout of one row; ``sizes`` by axis."""
+    wanted = text(row, "activation_checkpointing")
+    selective = wanted.startswith("selective")
+    return Layout(
+        shard=sizes["fsdp"],
+        replicate=replicate,
+        zero=3,
+        tensor=sizes["tp"],
+        sequence_parallel=sizes["tp"] > 1,
+        pipeline=sizes["pp"],
+        virtual_stages=2 if "interleaved" in text(row, "pp_schedule").lower() else 1,
+        context=sizes["cp"],
+        recompute="selective" if selective else wanted or "none",
+        recompute_modules=("ops",) if selective and "layer" not in wanted else (),
+        recompute_layers=layers // 2 if "layer" in wanted else 0,
+        precision="fsdp-bf16" if text(row, "float8") in ("", "0") else "fsdp-fp8",
     )
 
 

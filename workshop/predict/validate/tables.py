@@ -37,6 +37,7 @@ READERS: dict[str, Callable[[Row, str, int], Case]] = {
 }
 
 NOT_READ: dict[str, str] = {
+    "allreduce_busbw_by_payload": "a curve for the lesson on collectives; links are fitted on vTrain's table",
     "bigscience_gpt2_v100_sweep": "the shapes of its models are not given, only their size to two digits",
     "finetune_framework_comparisons": "ratios between frameworks, not times",
     "korthikanti_2022_mfu_hfu": "looks computed, not measured",
