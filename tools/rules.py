@@ -55,7 +55,15 @@ def _functions(tree: ast.AST) -> Iterator[Function]:
             yield node
 
 
+def _is_signature(function: Function) -> bool:
+    """A body of `...` alone is for type checkers: what a dataclass generates, written out."""
+    body = function.body
+    return len(body) == 1 and isinstance(body[0], ast.Expr) and getattr(body[0].value, "value", 0) is ...
+
+
 def _function_problems(path: Path, function: Function) -> Iterator[Problem]:
+    if _is_signature(function):
+        return
     where = f"line {function.lineno}, {function.name}"
     num_lines = (function.end_lineno or function.lineno) - function.lineno + 1
     num_lines -= _docstring_lines(function)  # a contract in words is not code

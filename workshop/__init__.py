@@ -27,11 +27,26 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Public name -> "module:attribute". Written as text, so that import rules see each room by itself.
+# `measure` and `rehearse` are rooms that can be called: `rehearse(...)` is `rehearse.rehearse(...)`.
 _PUBLIC = {
+    "Adapter": "workshop.facts.run:Adapter",
+    "Layout": "workshop.facts.layout:Layout",
+    "ModelSpec": "workshop.facts.model:ModelSpec",
+    "Run": "workshop.facts.run:Run",
     "doctor": "workshop.cli.doctor:diagnose",
     "launch": "workshop.launch",
+    "measure": "workshop.measure",
+    "memory_explorer": "workshop.jupyter.widgets:memory_explorer",
+    "pipeline_explorer": "workshop.jupyter.widgets:pipeline_explorer",
+    "plan": "workshop.predict.plan:plan",
+    "predict_memory": "workshop.predict.memory:predict_memory",
+    "predict_step": "workshop.predict.step:predict_step",
+    "rehearse": "workshop.rehearse",
     "report": "workshop.launch.report:report",
+    "show": "workshop.show",
+    "simulate_pipeline": "workshop.predict.pipeline:simulate_pipeline",
     "solution": "workshop.lessons:solution",
+    "time_to_train": "workshop.jupyter.widgets:time_to_train",
 }
 
 __all__ = ["__version__", "load_ipython_extension", *_PUBLIC]

@@ -15,7 +15,16 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["lab", "--help"], ["doctor", "--help"], ["export", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["lab", "--help"],
+        ["doctor", "--help"],
+        ["export", "--help"],
+        ["predict", "--help"],
+        ["plan", "--help"],
+        ["validate", "--help"],
+    ],
 )
 def test_help_reads_well(capsys, arguments):
     with pytest.raises(SystemExit) as ended:

@@ -68,6 +68,55 @@ def ring_all_reduce(tensor):
     for step in range(world_size - 1):
         swap(chunks[(rank - step + 1) % world_size], chunks[(rank - step) % world_size])
 """,
+    "train_flops": """
+def train_flops(num_params, num_tokens, num_layers, hidden_size, seq_len):
+    forward = 2 * num_params + 4 * num_layers * seq_len * hidden_size
+    return 3 * forward * num_tokens
+""",
+    "days_to_train": """
+def days_to_train(flops, num_devices, peak_flops_per_second, mfu):
+    from datetime import timedelta
+    return timedelta(seconds=flops / num_devices / peak_flops_per_second / mfu) / timedelta(days=1)
+""",
+    "mfu": """
+def mfu(tokens_per_second, flops_per_token, num_devices, peak_flops_per_second):
+    seconds_per_token = flops_per_token / peak_flops_per_second
+    return tokens_per_second / num_devices * seconds_per_token
+""",
+    "step_bytes": """
+def step_bytes(num_params, value_bytes=4, num_moments=2):
+    return sum([num_params * value_bytes] * 2 + [num_params * 4] * (num_moments + (value_bytes != 4)))
+""",
+    "activation_bytes": """
+def activation_bytes(seq_len, micro_batch, hidden_size, num_heads, recompute="none"):
+    if recompute == "full":
+        return 2 * seq_len * micro_batch * hidden_size
+    core = 5 * num_heads * seq_len**2 * micro_batch if recompute == "none" else 0
+    return 34 * seq_len * micro_batch * hidden_size + core
+""",
+    "largest_micro_batch": """
+def largest_micro_batch(memory_bytes, state_bytes, layer_bytes, num_layers):
+    sequences = 0
+    while state_bytes + (sequences + 1) * num_layers * layer_bytes <= memory_bytes:
+        sequences += 1
+    return sequences
+""",
+    "gpus_of_layout": """
+import math
+def gpus_of_layout(tensor=1, pipeline=1, data=1, context=1, **on_the_same_ranks):
+    return math.prod([tensor, pipeline, data, context])
+""",
+    "choose_axes": """
+import math
+def choose_axes(gpus, gpus_per_node, pieces):
+    stages = math.ceil(pieces / gpus_per_node)
+    inside = min(gpus_per_node, pieces)
+    return [inside, stages, gpus // stages // inside]
+""",
+    "bubble_share": """
+def bubble_share(stages, micro_batches, chunks=1):
+    return 1 - chunks * micro_batches / (chunks * micro_batches + stages - 1)
+""",
 }
 
 

@@ -1,4 +1,4 @@
-"""The ``workshop`` command: ``lab``, ``doctor`` and ``export``.
+"""The ``workshop`` command: ``lab``, ``doctor``, ``export``, ``predict``, ``plan`` and ``validate``.
 
 The parser stands here, each command in a module of its own, imported when it is asked for: ``workshop
 --help`` answers at once.
@@ -39,6 +39,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_lab(commands)
     _add_doctor(commands)
     _add_export(commands)
+    _add_predict(commands)
+    _add_plan(commands)
+    _add_validate(commands)
     return parser
 
 
@@ -85,6 +88,57 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
     export.add_argument(
         "--time", default="00:10:00", metavar="HH:MM:SS", help="time limit (default: 00:10:00)"
     )
+
+
+def _add_predict(commands: argparse._SubParsersAction) -> None:
+    predict = commands.add_parser(
+        "predict",
+        help="say what memory and time a run would take",
+        description="Predict bytes by part and pipeline stage, seconds by cause, MFU, and with --tokens the "
+        "cost of a whole training. Exit code 0: it fits, or it is too close to call; 1: it does not fit; "
+        "2: the file is wrong.",
+    )
+    predict.add_argument("run_file", type=Path, metavar="RUN.toml", help="the run; see examples/")
+    predict.add_argument("--tokens", metavar="N", help="tokens of the whole training, for example 15T")
+    predict.add_argument("--price", type=float, metavar="P", help="of one device for an hour, with --tokens")
+    predict.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def _add_plan(commands: argparse._SubParsersAction) -> None:
+    plan = commands.add_parser(
+        "plan",
+        help="find the fastest layouts that fit a cluster",
+        description="Time every layout of a model on a cluster and print the fastest that fit, what limits "
+        "them, and why the first is as it is. Exit code 0: there is one; 1: nothing fits; 2: a wrong call.",
+    )
+    plan.add_argument("--model", required=True, metavar="NAME", help="a known model, or a TOML file of one")
+    plan.add_argument("--cluster", required=True, metavar="NAME", help="for example 64xH100")
+    plan.add_argument(
+        "--global-batch",
+        required=True,
+        metavar="N",
+        help="sequences of a step (512), or with K, M or G tokens in powers of 1,024 (4M)",
+    )
+    plan.add_argument("--seq-len", type=int, metavar="S", help="tokens of a sequence (default: 4096)")
+    plan.add_argument("--top", type=int, default=5, metavar="K", help="layouts to print (default: 5)")
+    plan.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def _add_validate(commands: argparse._SubParsersAction) -> None:
+    validate = commands.add_parser(
+        "validate",
+        help="predict every published measurement again",
+        description="Predict every row of the published tables again and print how far off it is, by table "
+        "and by group. Exit code 0: done; 1: not one row could be predicted; 2: a wrong call.",
+    )
+    validate.add_argument(
+        "--tables", type=Path, metavar="DIR", help="folder of CSVs (default: data/published)"
+    )
+    validate.add_argument(
+        "--quantity", choices=("time", "memory", "both"), default="both", help="what to check (default: both)"
+    )
+    validate.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
+    validate.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
 
 
 def _port(text: str) -> int:

@@ -1,26 +1,62 @@
-"""Published measurements that ship with the workshop: one CSV each, every row with its source."""
+"""Reading ``data/*.toml``: plain files that anyone can read and extend.
+
+``[name]``, then the fields of a dataclass. A key that the dataclass does not have is refused, so that a
+typing error cannot become a silent default.
+"""
 
 from __future__ import annotations
 
-import csv
-from difflib import get_close_matches
-from pathlib import Path
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "published"
+from workshop.facts.checks import check_keys, nearest
+
+T = TypeVar("T")
+
+# What a field's annotation asks of a table's value; fields of other types check themselves.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "text in quotes"),
+    "bool": ((bool,), "true or false"),
+}
 
 
-def published_table(name: str, folder: Path = FOLDER) -> list[dict[str, str]]:
-    """The rows of ``data/published/NAME.csv``, values as text, units in the column names.
+@cache
+def table(name: str) -> dict[str, Any]:
+    """One file of ``data/`` as nested dictionaries, e.g. ``table("devices")``."""
+    return tomllib.loads((resources.files("workshop.facts") / "data" / f"{name}.toml").read_text("utf-8"))
 
-    ValueError names the tables there are when there is none of this name.
+
+def from_table(kind: type[T], entry: Mapping[str, Any], what: str) -> T:
+    """Build a dataclass from a table, refusing unknown keys and values of a wrong type, and telling which
+    required keys are missing.
     """
-    path = folder / f"{name}.csv"
-    if not path.is_file():
-        known = sorted(table.stem for table in folder.glob("*.csv"))
-        near = get_close_matches(name, known, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"no published table {name!r} in {folder.name}/; there are: {', '.join(known)}.{hint}"
-        )
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    annotations = {f.name: str(f.type) for f in fields(kind)}  # type: ignore[arg-type]
+    check_keys(what, entry, annotations)
+    for key, value in entry.items():
+        check_kind(f"{what}: {key}", value, annotations[key])
+    try:
+        return kind(**entry)
+    except TypeError as error:
+        raise ValueError(f"{what} is incomplete: {error}") from None
+
+
+def check_kind(what: str, value: Any, annotation: str) -> None:
+    """Raise ``ValueError`` when ``value`` is not what a field annotated ``int``, ``str`` ... can hold."""
+    types, words = _KINDS.get(annotation, ((object,), ""))
+    if not isinstance(value, types) or (isinstance(value, bool) and annotation in ("int", "float")):
+        raise ValueError(f"{what} must be {words}, not {value!r}")
+
+
+def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
+    """The entry called ``name`` (any case, ``_`` for ``-``); an unknown name gets its nearest."""
+    folded = {key.lower().replace("_", "-"): key for key in names}
+    key = folded.get(name.lower().replace("_", "-"))
+    if key is None:
+        raise ValueError(f"unknown {what} {name!r}{nearest(name, names)} (known: {', '.join(sorted(names))})")
+    return names[key]

@@ -38,6 +38,7 @@ def rank_environment(environment: Mapping[str, str], *, one_node: bool = True) -
     env = scrubbed(environment)
     env.setdefault("OMP_NUM_THREADS", "1")
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # time stamps and thread numbers are not output
+    env.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler announces itself else
     env["PYTHONUNBUFFERED"] = "1"
     if one_node:
         env["GLOO_SOCKET_IFNAME"] = env["TP_SOCKET_IFNAME"] = "lo"

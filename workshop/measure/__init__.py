@@ -1,5 +1,51 @@
-"""Look at what really happened, on this rank and this device."""
+"""Look at what really happened: bytes, traffic, FLOPs and seconds of the training code you run.
 
-from workshop.measure.held import count_from_here, held_bytes
+    from workshop.measure import measure
 
-__all__ = ["count_from_here", "held_bytes"]
+    with measure(model, optimizer) as measured:
+        for batch in batches:
+            train_step(batch)
+    measured                        # in a notebook it shows itself; print(measured) elsewhere
+    measured.to_dict()              # plain data, ready for JSON
+
+One module for each quantity: `memory` (bytes, by part), `comms` (collectives), `flops`, `clock` (phases of a
+step); `held` (what this rank holds now). `ledger` and `report` hold the arithmetic and the result, and do
+not import torch.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workshop.measure.held import count_from_here as count_from_here
+    from workshop.measure.held import held_bytes as held_bytes
+    from workshop.measure.report import Measured as Measured
+    from workshop.measure.session import measure as measure
+
+_HOMES = {
+    "measure": "workshop.measure.session",
+    "Measured": "workshop.measure.report",
+    "count_from_here": "workshop.measure.held",
+    "held_bytes": "workshop.measure.held",
+}
+__all__ = ["Measured", "count_from_here", "held_bytes", "measure"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `measure` (and with it torch) only when somebody asks for it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+class _Room(ModuleType):
+    """Makes the package callable: its name is also what `from workshop import` gives for the function."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.measure(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -1,11 +1,22 @@
-"""Pictures. Each function takes plain numbers and returns a `Picture`, which shows itself in a notebook.
+"""Pictures and tables. Each function takes plain numbers, facts or predictions and returns what shows itself.
 
-matplotlib is imported when a picture is drawn, never before. One idea, one module:
+A picture is a `Picture` (a PNG in a notebook), a table a `Table` (HTML in a notebook, text elsewhere).
+Results of `measure` and `rehearse` may be handed in as they are: they are read by their fields. matplotlib
+is imported when a picture is drawn, never before. One idea, one module:
 
 * `bars`: predicted beside measured, with a cap if there is one;
 * `collective`: what each rank holds before and after a collective;
+* `ring`: a ring all-reduce, step by step;
 * `curve`: seconds by message size, measured points and the alpha-beta line;
-* `copies`: what N ranks hold together, and how much of it is copies.
+* `copies`: what N ranks hold together, and how much of it is copies;
+* `launching`: what happens when a parallel cell runs;
+* `parts`: memory by part, predicted, rehearsed and measured;
+* `timeline`: live bytes over a step;
+* `traffic`: collectives by axis;
+* `gantt`: a pipeline schedule;
+* `roof`: a device's roofline and matrix products under it;
+* `ranks`: which rank holds which coordinate;
+* `proposals`: the layouts of a plan.
 """
 
 from __future__ import annotations
@@ -20,6 +31,14 @@ _PICTURES = {
     "message_curve": "workshop.show.curve",
     "replicas": "workshop.show.copies",
     "parallel_cell": "workshop.show.launching",
+    "memory_by_part": "workshop.show.parts",
+    "memory_timeline": "workshop.show.timeline",
+    "traffic_table": "workshop.show.traffic",
+    "pipeline_gantt": "workshop.show.gantt",
+    "roofline": "workshop.show.roof",
+    "layer_products": "workshop.show.roof",
+    "rank_map": "workshop.show.ranks",
+    "plan_table": "workshop.show.proposals",
 }
 
 __all__ = list(_PICTURES)

@@ -338,7 +338,7 @@ assert measured[-1] > measured[0], "sixteen megabytes take longer than four kilo
 # it back into seconds and use **your** `fit`.
 
 # %%
-from workshop.facts.tables import published_table
+from workshop.facts.published import published_table
 
 curves, lines = {}, {}
 for row in published_table("allreduce_busbw_by_payload"):

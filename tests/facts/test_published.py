@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workshop.facts.tables import FOLDER, published_table
+from workshop.facts.published import FOLDER, published_table
 
 
 def test_every_row_of_every_table_has_its_source() -> None:

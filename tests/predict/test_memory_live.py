@@ -1,0 +1,115 @@
+"""The closed form against what torch really allocates on this CPU, for transformers' Llama and GPT-2.
+
+Peaks are those of torch's own allocator: c10's counter is switched on before any tensor exists, and the
+profiler reports the total after every allocation. Each case runs in a process of its own.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from workshop.facts.implementation import implementation
+from workshop.facts.layout import Layout
+from workshop.facts.model import ModelSpec
+from workshop.facts.run import Run
+from workshop.predict.memory import predict_memory
+
+pytest.importorskip("transformers")
+
+PROGRAM = """
+import ctypes, json, os, sys, torch
+from torch._C._profiler import _EventType as EventType
+from torch.profiler import ProfilerActivity, profile
+import transformers
+
+c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+ctypes.c_bool.in_dll(c10, "FLAGS_caffe2_report_cpu_memory_usage").value = True
+torch.set_num_threads(1)
+case = json.loads(sys.argv[1])
+config = getattr(transformers, case["config"])(**case["fields"], use_cache=False)
+model = getattr(transformers, case["model"])(config).to(getattr(torch, case["dtype"])).train()
+if case["recompute"]:
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+make = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[case["optimizer"]]
+optimizer = make(model.parameters(), lr=1e-3, foreach=True)
+tokens = torch.randint(0, config.vocab_size, (case["batch"], case["seq_len"]))
+
+def step():
+    for _ in range(case["accumulation"]):
+        model(input_ids=tokens, labels=tokens).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+def largest(node):
+    own = node.extra_fields.total_allocated if node.tag == EventType.Allocation else 0
+    return max([own, *(largest(child) for child in node.children)])
+
+step()
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+    step()
+print("peak", max(largest(root) for root in trace.profiler.kineto_results.experimental_event_tree()))
+"""
+
+LLAMA = {
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+GPT2 = {"vocab_size": 4096, "n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 512}
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+
+def spec_of(kind):
+    if kind == "llama":
+        return ModelSpec("llama", 4, 256, 4, 4096, ffn_hidden_size=704, num_kv_heads=2)
+    return ModelSpec(
+        "gpt2", 4, 256, 4, 4096, positions="learned", max_positions=512, norm="layernorm", gated_mlp=False,
+        qkv_bias=True, attention_out_bias=True, mlp_bias=True, tied_embeddings=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "optimizer", "recompute", "accumulation"),
+    [
+        ("float32", "adamw", False, 1),
+        ("bfloat16", "adamw", False, 1),
+        ("float32", "sgd", True, 2),
+        ("bfloat16", "sgd", True, 1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_closed_form_against_measured(kind, dtype, optimizer, recompute, accumulation):
+    case = {
+        "config": "LlamaConfig" if kind == "llama" else "GPT2Config",
+        "model": "LlamaForCausalLM" if kind == "llama" else "GPT2LMHeadModel",
+        "fields": LLAMA if kind == "llama" else GPT2 | NO_DROPOUT,
+        "dtype": dtype,
+        "optimizer": optimizer,
+        "recompute": recompute,
+        "accumulation": accumulation,
+        "batch": 2,
+        "seq_len": 256,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(case)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    measured = int(done.stdout.rsplit("peak", 1)[1])
+    run = Run(
+        spec_of(kind),
+        "this-machine",
+        Layout(precision="fp32" if dtype == "float32" else "bf16", recompute="full" if recompute else "none"),
+        micro_batch=2,
+        seq_len=256,
+        accumulation=accumulation,
+        optimizer=optimizer,
+        implementation=implementation("transformers"),
+    )
+    assert predict_memory(run).peak_bytes == pytest.approx(measured, rel=0.06)

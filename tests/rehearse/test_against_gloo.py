@@ -1,0 +1,73 @@
+"""Rehearsed bytes against bytes measured on real gloo ranks. The full table: `benchmarks/rehearse.py`."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from workshop.rehearse import rehearse
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """`benchmarks/rehearse.py` as a module: its launcher is ours."""
+    spec = importlib.util.spec_from_file_location("benchmark_rehearse", ROOT / "benchmarks" / "rehearse.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2 --layout ddp --recompute",
+        "2 --layout ddp-view --accumulate 2 --optimizer sgd",
+        "2 --layout zero1",
+        "2 --layout fsdp --dtype mixed",
+        "2 --layout tp-sp --dtype bf16",
+        "2 --layout 1f1b --accumulate 4",
+    ],
+)
+def test_peak_and_every_collective(benchmark, line):
+    for row in benchmark.compare(line):
+        assert abs(row.error) < 5e-4, row
+        assert row.traffic_agrees, row
+
+
+@pytest.mark.parametrize(("program", "tolerance"), [("experts.py", 0.01), ("ring.py", 5e-4)])
+def test_programs_with_collectives_of_their_own(benchmark, program, tolerance):
+    measured = benchmark.run_for_real(PROGRAMS / program, 2, [])
+    for rank in range(2):
+        played = rehearse(PROGRAMS / program, 2, rank, gloo=True)
+        peak = min(measured[rank]["memory"]["step_peaks"][1:])
+        assert played.memory.step_peaks[-1] == pytest.approx(peak, rel=tolerance)
+        assert [vars(row) for row in played.traffic] == measured[rank]["traffic"]
+        assert played.flops == measured[rank]["flops"]
+
+
+def test_lora_by_peft_on_transformers(benchmark):
+    pytest.importorskip("peft")
+    measured = benchmark.run_for_real(PROGRAMS / "lora.py", 2, [])
+    played = rehearse(PROGRAMS / "lora.py", 2, gloo=True)
+    assert played.memory.step_peaks[-1] == pytest.approx(measured[0]["memory"]["step_peaks"][-1], rel=5e-4)
+    assert [vars(row) for row in played.traffic] == measured[0]["traffic"]
+
+
+def test_interleaved_pipeline_asks_its_first_stage(benchmark):
+    measured = benchmark.run_for_real(PROGRAMS / "interleaved.py", 2, [])
+    played = rehearse(PROGRAMS / "interleaved.py", 2, rank=1, gloo=True)
+    assert [vars(row) for row in played.traffic] == measured[1]["traffic"]
+    assert any("first stage" in note for note in played.notes)
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_deepspeed_on_real_tensors_in_a_fake_world(benchmark, stage):
+    pytest.importorskip("deepspeed")
+    for row in benchmark.compare(f"2 --layout deepspeed{stage} --dtype bf16"):
+        assert abs(row.error) < 5e-4, row
+        assert row.traffic_agrees, row

@@ -1,0 +1,100 @@
+"""``workshop plan``: the fastest layouts of a model on a cluster that fit, and why."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from workshop.cli.counts import sequences
+from workshop.facts import catalogue
+from workshop.facts.checks import check_positive
+from workshop.facts.model import ModelSpec
+from workshop.predict.plan import Plan, Proposal, Search, plan
+from workshop.predict.rates import rates_for
+from workshop.show.proposals import plan_table
+
+SEQ_LEN = 4096
+BAR_AFTER_SECONDS = 0.5
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command: 0, or 1 where nothing fits."""
+    model, cluster = _model(options.model), catalogue.cluster(options.cluster)
+    rates_for(cluster.device)
+    seq_len = options.seq_len if options.seq_len is not None else min(SEQ_LEN, model.max_positions or SEQ_LEN)
+    check_positive("--seq-len", seq_len)
+    check_positive("--top", options.top)
+    if model.max_positions and seq_len > model.max_positions:
+        raise ValueError(f"--seq-len {seq_len}: {model.name} has {model.max_positions} learned positions")
+    batch = sequences(options.global_batch, seq_len)
+    try:
+        with progress_bar() as progress:
+            found = plan(model, cluster, batch, seq_len, Search(top=options.top, progress=progress))
+    except ValueError as nothing:
+        print(f"workshop plan: {nothing}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(as_json(found), indent=1))
+    else:
+        print(f"{model.name} on {cluster.name}: {batch:,} sequences of {seq_len:,} tokens a step "
+              f"({batch * seq_len:,} tokens)")  # fmt: skip
+        print(plan_table(found))
+    return 0
+
+
+def _model(name: str) -> ModelSpec:
+    return (
+        catalogue.read_model(name)
+        if name.endswith(".toml") and Path(name).is_file()
+        else catalogue.model(name)
+    )
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, once the search has taken half a second; nothing in a pipe."""
+    from tqdm import tqdm
+
+    with tqdm(
+        desc="layouts timed", unit="", unit_scale=True, delay=BAR_AFTER_SECONDS, leave=False, disable=None
+    ) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+def as_json(found: Plan) -> dict[str, Any]:
+    """What a program reads."""
+    return {
+        "looked_at": found.looked_at,
+        "fitted": found.fitted,
+        "proposals": [_proposal(proposal) for proposal in found.proposals],
+    }
+
+
+def _proposal(proposal: Proposal) -> dict[str, Any]:
+    wanted = proposal.run
+    return {
+        "layout": dataclasses.asdict(wanted.layout),
+        "devices": proposal.devices,
+        "micro_batch": wanted.micro_batch,
+        "accumulation": wanted.accumulation,
+        "global_batch": wanted.global_batch,
+        "seq_len": wanted.seq_len,
+        "seconds": proposal.seconds,
+        "tokens_per_second": proposal.tokens_per_second,
+        "mfu": proposal.mfu,
+        "memory_bytes": proposal.memory_bytes,
+        "causes_seconds": proposal.causes,
+        "limited_by": proposal.limit,
+        "reasons": proposal.reasons,
+    }

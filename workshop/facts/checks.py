@@ -1,0 +1,58 @@
+"""Refusing wrong input in words a person can act on.
+
+An error says what is wrong, shows the value, and names what would do: an unknown name lists the known ones
+and the nearest.  Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
+    lowered = {str(k).lower(): str(k) for k in known}
+    close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.4)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def check_choice(what: str, value: Any, known: Iterable[Any]) -> None:
+    """Raise ``ValueError`` unless ``value`` is one of ``known``."""
+    known = list(known)
+    if value not in known:
+        names = ", ".join(repr(k) for k in known)
+        raise ValueError(f"unknown {what} {value!r}{nearest(str(value), map(str, known))} (known: {names})")
+
+
+def check_positive(what: str, value: Any) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number above zero."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{what} must be a whole number of at least 1, not {value!r}")
+
+
+def check_not_negative(what: str, value: Any) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number of zero (not given) or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{what} must be a whole number, 0 (not given) or more, not {value!r}")
+
+
+def check_keys(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``ValueError`` when a table holds a key that is not known, naming the nearest."""
+    known = list(known)
+    for key in given:
+        if key not in known:
+            raise ValueError(
+                f"unknown key {key!r} in {what}{nearest(key, known)} (known: {', '.join(sorted(known))})"
+            )
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of ``number``, ascending."""
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor of ``number`` closest to ``wanted`` (the smaller of two equally close)."""
+    return min(divisors(number), key=lambda d: (abs(d - wanted), d))

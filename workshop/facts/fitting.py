@@ -1,0 +1,84 @@
+"""Why a layout is impossible, and what would do instead.
+
+Each rule below is a fact about how the cut is made: tensor parallelism hands whole heads to ranks, so the
+heads must divide; context parallelism deals the sequence out in ``2 * context`` pieces, so that early (cheap)
+and late (dear) positions of a causal mask share a rank; a pipeline needs a layer for every chunk; experts are
+dealt out whole.
+"""
+
+from __future__ import annotations
+
+from workshop.facts.checks import nearest_divisor
+from workshop.facts.device import ClusterSpec
+from workshop.facts.layout import Layout
+from workshop.facts.model import ModelSpec
+
+
+def problems(model: ModelSpec, cluster: ClusterSpec, layout: Layout, seq_len: int) -> list[str]:
+    """Every reason why this layout cannot run, in sentences; empty when it can."""
+    found = _tensor_problems(model, layout) + _sequence_problems(layout, seq_len)
+    found += _pipeline_problems(model, layout) + _expert_problems(model, layout)
+    if layout.world_size != cluster.num_devices and not cluster.shared_memory:
+        sizes = " x ".join(f"{axis} {size}" for axis, size in layout.sizes().items())
+        found.append(
+            f"{sizes} = {layout.world_size} ranks, but {cluster.name} has {cluster.num_devices} devices"
+        )
+    if model.positions == "learned" and seq_len > model.max_positions:
+        found.append(
+            f"seq_len = {seq_len} is longer than {model.name}'s {model.max_positions} learned positions"
+        )
+    return found
+
+
+def _not_divided(what: str, number: int, by: str, size: int) -> list[str]:
+    if number % size == 0:
+        return []
+    good = nearest_divisor(number, size)
+    return [f"{what} = {number} does not divide by {by} = {size}; the nearest that would do is {by} = {good}"]
+
+
+def _tensor_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    if layout.tensor == 1:
+        return []
+    found = _not_divided("num_heads", model.num_heads, "tensor", layout.tensor)
+    if not model.is_mla and model.num_kv_heads % layout.tensor and layout.tensor % model.num_kv_heads:
+        found.append(
+            f"num_kv_heads = {model.num_kv_heads} and tensor = {layout.tensor}: one must divide the other"
+        )
+    return found + _not_divided("ffn_hidden_size", model.ffn_hidden_size, "tensor", layout.tensor)
+
+
+def _sequence_problems(layout: Layout, seq_len: int) -> list[str]:
+    if layout.context > 1 and seq_len % (2 * layout.context):
+        good = nearest_divisor(seq_len // 2, layout.context) if seq_len % 2 == 0 else 1
+        pieces = f"2 x context = {2 * layout.context} pieces"
+        nearest = f"the nearest that would do is context = {good}"
+        return [f"seq_len = {seq_len} does not divide into {pieces}; {nearest}"]
+    if layout.sequence_parallel:
+        return _not_divided("seq_len on a context rank", seq_len // layout.context, "tensor", layout.tensor)
+    return []
+
+
+def _pipeline_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    if model.num_encoder_layers and layout.pipeline > 1:
+        return [
+            f"pipeline = {layout.pipeline}: an encoder-decoder is not cut into stages here; use pipeline = 1"
+        ]
+    total = layout.pipeline * layout.virtual_stages
+    layers = model.num_layers + (2 if layout.embedding_in_stages else 0)
+    if total > layers:
+        wanted = (
+            f"pipeline = {layout.pipeline} with {layout.virtual_stages} virtual stages needs {total} layers"
+        )
+        most = max(1, model.num_layers // layout.virtual_stages)
+        has = f"{model.name} has {model.num_layers}"
+        return [f"{wanted}, and {has}; the most that would do is pipeline = {most}"]
+    return []
+
+
+def _expert_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    if layout.expert == 1:
+        return []
+    if not model.is_moe:
+        return [f"expert = {layout.expert}, but {model.name} has no experts; use expert = 1"]
+    return _not_divided("num_experts", model.num_experts, "expert", layout.expert)

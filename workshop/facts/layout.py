@@ -1,0 +1,150 @@
+"""How a run is cut over ranks.
+
+Five cuts are in use, and a layout is how many ways each is made::
+
+    tensor     inside a layer: columns and rows of its matrices     (Shoeybi et al. 2019, arXiv 1909.08053)
+    context    along the sequence                                   (Liu et al. 2023, arXiv 2310.01889)
+    shard      the batch, and over the same ranks state, as the     (ZeRO: Rajbhandari et al. 2020, arXiv
+               ZeRO stage says                                       1910.02054; FSDP: arXiv 2304.11277)
+    replicate  the batch only: plain data parallelism, or the
+               outer level of hybrid sharding
+    pipeline   between layers                                       (Narayanan et al. 2021, arXiv 2104.04473)
+
+    world_size = tensor * context * shard * replicate * pipeline
+
+Neighbouring ranks talk fastest, so the axis that talks most is the innermost: rank numbers run through
+``tensor`` first, then ``context``, ``shard``, ``replicate`` and ``pipeline``, as Megatron-LM orders them
+("tp-cp-dp-pp"). Experts are not a sixth factor: they are spread over ``expert`` of the ranks of one pipeline
+stage, each cut ``expert_tensor`` ways, so ``tensor * context * shard * replicate`` must divide by their
+product.
+
+The ZeRO stage says what the ``shard`` ranks divide between them: 0 nothing, 1 the optimizer's state
+(Megatron's "distributed optimizer"), 2 also gradients, 3 also parameters (FSDP with
+``reshard_after_forward=True``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from workshop.facts.checks import check_choice, check_not_negative, check_positive
+from workshop.facts.precision import RECIPES
+
+AXES = ("tensor", "context", "shard", "replicate", "pipeline")
+"""Axes from the fastest-running rank digit to the slowest."""
+
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zbv", "dualpipe")
+RECOMPUTE = ("none", "selective", "full")
+OFFLOAD = ("none", "optimizer", "params", "activations")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A way to cut a run.  ``Layout()`` is one rank.
+
+    ``recompute`` names the policy: ``"none"``; ``"selective"`` (which modules, in ``recompute_modules``: by
+    default the core of attention, as in Korthikanti et al. 2022); ``"full"`` (only the input of each layer is
+    kept, or of every ``recompute_every`` layers).  ``recompute_layers`` limits it to that many layers of a
+    stage; zero means all.  ``first_stage_layers`` and ``last_stage_layers`` make pipeline stages uneven.
+
+    Raises ``ValueError`` with the value and what would do.
+    """
+
+    replicate: int = 1
+    shard: int = 1
+    zero: int = 0
+    tensor: int = 1
+    sequence_parallel: bool = False
+    pipeline: int = 1
+    schedule: str = "1f1b"
+    virtual_stages: int = 1
+    context: int = 1
+    expert: int = 1
+    expert_tensor: int = 0  # zero: as ``tensor``
+    recompute: str = "none"
+    recompute_every: int = 1
+    recompute_layers: int = 0
+    recompute_modules: tuple[str, ...] = ()
+    precision: str = "fsdp-bf16"
+    offload: str = "none"
+    first_stage_layers: int = 0
+    last_stage_layers: int = 0
+    embedding_in_stages: bool = False  # embedding and loss counted as layers when stages are cut
+
+    def __post_init__(self) -> None:
+        for name in (*AXES, "expert", "virtual_stages", "recompute_every"):
+            check_positive(f"layout: {name}", getattr(self, name))
+        for name in ("expert_tensor", "recompute_layers", "first_stage_layers", "last_stage_layers"):
+            check_not_negative(f"layout: {name}", getattr(self, name))
+        if not self.expert_tensor:
+            object.__setattr__(self, "expert_tensor", self.tensor)
+        check_choice("zero stage", self.zero, (0, 1, 2, 3))
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("recompute", self.recompute, RECOMPUTE)
+        check_choice("precision", self.precision, RECIPES)
+        check_choice("offload", self.offload, OFFLOAD)
+        if self.virtual_stages > 1 and self.pipeline == 1:
+            raise ValueError(f"layout: virtual_stages = {self.virtual_stages} needs pipeline of at least 2")
+        if self.virtual_stages > 1 and self.schedule == "1f1b":
+            object.__setattr__(self, "schedule", "interleaved")
+        ranks, needed = self.world_size // self.pipeline, self.expert * self.expert_tensor
+        if self.expert > 1 and ranks % needed:
+            raise ValueError(
+                f"layout: a pipeline stage has {ranks} ranks, which do not divide by expert = "
+                f"{self.expert} times expert_tensor = {self.expert_tensor}"
+            )
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return prod(getattr(self, axis) for axis in AXES)
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that see different sequences."""
+        return self.replicate * self.shard
+
+    @property
+    def expert_data_parallel(self) -> int:
+        """Ranks that hold the same experts."""
+        return max(1, self.world_size // self.pipeline // (self.expert * self.expert_tensor))
+
+    def sizes(self) -> dict[str, int]:
+        """Size of each axis, innermost first."""
+        return {axis: getattr(self, axis) for axis in AXES}
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Where a rank sits on every axis."""
+        if not 0 <= rank < self.world_size:
+            raise ValueError(
+                f"rank {rank} is not in a world of {self.world_size} (0 to {self.world_size - 1})"
+            )
+        place = {}
+        for axis, size in self.sizes().items():
+            rank, place[axis] = divmod(rank, size)
+        return place
+
+    def rank_of(self, place: Mapping[str, int]) -> int:
+        """The rank at given coordinates (axes left out count as 0); the inverse of :meth:`coordinates`."""
+        rank = 0
+        for axis, size in reversed(self.sizes().items()):
+            index = place.get(axis, 0)
+            if not 0 <= index < size:
+                raise ValueError(f"{axis} = {index} is not on an axis of {size} (0 to {size - 1})")
+            rank = rank * size + index
+        return rank
+
+    def group(self, rank: int, *axes: str) -> tuple[int, ...]:
+        """All ranks that differ from ``rank`` only along ``axes``, ascending."""
+        for axis in axes:
+            check_choice("axis", axis, AXES)
+        place = self.coordinates(rank)
+        ranges = [range(getattr(self, axis)) for axis in axes]
+        return tuple(
+            sorted(
+                self.rank_of({**place, **dict(zip(axes, index, strict=True))}) for index in product(*ranges)
+            )
+        )

@@ -1,0 +1,45 @@
+"""FLOPs of the operators a step really calls, on this rank.
+
+A matrix product of (m, k) by (k, n) costs 2 m k n: a multiply and an add each. Everything else (norms,
+activations, softmax) is left out, as is the custom. torch keeps the formulas (`torch.utils.flop_counter`),
+but not for the fused attention kernel of the CPU, so that its own `FlopCounterMode` silently counts attention
+as zero on a laptop. We add it: forward two products over the full square, backward five (it recomputes the
+scores), causal or not, as FlashAttention's authors count (arXiv:2205.14135).
+
+Count *below* DTensor. Above it shapes are global, and a rank of a tensor-parallel group would be charged for
+all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import (
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+    shape_wrapper,
+)
+
+
+def _attention_forward(query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return sdpa_flop_count(query, key, value)
+
+
+def _attention_backward(
+    grad: Any, query: Any, key: Any, value: Any, *_: Any, out_shape: Any = None, **__: Any
+) -> int:
+    return sdpa_backward_flop_count(grad, query, key, value)
+
+
+_aten = torch.ops.aten
+_FORMULAS = dict(flop_registry)
+_FORMULAS[_aten._scaled_dot_product_flash_attention_for_cpu] = shape_wrapper(_attention_forward)
+_FORMULAS[_aten._scaled_dot_product_flash_attention_for_cpu_backward] = shape_wrapper(_attention_backward)
+
+
+def count(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
+    """FLOPs of one call of `func`; 0 for operators that are no matrix product, convolution or attention."""
+    formula = _FORMULAS.get(func._overloadpacket)
+    return formula(*args, **kwargs, out_val=out) if formula is not None else 0

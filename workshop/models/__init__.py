@@ -1,0 +1,1 @@
+"""Models small enough to read and real enough to train."""

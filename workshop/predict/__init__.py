@@ -1,0 +1,1 @@
+"""EXPECT: closed formulas and event simulation over facts; numpy only, no torch."""

@@ -1,0 +1,147 @@
+"""What ranks say to each other: how many bytes, and how long it takes.
+
+Bytes first. With n ranks and a tensor of B bytes (the whole of it, before sharding or after gathering), the
+least a rank must send is
+
+    all_reduce       2 (n-1)/n B      = reduce_scatter + all_gather       (Patarasuk and Yuan 2009)
+    reduce_scatter     (n-1)/n B
+    all_gather         (n-1)/n B
+    all_to_all         (n-1)/n B      B: what one rank holds
+    broadcast, send            B
+
+Ring algorithms reach these bounds. Time is then *latency* plus bytes over *rate* (Hockney 1994), t = a +
+bytes / b: the curve of bandwidth against message size, b B/(B + a b), follows by itself. `published` has
+such a curve measured: an 8-GPU all-reduce of 1 MiB reaches 20 GB/s of an A100's 300, of 1 GiB 229 GB/s.
+
+**Topology.** Ranks of a group that share a node talk over the node's link; if a group spans nodes, every
+byte must also cross the network, where each device has its own adapter. A ring over m members per node can
+use m adapters at once, because NCCL builds m rings that leave each node through different ones. So its rate
+is min(m * network, link). That is why a data-parallel group with 8 members per node reduces 8 times faster
+than one whose members sit on different nodes.
+
+A collective starts with `link_seconds`, and every further rank of the ring adds a hop; for small messages a
+tree needs only log2 of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workshop.facts.device import ClusterSpec
+from workshop.predict.rates import Rates
+
+Numbers = Any
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send")
+
+
+def wire_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> np.ndarray:
+    """Bytes one rank sends in a collective over a tensor of `num_bytes`; 0 in a group of one."""
+    if collective not in COLLECTIVES:
+        raise ValueError(f"unknown collective {collective!r} (known: {', '.join(COLLECTIVES)})")
+    n = np.asarray(ranks, dtype=float)
+    size = np.asarray(num_bytes, dtype=float)
+    if collective in ("broadcast", "send"):
+        return (n > 1) * size
+    return (2 if collective == "all_reduce" else 1) * (n - 1) / n * size
+
+
+@dataclass(frozen=True)
+class Wires:
+    """What the collectives of one cluster reach: bytes/s and seconds, from its links and its device's
+    rates.
+    """
+
+    link: float
+    network: float
+    link_seconds: float
+    hop_seconds: float
+    network_seconds: float
+    per_node: int
+    adapters: float = np.inf  # at most so many of a node's adapters work for one collective
+
+    @classmethod
+    def of(cls, cluster: ClusterSpec, rates: Rates, adapters: float = np.inf) -> Wires:
+        """The wires of a cluster; ValueError if it has several devices and no link is known."""
+        if cluster.num_devices > 1 and cluster.intra is None:
+            raise ValueError(
+                f"{cluster.name}: no link between its devices is known; name one (intra) to predict time"
+            )
+        if cluster.num_nodes > 1 and cluster.inter is None:
+            raise ValueError(
+                f"{cluster.name}: no link between its nodes is known; name one (inter) to predict time"
+            )
+        intra = cluster.intra.bytes_per_second if cluster.intra else np.inf
+        inter = cluster.inter.bytes_per_second if cluster.inter else intra
+        return cls(
+            intra * rates.link,
+            inter * rates.network,
+            rates.link_seconds,
+            rates.hop_seconds,
+            rates.network_seconds,
+            cluster.devices_per_node,
+            adapters,
+        )
+
+    def members(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
+        """How many ranks of a group share a node: ranks follow each other at distance `stride`."""
+        return np.minimum(self.per_node // np.minimum(stride, self.per_node), ranks)
+
+    def seconds(self, collective: str, num_bytes: Numbers, ranks: Numbers, stride: Numbers = 1) -> np.ndarray:
+        """Time of a collective of `ranks` ranks at distance `stride` on a tensor of `num_bytes`; 0 for one
+        rank.
+        """
+        n, size = np.asarray(ranks), np.asarray(num_bytes, dtype=float)
+        if n.max() <= 1:
+            return np.zeros(np.broadcast_shapes(n.shape, size.shape))
+        here = self.members(n, stride)
+        if collective == "all_to_all":
+            moving = self._all_to_all(size, n, here)
+        else:
+            moving = wire_bytes(collective, size, n) / self.rate(n, here)
+        return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
+
+    def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:
+        """Bytes/s of a ring of `ranks` ranks, `here` of them on each node."""
+        network = np.minimum(np.minimum(here, self.adapters) * self.network, self.link)
+        return np.where(np.asarray(here) >= np.asarray(ranks), self.link, network)
+
+    def load(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
+        """How much of a device a running collective occupies, between 0 and 1: its rate as a share of the
+        link's.
+        """
+        return self.rate(ranks, self.members(ranks, stride)) / self.link
+
+    def latency(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
+        """Seconds before the first byte is through."""
+        rounds = 2 if collective == "all_reduce" else 1
+        nodes = np.maximum(np.asarray(ranks) / here, 1.0)
+        inside = self.link_seconds + self.hop_seconds * rounds * (np.asarray(here) - 1)
+        return inside + rounds * self.network_seconds * np.minimum(nodes - 1, 2 * np.log2(nodes))
+
+    def dispatch_seconds(
+        self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers
+    ) -> np.ndarray:
+        """Sending each of a rank's tokens to `copies` experts spread over `ranks` neighbouring ranks, or
+        taking them back.
+
+        A token crosses the network once for every other *node* that holds one of its experts and is copied
+        on there, as DeepSeek's and NVIDIA's libraries do (arXiv 2412.19437, section 3.2.2): k experts on n
+        nodes sit on n (1 - (1 - 1/n)^k) of them.
+        """
+        n, size = np.asarray(ranks, float), np.asarray(tokens) * token_bytes
+        if n.max() <= 1:
+            return np.zeros(np.broadcast_shapes(n.shape, size.shape))
+        nodes = np.maximum(n / self.members(n, 1), 1.0)
+        away = nodes * (1 - (1 - 1 / nodes) ** copies) * (nodes - 1) / nodes
+        moving = np.maximum(size * copies * (n - 1) / n / self.link, size * away / self.network)
+        return np.where(n > 1, self.latency("all_to_all", n, self.members(n, 1)) + moving, 0.0)
+
+    def _all_to_all(self, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
+        """Each rank keeps 1/n, sends (here-1)/n over the link and the rest over its adapter, at the same
+        time.
+        """
+        return np.maximum(size * (here - 1) / n / self.link, size * (n - here) / n / self.network)

@@ -1,0 +1,35 @@
+"""Schedules that fold the pipeline, so that a rank holds two stages that lie far apart.
+
+**ZB-V** (Qi et al. 2024, arXiv 2405.15362) cuts the model into ``2 p`` chunks and lays them out as a V: rank
+``i`` holds chunks ``i`` and ``2 p - 1 - i``, so rank 0 has the embedding and the loss.  Every rank keeps as
+many activations as 1F1B's first rank does, ``p`` micro-batches of its two chunks.
+
+**DualPipe** (DeepSeek-V3, arXiv 2412.19437, section 3.2.1) sends micro-batches from both ends at once: rank
+``i`` holds stages ``i`` and ``p - 1 - i``, twice the weights, and ``p + 1`` micro-batches' activations of one
+stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from workshop.predict.cuts import Cuts
+from workshop.predict.recipe import Recipe
+
+FOLDS = ("zbv", "dualpipe")
+
+
+def folded(recipe: Recipe, cuts: Cuts) -> list[tuple[Recipe, Cuts]]:
+    """The two halves of each rank as recipes and cuts of their own, with the micro-batches alive in each."""
+    p, m = cuts.pipeline, cuts.accumulation
+    stages = 2 * p if recipe.schedule == "zbv" else p
+    # DualPipe's p + 1 are shared between the two directions.
+    alive = np.minimum(p, m) if recipe.schedule == "zbv" else np.minimum((p + 1) / 2, m)
+    plain = replace(recipe, schedule="gpipe")
+    one = 1 + 0 * p
+    return [
+        (plain, replace(cuts, pipeline=stages, virtual=one, stage=stage, accumulation=alive))
+        for stage in (cuts.stage, stages - 1 - cuts.stage)
+    ]

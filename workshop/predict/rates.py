@@ -1,0 +1,146 @@
+"""The constants of the time model: few, physical, one set per device type.
+
+They live in `data/rates.toml`, each set with what it was fitted on. Peaks, bandwidths and links are not
+here: those are facts (`workshop.facts.device`). Here is what a data sheet does not say: how much of the
+sheet a long training step reaches, how long the smallest kernel takes, what an all-reduce costs before its
+first byte moves.
+
+A device without a set of its own takes that of its nearest relative (`like`), so a prediction for it says so.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from workshop.facts.checks import nearest
+from workshop.facts.device import DeviceSpec
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one device type reaches. Shares are of the device's own figures, so they carry over to its
+    relatives.
+    """
+
+    name: str
+    multiprocessors: int
+    sustained: float  # share of the best matmul rate that a step keeps (power, clocks)
+    sustained_fp8: float  # the same in 8 bits, where quantizing gets in the way as well
+    tile_loss: float  # elements: a tile a x b reaches 1 / (1 + tile_loss (1/a + 1/b))
+    ramp: float  # elements of depth lost at each tile's start and end
+    misaligned: float  # share of the rate when sizes are no multiples of 64 elements
+    unaligned: float  # ... of 8 elements
+    flash: float  # share of the best matmul rate that FlashAttention-2 reaches, forward
+    flash_backward: float  # ... backward
+    memory: float  # share of the memory bandwidth that pointwise kernels reach
+    kernel_seconds: float  # no kernel is shorter
+    host_seconds: float  # Python and launch, per kernel, when nothing is compiled or captured
+    host_jitter: float  # how much later a tensor group's slowest host is, per further rank of the group
+    link: float  # share of the link within a node that collectives reach
+    link_seconds: float  # start of a collective within a node, plus `hop_seconds` per further rank
+    hop_seconds: float
+    network: float  # share of the link between nodes
+    network_seconds: float  # per hop between nodes
+    skew: float  # share of a step lost to the slowest of all, per doubling of nodes
+    contention: float  # share of hidden communication that slows down what it hides under
+    error: float  # mean absolute relative error on held-out rows: the interval
+    fitted_on: str = ""
+
+    def with_values(self, **changes: Any) -> Rates:
+        """A copy with some constants changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a training stack does about it; visible in its source, not fitted, except `kernels` by count.
+
+    `kernels`: kernels of one layer's forward (backward has twice as many).
+    """
+
+    name: str
+    attention: str = "flash-2"  # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
+    kernels: float = 30
+    expert_kernels: float = 30  # more of them in a layer with experts: route, permute, gather back ...
+    kernels_per_expert: float = 10  # ... and for each local expert: quantize, multiply, weigh
+    adapters: float = 64  # network adapters of a node that one collective uses, at most
+    hidden_passes: float = 11  # reads and writes of [tokens, hidden] in one layer's forward
+    width_passes: float = 2  # reads and writes of each linear map's output besides the product itself
+    logit_bytes: float = 24  # bytes moved per logit, forward and backward, besides the products
+    dropout: bool = False
+    captured: bool = False  # CUDA graphs or compiled: the host does not matter
+    captured_experts: bool = False  # experts as well, though their shapes depend on the data
+    early_stop: bool = False  # recomputation ends before a layer's last product, whose result nobody saved
+    overlap_gradients: bool = False  # reduce while the last backward runs
+    overlap_tensor: float = 0.0  # share of tensor-parallel communication that can hide
+    overlap_expert: float = 0.0  # ... of the exchange between experts
+    overlap_pipeline: bool = False
+    gradient_bytes: float = 4.0  # of a gradient on the wire
+    accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
+    optimizer_bytes: float = 32.0  # moved per parameter and step
+    source: str = ""
+
+
+def _inherited(tables: dict[str, Any], name: str) -> dict[str, Any]:
+    entry = dict(tables[name])
+    base = _inherited(tables, entry.pop("like")) if "like" in entry else {}
+    return {**base, **entry}
+
+
+def _data() -> dict[str, Any]:
+    return tomllib.loads((resources.files("workshop.predict") / "data" / "rates.toml").read_text("utf-8"))
+
+
+@cache
+def all_rates() -> dict[str, Rates]:
+    """Every set of constants by device name."""
+    known = {f.name for f in fields(Rates)}
+    tables = _data()["device"]
+    found: dict[str, Rates] = {}
+    for name in tables:
+        values = _inherited(tables, name)
+        if unknown := set(values) - known:
+            raise ValueError(f"rates.toml, device {name!r}: unknown constants {sorted(unknown)}")
+        found[name] = Rates(name=name, **values)
+    return found
+
+
+def rates_of(device: str) -> Rates:
+    """The constants for a device by its name in the catalogue; ValueError with the nearest where there are
+    none.
+    """
+    names = all_rates()
+    folded = {name.lower(): name for name in names}
+    if device.lower() not in folded:
+        raise ValueError(
+            f"no time constants are known for {device!r}{nearest(device, names)} (known: {', '.join(names)})"
+        )
+    return names[folded[device.lower()]]
+
+
+def rates_for(device: DeviceSpec) -> Rates:
+    """The constants of a device; of one that was calibrated here (its matmul rate is measured), those of
+    "measured".
+    """
+    known = {name.lower() for name in all_rates()}
+    if device.name.lower() not in known and device.reachable_flops and device.memory_bandwidth:
+        return replace(rates_of("measured"), name=device.name)
+    return rates_of(device.name)
+
+
+@cache
+def all_software() -> dict[str, Software]:
+    """Every known training stack by name."""
+    return {name: Software(name=name, **entry) for name, entry in _data()["software"].items()}
+
+
+def software(name: str) -> Software:
+    """A training stack by name; ValueError with the nearest for an unknown one."""
+    names = all_software()
+    if name not in names:
+        raise ValueError(f"unknown training stack {name!r}{nearest(name, names)} (known: {', '.join(names)})")
+    return names[name]

@@ -1,0 +1,1 @@
+"""Published measurements against our predictions, row by row."""

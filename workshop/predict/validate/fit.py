@@ -1,0 +1,194 @@
+"""Fitting the constants, so that anyone can do it again.
+
+For a device type the fit takes **half of the groups** of each table measured on it (drawn by a checksum of
+their names), and minimises the sum over rows of log(predicted / measured)^2, bounded for outliers (Huber's
+loss) and with each table given equal weight, over the logarithms of a few constants (Gauss-Newton with
+Levenberg-Marquardt damping; the derivatives are finite differences). The other half of the groups is never
+seen by it; `held_out` and the report print both.
+
+    python -m workshop.predict.validate.fit data/published/ A100-80GB
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workshop.predict.rates import Rates, Software, rates_of, software
+from workshop.predict.validate.cases import Case, predict_cases
+from workshop.predict.validate.tables import READERS, read_table
+
+CONSTANTS = (
+    "sustained",
+    "sustained_fp8",
+    "memory",
+    "tile_loss",
+    "ramp",
+    "kernel_seconds",
+    "host_seconds",
+    "host_jitter",
+    "misaligned",
+    "unaligned",
+    "flash",
+    "flash_backward",
+    "network",
+    "skew",
+    "contention",
+)
+BOUNDS = {
+    "sustained": (0.5, 1),
+    "sustained_fp8": (0.4, 1),
+    "memory": (0.4, 0.92),
+    "tile_loss": (10, 60),
+    "ramp": (1, 600),
+    "kernel_seconds": (1e-6, 8e-6),
+    "host_seconds": (2e-6, 4e-5),
+    "host_jitter": (0.001, 0.2),
+    "misaligned": (0.5, 1),
+    "unaligned": (0.1, 0.6),
+    "flash": (0.2, 1),
+    "flash_backward": (0.2, 1),
+    "network": (0.2, 1),
+    "skew": (1e-4, 0.008),
+    "contention": (0.001, 1),
+}
+"""What may be fitted, and between which values it stays physical."""
+
+HUBER = 0.15  # residuals (in logarithms) beyond this count linearly
+
+
+def held_out(cases: Sequence[Case]) -> np.ndarray:
+    """True for the rows that fitting may not see: about half of the groups of each table."""
+    return np.array(
+        [hashlib.sha256(f"{case.table}: {case.group}".encode()).digest()[0] % 2 == 1 for case in cases]
+    )
+
+
+def minimise(
+    residuals: Callable[[np.ndarray], np.ndarray],
+    start: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    rounds: int = 30,
+) -> np.ndarray:
+    """Levenberg-Marquardt within bounds, for a few unknowns and no library."""
+    x, damping = start.copy(), 1e-2
+    current = residuals(x)
+    for _ in range(rounds):
+        slopes = np.stack([(residuals(x + step) - current) / 1e-4 for step in np.eye(len(x)) * 1e-4], axis=1)
+        better = False
+        for _ in range(6):
+            normal = slopes.T @ slopes
+            move = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), -slopes.T @ current)
+            trial = np.clip(x + np.clip(move, -0.7, 0.7), low, high)
+            value = residuals(trial)
+            if value @ value < current @ current:
+                better = current @ current - value @ value > 1e-7 * (current @ current)
+                x, current, damping = trial, value, damping / 4
+                break
+            damping *= 5
+        if not better:
+            break
+    return x
+
+
+def fit_constants(
+    cases: Sequence[Case],
+    device: str,
+    names: Sequence[str],
+    bounds: dict[str, tuple[float, float]] | None = None,
+) -> tuple[Rates, dict[str, Software]]:
+    """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on
+    `cases`.
+    """
+    base = rates_of(device)
+    tables = [case.table for case in cases]
+    weight = np.array([1 / np.sqrt(tables.count(table)) for table in tables])
+    measured = np.array([case.measured for case in cases])
+    devices = {case.cluster.split("x", 1)[1] for case in cases}
+
+    def constants(x: np.ndarray) -> tuple[dict[str, Rates], dict[str, Software]]:
+        values = dict(zip(names, np.exp(x), strict=True))
+        own = replace(base, **{n: v for n, v in values.items() if ":" not in n})
+        changed: dict[str, Software] = {}
+        for name, value in values.items():
+            if ":" in name:
+                stack, constant = name.split(":")
+                changed[stack] = replace(changed.get(stack, software(stack)), **{constant: value})
+        return {d: replace(own, name=d) for d in devices}, changed
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        off = np.log(predict_cases(cases, *constants(x)) / measured)
+        size = np.abs(off)
+        bent = np.where(size > HUBER, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)), size) * np.sign(
+            off
+        )
+        return bent * weight
+
+    first = np.log([_value(base, name) for name in names])
+    limits = bounds or {}
+    low = np.array([np.log(limits.get(n.split(":")[-1], (1e-9, 1e9))[0]) for n in names])
+    high = np.array([np.log(limits.get(n.split(":")[-1], (1e-9, 1e9))[1]) for n in names])
+    best = minimise(residuals, np.clip(first, low, high), low, high)
+    found, changed = constants(best)
+    return found[next(iter(found))], changed
+
+
+def _value(base: Rates, name: str) -> float:
+    if ":" not in name:
+        return float(getattr(base, name))
+    stack, constant = name.split(":")
+    return float(getattr(software(stack), constant))
+
+
+def cases_on(folder: Path, devices: Sequence[str]) -> list[Case]:
+    """Every row of a folder's tables that was measured on one of these devices."""
+    return [
+        case
+        for path in sorted(folder.glob("*.csv"))
+        if path.stem in READERS
+        for case in read_table(path)[0]
+        if case.cluster.split("x", 1)[1] in devices
+    ]
+
+
+def leave_out_tensor(folder: Path, devices: Sequence[str], names: Sequence[str]) -> dict[int, float]:
+    """Mean error on the rows of each tensor-parallel degree when the constants were fitted on all the
+    others.
+    """
+    cases = cases_on(folder, devices)
+    errors: dict[int, float] = {}
+    for degree in sorted({int(case.column.get("tensor", 1)) for case in cases}):
+        seen = [case for case in cases if case.column.get("tensor", 1) != degree]
+        left = [case for case in cases if case.column.get("tensor", 1) == degree]
+        rates, stacks = fit_constants(seen, devices[0], names, BOUNDS)
+        predicted = predict_cases(left, dict.fromkeys(devices, rates), stacks)
+        measured = np.array([case.measured for case in left])
+        errors[degree] = float(np.abs(predicted / measured - 1).mean())
+    return errors
+
+
+def main(folder: str, *devices: str) -> None:
+    """Fit the constants of a device on its half, and print them with the error on both halves."""
+    cases = cases_on(Path(folder), devices)
+    held = held_out(cases)
+    names = [n for n in CONSTANTS if n != "sustained_fp8" or any(case.dtype for case in cases)]
+    rates, stacks = fit_constants(
+        [c for c, h in zip(cases, held, strict=True) if not h], devices[0], names, BOUNDS
+    )
+    for name in names:
+        print(f"{name} = {getattr(rates, name):.4g}")
+    predicted = predict_cases(cases, dict.fromkeys(devices, rates), stacks)
+    errors = np.abs(predicted / np.array([case.measured for case in cases]) - 1)
+    print(f"fitted on {(~held).sum()} rows: {errors[~held].mean():.1%}")
+    if held.any():
+        print(f"held out {held.sum()} rows: {errors[held].mean():.1%}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

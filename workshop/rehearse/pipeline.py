@@ -1,0 +1,95 @@
+"""What the neighbours of a pipeline stage would have said.
+
+Before its first micro-batch `PipelineStage` asks the stage before it for the shapes it will send, as a Python
+object (unless it was given `input_args` and `output_args`). In a world of one rank nobody answers. Two facts
+replace the answer:
+
+* Gradients have the shape and dtype of what they are gradients of. So what the next stage would announce for
+  the way back is what this stage announced for the way there.
+* The stage before: the same program is rehearsed as the first stage, in a process of its own, up to the
+  moment where it announces its output. All boundaries of the pipeline are taken to be alike, which is noted.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.pipelining import stage as stage_module
+from torch.distributed.pipelining.stage import PipelineStage
+
+from workshop.measure.swap import swap
+from workshop.rehearse.request import Request
+from workshop.rehearse.tracer import StopRehearsal
+
+
+def install(request: Request, notes: dict[str, None]) -> None:
+    """Answer metadata questions of pipeline stages in this process."""
+    _agree_with_myself()
+    first_boundary: list[Any] = []
+
+    def send(self: Any, meta: Any, dst_stage: int) -> None:
+        if request.probe:
+            Path(request.probe).write_bytes(pickle.dumps(meta))
+            raise StopRehearsal
+        if dst_stage > self.stage_index:
+            self._announced = meta
+
+    def receive(self: Any, src_stage: int) -> Any:
+        if src_stage > self.stage_index:
+            return _gradients_of(self._announced)
+        if not first_boundary:
+            first_boundary.append(_ask_first_stage(request, self))
+            notes["pipeline: every boundary is taken to carry what the first stage sends"] = None
+        return first_boundary[0]
+
+    swap(PipelineStage, "_send_meta", send)
+    swap(PipelineStage, "_recv_meta", receive)
+
+
+def _gradients_of(announced: Any) -> Any:
+    """What the next stage would announce about gradients: those of the tensors it was told of."""
+    return stage_module._StageBackwardMeta(
+        backward_metas=stage_module._derive_grad_metas(announced.forward_metas)
+    )
+
+
+def _agree_with_myself() -> None:
+    """Stages vote on whether shapes are given or must be asked for; all run the same program, so all vote
+    alike."""
+
+    def forward_vote(self: Any, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
+        dynamic = stage_module.InferenceMode.needs_dynamic(self._user_meta, has_backward)
+        self._vote = torch.tensor([0 if dynamic else 1], dtype=torch.int32)
+        return self._vote
+
+    def backward_result(self: Any, received_result: Any = None) -> torch.Tensor:
+        return self._vote
+
+    swap(PipelineStage, "_warmup_forward_vote", forward_vote)
+    swap(PipelineStage, "_warmup_backward_result", backward_result)
+
+
+def _ask_first_stage(request: Request, stage: PipelineStage) -> Any:
+    first = stage._resolve_peer_global_rank(0)
+    with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
+        boundary, question, answer = (
+            Path(folder, name) for name in ("boundary", "request.json", "answer.json")
+        )
+        question.write_text(replace(request, rank=first, probe=str(boundary)).to_json())
+        done = subprocess.run(
+            [sys.executable, "-m", "workshop.rehearse.child", str(question), str(answer)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if not boundary.exists():
+            raise RuntimeError(f"the first pipeline stage never announced its output:\n{done.stderr[-1000:]}")
+        return pickle.loads(boundary.read_bytes())

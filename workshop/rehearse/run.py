@@ -1,0 +1,159 @@
+"""`rehearse()`: hand a program to a child process and bring its answer back. No torch here."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from workshop.facts.checks import check_keys
+from workshop.rehearse.report import Rehearsal, RehearsalError
+from workshop.rehearse.request import Request, Roofline
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to rehearse; `rehearse` takes these by keyword.
+
+    steps: training steps (optimizer steps) after which the program is stopped. The optimizer's state is born
+        in the first, so the peak is reached in the second. None: 2, or 3 with DeepSpeed, whose ZeRO-3 learns
+        the order of its parameters in the first step and checks it with the other ranks in the second.
+    gloo: count the copies the gloo backend makes; compare with a laptop, not with GPUs.
+    real: use real tensors (the model must fit here). None: only if the program imports deepspeed, whose
+        C++-minded engine looks at bytes.
+    roofline: a device to time the step on.
+    local_world_size: ranks per node, for LOCAL_RANK.
+    timeout_seconds: the child is ended after this time.
+    """
+
+    steps: int | None = None
+    gloo: bool = False
+    real: bool | None = None
+    roofline: Roofline | None = None
+    local_world_size: int = 8
+    timeout_seconds: float = 120.0
+
+
+def rehearse(
+    program: str | Path | Callable[..., Any],
+    world_size: int,
+    rank: int = 0,
+    *,
+    arguments: tuple[Any, ...] = (),
+    keywords: dict[str, Any] | None = None,
+    **options: Any,
+) -> Rehearsal:
+    """Run a program as one rank of a world that is not there, for some training steps.
+
+    Parameters
+    ----------
+    program : a script's path, a program's text, or a function (its source is sent, so it must be written in a
+        file or a notebook cell, and import what it needs itself if it is in a notebook).
+    world_size : ranks in the world.
+    rank : which of them to be.
+    arguments : of the function (JSON values), or the script's command line.
+    keywords : of the function (JSON values).
+    options : fields of `Options`.
+
+    Raises
+    ------
+    ValueError
+        A rank outside the world, no steps, a script that does not exist, an unknown option.
+    RehearsalError
+        The program failed, asked for something that cannot be rehearsed, or took too long.
+    """
+    check_keys("rehearse()", options, [field.name for field in fields(Options)])
+    how = Options(**options)
+    text, path, function = _program(program)
+    uses_deepspeed = _imports_deepspeed(text or Path(path).read_text())
+    request = Request(
+        world_size=world_size,
+        rank=rank,
+        local_world_size=how.local_world_size,
+        source=text,
+        path=path,
+        function=function,
+        arguments=list(arguments),
+        keywords=dict(keywords or {}),
+        steps=how.steps if how.steps is not None else 3 if uses_deepspeed else 2,
+        gloo=how.gloo,
+        real=uses_deepspeed if how.real is None else how.real,
+        roofline=how.roofline,
+    )
+    return _ask(request, how.timeout_seconds)
+
+
+def _program(program: str | Path | Callable[..., Any]) -> tuple[str, str, str]:
+    """(text, path, function name) of whatever the caller means by a program."""
+    if callable(program):
+        module = sys.modules.get(program.__module__)
+        file = getattr(module, "__file__", None)
+        if file and program.__qualname__ == program.__name__:
+            return "", str(Path(file).resolve()), program.__name__
+        return textwrap.dedent(inspect.getsource(program)), "", program.__name__
+    if isinstance(program, str) and "\n" in program:
+        return program, "", ""
+    path = Path(program)
+    if not path.is_file():
+        raise ValueError(
+            f"there is no script {str(path)!r}; give a path, a function, or a program's text of some lines"
+        )
+    return "", str(path.resolve()), ""
+
+
+def _imports_deepspeed(text: str) -> bool:
+    return any(
+        line.split()[1:2] and line.split()[1].split(".")[0] == "deepspeed" for line in _import_lines(text)
+    )
+
+
+def _import_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip().startswith(("import ", "from "))]
+
+
+def _ask(request: Request, timeout_seconds: float) -> Rehearsal:
+    with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
+        question, answer = Path(folder, "request.json"), Path(folder, "answer.json")
+        question.write_text(request.to_json())
+        command = [sys.executable, "-m", "workshop.rehearse.child", str(question), str(answer)]
+        try:
+            done = subprocess.run(
+                command,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=timeout_seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RehearsalError(
+                f"the rehearsal took longer than {timeout_seconds:g} s and was ended; "
+                "fewer micro-batches or a larger timeout_seconds may help"
+            ) from error
+        if not answer.exists():
+            raise RehearsalError(
+                f"the child process died (exit code {done.returncode}) without an answer; its last words:\n"
+                f"{done.stderr[-2000:]}"
+            )
+        data = json.loads(answer.read_text())
+    problem = data.pop("error")
+    if problem is not None:
+        raise RehearsalError(
+            f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{problem}"
+        )
+    return Rehearsal.from_dict({**data, "output": done.stdout})
+
+
+def _environment() -> dict[str, str]:
+    """The child's environment: one thread, and this very package on its path."""
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}

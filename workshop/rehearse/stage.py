@@ -1,0 +1,73 @@
+"""The stage a program plays on: a fake world, fake tensors, and somebody who writes everything down."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from workshop.measure.comms import tabulate
+from workshop.measure.phases import StepHooks
+from workshop.rehearse import gloo, pipeline, reducer, standins, world
+from workshop.rehearse.fakemode import RememberingFakeMode
+from workshop.rehearse.request import Request
+from workshop.rehearse.tracer import StopRehearsal, Tracer
+from workshop.rehearse.values import Answers
+
+
+class Stage:
+    """Everything that must be in place before the program's first line, for one rehearsal in this process."""
+
+    stop = StopRehearsal
+
+    def __init__(self, request: Request, notes: dict[str, None]) -> None:
+        self._request = request
+        self.tracer = Tracer(Answers(notes), request.steps, request.gloo, request.roofline)
+        world.set_environment(request)
+        world.install(request)
+        standins.install(self.tracer, notes)
+        pipeline.install(request, notes)
+        if request.gloo:
+            gloo.hold_copies_of_async_calls(self.tracer.ledger)
+        if not request.real:
+            reducer.install(lambda flat: self.tracer.label(flat.untyped_storage(), "buckets"))
+        self._notes = notes
+
+    @contextlib.contextmanager
+    def playing(self) -> Iterator[None]:
+        """Fake tensors on, watching on."""
+        stops = [self.tracer.parts.watch_modules(), self.tracer.parts.watch_fsdp()]
+        hooks = StepHooks(self.tracer)
+        hooks.install()
+        torch.set_num_threads(1)
+        fake = contextlib.nullcontext() if self._request.real else RememberingFakeMode()
+        try:
+            with fake, self.tracer:
+                yield
+        finally:
+            hooks.remove()
+            for stop in stops:
+                stop()
+
+    def answer(self) -> dict[str, Any]:
+        """What was seen, as plain data."""
+        tracer = self.tracer
+        tracer.parts.sweep_modules()
+        if not tracer.finished_steps:
+            self._notes["no optimizer.step() was seen: traffic and FLOPs are those of the whole program"] = (
+                None
+            )
+        whole = bool(tracer.finished_steps)
+        return {
+            "rank": self._request.rank,
+            "world_size": self._request.world_size,
+            "memory": asdict(tracer.ledger.report()),
+            "traffic": [asdict(row) for row in tabulate(tracer.last_calls if whole else tracer.calls)],
+            "flops": tracer.last_flops if whole else tracer.flops,
+            "roofline_seconds": tracer.last_roofline,
+            "steps": tracer.finished_steps,
+            "operators": tracer.operators,
+        }

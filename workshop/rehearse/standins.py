@@ -1,0 +1,148 @@
+"""Small replacements for library functions that look at bytes a fake tensor does not have, or do something at
+a cost that grows with a world that is not there. Each says what it replaces and why; none changes what is
+allocated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from workshop.measure.swap import swap
+from workshop.rehearse.tracer import Tracer
+
+
+class NotRehearsableError(Exception):
+    """The program uses something that cannot run on fake tensors; the message says what and what to do
+    instead."""
+
+
+def apply_in_place(
+    self: nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+) -> nn.Module:
+    """`nn.Module._apply`, which `.to()`, `.bfloat16()` and `to_empty()` use.
+
+    The original swaps tensors under their identity and refuses when anything else, such as our ledger, holds
+    a weak reference. A changed tensor becomes a new parameter here, as it did in torch before 2.3 when types
+    differ.
+    """
+    if recurse:
+        for child in self.children():
+            child._apply(fn)
+    for name, parameter in self._parameters.items():
+        if parameter is None:
+            continue
+        with torch.no_grad():
+            moved = fn(parameter)
+            gradient = fn(parameter.grad) if parameter.grad is not None else None
+        if moved is not parameter:
+            replacement = nn.Parameter(moved, parameter.requires_grad)
+            replacement.grad = gradient
+            self._parameters[name] = replacement
+    for name, buffer in self._buffers.items():
+        if buffer is not None:
+            self._buffers[name] = fn(buffer)
+    return self
+
+
+class LazyChunks:
+    """The chunks of a tensor along a dimension, cut when asked for.
+
+    `fully_shard` makes a list of `world_size` chunks of every parameter to read one or two of them: 172 s for
+    a 1B model on 8,192 ranks.
+    """
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int = 0) -> None:
+        self._tensor, self._num, self._dim = tensor, num_chunks, dim
+        self._size = -(-tensor.size(dim) // num_chunks)
+
+    def __len__(self) -> int:
+        return self._num
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        index = range(self._num)[index]
+        begin = min(index * self._size, self._tensor.size(self._dim))
+        end = min(begin + self._size, self._tensor.size(self._dim))
+        if begin < end:
+            return self._tensor.narrow(self._dim, begin, end - begin)
+        return self._tensor.new_empty(0)
+
+
+def install(tracer: Tracer, notes: dict[str, None]) -> None:
+    """Put every stand-in in place, in this process."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+
+    swap(nn.Module, "_apply", apply_in_place)
+    swap(_fsdp_param, "_chunk_with_empty", LazyChunks)
+    _note_random_states(tracer)
+    _always_step_scaler()
+    _mark_compile(notes)
+
+
+def install_for_imports(name: str) -> None:
+    """Called when the program has imported a library that needs a stand-in of its own."""
+    if name == "transformers":
+        _plain_masks()
+    elif name == "bitsandbytes":
+        raise NotRehearsableError(
+            "bitsandbytes keeps 4-bit weights in kernels that need real memory, so its layers cannot be "
+            "rehearsed. Rehearse the model with plain bf16 weights and LoRA, then replace the bytes of the "
+            "frozen weights: 4.127 bits each with double quantization (arXiv:2305.14314, section 3)"
+        )
+
+
+def _note_random_states(tracer: Tracer) -> None:
+    """`get_rng_state` draws its 5 kB tensor in C++, unseen by any mode; checkpointing keeps one per
+    region."""
+    inner = torch.random.get_rng_state
+
+    def noted() -> torch.Tensor:
+        state = inner()
+        tracer.note(state)
+        return state
+
+    swap(torch.random, "get_rng_state", noted)
+    swap(torch, "get_rng_state", noted)
+
+
+def _always_step_scaler() -> None:
+    """GradScaler reads from a tensor whether a gradient overflowed. Here none did."""
+
+    def step(self: Any, optimizer: Any, optimizer_state: Any, *args: Any, **kwargs: Any) -> Any:
+        return optimizer.step(*args, **kwargs)
+
+    swap(torch.amp.GradScaler, "_maybe_opt_step", step)
+
+
+def _mark_compile(notes: dict[str, None]) -> None:
+    """A compiled function frees and fuses what eager code keeps: rehearsed eagerly, and said so."""
+
+    def note(caller: str) -> None:
+        if (
+            "site-packages" not in caller
+        ):  # libraries compile helpers of their own; that is not the program's doing
+            notes[
+                "torch.compile was left out: memory and time are those of eager code, an upper estimate"
+            ] = None
+
+    def compile_(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        note(sys._getframe(1).f_code.co_filename)
+        return model if model is not None else (lambda inner: inner)
+
+    def compile_module(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        note(sys._getframe(1).f_code.co_filename)
+
+    swap(torch, "compile", compile_)
+    swap(nn.Module, "compile", compile_module)
+
+
+def _plain_masks() -> None:
+    """transformers takes a fake tensor for a traced one and then builds an explicit attention mask it would
+    not need."""
+    from transformers import masking_utils
+
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
