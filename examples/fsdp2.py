@@ -6,6 +6,7 @@
 reduce_scatter its gradients. The optimizer then works on shards alone.
 """
 
+import gc
 import os
 
 import torch
@@ -79,6 +80,7 @@ def train(device: torch.device) -> None:
 
 def main() -> None:
     train(set_up())
+    gc.collect()  # FSDP2 ties modules and hooks in circles, and these hold the group
     dist.destroy_process_group()  # last: nothing that holds the group is left
 
 

@@ -152,6 +152,9 @@ def time_to_train(
     return explore(time_picture, controls, widgets)
 
 
+V_SHAPED = ("zbv", "dualpipev", "v-half", "v-min")  # two stages to a rank, each half as long
+
+
 def pipeline_picture(
     schedule: str = "1f1b", ranks: int = 4, micro_batches: int = 8, chunks: int = 2, backward: float = 2.0,
     communication: float = 0.0,
@@ -162,7 +165,7 @@ def pipeline_picture(
     units of a forward. Stages of schedules that fix two to a rank are half as long.
     """
     used = chunks if schedule in CHUNKED else 1
-    share = 1 / (used if used > 1 else 2 if schedule in ("zbv", "dualpipev") else 1)
+    share = 1 / (used if used > 1 else 2 if schedule in V_SHAPED else 1)
     played = simulate_pipeline(
         schedule,
         ranks,

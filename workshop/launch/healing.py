@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CELL = Program("<rank cell", prefix=True)  # the name under which a rank compiles the learner's cells
 ANSWER_SECONDS = 30.0
-FREE_SECONDS = 2.0
+FREE_SECONDS = 1.5
 ANSWER_TO_CUT_SECONDS = 0.5
 
 
