@@ -40,7 +40,7 @@ def random_grid(count, seed=0):
 
 
 @pytest.mark.parametrize("name", [LLAMA, "mixtral-8x7b", "deepseek-v3"])
-@pytest.mark.parametrize("stack", ["megatron-core", "composer", "megatron-2021"])
+@pytest.mark.parametrize("stack", ["megatron-core", "composer", "megatron-2021", "megatron-2022"])
 def test_fast_search_is_the_plain_model(name, stack):
     grid = random_grid(500)
     setting = Setting(
@@ -134,3 +134,26 @@ def test_unknown_names_are_answered_with_known_ones():
 def test_a_calibrated_machine_has_constants():
     here = replace(cluster("8xH100").device, name="this-machine", reachable_flops={"bf16": 1e11})
     assert rates_for(here).sustained == 1
+
+
+def test_input_gradients_are_reduced_beside_the_weights_gradients():
+    """Hidden where the weights' product is long enough, in backward only, and for what contention leaves."""
+    grid = Grid.of_columns(tensor=[8], micro_batch=[4])
+    stack = replace(software("megatron-2021"), overlap_input_gradient=False)
+
+    def tensor_seconds(contention, overlap):
+        rates = replace(rates_of("A100-80GB"), contention=contention)
+        setting = Setting(
+            model(LLAMA),
+            cluster("8xA100-80GB"),
+            2048,
+            precision("megatron-fp16"),
+            rates,
+            replace(stack, overlap_input_gradient=overlap),
+        )
+        return predict_steps(setting, grid).tensor[0]
+
+    waits = tensor_seconds(0.5, False)
+    assert tensor_seconds(1.0, True) == pytest.approx(waits)
+    assert tensor_seconds(0.0, True) == pytest.approx(waits / 2)  # two of four all-reduces
+    assert tensor_seconds(0.5, True) == pytest.approx(waits * 3 / 4)

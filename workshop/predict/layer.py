@@ -148,7 +148,7 @@ def layer_costs(
 ) -> tuple[Costs, Costs]:
     """Forward and backward (without recomputation) of one layer of the given kind."""
     linears = layer_linears(model, kind)
-    matmul = _linear_seconds(linears, cut, machine)
+    *matmul, weights = _linear_seconds(linears, cut, machine)
     attention = _attention_seconds(model, cut, machine, stack)
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
     host = host_seconds(model, kind, cut, machine.rates, stack)
@@ -156,6 +156,7 @@ def layer_costs(
     # A context ring passes the next keys on while attention works on the last ones: only the surplus is
     # waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
+    late = _backward_exposure(tensor, weights, cut, machine, stack)
     zero = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in (matmul[0], attention[0], pointwise, tensor))))
     keep = 1 - stack.overlap_tensor
     forward = Costs(
@@ -172,7 +173,7 @@ def layer_costs(
         attention[1] + zero,
         2 * pointwise + zero,
         2 * host + zero,
-        tensor * keep + zero,
+        late + zero,
         expert * (1 - stack.overlap_expert) + zero,
         context[1] + zero,
     )
@@ -195,7 +196,8 @@ def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Sof
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
 
 
-def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any]:
+def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any, Any]:
+    """Forward, backward, and of the backward the weight gradients of column-parallel maps."""
     t = np.asarray(cut.tensor)
     tokens = cut.tokens
     rows, cols, depth, batch = [], [], [], []
@@ -213,13 +215,30 @@ def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[
     stacked = [np.stack([np.broadcast_to(x, shape) for x in xs]) for xs in (rows, cols, depth, batch)]
     seconds = training_matmul_seconds(
         machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
-    ).sum(axis=1)
+    )
+    columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
+    seconds = seconds.sum(axis=1)
     cast = (
         machine.cast_bytes
         * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0)
         / machine.bandwidth
     )
-    return seconds[0] + cast / 2, seconds[1] + seconds[2] + cast
+    return seconds[0] + cast / 2, seconds[1] + seconds[2] + cast, columns
+
+
+def _backward_exposure(
+    tensor: np.ndarray, weights: np.ndarray, cut: Cut, machine: Machine, stack: Software
+) -> np.ndarray:
+    """What a layer's backward waits for its tensor-parallel all-reduces.
+
+    They sum the gradients of the inputs of column-parallel maps. The gradients of those maps' weights do not
+    need the sum, so a stack can work on them meanwhile; what hides still takes its toll (`contention`).
+    """
+    if not stack.overlap_input_gradient:
+        return tensor * (1 - stack.overlap_tensor)
+    hidden = np.minimum(tensor, weights)
+    load = machine.wires.load(np.asarray(cut.tensor), 1)
+    return tensor - hidden * (1 - machine.rates.contention * load)
 
 
 def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Any, Any]:
