@@ -7,6 +7,7 @@ When a rank dies, torchrun ends the others and starts all again. What is not on 
 """
 
 import argparse
+import gc
 import os
 import signal
 from pathlib import Path
@@ -89,9 +90,8 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 
 
 def main() -> None:
-    args, device = arguments(), set_up()
-    train(args, device)
-    # DDP holds the group, so the model goes first (with `train`); else a rank can hang here (gloo).
+    train(arguments(), set_up())
+    gc.collect()  # DDP holds the group, so the model goes first; else a rank can hang here (gloo)
     dist.destroy_process_group()
 
 
