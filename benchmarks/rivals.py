@@ -68,6 +68,7 @@ def nbdistributed(world_size: int, times: int, directory: Path) -> dict[str, Any
             "load": load,
             "start": start,
             "cell": spread(cells.time_cells(f"%%distributed\n{CELL}", times)),
+            "magic": spread(cells.time_magic("distributed", CELL, times)),
         }
 
 
@@ -81,5 +82,6 @@ def ipyparallel(world_size: int, times: int, directory: Path) -> dict[str, Any]:
         )
         torch = cells.run("%%px\nimport torch")  # our ranks have it when they start
         cell = spread(cells.time_cells(f"%%px\n{CELL}", times))
+        magic = spread(cells.time_magic("px", CELL, times))
         cells.run("cluster.stop_cluster_sync()")
-        return {"load": load, "start": start, "import_torch": torch, "cell": cell}
+        return {"load": load, "start": start, "import_torch": torch, "cell": cell, "magic": magic}
