@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workshop.launch import processes
 from workshop.rehearse import RehearsalError, rehearse
 
 HERE = Path(__file__).resolve().parent
@@ -120,7 +120,10 @@ def run_for_real(program: Path, world_size: int, arguments: list[str]) -> list[d
         try:
             _, errors = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # our own session: the launcher and its ranks
+            processes.end_all(
+                [*processes.descendants(process.pid)], patience=0.0
+            )
+            process.kill()
             raise RuntimeError(f"{arguments} hung on real ranks") from None
         if process.returncode:
             raise RuntimeError(f"{arguments} failed on real ranks:\n{errors[-3000:]}")

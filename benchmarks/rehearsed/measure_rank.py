@@ -1,6 +1,9 @@
 """What each real rank runs: `measure_rank.py ANSWER_FOLDER PROGRAM ARGS...` runs PROGRAM under `measure`.
 
 Writes rank-N.json. The counter goes on before the program makes its first tensor, so the trace is exact.
+
+The group is not destroyed: a DDP model that outlives its group can deadlock in gloo (torch 2.13).
+The process ends at once instead, when its answer is written.
 """
 
 import json
@@ -10,6 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from workshop.measure import counter
 from workshop.measure.session import measure
@@ -18,6 +22,9 @@ counter.enable()
 torch.set_num_threads(1)
 folder, program, *arguments = sys.argv[1:]
 sys.argv = [program, *arguments]
+dist.destroy_process_group = lambda *_: None
 with measure() as measured:
     runpy.run_path(program, run_name="__main__")
 Path(folder, f"rank-{os.environ['RANK']}.json").write_text(json.dumps(measured.to_dict()))
+sys.stdout.flush()
+os._exit(0)
