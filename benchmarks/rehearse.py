@@ -120,9 +120,7 @@ def run_for_real(program: Path, world_size: int, arguments: list[str]) -> list[d
         try:
             _, errors = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
-            processes.end_all(
-                [*processes.descendants(process.pid)], patience=0.0
-            )
+            processes.end_all([*processes.descendants(process.pid)], patience=0.0)
             process.kill()
             raise RuntimeError(f"{arguments} hung on real ranks") from None
         if process.returncode:
