@@ -88,19 +88,16 @@ def test_latent_attention_and_shared_experts():
 
 
 @pytest.mark.parametrize(
-    ("name", "timm_name"),
+    ("name", "counted"),
     [
-        ("vit-b-16", "vit_base_patch16_224"),
-        ("vit-l-16", "vit_large_patch16_224"),
-        ("coatnet-0", "coatnet_0_224"),
-        ("coatnet-1", "coatnet_1_224"),
-        ("coatnet-2", "coatnet_2_224"),
-        ("coatnet-3", "coatnet_3_224"),
+        ("vit-b-16", 86_567_656),  # vit_base_patch16_224
+        ("vit-l-16", 304_326_632),
+        ("coatnet-0", 25_036_820),  # coatnet_0_224
+        ("coatnet-1", 42_225_776),
+        ("coatnet-2", 74_684_744),
+        ("coatnet-3", 166_966_264),
     ],
 )
-def test_vision_models(name, timm_name):
-    timm = pytest.importorskip("timm")
-    with torch.device("meta"):
-        model = timm.create_model(timm_name)
-    counted = sum(parameter.numel() for parameter in model.parameters())
-    assert counted == catalogue.vision_model(name).num_params
+def test_vision_models(name, counted):
+    """Counted on timm 1.0.31's modules; timm itself brings a torchvision that the CPU build of torch cannot load."""
+    assert catalogue.vision_model(name).num_params == counted

@@ -50,6 +50,12 @@ def test_the_learners_thread_is_found_in_a_dump() -> None:
     assert place_in(frames, CELL) == Place(9, "all_reduce")
 
 
+def test_a_dump_of_the_main_thread_alone_is_read() -> None:
+    """What a rank writes when it is asked: other threads' frames change while they are read."""
+    alone = 'Stack (most recent call first):\n  File "/tmp/run/cell.py", line 7 in step\n'
+    assert place_in(parse_stacks(DUMP + alone, CELL), CELL).line == 7
+
+
 def test_the_last_dump_counts() -> None:
     later = DUMP.replace("line 9 in step", "line 10 in step")
     assert place_in(parse_stacks(DUMP + later, CELL), CELL).line == 10
@@ -60,6 +66,17 @@ def test_a_later_dump_that_has_left_the_program_does_not_hide_where_it_was() -> 
         'Current thread 0x2 (most recent call first):\n  File "/site/rank_script.py", line 80 in _failed\n'
     )
     assert place_in(parse_stacks(DUMP + leaving, CELL), CELL) == Place(9, "all_reduce")
+
+
+def test_a_dump_from_torchs_record_of_the_failure_comes_too_late() -> None:
+    late = """Stack (most recent call first):
+  File "/site/torch/distributed/distributed_c10d.py", line 1440 in get_backend
+  File "/site/torch/distributed/c10d_logger.py", line 60 in _get_msg_dict
+  File "/site/torch/distributed/c10d_logger.py", line 85 in wrapper
+  File "/tmp/run/cell.py", line 9 in step
+"""
+    assert place_in(parse_stacks(DUMP + late, CELL), CELL) == Place(9, "all_reduce")
+    assert place_in(parse_stacks(late, CELL), CELL) == Place(9, None)
 
 
 def test_a_dump_without_the_program_is_no_place() -> None:

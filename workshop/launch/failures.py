@@ -27,6 +27,7 @@ _PEER_GONE = re.compile(
     re.IGNORECASE,
 )
 _WRAPPERS = frozenset(("wrapper", "<module>", "_wrapped_call_impl", "_call_impl", "inner", "_fn"))
+_RECORDS_A_FAILURE = "_get_msg_dict"  # in torch.distributed.c10d_logger
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 
 
@@ -127,22 +128,31 @@ def place_in(frames: Sequence[Frame], program: Program) -> Place:
     own = [i for i, frame in enumerate(frames) if program.owns(frame.file)]
     if not own:
         return Place(None, None)
-    below = [f for f in frames[own[-1] + 1 :] if "/torch/" in f.file and f.name not in _WRAPPERS]
+    called = list(itertools.takewhile(lambda frame: frame.name != _RECORDS_A_FAILURE, frames[own[-1] + 1 :]))
+    below = [f for f in called if "/torch/" in f.file and f.name not in _WRAPPERS]
     collectives = [f for f in below if f.file.endswith("distributed_c10d.py")]  # FSDP's all_gather, say
     function = (collectives or below)[0].name.removeprefix("_") if below else None
     return Place(frames[own[-1]].line, function)
 
 
 def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
-    """The frames of the thread that ran the program, from faulthandler's last dump; outermost first."""
-    dumps = re.split(r"(?m)^(?=Fatal Python error|(?:Current thread|Thread) 0x)", text)
+    """The frames of the thread that ran the program, from faulthandler's last dump; outermost first.
+
+    A dump from inside torch's record of a failed collective comes too late: the collective, which has
+    just lost its peer, has left the stack. An earlier dump, where there is one, knew it.
+    """
+    dumps = re.split(r"(?m)^(?=Fatal Python error|(?:Current thread|Thread) 0x|Stack \(most)", text)
+    too_late: tuple[Frame, ...] = ()
     for block in reversed(dumps):
         frames = [
             Frame(m["file"], int(m["line"]), m["name"]) for m in map(_FRAME.match, block.splitlines()) if m
         ]
         if any(program.owns(frame.file) for frame in frames):
-            return tuple(reversed(frames))
-    return ()
+            outward = tuple(reversed(frames))
+            if not any(frame.name == _RECORDS_A_FAILURE for frame in frames):
+                return outward
+            too_late = too_late or outward
+    return too_late
 
 
 def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Program, state: str) -> RankEnd:

@@ -62,7 +62,7 @@ def main():
     torch.manual_seed(dist.get_rank())
     model = nn.Sequential(nn.Linear(64, 128), Experts(128, 8), nn.Linear(128, 64))
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(4):
+    for _ in range(8):
         loss = F.mse_loss(model(torch.randn(4, 64, 64)), torch.randn(4, 64, 64))
         loss.backward()
         optimizer.step()

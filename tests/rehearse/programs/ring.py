@@ -74,7 +74,7 @@ def main():
     torch.manual_seed(dist.get_rank())
     model = nn.Sequential(Ring(64), Ulysses(64, 4))
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(4):
+    for _ in range(8):
         model(torch.randn(2, 128, 64)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
