@@ -1,0 +1,44 @@
+"""Collectives along any dim, out of place: torch's own work along the first one, in contiguous memory."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Group = dist.ProcessGroup | None
+
+
+def all_reduce(x: Tensor, group: Group, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
+    """The sum (or another ``op``) of x over the ranks; x itself is left alone."""
+    total = x.contiguous().clone()
+    dist.all_reduce(total, op, group)
+    return total
+
+
+def all_gather(part: Tensor, dim: int, group: Group) -> Tensor:
+    """The ranks' parts one after the other along ``dim``."""
+    ours = part.movedim(dim, 0).contiguous()
+    whole = ours.new_empty((ours.shape[0] * dist.get_world_size(group), *ours.shape[1:]))
+    dist.all_gather_into_tensor(whole, ours, group)
+    return whole.movedim(0, dim)
+
+
+def reduce_scatter(x: Tensor, dim: int, group: Group) -> Tensor:
+    """The sum of x over the ranks, of which each keeps its part along ``dim``.
+
+    Raises ValueError where ``dim`` does not divide by the ranks.
+    """
+    ours = x.movedim(dim, 0).contiguous()
+    part = torch.empty_like(slice_of(ours, 0, group, "positions"))
+    dist.reduce_scatter_tensor(part, ours, group=group)
+    return part.movedim(0, dim)
+
+
+def slice_of(x: Tensor, dim: int, group: Group, what: str) -> Tensor:
+    """This rank's part of x along ``dim``, a view; ValueError, naming ``what``, where it does not divide."""
+    ranks, size = dist.get_world_size(group), x.shape[dim]
+    if size % ranks:
+        near = max(size // ranks, 1) * ranks
+        raise ValueError(f"{size} {what} do not divide by {ranks} ranks; {near} or {near + ranks} would")
+    return x.chunk(ranks, dim)[dist.get_rank(group)]
