@@ -71,6 +71,7 @@ class GPTStage(nn.Module):
     def __init__(self, whole: GPT, layers: range) -> None:
         super().__init__()
         decoder, self.config = whole.model, whole.config
+        self.sequence_ranks = 1  # over how many the positions between layers are cut (parallel.tensor_plans)
         self.is_first, self.is_last = layers.start == 0, layers.stop == len(decoder.layers)
         self.model = nn.Module()
         self.model.layers = nn.ModuleDict({str(number): decoder.layers[number] for number in layers})
@@ -81,9 +82,10 @@ class GPTStage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
+        length = x.shape[1] if self.is_first else x.shape[1] * self.sequence_ranks
         if self.is_first:
             x = self.model.embed_tokens(x)
-        positions = torch.arange(x.shape[1], device=x.device)
+        positions = torch.arange(length, device=x.device)
         table = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
         cos, sin = (turn.to(x.dtype) for turn in table)
         for layer in self.model.layers.values():

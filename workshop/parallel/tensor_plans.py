@@ -23,6 +23,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from workshop.parallel.stages import GPTStage
+
 COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
 ROWS = ("self_attn.o_proj", "mlp.down_proj")
 NORMS = ("input_layernorm", "post_attention_layernorm")
@@ -72,7 +74,7 @@ def top_plan(*, sequence_parallel: bool = False) -> dict[str, Any]:
 
 
 def cut_by_plan(model: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool = False) -> nn.Module:
-    """Cut a `GPT` or a transformers Llama over a one-dimensional mesh, in place.
+    """Cut a `GPT`, a stage of one (`parallel.stages`) or a transformers Llama over a one-dimensional mesh, in place.
 
     All ranks must come with the same weights. transformers looks at a layer's heads by its weights, as ours does.
 
@@ -80,7 +82,7 @@ def cut_by_plan(model: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool =
     """
     if mesh.ndim != 1:
         raise ValueError(f"the mesh has axes {mesh.mesh_dim_names}: give one of them, for example mesh['tensor']")
-    layers = model.model.layers
+    layers = [layer for name, layer in model.model.layers.named_children()]
     heads = layers[0].self_attn.k_proj.out_features // layers[0].self_attn.head_dim
     if heads % mesh.size():
         raise ValueError(f"{heads} key and value heads cannot be dealt out to {mesh.size()} ranks as whole heads")
@@ -91,7 +93,10 @@ def cut_by_plan(model: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool =
         top["model.layers.0"] = PrepareModuleInput(
             input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
         )
-    parallelize_module(model, mesh, top)
+    there = {name for name, _ in model.named_modules()}  # a stage may have neither embedding nor head
+    parallelize_module(model, mesh, {name: cut for name, cut in top.items() if name in there})
+    if sequence_parallel and isinstance(model, GPTStage):
+        model.sequence_ranks = mesh.size()
     for layer in layers:
         plan = layer_plan(sequence_parallel=sequence_parallel)
         if sequence_parallel:
