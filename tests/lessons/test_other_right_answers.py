@@ -113,6 +113,44 @@ def choose_axes(gpus, gpus_per_node, pieces):
     inside = min(gpus_per_node, pieces)
     return [inside, stages, gpus // stages // inside]
 """,
+    "columns_first": """
+import numpy as np
+def columns_first(x, a, b, ranks):
+    columns = np.arange(a.shape[1]) % ranks
+    return tuple(np.where(x @ a[:, columns == r] > 0, x @ a[:, columns == r], 0) @ b[columns == r] for r in range(ranks))
+""",
+    "row_parallel_backward": """
+import torch
+import torch.distributed as dist
+def row_parallel_backward(gradient_y, h, b):
+    with torch.enable_grad():
+        h, b = h.detach().requires_grad_(), b.detach().requires_grad_()
+        return torch.autograd.grad(h @ b, (h, b), gradient_y)
+def column_parallel_backward(gradient_z, x, a):
+    parts = [torch.empty(x.shape) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, torch.einsum("bz,xz->bx", gradient_z, a))
+    return sum(parts), torch.einsum("bx,bz->xz", x, gradient_z)
+""",
+    "one_f_one_b_order": """
+def one_f_one_b_order(rank, ranks, micro_batches):
+    order, started, returned = [], 0, 0
+    while returned < micro_batches:
+        if started < micro_batches and started - returned < ranks - rank:
+            order.append(f"F{started}")
+            started += 1
+        else:
+            order.append(f"B{returned}")
+            returned += 1
+    return tuple(order)
+""",
+    "balance_bias": """
+import numpy as np
+def balance_bias(bias, counts, rate):
+    return np.array([
+        b + (rate if c * len(counts) < counts.sum() else -rate if c * len(counts) > counts.sum() else 0)
+        for b, c in zip(bias, counts)
+    ])
+""",
     "bubble_share": """
 def bubble_share(stages, micro_batches, chunks=1):
     return 1 - chunks * micro_batches / (chunks * micro_batches + stages - 1)

@@ -26,8 +26,14 @@ PICTURES = {
         Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"])
     ),
     "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, Durations(1.0, 2.0))),
+    "pipeline_gantts": lambda: show.pipeline_gantts(
+        {name: simulate_pipeline(name, 2, 4, Durations(1.0, 2.0)) for name in ("gpipe", "naive")}, "two"
+    ),
     "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
+    "cut_matrices": lambda: show.cut_matrices(
+        {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
+    ),
 }
 
 
@@ -45,6 +51,31 @@ def test_each_picture_is_a_png_and_has_words(name: str) -> None:
 def test_out_of_memory_is_said_in_words() -> None:
     words = repr(PICTURES["predicted_and_measured"]())
     assert "b, predicted 7.6 MiB, out of memory" in words
+
+
+def test_timelines_below_each_other_share_their_time() -> None:
+    picture = PICTURES["pipeline_gantts"]()
+    assert "two: gpipe 15 s, idle 20.0%; naive 24 s, idle 50.0%" in repr(picture)
+    (axis,) = picture.figure.axes
+    lines = [label.get_text() for label in axis.get_yticklabels()]
+    assert lines == ["gpipe, rank 0", "gpipe, rank 1", "naive, rank 0", "naive, rank 1"]
+    assert axis.get_xlim() == (0, 24)
+    assert len(axis.patches) == 2 * 2 * 4 * 2  # timelines, ranks, micro-batches, F and B
+    with pytest.raises(ValueError, match="no timelines to draw"):
+        show.pipeline_gantts({})
+
+
+def test_a_cut_matrix_has_a_part_for_each_rank_that_tiles_it() -> None:
+    picture = PICTURES["cut_matrices"]()
+    assert "4 ranks: A in columns; B in rows; norm whole" in repr(picture)
+    (axis,) = picture.figure.axes
+    sizes = [(patch.get_height(), patch.get_width()) for patch in axis.patches]
+    assert sizes == [(4, 2)] * 4 + [(2, 4)] * 4 + [(1, 4)]
+    assert len({patch.get_xy() for patch in axis.patches}) == len(sizes)
+    with pytest.raises(ValueError, match="A has 4 rows and 6 columns: its columns do not divide by 4 ranks"):
+        show.cut_matrices({"A": (4, 6, "columns")}, 4)
+    with pytest.raises(ValueError, match="A is cut by 'diagonal'; known are columns, rows, whole"):
+        show.cut_matrices({"A": (4, 6, "diagonal")}, 4)
 
 
 def test_lists_of_unequal_length_are_refused() -> None:

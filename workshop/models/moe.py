@@ -160,8 +160,8 @@ class MoE(nn.Module):
 def sorted_choices(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
     """The kept choices, sorted by expert: each one's token, its place in (tokens * top_k), and how many an expert has."""
     expert = routing.expert.flatten().where(routing.kept.flatten(), num_experts)  # dropped ones last
-    order = expert.argsort(stable=True)[: int(routing.kept.sum())]
     counts = torch.bincount(expert, minlength=num_experts)[:num_experts]
+    order = expert.argsort(stable=True)[: int(counts.sum())]
     return order // routing.expert.shape[1], order, counts
 
 

@@ -100,7 +100,8 @@ class ExpertParallelMoE(MoE):
         self.load = len(visitors)
         # They come sorted by rank, and within a rank by expert; the experts want them sorted by expert.
         local = torch.arange(arriving.shape[1], device=arriving.device).repeat(len(arriving))
-        by_expert = local.repeat_interleave(arriving.flatten()).argsort(stable=True)
+        expert = local.repeat_interleave(arriving.flatten(), output_size=self.load)
+        by_expert = expert.argsort(stable=True)
         answers = self.experts(visitors[by_expert], arriving.sum(0).tolist())
         home = AllToAll.apply(answers[by_expert.argsort()], receives, sends, self.group)
         return combine(tokens, home, token, routing.weight.flatten()[order])

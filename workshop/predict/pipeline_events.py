@@ -202,7 +202,7 @@ def play(orders: Orders, durations: Durations, communication_seconds: float = 0.
                 ended[done] = (clock[rank], rank)
                 runnable.extend(waiting.pop(done, ()))
     _refuse_deadlock(orders, position, waiting)
-    return _timeline(events, len(orders), num_stages)
+    return timeline_of(events, len(orders), num_stages)
 
 
 def _seconds_of(step: Step, seconds: dict[str, np.ndarray], overlapped: float | None) -> float:
@@ -237,8 +237,9 @@ def _refuse_deadlock(orders: Orders, position: list[int], waiting: dict[Action, 
         raise ValueError("these orders never finish: " + "; ".join(sorted(stuck)[:4]))
 
 
-def _timeline(events: list[Event], num_ranks: int, num_stages: int) -> PipelineTimeline:
-    events.sort(key=lambda e: (e.start, e.rank, e.end))
+def timeline_of(events: Sequence[Event], num_ranks: int, num_stages: int) -> PipelineTimeline:
+    """What follows from events, played or measured; all on one clock that begins with the step at 0 s."""
+    events = sorted(events, key=lambda e: (e.start, e.rank, e.end))
     busy, first, last = np.zeros(num_ranks), np.full(num_ranks, np.inf), np.zeros(num_ranks)
     split = {(a.stage, a.micro_batch) for e in events for a in parts(e.action) if a.kind == "W"}
     changes: list[list[tuple[float, int]]] = [[] for _ in range(num_ranks)]

@@ -13,9 +13,10 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `parts`: memory by part, predicted, rehearsed and measured;
 * `timeline`: live bytes over a step;
 * `traffic`: collectives by axis;
-* `gantt`: a pipeline schedule;
+* `gantt`: a pipeline schedule, simulated or measured, alone or one below the other;
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
+* `cut`: which rank holds which part of a matrix;
 * `proposals`: the layouts of a plan.
 """
 
@@ -35,9 +36,11 @@ _PICTURES = {
     "memory_timeline": "workshop.show.timeline",
     "traffic_table": "workshop.show.traffic",
     "pipeline_gantt": "workshop.show.gantt",
+    "pipeline_gantts": "workshop.show.gantt",
     "roofline": "workshop.show.roof",
     "layer_products": "workshop.show.roof",
     "rank_map": "workshop.show.ranks",
+    "cut_matrices": "workshop.show.cut",
     "plan_table": "workshop.show.proposals",
 }
 

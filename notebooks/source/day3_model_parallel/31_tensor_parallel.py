@@ -1,0 +1,556 @@
+# %% [markdown]
+# # Cut the matrix: how can one layer live on several devices?
+#
+# - **You need** `21_collectives`; `13_memory_of_a_step` for what forward keeps; how a product of matrices is differentiated.
+# - **It takes** 45 minutes to read and try, under a minute to run.
+# - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
+#   a 70-billion-parameter Llama.
+#
+# ## Question
+#
+# ZeRO and FSDP keep a part of each layer, but to *compute* a layer they bring it together on every rank. In the end the layer at work
+# decides what fits. Can four ranks compute one layer without any of them ever having it? What must they tell each other, and how often?
+
+# %%
+# %load_ext workshop
+from workshop import show
+from workshop.facts.units import format_bytes
+
+# %% [markdown]
+# ## Two ways to cut a product
+#
+# A layer computes $y = xA$. The columns of $A$ can be dealt out: each rank then has some *columns of y*, finished. Or its rows, with the
+# same columns of $x$: each rank then has a *part of the sum* that makes all of $y$.
+
+# %%
+# %%ranks -n 4
+import torch
+
+torch.manual_seed(0)  # for once the same everywhere: every rank knows the whole, to compare
+x, A = torch.randn(3, 8, device=device), torch.randn(8, 12, device=device)
+
+
+def mine_of(matrix, dim):
+    """This rank's part of a matrix: rows for dim 0, columns for dim 1."""
+    return matrix.chunk(world_size, dim)[rank]
+
+
+by_columns = x @ mine_of(A, 1)  # (3, 12 / 4)
+gathered = [torch.empty_like(by_columns) for _ in range(world_size)]
+dist.all_gather(gathered, by_columns)
+
+by_rows = mine_of(x, 1) @ mine_of(A, 0)  # (3, 12), of which the sum is wanted
+dist.all_reduce(by_rows)
+
+torch.testing.assert_close(torch.cat(gathered, 1), x @ A)
+torch.testing.assert_close(by_rows, x @ A)
+if rank == 0:
+    print("by columns: the parts side by side are x A.   by rows: the sum of the parts is x A.")
+
+# %% [markdown]
+# Both are right. Both need one collective. A transformer block has two products, with an activation between them:
+#
+# $$y = \mathrm{relu}(x A)\,B$$
+#
+# **Predict:** which cut for $A$, and which for $B$, so that one collective is enough for both?
+#
+# ## The activation decides
+#
+# Cut $A$ by rows, and each rank has a term of a sum. May it apply the ReLU to its own term? Two numbers are enough to see it. Say rank 0
+# has 3 and rank 1 has −2:
+
+# %% tags=["nbval-check-output"]
+first, second = 3, -2
+of_the_sum = max(first + second, 0)
+of_each = max(first, 0) + max(second, 0)
+print(f"ReLU of the sum: {of_the_sum}   sum of the ReLUs: {of_each}")
+assert of_the_sum != of_each
+
+# %% [markdown]
+# So rows first would need the sum *before* the activation. Columns first needs nothing there: a rank's columns are finished, and ReLU (or
+# GELU, or SiLU) looks at one number at a time. And then the columns of $xA$ meet exactly the rows of $B$ with the same numbers:
+#
+# $$\mathrm{relu}(x\,[A_0\ A_1])\begin{bmatrix}B_0\\B_1\end{bmatrix} = \mathrm{relu}(xA_0)B_0 + \mathrm{relu}(xA_1)B_1$$
+
+# %%
+show.cut_matrices(
+    {"A, by columns": (8, 32, "columns"), "B, by rows": (32, 8, "rows")},
+    4,
+    "which rank holds what: the inner width is never whole anywhere",
+)
+
+
+# %% [markdown]
+# ### Exercise: columns first
+
+
+# %%
+# %%exercise columns_first
+import numpy as np
+
+
+def columns_first(x, a, b, ranks):
+    """Each rank's part of relu(x @ a) @ b; a: (inputs, width), b: (width, outputs); width divides."""
+    parts = []
+    for rank in range(ranks):
+        a_part = ...
+        b_part = ...
+        parts.append(np.maximum(x @ a_part, 0) @ b_part)
+    return parts
+
+
+# %% [markdown]
+# ## And backward? f and g
+#
+# At the exit the parts are summed: an all_reduce, which the paper calls **g** (Shoeybi et al., 2019). Its backward is nothing: move one
+# part, and the sum moves by as much. At the entrance nothing is sent, for all ranks have $x$ already. But all of them *used* it, so its
+# gradients must be summed: **f** is nothing forward, and an all_reduce backward. Each is the other's mirror.
+#
+# ### Exercise: finish the row-parallel backward
+
+# %%
+# %%exercise row_parallel_backward
+import torch
+import torch.distributed as dist
+
+
+def row_parallel_backward(gradient_y: torch.Tensor, h: torch.Tensor, b: torch.Tensor):
+    """From the gradient of y, the sum over ranks of h @ b: the gradients of h and b."""
+    gradient_h = ...
+    gradient_b = ...
+    return gradient_h, gradient_b
+
+
+def column_parallel_backward(gradient_z: torch.Tensor, x: torch.Tensor, a: torch.Tensor):
+    """From the gradient of this rank's z = x @ a: the gradients of x, which all ranks used, and of a."""
+    gradient_x = ...
+    gradient_a = ...
+    return gradient_x, gradient_a
+
+
+# %% [markdown]
+# ## A transformer
+#
+# The gated MLP of a Llama has two matrices at its entrance, gate and up: columns, both the same ones. Then down, by rows. In attention the
+# thing in between that must stay whole is a *head*. So q, k and v are cut by columns, whole heads at a time, and o by rows. Each block has
+# one f and one g. Our small model, to scale: width 64, eight query heads, four key and value heads, inner width 96.
+
+# %%
+show.cut_matrices(
+    {
+        "q": (64, 64, "columns"),
+        "k": (64, 32, "columns"),
+        "v": (64, 32, "columns"),
+        "o": (64, 64, "rows"),
+        "norms": (64, 2, "whole"),
+        "gate": (64, 96, "columns"),
+        "up": (64, 96, "columns"),
+        "down": (96, 64, "rows"),
+    },
+    4,
+    "one layer on four ranks (grey: on all of them)",
+)
+
+# %% [markdown]
+# What is outside of the layers is cut by words of the vocabulary. A rank looks up the words it has and adds zeros for the others. At the
+# end it has the logits of its words, and the loss is computed **without ever bringing the logits together**: softmax needs the largest
+# logit of a position, and the sum of exponentials. The target's logit is the third number. Three numbers a position are sent, instead of a
+# whole vocabulary.
+#
+# `workshop/parallel/tensor.py` does all this by hand. `tensor_plans.py` does it with PyTorch's DTensor: a *plan* names each matrix and its
+# cut, and what must be sent follows from it.
+#
+# **Predict:** for one layer, forward and backward: how many all_reduces?
+#
+# ## Run: four ranks, three ways to cut, one process beside them
+#
+# The ranks are seeded differently. So rank 0's weights are sent to all first. Each rank also keeps the whole model: that is our one
+# process. We compare the loss, and every gradient. While forward runs we note what autograd keeps for backward, without the weights.
+
+# %%
+# %ranks stop
+
+
+# %%
+def kept_in_forward(model, tokens, targets):
+    """The loss, and the bytes that autograd keeps for its backward: each storage once, without the weights."""
+    import torch
+
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(tokens, targets)
+    return loss, sum(kept.values())
+
+
+# %%
+# %%torchrun -n 4 --pass kept_in_forward --into cut
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import cross_entropy
+
+from workshop import report
+from workshop.measure import measure
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.tensor import cut_tensor
+from workshop.parallel.tensor_collectives import all_gather
+from workshop.parallel.tensor_plans import cut_by_plan
+
+warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)  # only renamed
+dist.init_process_group()
+rank, world_size = dist.get_rank(), dist.get_world_size()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
+def pair(layers):
+    """The whole model, the same on all ranks, and a copy to be cut."""
+    torch.manual_seed(10 + rank)
+    config = GPTConfig(
+        vocab_size=96, hidden_size=64, num_layers=layers, num_heads=8, num_kv_heads=4, intermediate_size=96
+    )
+    plain, copy = GPT(config).to(device), GPT(config).to(device)
+    for parameter in plain.parameters():
+        dist.broadcast(parameter.data, 0)
+    copy.load_state_dict(plain.state_dict())
+    return plain, copy
+
+
+def whole_gradients(model):
+    """Gradients of the uncut parameters, by their names in the uncut model."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor):
+            gradient = gradient.full_tensor()
+        elif "norm" not in name and gradient.shape != right[name_of(name)].shape:
+            by_rows = name.endswith(("o_proj.weight", "down_proj.weight"))
+            gradient = all_gather(gradient, 1 if by_rows else 0, None)
+        found[name_of(name)] = gradient
+    return found
+
+
+def name_of(name):
+    return name.replace("decoder.", "model.").replace(".inner.", ".")
+
+
+torch.manual_seed(3)
+tokens, targets = torch.randint(96, (2, 1, 32), device=device)
+
+for layers in (1, 2):
+    plain, _ = pair(layers)
+    loss, kept = kept_in_forward(plain, tokens, targets)
+    loss.backward()
+    right = {name: parameter.grad for name, parameter in plain.named_parameters()}
+    for way in ("by hand", "sequence parallel", "by plan"):
+        _, copy = pair(layers)
+        if way == "by plan":
+            mesh = init_device_mesh(device.type, (world_size,), mesh_dim_names=("tensor",))
+            model = cut_by_plan(copy, mesh)
+        else:
+            model = cut_tensor(copy, sequence_parallel=way == "sequence parallel")
+        with measure(memory=False) as measured:
+            if way == "by plan":
+                own = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+                own_kept = 0
+            else:
+                own, own_kept = kept_in_forward(model, tokens, targets)
+            own.backward()
+        found = whole_gradients(model)
+        assert found.keys() == right.keys()
+        off = max(((found[name] - right[name]).norm() / right[name].norm()).item() for name in right)
+        report(**{
+            f"{way}, {layers}": {
+                "loss": abs(own - loss).item(), "gradients": off, "compared": len(found),
+                "kept": own_kept, "kept_whole": kept,
+                "traffic": {row.name: (row.count, row.wire_bytes) for row in measured.traffic},
+            }
+        })  # fmt: skip
+dist.destroy_process_group()
+
+# %% [markdown]
+# ## Compare
+#
+# First: is it still the same model?
+
+# %% tags=["nbval-check-output"]
+for way in ("by hand", "sequence parallel", "by plan"):
+    for rank in range(4):
+        found = cut[rank][f"{way}, 2"]
+        assert max(found["loss"], found["gradients"]) < 1e-5, (way, rank, found)
+    print(f"{way:<18} loss and all {found['compared']} gradients are those of one process, to 1e-5")
+
+# %% [markdown]
+# Now what was said. The model ran with one layer and with two: the difference is one layer.
+
+# %% tags=["nbval-check-output"]
+from workshop.predict.collectives import wire_bytes
+
+
+def of_a_layer(way):
+    """Calls and bytes sent by a rank, that the second layer has added: by collective."""
+    one, two = cut[0][f"{way}, 1"]["traffic"], cut[0][f"{way}, 2"]["traffic"]
+    return {name: (two[name][0] - one[name][0], two[name][1] - one[name][1]) for name in two}
+
+
+t, block = 4, 4 * 1 * 32 * 64  # ranks; bytes of (batch, sequence, hidden) in fp32
+norms = 2 * int(wire_bytes("all_reduce", 4 * 64, t))
+predicted = {
+    "by hand": {"all_reduce": (4, 4 * int(wire_bytes("all_reduce", block, t)))},
+    "sequence parallel": {
+        "all_gather": (4, 4 * int(wire_bytes("all_gather", block, t))),
+        "reduce_scatter": (4, 4 * int(wire_bytes("reduce_scatter", block, t))),
+        "all_reduce": (2, norms),
+    },
+}
+print("a layer, forward + backward               predicted          measured")
+for way, wanted in predicted.items():
+    found = of_a_layer(way)
+    for name, (count, size) in wanted.items():
+        print(f"{way:<18} {name:<15} {count:>6} x {size:>7,} B {found[name][0]:>6} x {found[name][1]:>7,} B")
+    assert found == wanted, (found, wanted)
+
+# %% [markdown]
+# **Four all_reduces a layer**, as in figure 4 of the paper: g of attention and of the MLP forward, f of each backward. To the byte.
+#
+# ## Sequence parallelism: the same bytes, less kept
+#
+# Between g and the next f every rank does the same work: norm and residual, on the same numbers, and each keeps them. Korthikanti et al.
+# (2022) cut that part along the *sequence*. The all_reduce splits into its halves. g becomes a reduce_scatter: each rank gets the sum for
+# its own positions. f becomes an all_gather. Backward they change places. So **4 all_gathers and 4 reduce_scatters**, and a ring all_reduce
+# *is* one of each. The bytes for activations are the same:
+
+# %% tags=["nbval-check-output"]
+all_reduces = of_a_layer("by hand")["all_reduce"][1]
+halves = of_a_layer("sequence parallel")
+both = halves["all_gather"][1] + halves["reduce_scatter"][1]
+print(f"4 all_reduces {all_reduces:,} B; 4 all_gathers and 4 reduce_scatters {both:,} B")
+assert all_reduces == both
+
+# %% [markdown]
+# (The two small all_reduces are ours: a norm now sees only a rank's own positions. So the gradient of its weight, 64 numbers, is summed
+# over ranks.)
+#
+# And what is kept for backward? Count one layer of our model, in units of batch x sequence x hidden. With $k$ the width of all keys
+# relative to the hidden width, and $m$ that of the inner layer:
+#
+# - **outside:** two norms, each keeps its input and the normalised input: 4. Plus one number a position each.
+# - **at the entrance:** the blocks' inputs, which their first products keep: 2.
+# - **inside:** q, k, v, and what attention gives: $2 + 2k$. Gate, its SiLU, up, and the product: $4m$. Plus one number a position and head.
+#
+# Tensor parallelism divides what is inside. Sequence parallelism divides what is outside too.
+
+# %% tags=["nbval-check-output"]
+k, m, positions, hidden, heads = 32 / 64, 96 / 64, 1 * 32, 64, 8
+unit = 4 * positions * hidden
+
+
+def kept_by_a_layer(inside, outside):
+    """Bytes; inside and outside of the blocks divided by so many ranks."""
+    return (
+        (4 * unit + 2 * 4 * positions) / outside
+        + 2 * unit
+        + ((2 + 2 * k + 4 * m) * unit + 4 * positions * heads) / inside
+    )
+
+
+def measured_of_a_layer(way, which="kept"):
+    return cut[0][f"{way}, 2"][which] - cut[0][f"{way}, 1"][which]
+
+
+for name, wanted, found in [
+    ("one process", kept_by_a_layer(1, 1), measured_of_a_layer("by hand", "kept_whole")),
+    ("tensor parallel", kept_by_a_layer(4, 1), measured_of_a_layer("by hand")),
+    ("and sequence parallel", kept_by_a_layer(4, 4), measured_of_a_layer("sequence parallel")),
+]:
+    print(f"{name:<22} a layer keeps   predicted {wanted:>8,.0f} B   measured {found:>8,} B")
+    assert abs(found / wanted - 1) < 0.01, (name, wanted, found)
+
+# %% [markdown]
+# The 2 at the entrance remains: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
+# gathers it *again*, while the gradient of $x$ is computed (section 4.2.2). Then really all is divided by $t$: for the authors' GPT, $34/t$
+# instead of $10 + 24/t$ times batch x sequence x hidden bytes. That buys memory with two more gathers a layer, which hide behind a product.
+# Ours stays simple.
+#
+# ## At scale
+#
+# One training step, as a function. It lets us run the very same code here, on four ranks, and rehearse it as one rank of many, with a Llama
+# of 70 billion parameters.
+
+
+# %%
+def one_step(micro_batch=1, seq_len=32, dtype="float32", sequence_parallel=False, **shape):
+    """Two training steps of a GPT cut over all ranks; how many parameters this rank holds."""
+    import torch
+    import torch.distributed as dist
+
+    from workshop.models.gpt import GPT, GPTConfig
+    from workshop.parallel.tensor import cut_tensor
+
+    if not dist.is_initialized():
+        dist.init_process_group()
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    model = GPT(GPTConfig(**shape)).to(device, getattr(torch, dtype))
+    model = cut_tensor(model, sequence_parallel=sequence_parallel)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    tokens = torch.randint(shape["vocab_size"], (micro_batch, seq_len), device=device)
+    for _ in range(2):
+        model(tokens, tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# %% [markdown]
+# The closed form of all that a rank sends: $4L$ times a block of activations, once more each for embedding and head, and the loss with its
+# three numbers a position. Under sequence parallelism the norms' gradients come on top.
+
+
+# %%
+def sent_in_a_step(ranks, layers, hidden, positions, value_bytes, sequence_parallel):
+    """Bytes a rank sends, forward and backward."""
+    block = value_bytes * positions * hidden
+    activations = (4 * layers + 2) * wire_bytes("all_reduce", block, ranks)
+    loss = wire_bytes("all_reduce", 3 * 4 * positions, ranks)
+    norms = (2 * layers + 1) * wire_bytes("all_reduce", value_bytes * hidden, ranks)
+    return int(activations + loss + (norms if sequence_parallel else 0))
+
+
+# %% [markdown]
+# First live:
+
+# %%
+# %%torchrun -n 4 --pass one_step --into live
+import warnings
+
+import torch.distributed as dist
+
+from workshop import report
+from workshop.measure import measure
+
+warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)  # only renamed
+dist.init_process_group()
+shape = {
+    "vocab_size": 96, "hidden_size": 64, "num_layers": 2, "num_heads": 8, "num_kv_heads": 4,
+    "intermediate_size": 96,
+}  # fmt: skip
+for name, sequence_parallel in {"tensor": False, "sequence": True}.items():
+    with measure(memory=False) as measured:
+        one_step(**shape, sequence_parallel=sequence_parallel)
+    report(**{name: sum(row.wire_bytes for row in measured.traffic)})
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+for name in ("tensor", "sequence"):
+    wanted = sent_in_a_step(4, 2, 64, 32, 4, name == "sequence")
+    print(f"{name:<8} parallel   closed form {wanted:>8,} B   measured {live[0][name]:>8,} B")
+    assert live[0][name] == wanted
+
+# %% [markdown]
+# Now eight ranks, 8,192 positions, bf16, and four of the eighty layers of Llama 70B. (They are all alike: four are enough to check the
+# formula.)
+
+# %%
+from workshop.rehearse import rehearse
+
+llama_70b = {
+    "vocab_size": 128_256, "hidden_size": 8_192, "num_layers": 4, "num_heads": 64, "num_kv_heads": 8,
+    "intermediate_size": 28_672,
+}  # fmt: skip
+at_scale = {"seq_len": 8_192, "dtype": "bfloat16", **llama_70b}
+rehearsed = {
+    name: rehearse(one_step, 8, keywords={**at_scale, "sequence_parallel": name == "sequence"})
+    for name in ("tensor", "sequence")
+}
+
+# %% tags=["nbval-check-output"]
+for name, found in rehearsed.items():
+    wanted = sent_in_a_step(8, 4, 8_192, 8_192, 2, name == "sequence")
+    total = sum(row.wire_bytes for row in found.traffic)
+    print(f"{name:<8} parallel   closed form {wanted:>13,} B   rehearsed {total:>13,} B")
+    assert total == wanted
+
+# %% [markdown]
+# And what eighty layers keep, by the paper's closed form for a GPT in 16 bits (Korthikanti et al., table 2, attention's scores recomputed),
+# in this shape:
+
+# %% tags=["nbval-check-output"]
+per_layer = 8_192 * 8_192  # positions x hidden
+for name, times in {"one device": 34, "8 ranks": 10 + 24 / 8, "8 ranks, sequence parallel": 34 / 8}.items():
+    print(f"{name:<28} {times:>6.2f} x s b h bytes a layer   {format_bytes(80 * times * per_layer):>10}")
+
+# %% [markdown]
+# ### Why it stays inside a node
+#
+# These sums are not hidden behind anything: the next product waits for them. So it matters which wire they take. Eight H100s in a node,
+# over NVLink. Or eight GPUs, one in each of eight nodes, over 400 Gbit/s InfiniBand. Or whole nodes together. Beside it the products of the
+# layer: 6 FLOPs per weight and token, at 400 TFLOP/s, about what a GPU reached in the training of Llama 3 (380 to 430, all in all).
+
+# %% tags=["nbval-check-output"]
+from workshop.facts.catalogue import cluster
+from workshop.predict.collectives import Wires
+from workshop.predict.rates import rates_of
+
+h, block = 8_192, 2 * 8_192 * 8_192  # hidden width; bytes of 8,192 positions
+wires = Wires.of(cluster("64xH100"), rates_of("H100"))
+layer_weights = 2 * h * h + 2 * h * 1_024 + 3 * h * 28_672
+print("a layer of Llama 70B, 8,192 tokens        4 all_reduces   products   waiting")
+shares = {}
+for name, ranks, stride in [
+    ("8 ranks, one node", 8, 1),
+    ("8 ranks, one in each of 8 nodes", 8, 8),
+    ("16 ranks, two nodes", 16, 1),
+    ("64 ranks, eight nodes", 64, 1),
+]:
+    talking = 4 * float(wires.seconds("all_reduce", block, ranks, stride))
+    working = 6 * layer_weights * 8_192 / ranks / 400e12
+    shares[name] = talking / (talking + working)
+    print(f"{name:<40} {talking * 1e3:>12.1f} ms {working * 1e3:>7.1f} ms {shares[name]:>8.0%}")
+assert shares["8 ranks, one node"] < min(
+    share for name, share in shares.items() if name != "8 ranks, one node"
+)
+
+# %% [markdown]
+# - **One GPU a node** is bad: each has one adapter, and waits for most of its time.
+# - **Whole nodes together** send hardly slower than NVLink: eight adapters a node work on one ring. (This is the prediction for a network
+#   that delivers.) But look at the products. More ranks divide the work, and **not what is sent**: each rank sends $2(t-1)/t$ of a whole
+#   block of activations, whatever $t$ is. So the share of waiting grows with $t$, even on a perfect wire. And those adapters are wanted by
+#   data parallelism.
+# - The heads set a limit too. Eight key and value heads cannot be dealt out to sixteen ranks as whole heads: `cut_tensor` refuses it before
+#   anything starts.
+#
+# The rule: tensor parallelism inside the node, and there no more of it than memory needs.
+#
+# Published: Shoeybi et al. trained 8.3 billion parameters on 512 V100s, 8-way tensor parallel inside a node times 64-way data parallel, at
+# 15.1 PFLOP/s. One GPU alone reached 39 TFLOP/s, and 15,100 / (512 x 39) = 76 %.
+#
+# ## What to take away
+#
+# - Columns first, then rows. Then the activation, or a head, needs nobody, and one sum at the end serves both products.
+# - **f**: nothing forward, all_reduce backward. **g**: all_reduce forward, nothing backward. A layer has two of each: **four all_reduces**.
+# - Sequence parallelism: 4 all_gathers and 4 reduce_scatters, **the same bytes**; norms and residuals are divided too.
+# - The vocabulary is cut as well, and the logits are never brought together.
+# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with t. They wait for a wire, in every layer:
+#   stay inside the node.
+#
+# Next: `32_pipeline` cuts between the layers, where there is far less to send.
+#
+# ## Sources
+#
+# - M. Shoeybi et al., *Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism*, 2019, arXiv:1909.08053:
+#   section 3 (f, g, vocabulary), figure 4 (four all_reduces), abstract (15.1 PFLOP/s, 76 %).
+# - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022, arXiv:2205.05198: sections 4.1 to 4.2.2,
+#   table 2.
+# - *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783: table 3 (shape of the 70B model), table 4 (TFLOP/s).
+# - Links: NVIDIA DGX H100 data sheet (in `workshop/facts/data/clusters.toml`); what collectives reach of them: `workshop/predict/data`.
+# - PyTorch: github.com/pytorch/pytorch, `torch/distributed/tensor/parallel`.

@@ -1,0 +1,645 @@
+# %% [markdown]
+# # Cut the depth: how does a pipeline stay full?
+#
+# - **You need** `13_memory_of_a_step`, `21_collectives`; what forward and backward keep.
+# - **It takes** 45 minutes to read and try, under a minute to run.
+# - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients are. On GPUs the same
+#   code runs, but an event there is when work was *launched*: take times from a profiler. The last part rehearses one stage of 64.
+#
+# ## Question
+#
+# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next on rank 1. Rank 0
+# hands its activations to rank 1, and in backward rank 1 hands their gradient back. That is all a **pipeline** says: one tensor each
+# way, to one neighbour. No other cut is so cheap on the wire.
+#
+# But while rank 1 works, what does rank 0 do?
+
+# %%
+# %load_ext workshop
+from workshop import show
+from workshop.facts.units import format_seconds
+from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
+
+# %% [markdown]
+# ## A schedule is an order
+#
+# Cut the batch into *micro-batches*, and let rank 1 work on the first while rank 0 begins the second. Who does what when is a
+# **schedule**. It is nothing but a list for each rank: F0 is the forward of micro-batch 0, B0 its backward. What has to be waited for
+# follows from the lists. Here are those of GPipe (Huang et al., 2019) for two ranks and four micro-batches:
+
+# %% tags=["nbval-check-output"]
+for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
+    print(f"rank {rank}:", " ".join(f"{action.kind}{action.micro_batch}" for action in order))
+
+# %% [markdown]
+# All forwards, then all backwards. Gradients add up over micro-batches, and the optimizer steps when all are back. So the result is
+# that of the whole batch. (A layer that looks across the batch, such as batch normalisation, sees micro-batches only.)
+#
+# **Predict:** two ranks, four micro-batches, stages of equal length. What share of the time is a rank idle, if one micro-batch goes
+# through and back before the next one starts (*naive*)? And under GPipe?
+#
+# A rank works on $m$ micro-batches, and waits for the length of $p - 1$ while the pipe fills and drains. That is the **bubble**:
+#
+# $$\text{idle share} = \frac{p - 1}{m + p - 1}$$
+#
+# ## Run: two ranks, real compute
+#
+# `run_schedule` executes such a list over send and receive; read it in `workshop/parallel/pipeline.py`, it is one loop. Each rank
+# writes down when each action began and ended. Waiting is in none of them. Every schedule runs eight times, and we look at the
+# try whose actions took least, for other programs share these cores.
+
+# %%
+# %%torchrun -n 2 --into timed
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+from workshop import report
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.pipeline import open_wire, run_schedule
+from workshop.parallel.stages import cut_stages, split_evenly
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+M, LENGTH = 4, 256
+config = GPTConfig(
+    vocab_size=256, hidden_size=128, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=352
+)
+stages = cut_stages(GPT(config), split_evenly(config.num_layers, 2), [rank])
+tokens = torch.randint(config.vocab_size, (M, 1, LENGTH)).unbind()
+wire = open_wire((1, LENGTH, config.hidden_size))
+
+
+def loss_of(logits, targets):
+    return cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+tries = {schedule: [] for schedule in ("naive", "gpipe", "1f1b")}
+for _ in range(8):
+    for schedule, found in tries.items():
+        dist.barrier()
+        began = time.perf_counter()  # one clock for all processes of a machine
+        step = run_schedule(schedule, stages, (tokens, tokens), loss_of, wire)
+        found.append({"began": began, "events": step.events})
+report(tries=tries)
+dist.destroy_process_group()
+
+# %%
+from workshop.predict.pipeline_measured import measured_durations, measured_timeline
+
+
+def calmest(ranks, name):
+    """The timeline of the try whose actions took least, so that was disturbed least."""
+    by_rank = [ranks[rank].tries[name] for rank in range(len(ranks))]
+    found = [
+        measured_timeline([own["events"] for own in once], [own["began"] for own in once])
+        for once in zip(*by_rank, strict=True)
+    ]
+    return min(found, key=lambda timeline: timeline.busy_seconds.sum())
+
+
+measured, simulated = {}, {}
+print("idle share        formula   simulated   measured")
+for name, formula in {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5}.items():
+    measured[name] = calmest(timed, name)
+    simulated[name] = simulate_pipeline(name, 2, 4, measured_durations(measured[name]))
+    print(
+        f"{name:<16}  {formula:>7.1%}   {simulated[name].idle_share:>9.1%}   {measured[name].idle_share:>8.1%}"
+    )
+assert max(measured[name].idle_share for name in ("gpipe", "1f1b")) < measured["naive"].idle_share
+
+# %% [markdown]
+# *Simulated* knows no formula. It plays the two lists, each action as long as its median was. So it knows that the stages are not quite
+# equal: the last one has the head. *Measured* has besides what no model knows: sending, and whatever else this machine does. On two quiet cores the
+# two differ by a few points. On a busy machine by more, and then the measured one says more about the machine than about the schedule.
+# That is why only the order is asserted here: the naive schedule wastes most. (An action ends a moment after its message has left. So on a busy
+# machine even the naive schedule may look as if two ranks had worked at once.)
+
+# %%
+show.pipeline_gantts({"simulated": simulated["naive"], "measured": measured["naive"]}, "naive")
+
+# %%
+show.pipeline_gantts({"simulated": simulated["gpipe"], "measured": measured["gpipe"]}, "GPipe")
+
+# %% [markdown]
+# White is waiting. In GPipe's picture there is one gap: rank 0 has done all forwards, and the first gradient has not come yet.
+#
+# ## What has to be kept
+#
+# Between F and B of a micro-batch its activations are kept. GPipe keeps all $m$ of them on every rank. To make the bubble small one
+# wants many micro-batches; to fit one wants few.
+#
+# **1F1B** (PipeDream-Flush; Narayanan et al., 2021) goes back as soon as something can go back:
+
+# %%
+show.pipeline_gantts({"simulated": simulated["1f1b"], "measured": measured["1f1b"]}, "1F1B")
+
+# %% [markdown]
+# **Predict:** four ranks. How many micro-batches does rank 0 keep at once? And rank 3?
+#
+# ### Exercise: order a 1F1B schedule
+
+
+# %%
+# %%exercise one_f_one_b_order
+def one_f_one_b_order(rank: int, ranks: int, micro_batches: int) -> list[str]:
+    """The actions of a rank: F0, F1, ..., and B0, B1, ..., in the order of 1F1B."""
+    warm_up = ...  # forwards before the first pair of F and B
+    order = [f"F{micro}" for micro in range(warm_up)]
+    order += ...  # pairs
+    order += ...  # what is left
+    return order
+
+
+# %% [markdown]
+# ## Four ranks run your order
+#
+# Now with a model in one process beside it. Every rank is seeded with its own number; rank 0 tells the others its weights, and each
+# keeps a *stage*: two of eight layers. For comparison each also computes the whole, as one process would.
+
+# %%
+# %%ranks -n 4
+import torch
+from torch.nn.functional import cross_entropy
+
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.pipeline import open_wire, run_order, run_schedule
+from workshop.parallel.stages import cut_stages, split_evenly
+
+config = GPTConfig(
+    vocab_size=64, hidden_size=32, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=96
+)
+M, BATCH, LENGTH = 8, 2, 16
+torch.manual_seed(rank)
+whole = GPT(config).to(device)
+for parameter in whole.parameters():
+    dist.broadcast(parameter.data, 0)
+torch.manual_seed(7)  # the batch is the same for all
+inputs, targets = torch.randint(config.vocab_size, (2, M, BATCH, LENGTH), device=device)
+inputs, targets = inputs.unbind(), targets.unbind()
+
+
+def loss_of(logits, targets):
+    return cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+torch.stack([loss_of(whole(x), y) for x, y in zip(inputs, targets, strict=True)]).mean().backward()
+right = {name: parameter.grad for name, parameter in whole.named_parameters()}
+
+
+def cut(mine, num_stages):
+    """The stages of this rank, with the weights of the whole model and no gradients yet."""
+    copy = GPT(config).to(device)
+    copy.load_state_dict(whole.state_dict())
+    return cut_stages(copy, split_evenly(config.num_layers, num_stages), mine)
+
+
+def worst_error(stages):
+    """Of all gradients of this rank: the largest distance from those of one process, as a share."""
+    return max(
+        ((parameter.grad - right[name]).norm() / right[name].norm()).item()
+        for stage in stages.values()
+        for name, parameter in stage.named_parameters()
+    )
+
+
+held = sum(parameter.numel() for parameter in cut([rank], world_size)[rank].parameters())
+print(f"this stage has {held:,} parameters of {sum(p.numel() for p in whole.parameters()):,}")
+
+# %% [markdown]
+# The first stage has the embedding besides, the last one the head.
+
+# %%
+# %%ranks --pass one_f_one_b_order --into by_hand
+from workshop import report
+from workshop.predict.pipeline import Action
+
+wire = open_wire((BATCH, LENGTH, config.hidden_size), device=device)
+yours = [Action(word[0], rank, int(word[1:])) for word in one_f_one_b_order(rank, world_size, M)]
+found = {}
+for schedule in ("naive", "gpipe", "yours"):
+    stages = cut([rank], world_size)
+    if schedule == "yours":
+        step = run_order(yours, stages, world_size, (inputs, targets), loss_of, wire)
+    else:
+        step = run_schedule(schedule, stages, (inputs, targets), loss_of, wire)
+    order = [f"{event.action.kind}{event.action.micro_batch}" for event in step.events]
+    found[schedule] = {"order": order, "kept": step.most_kept, "error": worst_error(stages)}
+report(found=found)
+
+# %% tags=["nbval-check-output"]
+for rank in range(4):
+    print(f"rank {rank}:", " ".join(by_hand[rank].found["yours"]["order"]))
+print("\nkept at most on rank   0  1  2  3    simulated")
+for name, schedule in {"naive": "naive", "gpipe": "gpipe", "yours": "1f1b"}.items():
+    ran = [by_hand[rank].found[name] for rank in range(4)]
+    played = simulate_pipeline(schedule, 4, 8, Durations(forward=1.0, backward=2.0)).peak_in_flight.tolist()
+    kept = [own["kept"] for own in ran]
+    print(f"{name:<20}", *(f"{number:>2}" for number in kept), "  ", played)
+    orders = pipeline_orders(schedule, 4, 8)
+    assert [own["order"] for own in ran] == [
+        [f"{action.kind}{action.micro_batch}" for action in order] for order in orders
+    ]
+    assert kept == played
+    assert max(own["error"] for own in ran) < 1e-5
+print("\nevery gradient is that of one process, to 1e-5")
+
+# %% [markdown]
+# Executed, not simulated: GPipe keeps $m = 8$ everywhere, 1F1B keeps $p - r$ on rank $r$, whatever $m$. The bubble is the same for both. So
+# with 1F1B one takes many micro-batches, and the bubble goes.
+#
+# ## A smaller bubble for the same batch
+#
+# Two more ideas. **Interleaved** (Narayanan et al., 2021): give each rank several thin stages instead of a thick one. The first
+# micro-batch is through sooner. **Zero bubble** (Qi et al., 2024): backward has two halves. The stage before waits for the gradient of
+# the *input*; nobody waits for that of the *weights*, so it can fill a gap. Four ranks, eight micro-batches, backward twice as
+# long as forward. Pink is the half for the input, green that for the weights; paler boxes are a rank's second stage:
+
+# %%
+thin = Durations(forward=0.5, backward=1.0)  # two stages on each rank, each half as long
+show.pipeline_gantts(
+    {
+        "1F1B": simulate_pipeline("1f1b", 4, 8, Durations(forward=1.0, backward=2.0)),
+        "interleaved": simulate_pipeline("interleaved", 4, 8, thin, 2),
+        "ZBV": simulate_pipeline("zbv", 4, 8, thin),
+    }
+)
+
+# %% [markdown]
+# ZBV places its stages like a V: rank 0 has the first *and the last*. PyTorch runs all of these (`torch.distributed.pipelining`). A
+# schedule only moves work about in time. **Predict:** do gradients change?
+
+# %%
+# %%ranks --into by_torch
+from workshop.parallel.pipeline_torch import TorchPipeline, stages_of
+
+errors = {}
+for schedule in ("1f1b", "interleaved", "interleaved-zero-bubble", "zbv"):
+    mine = stages_of(schedule, rank, world_size)
+    num_stages = world_size * len(mine)
+    stages = cut(mine, num_stages)
+    TorchPipeline(schedule, stages, num_stages, M, loss_of).step(inputs, targets)
+    errors[schedule] = {"stages": mine, "error": worst_error(stages)}
+    dist.barrier()
+report(errors=errors)
+
+# %% tags=["nbval-check-output"]
+for name in by_torch[0].errors:
+    ran = [by_torch[rank].errors[name] for rank in range(4)]
+    print(f"{name:<24} stages of ranks 0 to 3: {', '.join(str(own['stages']) for own in ran)}")
+    assert max(own["error"] for own in ran) < 1e-5
+print("every gradient is that of one process, to 1e-5")
+
+# %% [markdown]
+# ## What goes over the wire
+#
+# One function for a rank's whole step, from nothing: it builds its own stage and no other (the whole model has shapes only, on the *meta*
+# device). We will use it twice.
+
+
+# %%
+def pipeline_step(schedule="1f1b", micro_batches=8, batch=2, seq_len=16, dtype="float32", **shape):
+    """One training step of this rank's stage, one stage a rank; returns the most micro-batches it kept."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.functional import cross_entropy
+
+    from workshop.models.gpt import GPT, GPTConfig
+    from workshop.parallel.pipeline import open_wire, run_schedule
+    from workshop.parallel.stages import cut_stages, split_evenly
+
+    if not dist.is_initialized():
+        dist.init_process_group()
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    config, dtype = GPTConfig(**shape), getattr(torch, dtype)
+    with torch.device("meta"):
+        stages = cut_stages(GPT(config).to(dtype), split_evenly(config.num_layers, ranks), [rank])
+    stages[rank].to_empty(device=device)
+    for parameter in stages[rank].parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    optimizer = torch.optim.SGD(stages[rank].parameters(), lr=0.01)
+    tokens = torch.randint(config.vocab_size, (micro_batches, batch, seq_len), device=device).unbind()
+    wire = open_wire((batch, seq_len, config.hidden_size), dtype, device)
+
+    def loss_of(logits, targets):
+        return cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+    step = run_schedule(schedule, stages, (tokens, tokens), loss_of, wire)
+    optimizer.step()
+    return step.most_kept
+
+
+# %%
+# %%ranks --pass pipeline_step --into counted
+from workshop.measure import measure
+
+small = {"vocab_size": 64, "hidden_size": 32, "num_layers": 8, "num_heads": 4, "num_kv_heads": 2}
+with measure(memory=False) as measured:
+    pipeline_step(**small, intermediate_size=96)
+rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
+report(sent=rows["send"], received=rows["recv"])
+
+# %% [markdown]
+# **Predict:** between two stages goes one tensor of (batch, sequence, hidden) for each micro-batch, down; and its gradient, up.
+
+# %% tags=["nbval-check-output"]
+one_message = 4 * 2 * 16 * 32  # fp32, batch, sequence, hidden
+for rank in range(4):
+    neighbours = 1 if rank in (0, 3) else 2
+    predicted = (8 * neighbours, 8 * neighbours * one_message)
+    count, num_bytes = counted[rank].sent
+    print(
+        f"rank {rank} sends {count:>2} messages, {num_bytes:>6,} bytes; predicted {predicted[0]:>2}, {predicted[1]:>6,}"
+    )
+    assert tuple(counted[rank].sent) == tuple(counted[rank].received) == predicted
+
+# %% [markdown]
+# To the byte, and independent of how many layers a stage has. Interleaving with two stages a rank sends twice as much: every micro-batch
+# goes round twice.
+
+# %%
+# %ranks stop
+
+# %% [markdown]
+# ## Stages that are not equal
+#
+# The slowest stage sets the pace. Layers are alike, but the last stage also has the head: a matrix of *hidden x vocabulary*. With a
+# vocabulary of 16,384 and a width of 256 that is nearly six layers.
+#
+# **Predict:** eight layers, two ranks. Where would you cut?
+
+# %% tags=["nbval-check-output"]
+from workshop.parallel.stages import split_by_cost, split_evenly
+
+layer = 3 * 256**2 + 3 * 256 * 704  # weights in a layer's matrices: what it costs for each token
+head = 256 * 16_384
+cuts = {"even": split_evenly(8, 2), "by cost": split_by_cost([layer] * 8, 2, last=head)}
+for name, (first, last) in cuts.items():
+    costs = [len(first) * layer, len(last) * layer + head]
+    played = simulate_pipeline("1f1b", 2, 4, Durations(costs, [2 * cost for cost in costs]))
+    print(
+        f"{name:<8} layers {len(first)} + {len(last)}   cost {costs[0] / layer:.1f} + {costs[1] / layer:.1f} layers"
+        f"   predicted idle {played.idle_share:.0%}"
+    )
+
+# %%
+# %%torchrun -n 2 --pass cuts --into unequal
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+from workshop import report
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.pipeline import open_wire, run_schedule
+from workshop.parallel.stages import cut_stages
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+config = GPTConfig(
+    vocab_size=16_384, hidden_size=256, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=704
+)
+tokens = torch.randint(config.vocab_size, (4, 1, 128)).unbind()
+wire = open_wire((1, 128, config.hidden_size))
+
+
+def loss_of(logits, targets):
+    return cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+tries = {name: [] for name in cuts}
+stages = {name: cut_stages(GPT(config), cut, [rank]) for name, cut in cuts.items()}
+for _ in range(5):
+    for name, found in tries.items():
+        dist.barrier()
+        began = time.perf_counter()
+        step = run_schedule("1f1b", stages[name], (tokens, tokens), loss_of, wire)
+        found.append({"began": began, "events": step.events})
+report(tries=tries)
+dist.destroy_process_group()
+
+# %%
+ran = {name: calmest(unequal, name) for name in cuts}
+show.pipeline_gantts(ran, "measured")
+
+
+# %%
+def quickest_actions(ranks, name):
+    """Seconds of F and of B on each rank when nobody disturbed it: the least of all tries."""
+    least = {kind: [] for kind in "FB"}
+    for kind, own in least.items():
+        for rank in range(len(ranks)):
+            events = [event for once in ranks[rank].tries[name] for event in once["events"]]
+            own.append(min(event.end - event.start for event in events if event.action.kind == kind))
+    return Durations(forward=least["F"], backward=least["B"])
+
+
+idle = {}
+for name in cuts:
+    least = quickest_actions(unequal, name)
+    of_a_rank = [forward + backward for forward, backward in zip(least.forward, least.backward, strict=True)]
+    idle[name] = simulate_pipeline("1f1b", 2, 4, least).idle_share
+    print(
+        f"{name:<8} F and B take {format_seconds(of_a_rank[0]):>7} and {format_seconds(of_a_rank[1]):>7} on ranks 0 and 1:"
+        f" idle {idle[name]:.0%} undisturbed, {ran[name].idle_share:.0%} in the picture"
+    )
+assert idle["by cost"] < idle["even"]
+
+# %% [markdown]
+# Seven layers on one rank, one on the other, and both are busy. *Undisturbed* takes of each action the quickest of twenty, and plays the
+# lists with that; the picture has what else happened on this machine. (Softmax and loss cost too, which the count of weights does not know; a
+# measured cost is better still.) Llama 3 405B was trained with one layer less in the first and in the last stage, for this reason (Dubey et
+# al., 2024, section 3.3.2).
+#
+# ## A pipeline that never empties
+#
+# PipeDream (Narayanan et al., 2019) has no bubble at all. Each stage updates its weights after *every* backward, and never waits for the pipe
+# to drain. The price: between F and B of a micro-batch the weights have changed. So which function is that a gradient of?
+#
+# PipeDream **stashes**: it keeps the weights that a forward has used, and backward uses them again. Below are four stages as *virtual
+# ranks* in one process, with an update after each of twelve micro-batches. Beside every gradient we let autograd differentiate the
+# four stages at once, each with the weights that its forward used. **Predict:** do they agree, with and without?
+
+# %%
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from workshop.parallel.pipedream import PipeDream
+
+torch.manual_seed(0)
+pieces = [nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(4)]
+inputs, targets = torch.randn(12, 8, 6), torch.randn(12, 8, 6)
+
+
+def square(y, target):
+    return (y - target).square().mean()
+
+
+def true_gradients(dream, trace, micro):
+    """Through all stages at once, each with the weights of its forward."""
+    x, leaves = inputs[micro], []
+    for place, stage in enumerate(dream.stages):
+        version = stage.versions[trace.forward_version[place][micro]]
+        leaves.append({name: weight.clone().requires_grad_() for name, weight in version.items()})
+        x = functional_call(stage.module, leaves[-1], (x,))
+    flat = [weight for own in leaves for weight in own.values()]
+    return torch.autograd.grad(square(x, targets[micro]), flat)
+
+
+def furthest(dream, trace):
+    """The largest distance of a gradient from the true one, as a share."""
+    pairs = [
+        pair
+        for micro in range(12)
+        for pair in zip(
+            [gradient for own in trace.gradients for gradient in own[micro].values()],
+            true_gradients(dream, trace, micro),
+            strict=True,
+        )
+    ]
+    return max(((found - true).norm() / true.norm()).item() for found, true in pairs)
+
+
+# %% tags=["nbval-check-output"]
+print("                       weights that micro-batch 8 saw:   versions kept")
+print("               true?    stage 0   1   2   3           on stage 0  1  2  3")
+true = {}
+for mode in ("none", "stashing", "vertical-sync"):
+    dream = PipeDream(pieces, square, mode, learning_rate=0.3)
+    trace = dream.train(list(inputs), list(targets))
+    true[mode] = furthest(dream, trace) < 1e-5
+    seen = "   ".join(str(own[8]) for own in trace.forward_version)
+    kept = "  ".join(str(number) for number in trace.most_versions)
+    print(
+        f"{mode:<14} {'yes' if true[mode] else 'no':<14} {seen:<32} {kept if mode != 'none' else 'the newest only'}"
+    )
+assert true == {"none": False, "stashing": True, "vertical-sync": True}
+
+# %% [markdown]
+# Without stashing, what comes out is the gradient of nothing. With it, it is the true gradient of a model that never stood anywhere as a whole:
+# its first stage is three updates older than its last. **Vertical sync** gives all stages the version that the first one used. Then it is
+# the gradient of one real model, three updates old, and the late stages have to keep more versions.
+#
+# How wrong is "nothing"?
+
+# %%
+dream = PipeDream(pieces, square, "none", learning_rate=0.3)
+trace = dream.train(list(inputs), list(targets))
+print(f"without stashing the worst gradient is off by {furthest(dream, trace):.0%} of its length")
+assert furthest(dream, trace) > 0.05
+
+# %% [markdown]
+# Large models are trained with a flush today, and 1F1B is what has stayed of PipeDream. Keeping versions of weights costs what pipelines are meant to save,
+# and a stale gradient is one more thing to tune.
+#
+# ## At scale: 64 stages
+#
+# Megatron-LM trained a trillion parameters in 64 stages (Narayanan et al., 2021, table 1): 3,072 GPUs, of which 8 share a layer and 6 are
+# data parallel. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the bubble?
+
+# %% tags=["nbval-check-output"]
+print("64 stages      micro-batches   idle    a rank keeps at most")
+idle = {}
+for name, chunks, m in [
+    ("gpipe", 1, 64), ("gpipe", 1, 512), ("1f1b", 1, 512), ("interleaved", 2, 512), ("zb-h1", 1, 512),
+]:  # fmt: skip
+    played = simulate_pipeline(name, 64, m, Durations(1 / chunks, 2 / chunks), chunks)
+    idle[name, m] = played.idle_share
+    print(f"{name:<14} {m:>13}   {played.idle_share:5.1%}   {played.peak_micro_batches.max():6.1f}")
+    if name != "zb-h1":
+        assert abs(played.idle_share - 63 / (chunks * m + 63)) < 1e-9
+assert idle["zb-h1", 512] < idle["interleaved", 512] < idle["1f1b", 512]
+
+# %% [markdown]
+# With as many micro-batches as stages half of the machine waits. GPipe's authors found the bubble small from $m = 4 p$ on. Here $m = 8 p$, and
+# it is 11 %: a bubble gets small only slowly. But GPipe would have to keep 512 micro-batches on each rank, and that decides it.
+#
+# Now be one of the 64. This is `pipeline_step` from above, unchanged, as rank 48 with the trillion's sizes: 128 layers of width 25,600. Weights
+# have no bytes here and nothing is sent, but the loop runs, and each message and each allocation is written down. (Without the tensor parallelism that
+# the real run had, and with 64 micro-batches.)
+
+# %%
+from workshop.rehearse import rehearse
+
+trillion = {
+    "micro_batches": 64,
+    "batch": 1,
+    "seq_len": 2_048,
+    "dtype": "bfloat16",
+    "vocab_size": 51_200,
+    "hidden_size": 25_600,
+    "num_layers": 128,
+    "num_heads": 160,
+    "num_kv_heads": 160,
+    "intermediate_size": 68_264,  # three matrices, as large together as two of 4 x hidden
+}
+stage_48 = {
+    schedule: rehearse(pipeline_step, 64, rank=48, steps=1, keywords={"schedule": schedule, **trillion})
+    for schedule in ("gpipe", "1f1b")
+}
+show.traffic_table({"1F1B, rank 48 of 64": stage_48["1f1b"]})
+
+# %% tags=["nbval-check-output"]
+message = 2 * 2_048 * 25_600  # bf16: one sequence between two stages
+for schedule, found in stage_48.items():
+    rows = {row.name: row for row in found.traffic}
+    print(
+        f"{schedule:<6} sends {rows['send'].count} messages, {rows['send'].payload_bytes:,} bytes;"
+        f" closed form 2 x 64 = {2 * 64}, {2 * 64 * message:,}"
+    )
+    for row in rows.values():
+        assert (row.count, row.payload_bytes) == (2 * 64, 2 * 64 * message)
+peak = {schedule: found.peak_bytes for schedule, found in stage_48.items()}
+each = (peak["gpipe"] - peak["1f1b"]) / (64 - 16)
+print(f"\npeak of rank 48    gpipe, 64 micro-batches kept: {peak['gpipe'] / 1e9:5.1f} GB")
+print(f"                   1f1b, 64 - 48 = 16 kept:      {peak['1f1b'] / 1e9:5.1f} GB")
+print(f"so each micro-batch keeps {each / 1e9:.2f} GB in two layers")
+computing = stage_48["1f1b"].flops / (0.5 * 989e12)  # an H100 at half of its bf16 peak
+sending = 2 * 64 * message / 50e9  # over a network adapter of 50 GB/s
+print(f"on H100s a step computes for {computing:.0f} s, and sends for {sending:.2f} s")
+assert sending < computing / 50
+assert peak["gpipe"] > 2 * peak["1f1b"]
+
+# %% [markdown]
+# Messages to the byte: 13 GB in each step, for two layers that hold 31 GB of weights. Over a network adapter of 50 GB/s that is a quarter
+# of a second, a hundredth of the step. So pipelines may cross nodes, where tensor parallelism may not.
+#
+# Memory is the other half. What a micro-batch keeps in two such layers is gigabytes. GPipe multiplies it with $m$, 1F1B with $p - r$. (Our
+# loop also keeps what it has sent until the end of the step, the 13 GB again, under both schedules.) Still too much for 80 GB: that is why the real run cut each
+# layer in 8 besides, and computed activations again in backward.
+#
+# **Published:**
+#
+# | | what was found | source |
+# |---|---|---|
+# | GPipe | bubble negligible when m is at least 4 p; a Transformer of 6 billion parameters, 128 layers | Huang et al., section 2.3, abstract |
+# | PipeDream | up to 5 times faster to the same accuracy than data parallel; up to 95 % less communication | arXiv:1806.03377, abstract |
+# | interleaved 1F1B | 10 % and more over 1F1B; 502 PFLOP/s on 3,072 GPUs, 52 % of peak | Narayanan et al. 2021, abstract |
+# | zero bubble | up to 23 % more throughput than 1F1B at similar memory, 31 % with more | Qi et al., abstract |
+#
+# ## What to take away
+#
+# - A stage is some layers; between stages goes one tensor for each micro-batch, each way. Nothing is cheaper on the wire.
+# - **Bubble: (p - 1) / (m + p - 1).** More micro-batches make it small. They come from the batch.
+# - GPipe keeps m micro-batches, **1F1B p - r on rank r**, with the same bubble.
+# - Thin stages (interleaved) divide the bubble and multiply messages. Splitting backward (zero bubble) fills it.
+# - A schedule never changes a gradient. PipeDream does, and needs stashed weights for its gradients to be of anything.
+# - Cut by cost, not by number: the head is dear.
+#
+# Next: `33_context_parallel`. One sequence, too long for one rank.
+#
+# ## Sources
+#
+# - Y. Huang et al., *GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism*, NeurIPS 2019, arXiv:1811.06965.
+# - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019; earlier as arXiv:1806.03377.
+# - D. Narayanan et al., *Memory-Efficient Pipeline-Parallel DNN Training*, ICML 2021, arXiv:2006.09503 (1F1B with a flush).
+# - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021, arXiv:2104.04473:
+#   section 2.2, table 1.
+# - P. Qi et al., *Zero Bubble Pipeline Parallelism*, ICLR 2024, arXiv:2401.10241.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.2.
+# - PyTorch documentation, `torch.distributed.pipelining`.

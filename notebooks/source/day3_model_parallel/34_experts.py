@@ -1,0 +1,316 @@
+# %% [markdown]
+# # More parameters, same FLOPs: how do tokens find their experts?
+#
+# - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
+# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **What runs where:** all of it here, four ranks where there are ranks, and unchanged on GPUs. The last part rehearses 256 ranks.
+#
+# ## Question
+#
+# A larger model is a better model, and every parameter costs two FLOPs for each token forward, four backward. Must it? A **mixture of
+# experts** has many gated networks in the place of one. For each token a small *router* picks a few. All parameters are there, and
+# most rest.
+#
+# They have to be somewhere, though. How are experts spread over ranks, what does it cost that tokens travel to them, and what if all
+# want the same one?
+
+# %%
+# %load_ext workshop
+from workshop import show
+from workshop.facts import catalogue
+
+# %% [markdown]
+# **Predict:** Mixtral 8x7B has eight experts in each of 32 layers, and a token uses two. Has it 56 billion parameters? How many does a
+# token use?
+
+# %% tags=["nbval-check-output"]
+mixtral = catalogue.model("mixtral-8x7b")
+expert = 3 * mixtral.hidden_size * 14_336  # a gated network: three matrices
+resting = mixtral.num_layers * (8 - 2) * expert
+print(f"one expert of one layer   {expert / 1e6:8.1f} million parameters")
+print(f"the model                 {mixtral.num_params / 1e9:8.1f} billion")
+print(f"used for a token          {(mixtral.num_params - resting) / 1e9:8.1f} billion")
+assert round(mixtral.num_params / 1e9) == 47
+assert round((mixtral.num_params - resting) / 1e9) == 13
+
+# %% [markdown]
+# 47 and 13, as published (Jiang et al., 2024). Only the gated networks are there eight times, attention is not. So it costs what a model of 13 billion costs
+# in FLOPs, and what one of 47 billion costs in memory.
+#
+# ## A router, by hand
+#
+# A router is one matrix. It scores the experts, the best $k$ answer, and their scores, made to add up to one, weigh the answers:
+#
+# $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
+#
+# Read slowly, that is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that each expert works once,
+# on all its tokens together. Equal?
+
+# %% tags=["nbval-check-output"]
+import torch
+import torch.nn.functional as F
+
+from workshop.models.moe import MoE, MoEConfig
+
+torch.manual_seed(0)
+config = MoEConfig(hidden_size=32, intermediate_size=48, num_experts=8, top_k=2)
+mixture = MoE(config)
+x = torch.randn(6, 32)
+
+
+def answer(number, token):
+    """What one expert makes of one token."""
+    gate, up = F.linear(token, mixture.experts.gate_up_proj[number]).chunk(2)
+    return F.linear(F.silu(gate) * up, mixture.experts.down_proj[number])
+
+
+by_hand = []
+for token in x:
+    score = (mixture.gate.weight @ token).softmax(0)
+    best, chosen = score.topk(2)
+    weights = best / best.sum()
+    by_hand.append(sum(w * answer(number, token) for w, number in zip(weights, chosen, strict=True)))
+torch.testing.assert_close(torch.stack(by_hand), mixture(x[None])[0])
+print("a loop over tokens and the sorted mixture: equal")
+
+# %% [markdown]
+# ## When all want the same expert
+#
+# Nothing makes a router use all experts. One that is a little better gets more tokens, learns more, and gets better still. The others
+# rest for good. Below, expert 0 begins as everybody's favourite. An expert must not become a bottleneck, so implementations give it a **capacity**: 1.25
+# times its fair share, say. What comes beyond is *dropped*, and the token goes on with what it has.
+#
+# The classic cure is a loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, with $f_i$ the share of choices that fell on expert
+# $i$ and $P_i$ its mean score. It is 1 if all are used alike and $N$ if one does everything.
+
+# %%
+import copy
+
+torch.manual_seed(1)
+tokens = torch.randn(1024, 32) + 1
+favours = MoE(MoEConfig(32, 48, num_experts=8, top_k=2, capacity_factor=1.25)).gate
+with torch.no_grad():
+    favours.weight[0] += 0.05
+
+
+def said(router):
+    """The busiest expert's share of all choices, and the share that is dropped."""
+    routing = router(tokens)
+    return router.shares(routing.expert).max().item(), 1 - routing.kept.float().mean().item()
+
+
+by_loss = copy.deepcopy(favours)
+optimizer = torch.optim.Adam(by_loss.parameters(), lr=0.01)
+for _ in range(200):
+    optimizer.zero_grad()
+    by_loss(tokens).balance.backward()
+    optimizer.step()
+busiest = {"at first": said(favours), "after 200 steps of the loss": said(by_loss)}
+for name, (share, dropped) in busiest.items():
+    print(f"{name:<28} busiest expert {share:.1%} of all choices, fair is 12.5 %; dropped {dropped:.1%}")
+assert busiest["at first"][0] > 0.3 > 0.2 > busiest["after 200 steps of the loss"][0]
+assert busiest["at first"][1] > busiest["after 200 steps of the loss"][1]
+
+# %% [markdown]
+# Here the balance loss was alone. In training it is added to the real one, a hundredth of it, say. It bends the router's gradient away from
+# what is best for the token.
+#
+# There is a way without. Add to each score a **bias**, only for choosing, and move it by hand after every step (Wang et al., 2024).
+#
+# ### Exercise: fix the router without a loss
+
+
+# %%
+# %%exercise balance_bias
+import numpy as np
+
+
+def balance_bias(bias: np.ndarray, counts: np.ndarray, rate: float = 0.01) -> np.ndarray:
+    """What is added to the experts' scores in the next step, when the best are chosen."""
+    too_few = ...  # +1, 0 or -1 for each expert
+    return ...
+
+
+# %% [markdown]
+# Your rule on the same router, in small steps. (Half of all choices is the most that one of two can get: every token wants expert 0.) The router's weights do not
+# move at all.
+
+# %%
+import numpy as np
+
+with torch.no_grad():
+    score = F.linear(tokens, favours.weight).softmax(-1).numpy()
+bias, shares = np.zeros(8), []
+for _ in range(1500):
+    chosen = np.argsort(score + bias, axis=1)[:, -2:]
+    counts = np.bincount(chosen.ravel(), minlength=8)
+    shares.append(counts.max() / counts.sum())
+    bias = balance_bias(bias, counts, rate=0.0005)
+print(
+    f"busiest expert: {shares[0]:.1%} of all choices at first, {np.mean(shares[-20:]):.1%} after 1,500 steps"
+)
+assert np.mean(shares[-20:]) < 0.15
+
+# %% [markdown]
+# ## Experts on ranks
+#
+# Now eight experts on four ranks, two each. Every rank has its own tokens and its own copy of all the rest, as in data parallelism. The experts
+# stay, **tokens travel**: an all_to_all to the experts (*dispatch*), another one home (*combine*), and in backward two more. Before that, ranks tell each other how
+# many will come.
+#
+# One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0 tells the others its weights.
+
+# %%
+# %%ranks -n 4 --into cut
+import torch
+
+from workshop import report
+from workshop.measure import measure
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.moe import MoEConfig, balance_of, with_experts
+from workshop.parallel.expert import cut_experts, expert_parameters
+
+shape = GPTConfig(
+    vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=48
+)
+config = MoEConfig(hidden_size=32, intermediate_size=24, num_experts=8, top_k=2)
+torch.manual_seed(rank)
+whole = with_experts(GPT(shape), config).to(device)
+for parameter in whole.parameters():
+    dist.broadcast(parameter.data, 0)
+mine = with_experts(GPT(shape), config).to(device)
+mine.load_state_dict(whole.state_dict())
+cut_experts(mine)
+
+torch.manual_seed(7)  # all batches are known to all; each rank takes one
+batches = torch.randint(64, (4, 2, 16), device=device)
+joined = batches.flatten(0, 1)
+(whole(joined, joined) + 0.01 * balance_of(whole)).backward()
+right = {name: parameter.grad for name, parameter in whole.named_parameters()}
+
+with measure(memory=False) as measured:
+    (mine(batches[rank], batches[rank]) + 0.01 * balance_of(mine)).backward()
+
+own = {id(parameter) for parameter in expert_parameters(mine)}
+errors = []
+for name, parameter in mine.named_parameters():
+    wanted = right[name]
+    if id(parameter) in own:  # already the sum over all ranks' tokens
+        wanted = wanted.chunk(world_size)[rank]
+    else:
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world_size
+    errors.append(((parameter.grad - wanted).norm() / wanted.norm()).item())
+sent = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
+report(
+    error=max(errors),
+    loads=[layer.mlp.load for layer in mine.model.layers],
+    sent=sent["all_to_all"],
+    held=sum(parameter.numel() for parameter in expert_parameters(mine)),
+)
+
+# %% [markdown]
+# **Predict:** how many all_to_alls in the two layers, forward and backward? And bytes: what a rank hands in is its own choices on the way
+# out (2 x 16 tokens, two experts each), and what has come to it on the way home.
+
+# %%
+choices, width = 2 * 16 * 2, 4 * 32  # of a rank and layer; bytes of a token in fp32
+for rank in range(4):
+    count, num_bytes = cut[rank].sent
+    predicted = sum(8 * 8 + 2 * (choices + load) * width for load in cut[rank].loads)
+    print(
+        f"rank {rank}: {cut[rank].held:,} expert parameters; choices that came, by layer: {cut[rank].loads};"
+        f" {count} all_to_all, {num_bytes:,} bytes, predicted {predicted:,}"
+    )
+    assert (count, num_bytes) == (2 * 5, predicted)
+    assert cut[rank].error < 1e-5
+assert all(sum(cut[rank].loads[layer] for rank in range(4)) == 4 * choices for layer in range(2))
+print("every gradient is that of one process with the joined batch, to 1e-5")
+
+# %% [markdown]
+# To the byte, the 8 counts of 8 bytes included. And look at the choices that came: fair would be 64 for each rank and layer. **A layer lasts
+# as long as the rank with the most**, and the others wait in the all_to_all. Balance is not only for learning, it is time.
+#
+# Mind the two kinds of gradients. What all ranks hold is averaged, as in DDP. An expert has seen every rank's tokens already: averaging it again
+# would be wrong.
+
+# %%
+# %ranks stop
+
+# %% [markdown]
+# ## At scale: 256 ranks
+#
+# A model shaped like DeepSeek-V3: 256 experts, eight for each token, width 7,168, expert width 2,048. Two of its layers, one expert on
+# each of 256 ranks, 4,096 tokens a rank. (Its shared expert and its attention are left out. It was trained with experts over 64 ranks.) The program is rehearsed:
+# it runs as rank 17, nothing is sent, and every collective is written down. Values cannot be known here, so a balanced router is assumed.
+
+# %%
+# %%rehearse -n 256 --rank 17 --steps 1 --into at_scale
+import torch
+import torch.distributed as dist
+
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.moe import MoEConfig, balance_of, with_experts
+from workshop.parallel.expert import cut_experts
+
+dist.init_process_group()
+shape = GPTConfig(
+    vocab_size=1024, hidden_size=7168, num_layers=2, num_heads=56, num_kv_heads=56, intermediate_size=2048
+)
+config = MoEConfig(hidden_size=7168, intermediate_size=2048, num_experts=256, top_k=8)
+model = cut_experts(with_experts(GPT(shape), config))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+tokens = torch.randint(1024, (1, 4096))
+(model(tokens, tokens) + 0.01 * balance_of(model)).backward()
+optimizer.step()
+
+# %%
+show.traffic_table({"rank 17 of 256": at_scale})
+
+# %% tags=["nbval-check-output"]
+row = next(row for row in at_scale.traffic if row.name == "all_to_all")
+choices = 8 * 4_096
+closed_form = 2 * (8 * 256 + 4 * choices * 4 * 7_168)  # layers: counts, and fp32 tokens out and home, twice
+print(f"rehearsed   {row.count} all_to_all, {row.payload_bytes:,} bytes")
+print(f"closed form {2 * 5} all_to_all, {closed_form:,} bytes")
+assert (row.count, row.payload_bytes) == (2 * 5, closed_form)
+
+a_token = 4 * 8 * 7_168 * 2  # out and home, forward and backward, in bf16
+computing = 6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)  # six FLOPs a parameter; an H100 at half its bf16 peak
+print(
+    f"\na token and layer in bf16: {a_token:,} bytes; {a_token / 50e9 * 1e6:.1f} us at 50 GB/s between nodes,"
+)
+print(
+    f"{a_token / 450e9 * 1e6:.1f} us at 450 GB/s within one, and its experts compute for {computing * 1e6:.1f} us"
+)
+assert computing < a_token / 50e9
+
+# %% [markdown]
+# To the byte again. Between nodes the journey takes longer than the work. That is why DeepSeek-V3 lets a token go to at most four nodes, sends in fewer bits, and hides
+# the journey behind other micro-batches (DeepSeek-AI, 2024, sections 2.1.2, 3.2 and 3.3). Expert parallelism wants the fast links, as tensor parallelism does.
+#
+# **Published:**
+#
+# | | parameters | used for a token | source |
+# |---|---|---|---|
+# | Mixtral 8x7B | 47 billion | 13 billion | Jiang et al., 2024 |
+# | DeepSeek-V3 | 671 billion | 37 billion | DeepSeek-AI, 2024 |
+#
+# ## What to take away
+#
+# - Parameters cost memory, **used** parameters cost FLOPs. A mixture of experts parts the two.
+# - A router left alone prefers few experts. A loss evens it out, or a bias that only chooses.
+# - Experts stay, tokens travel: two all_to_alls forward, two backward in each layer, and one for the counts.
+# - A rank hands in k tokens' worth of bytes for each token, out and home. The slowest rank is the one with the most choices.
+# - Experts' gradients are complete already. Do not average them over the ranks that share them.
+#
+# Next: `35_mesh`, where all axes meet.
+#
+# ## Sources
+#
+# - N. Shazeer et al., *Outrageously Large Neural Networks*, ICLR 2017, arXiv:1701.06538.
+# - D. Lepikhin et al., *GShard*, 2020, arXiv:2006.16668, section 3.
+# - W. Fedus, B. Zoph, N. Shazeer, *Switch Transformers*, 2021, arXiv:2101.03961, equations 4 to 6.
+# - A. Jiang et al., *Mixtral of Experts*, 2024, arXiv:2401.04088.
+# - L. Wang et al., *Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts*, 2024, arXiv:2408.15664.
+# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, arXiv:2412.19437.
