@@ -27,6 +27,10 @@ PICTURES = {
     ),
     "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, Durations(1.0, 2.0))),
     "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
+    "bucket_timeline": lambda: show.bucket_timeline(
+        [("ready", 0, "b", 0.1), ("sent", 0, "", 0.1), ("ready", 1, "a", 0.2), ("sent", 1, "", 0.2)], 0.3
+    ),
+    "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
 }
 
@@ -50,6 +54,15 @@ def test_out_of_memory_is_said_in_words() -> None:
 def test_lists_of_unequal_length_are_refused() -> None:
     with pytest.raises(ValueError, match="2 names, 1 predictions, 2 measurements"):
         show.predicted_and_measured(["a", "b"], [1.0], [1.0, 2.0])
+
+
+def test_a_backward_without_messages_and_curves_without_bytes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"outside no_sync\(\)"):
+        show.bucket_timeline([("ready", 0, "a", 0.1)], 0.2)
+    with pytest.raises(ValueError, match="name the same runs"):
+        show.loss_by_bytes({"x": [1.0]}, {"y": [1.0]})
+    words = repr(PICTURES["bucket_timeline"]())
+    assert "1 of 2 buckets left before the last gradient was there; 100 ms after it" in words
 
 
 def test_an_unknown_picture_lists_the_known() -> None:
