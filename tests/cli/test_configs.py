@@ -119,6 +119,21 @@ def test_a_person_is_told_what_it_needs(run_file, tmp_path, capsys):
     assert "to say what it needs, give also model" in said(capsys)
 
 
+def test_an_adapter_needs_less_and_has_its_own_mistake(run_file, tmp_path, capsys):
+    path = tmp_path / "accelerate.yaml"
+    main(["configs", "accelerate", run_file(), "--output", str(path)])
+    main(["configs", "read", str(path), *LLAMA, "--json"])
+    whole = json.loads(said(capsys))
+    assert main(["configs", "read", str(path), *LLAMA, "--lora", "16", "--json"]) == 1
+    adapter = json.loads(said(capsys))
+    assert adapter["memory"]["device_bytes"] < whole["memory"]["device_bytes"]
+    assert (
+        adapter["sent_bytes"]["reduce_scatter gradients"]
+        < whole["sent_bytes"]["reduce_scatter gradients"] / 100
+    )
+    assert ["an empty adapter is saved" in mistake["what"] for mistake in adapter["mistakes"]] == [True]
+
+
 def test_mistakes_make_exit_code_1(tmp_path, capsys):
     path = tmp_path / "broken.yaml"
     path.write_text("distributed_type: MULTI_CPU\nnum_processes: 4\nnum_machines: 1\nmixed_precision: 'no'\n")

@@ -27,7 +27,7 @@ from workshop.configs.unsaid import comment_lines, unsaid_by_deepspeed
 from workshop.facts import catalogue
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
-from workshop.facts.run import Run, read_run
+from workshop.facts.run import Adapter, Run, read_run
 from workshop.facts.units import format_bytes
 from workshop.predict.collectives import wire_bytes
 from workshop.predict.memory import MemoryPrediction, predict_memory
@@ -76,6 +76,7 @@ def _read(options: argparse.Namespace) -> int:
         optimizer=options.optimizer,
         precision=options.precision,
         recompute=options.recompute,
+        adapter=Adapter(rank=options.lora) if options.lora else None,
         num_processes=options.num_processes,
         layer=options.wrap_class,
     )

@@ -84,6 +84,7 @@ def _add_read(parts: argparse._SubParsersAction) -> None:
         ("seq-len", "tokens of a sequence"),
         ("accumulation", "micro-batches of a step"),
         ("num-processes", "ranks, where the file does not say"),
+        ("lora", "train a LoRA adapter of this rank (on q and v) instead of the model"),
     ):
         part.add_argument(f"--{name}", type=_count, default=0, metavar="N", help=words)
     part.add_argument("--optimizer", default="", metavar="NAME", help="by name (default: adamw)")

@@ -354,6 +354,7 @@ def train(stage, offload="none", steps=6, width=256):
             mine = batch[rank : rank + 1].to(device)
             loss = (engine(mine) - mine).square().mean()
             engine.backward(loss)
+            dist.barrier()
             held = held_bytes()
             engine.step()
             losses.append(loss.detach())
@@ -389,7 +390,8 @@ for name, found in engines.items():
 # - **They hold 4 bytes a parameter more, divided by N:** the optimizer's master copy in fp32, kept although the weights are fp32 too.
 # - **Stage 3** sends 3 because we told it to let go of each layer at once (`FREE_AT_ONCE`). By default it keeps up to a billion gathered
 #   parameters for their next use, and a small model is then gathered once a step and never freed. Right for a large model; on ours it
-#   would have hidden the point. Beside the state it holds a bucket of 2 MB for gradients.
+#   would have hidden the point. Beside the state it holds a bucket of 2 MB for gradients. (Stages 1 and 2 free theirs; caught a moment before
+#   that, they show 2 MB more.)
 # - **Offload saves nothing here,** because here the device *is* the CPU: bytes move from one pocket to the other, and buffers for the journey
 #   come on top. On a GPU they leave the device:
 

@@ -129,7 +129,7 @@ choices = {
 SHAPE = {
     "vocab_size": 256,
     "hidden_size": 128,
-    "num_layers": 6,
+    "num_layers": 4,
     "num_heads": 4,
     "num_kv_heads": 4,
     "intermediate_size": 344,
@@ -214,11 +214,11 @@ for name in ("by hand", *wraps, *choices):
 hidden, inner = SHAPE["hidden_size"], SHAPE["intermediate_size"]
 layer = 4 * (4 * hidden * hidden + 3 * hidden * inner + 2 * hidden)  # bytes
 ends = 4 * (2 * 256 * hidden + hidden)  # embedding, head and last norm
-P, N = 6 * layer + ends, 4
+P, N = SHAPE["num_layers"] * layer + ends, 4
 in_root = {
     "root": P,
     "layers": ends,
-    "every linear": 4 * (256 * hidden + 13 * hidden),
+    "every linear": 4 * (256 * hidden + (2 * SHAPE["num_layers"] + 1) * hidden),
 }  # every linear: also the head
 largest = {"root": P, "layers": layer, "every linear": 4 * hidden * inner}
 print(f"{'':<14} {'gathers':>7} {'largest':>10} {'peak':>10} {'sent':>10} {'predicted':>10}")
@@ -249,8 +249,8 @@ show.memory_timeline(found["root"]["measured"])
 show.memory_timeline(found["layers"]["measured"])
 
 # %% [markdown]
-# *Every linear* needs even less room, but for that it sends nearly seven times as many messages. On a real link a message below a megabyte or so
-# costs its start and little else (lesson 21): 87 starts where 13 would do.
+# *Every linear* needs even less room, but for that it sends more than six times as many messages. On a real link a message below a megabyte or so
+# costs its start and little else (lesson 21): 59 starts where 9 would do.
 #
 # ### Exercise: find the wrong wrap
 #

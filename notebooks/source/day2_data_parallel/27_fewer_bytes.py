@@ -3,7 +3,7 @@
 #
 # - **You need** `21_collectives` and `22_ddp`.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on four ranks, and unchanged on GPUs. Published figures come from 64 GPUs on Ethernet.
+# - **What runs where:** all of it here, on two ranks, and unchanged on GPUs. Published figures come from 64 GPUs on Ethernet.
 #
 # ## Question
 #
@@ -135,11 +135,11 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 # %% [markdown]
 # ## Predict
 #
-# A language model of 130,000 parameters, four ranks, 60 steps on real text. Eight ways to train it. **Say before you run:** which of
+# A language model of 130,000 parameters, two ranks, 60 steps on real text. Eight ways to train it. **Say before you run:** which of
 # them will reach the loss of full gradients? Which sends least? What does the last one reach, that never speaks?
 
 # %%
-RANKS, STEPS, WARMUP, H, RANK = 4, 60, 15, 5, 4
+RANKS, STEPS, WARMUP, H, RANK = 2, 60, 15, 5, 4
 shape = {
     "vocab_size": 256,
     "hidden_size": 64,
@@ -385,7 +385,7 @@ for gigabits in (1, 10, 100):
 #
 # ## At scale: 1,024 ranks
 #
-# Does the count hold in a large world? Here is the optimizer from above as a function. On four real ranks it was measured; now it is
+# Does the count hold in a large world? Here is the optimizer from above as a function. On two real ranks it was measured; now it is
 # rehearsed as rank 0 of 1,024, with the sizes of Llama 3.2 1B. No byte is sent, yet the bits are packed and every collective is written
 # down.
 
@@ -435,7 +435,7 @@ show.traffic_table(large)
 assert sum(row.wire_bytes for row in small.traffic) == trained[0]["1-bit Adam"][1][-1] == signs
 wire = sum(row.wire_bytes for row in large.traffic)
 closed_form = ring(sign_payload(llama.num_params, 1_024), 1_024)
-print(f"4 ranks:      rehearsed, measured and predicted: {signs:,.0f} bytes a step")
+print(f"{RANKS} ranks:      rehearsed, measured and predicted: {signs:,.0f} bytes a step")
 print(f"1,024 ranks:  rehearsed {wire:,} bytes a step, predicted {closed_form:,.0f}")
 print(f"              full gradients: {ring(4 * llama.num_params, 1_024):,.0f}")
 assert abs(wire - closed_form) <= 2

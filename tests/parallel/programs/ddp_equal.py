@@ -20,7 +20,7 @@ from workshop.parallel.ddp import (
 
 STEPS, MICRO_BATCH, SEQ_LEN = 20, 2, 16
 CONFIG = GPTConfig(
-    vocab_size=64, hidden_size=32, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=64
+    vocab_size=64, hidden_size=32, num_layers=1, num_heads=2, num_kv_heads=1, intermediate_size=64
 )
 
 dist.init_process_group("gloo")
@@ -90,8 +90,8 @@ def main():
     begin_together(plain)
     ways = {
         "by hand": (train(plain, lambda: average_gradients(plain)), wanted),
-        "buckets": (train(BucketedDDP(fresh_model(), bucket_cap_mb=0.02)), wanted),
-        "DistributedDataParallel": (train(wrap_ddp(fresh_model(), bucket_cap_mb=0.02)), wanted),
+        "buckets": (train(BucketedDDP(fresh_model(), bucket_cap_mb=0.01)), wanted),
+        "DistributedDataParallel": (train(wrap_ddp(fresh_model(), bucket_cap_mb=0.01)), wanted),
         "buckets, no_sync": (train(BucketedDDP(fresh_model()), accumulation=2), many),
         "DistributedDataParallel, no_sync": (train(wrap_ddp(fresh_model()), accumulation=2), many),
     }
@@ -110,7 +110,7 @@ def main():
     except RuntimeError as error:
         said = str(error)
     check_alike(plain, 1e-6)
-    ours, theirs = BucketedDDP(fresh_model(), bucket_cap_mb=0.02), wrap_ddp(fresh_model(), bucket_cap_mb=0.02)
+    ours, theirs = BucketedDDP(fresh_model(), bucket_cap_mb=0.01), wrap_ddp(fresh_model(), bucket_cap_mb=0.01)
     for model in (ours, theirs):
         for step in range(3):
             loss_of(model, batch(step, rank)).backward()
