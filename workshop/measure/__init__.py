@@ -9,7 +9,7 @@
     measured.to_dict()              # plain data, ready for JSON
 
 One module for each quantity: `memory` (bytes, by part), `comms` (collectives), `flops`, `clock` (phases of a
-step); `held` (what this rank holds now); `calibrate` (what this machine can do). `ledger` and `report` hold the arithmetic and the result, and do
+step); `held` (what this rank holds now); `machine` (what this machine can do). `ledger` and `report` hold the arithmetic and the result, and do
 not import torch.
 """
 
@@ -18,14 +18,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workshop.measure.calibrate import calibrate as calibrate
+    from workshop.measure.machine import calibrate as calibrate
     from workshop.measure.held import count_from_here as count_from_here
     from workshop.measure.held import held_bytes as held_bytes
     from workshop.measure.report import Measured as Measured
     from workshop.measure.session import measure as measure
 
 _HOMES = {
-    "calibrate": "workshop.measure.calibrate",
+    "calibrate": "workshop.measure.machine",
     "measure": "workshop.measure.session",
     "Measured": "workshop.measure.report",
     "count_from_here": "workshop.measure.held",

@@ -95,7 +95,7 @@ def memory_bandwidth(repeats: int) -> float:
 def all_reduce_seconds(num_ranks: int, repeats: int) -> dict[int, float]:
     """Seconds of an all-reduce by bytes, between `num_ranks` gloo ranks started for it."""
     with tempfile.TemporaryDirectory(prefix="calibrate-") as folder:
-        command = [sys.executable, "-m", "workshop.measure.calibrate", folder, str(num_ranks), str(repeats)]
+        command = [sys.executable, "-m", "workshop.measure.machine", folder, str(num_ranks), str(repeats)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         ranks = [
             subprocess.Popen(
