@@ -100,7 +100,9 @@ def test_a_roofline_is_the_sum_of_its_operators():
 
 def test_a_device_by_its_name_is_its_roofline():
     by_name = rehearse(TRAINING, world_size=16, roofline="H100")
-    assert by_name.roofline_seconds == rehearse(TRAINING, 16, roofline=roofline_of("H100", 16)).roofline_seconds
+    assert (
+        by_name.roofline_seconds == rehearse(TRAINING, 16, roofline=roofline_of("H100", 16)).roofline_seconds
+    )
     with pytest.raises(ValueError, match="did you mean 'H100'"):
         rehearse(TRAINING, world_size=16, roofline="H1000")
 

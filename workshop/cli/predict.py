@@ -29,7 +29,9 @@ def run(options: argparse.Namespace) -> int:
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
     wanted = read_run(options.run_file)
-    found = Found(predict_memory(wanted), _or_reason(predict_traffic, wanted), _or_reason(predict_step, wanted))
+    found = Found(
+        predict_memory(wanted), _or_reason(predict_traffic, wanted), _or_reason(predict_step, wanted)
+    )
     cost = _cost(wanted, found.step, options)
     if options.json:
         print(json.dumps(as_json(wanted, found, cost), indent=1))

@@ -34,7 +34,9 @@ class RehearseMagics(Magics):
     @argument("--steps", type=int, metavar="S", help="optimizer steps after which the cell is stopped")
     @argument("--gloo", action="store_true", help="count the copies gloo makes, to compare with a laptop")
     @argument("--device", metavar="NAME", help="a device to time the step on by its roofline: H100")
-    @argument("--into", metavar="NAME", help="variable that gets the Rehearsal (Rehearsals for several ranks)")
+    @argument(
+        "--into", metavar="NAME", help="variable that gets the Rehearsal (Rehearsals for several ranks)"
+    )
     @argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the cell: lr,layers")
     @argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds until the rehearsal is ended"

@@ -18,9 +18,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workshop.measure.machine import calibrate as calibrate
     from workshop.measure.held import count_from_here as count_from_here
     from workshop.measure.held import held_bytes as held_bytes
+    from workshop.measure.machine import calibrate as calibrate
     from workshop.measure.report import Measured as Measured
     from workshop.measure.session import measure as measure
 

@@ -27,8 +27,8 @@ from workshop.predict.collectives import wire_bytes
 from workshop.predict.cuts import cuts_of
 from workshop.predict.depth import layers_on_rank
 from workshop.predict.traffic_megatron import megatron_calls
-from workshop.predict.traffic_torch import torch_calls
 from workshop.predict.traffic_stage import Calls, Stage
+from workshop.predict.traffic_torch import torch_calls
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,7 @@ def _ddp(stage: Stage) -> list[Calls]:
     shapes, layout = _shapes(stage), stage.layout
     data = layout.data_parallel * layout.context
     width = stage.numbers.grads
-    calls = [
-        Calls("all_reduce", "data", data, 1, size) for size in buckets([n * width for _, n in shapes])
-    ]
+    calls = [Calls("all_reduce", "data", data, 1, size) for size in buckets([n * width for _, n in shapes])]
     if layout.zero == 1:
         calls += [Calls("broadcast", "data", data, 1, n * stage.numbers.params) for _, n in shapes]
     return calls
@@ -113,7 +111,9 @@ def _fsdp(stage: Stage) -> list[Calls]:
     n, m = layout.shard * layout.context, stage.micro_batches
     head, embedding = _end_shapes(stage)
     ends = [*head, *embedding]
-    units = [list(_layer_shapes(model, kind, layout.tensor)) for kind, c in stage.layers.items() for _ in range(c)]
+    units = [
+        list(_layer_shapes(model, kind, layout.tensor)) for kind, c in stage.layers.items() for _ in range(c)
+    ]
     calls: list[Calls] = []
     for shapes in [*units, *([ends] if ends else [])]:
         whole = sum(math.ceil(rows / n) * n * (elements / rows) for rows, elements in shapes)

@@ -4,8 +4,8 @@
 
 For each table and each group within it: rows used, mean, median, 90th percentile and worst absolute relative
 error, and Spearman's rank correlation between predicted and measured (does the prediction put layouts in the
-right order?). For the verdicts `memory_fits` the mean error is the share of wrong ones. What could not be predicted is listed with the reason. `--held` keeps only groups that no
-constant was fitted on.
+right order?). For the verdicts `memory_fits` the mean error is the share of wrong ones. What could not be
+predicted is listed with the reason. `--held` keeps only groups that no constant was fitted on.
 """
 
 from __future__ import annotations
