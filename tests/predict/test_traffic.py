@@ -126,7 +126,7 @@ def test_sequence_parallelism_sends_as_much_forward_as_tensor_parallelism_alone(
         layout = Layout(tensor=8, sequence_parallel=sequence_parallel, precision="megatron-bf16")
         run = Run("llama-2-7b", "8xH100", layout, 1, 4096, implementation="megatron")
         sums.append(predict_traffic(run).wire_bytes)
-    # 64 of the 96 or so collectives are the same; backward gathers the inputs of 64 column maps once more.
+    # All else is equal; backward gathers the inputs of 64 column maps, and of the head, once more.
     once = 4096 * 4096 * 2 * 7 / 8
     assert sums[1] - sums[0] == pytest.approx(once * 65, rel=0.02)
 

@@ -9,8 +9,8 @@
     measured.to_dict()              # plain data, ready for JSON
 
 One module for each quantity: `memory` (bytes, by part), `comms` (collectives), `flops`, `clock` (phases of a
-step); `held` (what this rank holds now); `machine` (what this machine can do). `ledger` and `report` hold the arithmetic and the result, and do
-not import torch.
+step); `held` (what this rank holds now); `machine` (what this machine can do: `calibrate()`). `ledger` and
+`report` hold the arithmetic and the result, and do not import torch.
 """
 
 import sys

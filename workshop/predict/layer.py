@@ -37,8 +37,6 @@ Numbers = Any
 # Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first
 # (Dao, arXiv 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah
 # et al., arXiv 2407.08608).
-# Triton's version of the first, which llm-foundry's benchmarks ask for (scripts/train/benchmarking), was beaten
-# 1.3 to 2.5 times (arXiv 2307.08691, section 4.1): 1.6 is taken.
 FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
 
 # Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads

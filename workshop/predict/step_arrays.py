@@ -151,7 +151,7 @@ def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     """From the costs of a layer and of the head to the whole step."""
     model, machine, stack = setting.model, setting.machine, setting.stack
     forward, backward, head = passes.forward, passes.backward, passes.head
-    p, v, m = grid.pipeline, grid.virtual_stages, grid.accumulation
+    p, m = grid.pipeline, grid.accumulation
     again = recompute_seconds(model, grid, forward, stack)
     sharded = sum(sharded_exposure(model, grid, (forward, backward), machine, setting.precision))
     accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth

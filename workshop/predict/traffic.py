@@ -151,10 +151,10 @@ def _rows(run: Run, stage: Stage) -> tuple[TrafficRow, ...]:
     calls: list[Calls] = (megatron_calls if from_library else torch_calls)(stage)
     sums: dict[tuple[str, str, int], tuple[float, float]] = {}
     for call in calls:
-        if call.ranks > 1 and call.count:
+        if call.ranks > 1 and call.times:
             axis = "world" if call.ranks == run.layout.world_size else call.axis
             count, size = sums.get((call.name, axis, call.ranks), (0, 0.0))
-            sums[call.name, axis, call.ranks] = count + call.count, size + call.count * call.num_bytes
+            sums[call.name, axis, call.ranks] = count + call.times, size + call.times * call.num_bytes
     return tuple(_row(*key, *found) for key, found in sums.items())
 
 

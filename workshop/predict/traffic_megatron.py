@@ -44,7 +44,7 @@ def _tensor(stage: Stage) -> list[Calls]:
     loss = Calls("all_reduce", "tensor", t, 3 * m * last, 4 * stage.tokens)
     if not stage.layout.sequence_parallel:
         received = pipeline_calls(stage, 0.0)
-        pieces = received[-1].count if received else 0
+        pieces = received[-1].times if received else 0
         return [
             Calls("all_reduce", "tensor", t, m * (2 * layers * (forward + 1) + first + last), hidden),
             Calls("all_gather", "tensor", t, pieces, hidden),

@@ -14,12 +14,12 @@ from workshop.predict.step import stack_for
 
 
 class Calls(NamedTuple):
-    """`count` collectives of `num_bytes` (the full side of each) over `ranks` ranks of an axis."""
+    """`times` collectives of `num_bytes` (the full side of each) over `ranks` ranks of an axis."""
 
     name: str
     axis: str
     ranks: int
-    count: float
+    times: float
     num_bytes: float
 
 
