@@ -26,6 +26,7 @@ from workshop.facts.units import format_bytes
 from workshop.predict.collectives import wire_bytes
 from workshop.predict.cuts import cuts_of
 from workshop.predict.depth import layers_on_rank
+from workshop.predict.states import params_held
 from workshop.predict.traffic_megatron import megatron_calls
 from workshop.predict.traffic_stage import Calls, Stage
 from workshop.predict.traffic_torch import torch_calls
@@ -122,12 +123,12 @@ def predict_traffic(run: Run) -> TrafficPrediction:
     """
     _refuse(run)
     cuts = cuts_of(run)
-    layers = layers_on_rank(run.model, cuts)
-    shape = cuts.shape or (1,)
+    layers, held = layers_on_rank(run.model, cuts), params_held(run.model, run.implementation, cuts)
     stages = []
-    for index in range(shape[0]):
-        counts = {kind: int(number[index]) for kind, number in layers.items()}
-        stages.append(_rows(run, Stage(run, index, counts)))
+    for i in range(run.layout.pipeline):
+        counts = {kind: int(number[i]) for kind, number in layers.items()}
+        params = float(held.dense[i]), float(held.expert[i])
+        stages.append(_rows(run, Stage(run, i, counts, params)))
     return TrafficPrediction(tuple(stages))
 
 

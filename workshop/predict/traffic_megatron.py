@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import math
 
-from workshop.predict.cuts import cuts_of
-from workshop.predict.states import params_held
 from workshop.predict.traffic_stage import Calls, Stage, context_calls, expert_calls, pipeline_calls
 
 BUCKET_PARAMS, BUCKET_PARAMS_PER_RANK = 40_000_000, 1_000_000
@@ -69,10 +67,7 @@ def _tied(stage: Stage) -> list[Calls]:
 
 def _data(stage: Stage) -> list[Calls]:
     """Reduction of gradients and gathering of parameters; fully sharded ones for every micro-batch."""
-    layout = stage.layout
-    cuts = cuts_of(stage.run)
-    held = params_held(stage.model, stage.run.implementation, cuts)
-    dense, expert = (float(part.reshape(-1)[stage.index]) for part in (held.dense, held.expert))
+    layout, (dense, expert) = stage.layout, stage.params
     ranks = layout.data_parallel * layout.context
     copies = max(1, ranks * layout.tensor // (layout.expert * (layout.expert_tensor or layout.tensor)))
     calls: list[Calls] = []

@@ -25,11 +25,14 @@ class Calls(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run's pipeline; `layers`: how many of each kind are on it."""
+    """A stage of a run's pipeline; `layers`: how many of each kind are on it; `params`: how many parameters
+    one of its ranks holds before any sharding, dense ones and experts'.
+    """
 
     run: Run
     index: int
     layers: dict[str, int]
+    params: tuple[float, float]
 
     @property
     def model(self) -> ModelSpec:
