@@ -328,9 +328,11 @@ from workshop.predict.plan_candidates import Limits
 
 one = Search(top=1, limits=Limits(context=(1,)))
 theirs = plan("llama-3.1-405b", "16384xH100", global_batch=2_048, seq_len=8_192, search=one)
-print("free:     ", planned.best)
-print("context 1:", theirs.best)
-print("          limited by", theirs.best.limit)
+for name, found in (("free", planned.best), ("context 1", theirs.best)):
+    cut = found.run.layout
+    box = f"pipeline {cut.pipeline} x {cut.virtual_stages}, context {cut.context}, data {cut.data_parallel}"
+    print(f"{name:<10} {box:<40} recompute {cut.recompute:<5} {format_seconds(found.seconds)} a step")
+print("limited by", theirs.best.limit)
 
 # %% [markdown]
 # The difference is memory. Context 2 halves the activations on a GPU. Without it, this search finds no room for sixteen stages,
