@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import fit_rates
+from workshop.predict.rates import rates_of
 from workshop.predict.validate.cases import SECONDS
 from workshop.predict.validate.fit import held_out, minimise
 from workshop.predict.validate.report import main_validate, records, spearman, summary
@@ -117,6 +119,25 @@ def test_a_group_is_on_one_side_only():
     held = held_out(cases)
     for group in {c.group for c in cases}:
         assert len({bool(h) for c, h in zip(cases, held, strict=True) if c.group == group}) == 1
+
+
+def test_the_file_holds_what_the_fit_finds():
+    """The smallest set, again from its usual values; `benchmarks/fit_rates.py` does it for all of them."""
+    found, cases, names = fit_rates.fitted("H100-96GB", TABLES)
+    assert names == ("sustained", "sustained_fp8")
+    assert len(cases) > 10
+    for name in names:
+        assert getattr(found, name) == pytest.approx(getattr(rates_of("H100-96GB"), name), rel=0.005)
+
+
+def test_a_constant_is_written_where_it_stands(tmp_path, monkeypatch):
+    file = tmp_path / "rates.toml"
+    file.write_text('[device."A"]\nmemory = 0.5\n\n[device."B"]\nlike = "A"\nmemory = 0.7\n\n[software.x]\n')
+    monkeypatch.setattr(fit_rates, "FILE", file)
+    fit_rates.write("B", rates_of("H100").with_values(memory=0.123456, skew=0.25), ("memory", "skew"))
+    text = file.read_text()
+    assert text.startswith('[device."A"]\nmemory = 0.5\n')
+    assert '[device."B"]\nskew = 0.25\nlike = "A"\nmemory = 0.123\n' in text
 
 
 def test_no_table_is_passed_over_in_silence():
