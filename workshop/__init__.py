@@ -41,6 +41,7 @@ _PUBLIC = {
     "plan": "workshop.predict.plan:plan",
     "predict_memory": "workshop.predict.memory:predict_memory",
     "predict_step": "workshop.predict.step:predict_step",
+    "predict_traffic": "workshop.predict.traffic:predict_traffic",
     "rehearse": "workshop.rehearse",
     "report": "workshop.launch.report:report",
     "show": "workshop.show",
