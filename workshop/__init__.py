@@ -33,6 +33,7 @@ _PUBLIC = {
     "Layout": "workshop.facts.layout:Layout",
     "ModelSpec": "workshop.facts.model:ModelSpec",
     "Run": "workshop.facts.run:Run",
+    "compare": "workshop.train.comparison:compare",
     "doctor": "workshop.cli.doctor:diagnose",
     "launch": "workshop.launch",
     "measure": "workshop.measure",
@@ -48,6 +49,7 @@ _PUBLIC = {
     "simulate_pipeline": "workshop.predict.pipeline:simulate_pipeline",
     "solution": "workshop.lessons:solution",
     "time_to_train": "workshop.jupyter.widgets:time_to_train",
+    "train": "workshop.train",
 }
 
 __all__ = ["__version__", "load_ipython_extension", *_PUBLIC]
