@@ -544,7 +544,7 @@ assert survived[0].broken == survived[0].unbroken
 print("killed in step 7, restarted after step 6: the loss of the unbroken run, to the last bit")
 
 # %% [markdown]
-# `workshop.train.checkpoint` does this for models that no rank holds whole; `63_checkpoints` is about it.
+# `workshop.train.checkpoint` does this for models that no rank holds whole.
 #
 # ## At scale: 1,024 ranks
 #

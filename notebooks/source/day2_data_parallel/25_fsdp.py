@@ -441,7 +441,7 @@ print("two ranks, resumed:       ", [f"{loss:.6f}" for loss in two[0].losses])
 assert all(abs(a - b) < 1e-5 for a, b in zip(four[0].losses[2:], two[0].losses, strict=True))
 
 # %% [markdown]
-# In `workshop.train` this is `Checkpoints`, which also survives a save that is killed half-way. Lesson `63_checkpoints` has the rest.
+# In `workshop.train` this is `Checkpoints`, which also survives a save that is killed half-way.
 #
 # ## At scale
 #
