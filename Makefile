@@ -46,8 +46,9 @@ test:
 	@$(SETUP) --extras dev
 	@echo "test 1/3: style, types, import rules, notebook pairs"
 	$(CHECKS)
-	@echo "test 2/3: rules and unit tests, many of them on real ranks"
-	@$(PY) -m pytest tests
+	@echo "test 2/3: rules and unit tests, many of them on real ranks; then, alone, those that keep time"
+	@$(PY) -m pytest tests -n 2 --dist loadfile --ignore tests/launch --ignore tests/jupyter
+	@$(PY) -m pytest tests/launch tests/jupyter
 	@echo "test 3/3: every lesson, executed again, stable cells compared with what is stored (nbval)"
 	@$(PY) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=110 notebooks
 	@echo "test: all green"

@@ -25,7 +25,17 @@ def set_up() -> torch.device:
     if torch.accelerator.is_available() and torch.accelerator.device_count() >= local_ranks:
         torch.accelerator.set_device_index(local_rank)
         device = torch.device(torch.accelerator.current_accelerator().type, local_rank)
-    dist.init_process_group(dist.get_default_backend_for_device(device))
+    backend = dist.get_default_backend_for_device(device)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0":
+        dist.init_process_group(backend)
+        return device
+    # torchrun keeps its store through all attempts, and in it lie the addresses of the dead: use other keys.
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group(
+        backend, store=dist.PrefixStore(f"attempt-{attempt}", store), rank=rank, world_size=ranks
+    )
     return device
 
 

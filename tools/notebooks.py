@@ -115,6 +115,20 @@ def clean(notebook: NotebookNode) -> None:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
             output.get("metadata", {}).pop("execution", None)
+        if "outputs" in cell:
+            cell.outputs = joined(cell.outputs)
+
+
+def joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Outputs with what was printed in one go in one piece; a busy machine sends it in several."""
+    result: list[NotebookNode] = []
+    for output in outputs:
+        last = result[-1] if result else None
+        if last and last.output_type == output.output_type == "stream" and last.name == output.name:
+            last.text += output.text
+        else:
+            result.append(output)
+    return result
 
 
 def make(source: Path, lessons: Path) -> float:

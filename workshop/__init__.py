@@ -33,6 +33,7 @@ _PUBLIC = {
     "Layout": "workshop.facts.layout:Layout",
     "ModelSpec": "workshop.facts.model:ModelSpec",
     "Run": "workshop.facts.run:Run",
+    "compare": "workshop.train.comparison:compare",
     "doctor": "workshop.cli.doctor:diagnose",
     "launch": "workshop.launch",
     "measure": "workshop.measure",
@@ -41,12 +42,14 @@ _PUBLIC = {
     "plan": "workshop.predict.plan:plan",
     "predict_memory": "workshop.predict.memory:predict_memory",
     "predict_step": "workshop.predict.step:predict_step",
+    "predict_traffic": "workshop.predict.traffic:predict_traffic",
     "rehearse": "workshop.rehearse",
     "report": "workshop.launch.report:report",
     "show": "workshop.show",
     "simulate_pipeline": "workshop.predict.pipeline:simulate_pipeline",
     "solution": "workshop.lessons:solution",
     "time_to_train": "workshop.jupyter.widgets:time_to_train",
+    "train": "workshop.train",
 }
 
 __all__ = ["__version__", "load_ipython_extension", *_PUBLIC]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import deepspeed
@@ -16,6 +17,8 @@ from train import SIZES, build, loss_of, parse
 def main() -> None:
     """Some steps."""
     options = parse()
+    # A kernel for inference, which it would compile for a minute on its first start.
+    vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
     deepspeed.init_distributed("gloo")
     torch.manual_seed(1 + dist.get_rank())
     model = build(options)

@@ -32,6 +32,7 @@ def test_the_example_reads_well(capsys):
     assert "512 sequences of 8,192 tokens a step (micro-batch 1, 16 a rank)" in said
     assert re.search(r"^fits: stage 0 needs [\d.]+ GiB of 79\.1 GiB$", said, re.MULTILINE)
     assert re.search(r"MFU [\d.]+%", said)
+    assert "predicted traffic of one rank in one step" in said
 
 
 def test_json_says_the_same_in_numbers():
@@ -47,6 +48,11 @@ def test_json_says_the_same_in_numbers():
     assert memory["allocated_bytes"][0] <= memory["reserved_bytes"][0] <= memory["device_bytes"][0]
     assert sum(step["causes_seconds"].values()) == pytest.approx(step["seconds"])
     assert found["run"]["global_batch"] == 512
+    traffic = found["traffic"]
+    assert traffic["wire_bytes"] == sum(row["wire_bytes"] for row in traffic["rows"])
+    assert traffic["wire_bytes"] == sum(traffic["wire_bytes_by_axis"].values()) > 0
+    assert {"tensor", "data"} <= set(traffic["wire_bytes_by_axis"])
+    assert found["no_traffic_because"] == ""
     steps = 15e12 / (512 * 8192)
     assert found["training"]["seconds"] == pytest.approx(steps * step["seconds"], rel=1e-6)
     assert found["training"]["money"] == pytest.approx(found["training"]["device_hours"] * 2)

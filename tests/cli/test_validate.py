@@ -60,3 +60,12 @@ def test_no_folder_or_no_table_has_exit_code_2(tmp_path, capsys, empty):
     shutil.copy(__file__, tmp_path)
     assert main(["validate", "--tables", str(folder)]) == 2
     assert ("no known table" if empty else "no folder") in capsys.readouterr().err
+
+
+def test_verdicts_are_rows_too(capsys):
+    assert main(["validate", "--json", "--quantity", "memory"]) == 0
+    records = [r for r in json.loads(capsys.readouterr().out) if r["quantity"] == "memory_fits"]
+    whole = [r for r in records if r["group"] == "all"]
+    assert sum(r["rows"] for r in whole) > 500
+    assert sum(r["rows"] * r["mean_error"] for r in whole) <= 0.05 * sum(r["rows"] for r in whole)
+    assert sum(r["rows"] for r in records if r["group"] == "ran out of memory") == 3

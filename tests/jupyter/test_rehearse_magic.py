@@ -6,7 +6,7 @@ import nbclient
 import nbformat
 import pytest
 
-from workshop.jupyter.rehearse_magic import as_program, roofline_of
+from workshop.jupyter.rehearse_magic import as_program, ranks_of
 
 CELL = """\
 import torch, torch.distributed as dist
@@ -34,6 +34,8 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNod
         "%%rehearse -n 2 --ranks 2\nx = 1",
         "%%rehearse -n 2\nif x:\nprint()",
         "import sys; 'torch' in sys.modules",
+        f"%%rehearse -n 512 --rank 0,511 --pass width --into several\n{CELL}",
+        "[found.rank for found in several], several.worst.peak_bytes == several[511].peak_bytes",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     resources = {"metadata": {"path": str(tmp_path_factory.mktemp("rehearse"))}}
@@ -55,6 +57,11 @@ def text_of(cell: nbformat.NotebookNode) -> str:
 def test_the_result_is_bound_and_exact(cells: list[nbformat.NotebookNode]) -> None:
     assert text_of(cells[2]) == ""  # --into: nothing shown; two steps, so the last line was not reached
     assert text_of(cells[3]) == f"(7, 512, 2, 'all_reduce', 512, {64 * 64 * 4})"
+
+
+def test_several_ranks_come_back_together(cells: list[nbformat.NotebookNode]) -> None:
+    assert text_of(cells[10]) == ""
+    assert text_of(cells[11]) == "([0, 511], True)"
 
 
 def test_output_and_report_are_shown(cells: list[nbformat.NotebookNode]) -> None:
@@ -90,10 +97,8 @@ def test_line_one_sets_what_is_passed() -> None:
         as_program("", "", {"x": object()})
 
 
-def test_the_roofline_takes_the_slowest_link_of_the_world() -> None:
-    node, cluster = roofline_of("H100", 8), roofline_of("H100", 64)
-    assert node.flops_per_second["bfloat16"] == 989e12
-    assert node.wire_bytes_per_second > cluster.wire_bytes_per_second > 0
-    assert roofline_of("H100", 1).wire_bytes_per_second == float("inf")
-    with pytest.raises(ValueError, match="did you mean 'H100'"):
-        roofline_of("H1000", 8)
+def test_ranks_are_numbers_with_commas() -> None:
+    assert ranks_of("7") == [7]
+    assert ranks_of("0,7, 63") == [0, 7, 63]
+    with pytest.raises(ValueError, match="--rank 1-3: a rank, or some with commas between"):
+        ranks_of("1-3")

@@ -13,6 +13,7 @@ from workshop.launch.environment import rank_environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+USE_THE_PACKAGE = {"train_gpt"}  # which is about this package's own loop
 
 
 def unfolded(text: str) -> dict[int, list[str]]:
@@ -77,8 +78,20 @@ def test_elastic_ddp_goes_on_after_a_rank_was_killed(tmp_path):
     assert told[2:] == calm[3:]  # epochs 3 and 4, to the last digit what they are without a death
 
 
+def test_elastic_ddp_goes_on_under_plain_torchrun(tmp_path):
+    """gloo's addresses of the dead attempt lie in torchrun's store: the second must not find them."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    program = [str(EXAMPLES / "elastic_ddp.py"), "--checkpoint", str(tmp_path / "state.pt"), "--die-at", "3"]
+    done = subprocess.run(
+        [*torchrun, "--max-restarts", "1", *program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode in (0, -6), done.stderr  # -6: gloo's destructor, after all was done
+    assert done.stdout.count("attempt 1: goes on at epoch 3") == 2
+    assert done.stdout.count("epoch 4 loss") == 2
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_an_example_stands_alone_and_is_short(program):
     text = program.read_text()
-    assert "workshop" not in text
-    assert len(text.splitlines()) < 100
+    assert ("workshop" in text) == (program.stem in USE_THE_PACKAGE)
+    assert len(text.splitlines()) < 120

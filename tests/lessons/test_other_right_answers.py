@@ -68,6 +68,92 @@ def ring_all_reduce(tensor):
     for step in range(world_size - 1):
         swap(chunks[(rank - step + 1) % world_size], chunks[(rank - step) % world_size])
 """,
+    "begin_alike": """
+import torch
+import torch.distributed as dist
+
+@torch.no_grad()
+def begin_alike(model):
+    for tensor in model.state_dict().values():
+        dist.broadcast(tensor, 0)
+""",
+    "overlapped_average": """
+from torch.distributed import ReduceOp, all_reduce, get_world_size
+
+def overlapped_average(model):
+    works = {}
+
+    def hook(p):
+        p.grad /= get_world_size()
+        works[p] = all_reduce(p.grad, op=ReduceOp.SUM, async_op=True)
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(hook)
+
+    def finish():
+        while works:
+            works.popitem()[1].wait()
+
+    return finish
+""",
+    "send_with_memory": """
+def send_with_memory(gradient, memory, compress):
+    memory += gradient
+    sent = compress(memory)
+    memory -= sent
+    return sent
+""",
+    "outer_step": """
+import torch
+import torch.distributed as dist
+
+def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
+    start = torch.nn.Parameter(anchor.clone())
+    optimizer = torch.optim.SGD([start], lr=lr, momentum=beta, nesterov=True)
+    optimizer.state[start]["momentum_buffer"] = momentum.clone()
+    moved = (anchor - weights) / dist.get_world_size()
+    dist.all_reduce(moved)
+    start.grad = moved
+    optimizer.step()
+    momentum.copy_(optimizer.state[start]["momentum_buffer"])
+    anchor.copy_(start.detach())
+    weights.copy_(anchor)
+""",
+    "zero_bytes": """
+def zero_bytes(num_parameters, ranks, stage, optimizer_bytes=12):
+    cut = [optimizer_bytes, 2, 2]  # in the order in which the stages cut them
+    return num_parameters * (sum(cut[:stage]) / ranks + sum(cut[stage:]))
+""",
+    "zero_step": """
+import torch
+import torch.distributed as dist
+
+def zero_step(weights, gradient, update):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    length = len(weights) // world_size
+    for owner in range(world_size):  # a reduce to each owner, and a broadcast from it
+        part = slice(owner * length, (owner + 1) * length)
+        dist.reduce(gradient[part], owner)
+    mine = slice(rank * length, (rank + 1) * length)
+    update(weights[mine], gradient[mine] / world_size)
+    for owner in range(world_size):
+        dist.broadcast(weights[owner * length : (owner + 1) * length], owner)
+""",
+    "is_unit": """
+from workshop.models.gpt import Layer
+
+def is_unit(module):
+    return isinstance(module, Layer)
+""",
+    "least_traffic": """
+def least_traffic(choices, cap_bytes):
+    best = None
+    for choice in choices:
+        better = best is None or (choice[2], choice[1]) < (best[2], best[1])
+        if choice[1] <= cap_bytes and better:
+            best = choice
+    return best and best[0]
+""",
     "train_flops": """
 def train_flops(num_params, num_tokens, num_layers, hidden_size, seq_len):
     forward = 2 * num_params + 4 * num_layers * seq_len * hidden_size
@@ -154,6 +240,21 @@ def balance_bias(bias, counts, rate):
     "bubble_share": """
 def bubble_share(stages, micro_batches, chunks=1):
     return 1 - chunks * micro_batches / (chunks * micro_batches + stages - 1)
+""",
+    "wrong_settings": """
+def wrong_settings():
+    named = "use_cpu fsdp_config.fsdp_auto_wrap_policy num_machines deepspeed_config.zero3_save_16bit_model"
+    named += " nothing fsdp_reshard_after_forward"
+    return dict(zip("abcdef", named.split()))
+""",
+    "fsdp_file": """
+def fsdp_file(num_nodes, gpus_per_node, layer):
+    fsdp = dict(version="2", reshard_after_forward="true", auto_wrap_policy="transformer_based_wrap")
+    fsdp["transformer_layer_cls_to_wrap"] = layer
+    return {
+        "distributed_type": "FSDP", "mixed_precision": "bf16", "fsdp_config": fsdp,
+        "num_machines": num_nodes, "num_processes": gpus_per_node * num_nodes,
+    }
 """,
 }
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from workshop.facts.measurement import Measurement
 from workshop.measure import counter
 from workshop.measure.session import measure
 
@@ -104,3 +105,17 @@ def test_mfu_needs_a_step_and_a_peak(model):
         measured.mfu(1e12)
     with pytest.raises(ValueError, match="must be positive, got 0"):
         measured.mfu(0)
+
+
+def test_a_record_outlives_the_program(model, tmp_path):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with measure(model, optimizer) as measured:
+        steps(model, optimizer)
+    record = measured.to_measurement(commit="none")
+    record.save(tmp_path / "record.json")
+    assert Measurement.load(tmp_path / "record.json") == record
+    assert record.allocated_bytes == measured.memory.peak_bytes == sum(record.parts.values())
+    assert record.step_seconds == measured.steps[-1].total_seconds
+    assert record.phases["forward"] > 0
+    assert record.flops == measured.flops > 0
+    assert record.setting == {"by": "measure", "device": "cpu", "commit": "none"}

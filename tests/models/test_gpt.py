@@ -1,8 +1,11 @@
 """Our GPT is a Llama: same weights, same logits, both ways."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from workshop.models import gpt
 from workshop.models.gpt import GPT, GPTConfig
 
 SHAPE = {
@@ -90,3 +93,8 @@ def test_impossible_heads_are_refused_with_their_numbers():
         GPTConfig(hidden_size=50, num_heads=6)
     with pytest.raises(ValueError, match="6 query heads cannot share 4"):
         GPTConfig(hidden_size=48, num_heads=6, num_kv_heads=4)
+
+
+def test_it_can_be_read_in_one_sitting():
+    source = Path(gpt.__file__).read_text()
+    assert len(source.splitlines()) < 200

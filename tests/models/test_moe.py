@@ -45,7 +45,12 @@ def test_capacity_drops_the_last_to_come_and_first_choices_come_first():
     expert = torch.tensor([[0, 1], [0, 1], [1, 0], [0, 1]])
     # expert 0: first choices of tokens 0, 1, 3; then the second choice of token 2 is one too many.
     # expert 1: first choice of token 2; second choices of 0 and 1; that of 3 is one too many.
-    assert router.within_capacity(expert).tolist() == [[True, True], [True, True], [True, False], [True, False]]
+    assert router.within_capacity(expert).tolist() == [
+        [True, True],
+        [True, True],
+        [True, False],
+        [True, False],
+    ]
 
 
 def test_a_dropped_token_gets_nothing():

@@ -56,13 +56,15 @@ def test_a_group_inside_the_world():
 
 
 def test_ulysses_says_what_it_cannot_cut(ranks):
-    assert ranks[0].said == f"1 query heads do not divide by {len(ranks)} ranks: Ulysses cuts heads. Use a ring."
+    assert (
+        ranks[0].said == f"1 query heads do not divide by {len(ranks)} ranks: Ulysses cuts heads. Use a ring."
+    )
 
 
 @pytest.mark.parametrize("order", ["contiguous", "zigzag"])
 def test_the_ranks_share_all_positions(order):
     held = [positions_of(rank, 4, 64, order).tolist() for rank in range(4)]
-    assert sorted(sum(held, [])) == list(range(64))
+    assert sorted(place for part in held for place in part) == list(range(64))
     assert {len(part) for part in held} == {16}
 
 

@@ -95,5 +95,7 @@ def test_one_stage_is_plain_sgd():
 
 
 def test_an_unknown_mode_is_told():
-    with pytest.raises(ValueError, match="mode 'async' is not known; there are none, stashing, vertical-sync"):
+    with pytest.raises(
+        ValueError, match="mode 'async' is not known; there are none, stashing, vertical-sync"
+    ):
         PipeDream([], loss, "async")

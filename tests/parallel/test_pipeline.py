@@ -49,11 +49,13 @@ def test_kept_at_most(ranks):
 
 def test_what_cannot_be_run_by_hand_is_told(ranks):
     assert "run_order runs F and B, and this order has I0@" in ranks[0].said
-    assert ranks[0].name.startswith("run by hand: naive, gpipe, 1f1b, interleaved, breadth-first; 'zbv' is not")
+    assert ranks[0].name.startswith(
+        "run by hand: naive, gpipe, 1f1b, interleaved, breadth-first; 'zbv' is not"
+    )
 
 
 def test_even_stages():
-    assert split_evenly(8, 4) == [range(0, 2), range(2, 4), range(4, 6), range(6, 8)]
+    assert split_evenly(8, 4) == [range(2), range(2, 4), range(4, 6), range(6, 8)]
     assert [len(stage) for stage in split_evenly(10, 4)] == [3, 3, 2, 2]
     with pytest.raises(ValueError, match="3 layers cannot make 4 stages; 1 to 3 would do"):
         split_evenly(3, 4)
@@ -61,7 +63,7 @@ def test_even_stages():
 
 def test_stages_by_cost():
     """A head as dear as three layers takes layers away from the last stage."""
-    assert split_by_cost([1, 1, 1, 1, 4], 2) == [range(0, 4), range(4, 5)]
+    assert split_by_cost([1, 1, 1, 1, 4], 2) == [range(4), range(4, 5)]
     assert [len(stage) for stage in split_by_cost([1] * 13, 4, last=3)] == [4, 4, 4, 1]
     with pytest.raises(ValueError, match="a cost is negative: -1"):
         split_by_cost([1, -1], 2)

@@ -47,9 +47,9 @@ def test_under_sequence_parallelism_four_gathers_and_four_scatters(ranks, tied):
 def test_a_rank_holds_its_part_and_the_norms(ranks):
     width, norms = 64, (2 * LAYERS + 1) * 64
     layer = 2 * width * width + 2 * width * width // 2 + 3 * width * 96
-    assert ranks[0]["tied=False sequence=False"]["params"] == norms + (2 * 96 * width + LAYERS * layer) // len(
-        ranks
-    )
+    assert ranks[0]["tied=False sequence=False"]["params"] == norms + (
+        2 * 96 * width + LAYERS * layer
+    ) // len(ranks)
 
 
 def test_what_does_not_divide_is_told(ranks):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Adapter, Run
 from workshop.predict.cuts import cuts
@@ -167,3 +168,41 @@ def test_zbv_puts_embedding_and_loss_on_the_first_rank_and_balances_activations(
     activations = schedule_bytes("zbv", "activations")
     assert activations[1] == activations[2] == activations[3]
     assert activations[1] == pytest.approx(schedule_bytes("1f1b", "activations")[0], rel=0.02)
+
+
+def test_masks_are_kept_only_for_a_model_that_is_trained_with_dropout():
+    layout = Layout(tensor=8, sequence_parallel=True, precision="megatron-bf16")
+    sums = {}
+    for name in ("megatron-7.5b", "llama-2-7b"):
+        spec = catalogue.model(name)
+        for dropout in (False, True):
+            run = Run(spec.resized(dropout=dropout), "8xH100", layout, 1, 2048, implementation="megatron")
+            sums[name, dropout] = float(predict_memory(run).parts["activations"][0])
+        mask = 2048 * spec.hidden_size / 8
+        more = sums[name, True] - sums[name, False]
+        # Two masks of a byte in every layer, and the embedding's.
+        assert more == pytest.approx((2 * spec.num_layers + 1) * mask)
+    assert catalogue.model("megatron-7.5b").dropout
+    assert not catalogue.model("llama-2-7b").dropout
+
+
+def test_metas_layout_of_405b_fits_as_the_paper_has_it():
+    """arXiv 2407.21783, section 3.3.2: gradients sharded, a layer less on the first and last stage."""
+
+    def allocated(**more):
+        layout = Layout(
+            tensor=8, sequence_parallel=True, pipeline=16, shard=128, precision="megatron-bf16", **more
+        )
+        run = Run(
+            "llama-3.1-405b", "16384xH100", layout, 1, 8192, global_batch=2048, implementation="megatron"
+        )
+        found = predict_memory(run)
+        return found.allocated / 2**30, found.fits
+
+    searched, fits = allocated(zero=1, virtual_stages=4)
+    assert not fits
+    theirs, fits = allocated(zero=2, virtual_stages=8, embedding_in_stages=True)
+    assert fits
+    assert theirs.max() < 72
+    assert searched.max() > 79.1
+    assert theirs[0] < theirs[1] > theirs[-1]  # the ends have a layer less

@@ -13,6 +13,7 @@ from workshop.predict.grid import Grid
 from workshop.predict.rates import all_rates, all_software, rates_for, rates_of, software
 from workshop.predict.search import search_seconds, search_steps
 from workshop.predict.step import CAUSES, Setting, predict_step, predict_steps
+from workshop.predict.step_arrays import fullest_stage
 
 LLAMA = "llama-3-70b"
 
@@ -157,3 +158,13 @@ def test_input_gradients_are_reduced_beside_the_weights_gradients():
     assert tensor_seconds(1.0, True) == pytest.approx(waits)
     assert tensor_seconds(0.0, True) == pytest.approx(waits / 2)  # two of four all-reduces
     assert tensor_seconds(0.5, True) == pytest.approx(waits * 3 / 4)
+
+
+def test_balanced_stages_make_up_for_the_head():
+    """nanotron's blocks: with a head of three layers and a half, sixteen layers are cut into ten and six."""
+    small = model("gpt-30m")
+    layer = sum(linear.weights for linear in small.linears())
+    deep = small.resized(num_layers=16, vocab_size=round(3.5 * layer / small.hidden_size))
+    grid = Grid.of_columns(pipeline=[1, 2, 4, 2], virtual_stages=[1, 1, 1, 4])
+    assert fullest_stage(deep, grid).tolist() == [16, 8, 4, 8]
+    assert fullest_stage(deep, grid, balanced=True).tolist() == [16, 10, 5, 8]

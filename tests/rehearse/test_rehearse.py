@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from workshop.rehearse import Rehearsal, RehearsalError, Roofline, rehearse
+from workshop.facts.measurement import Measurement
+from workshop.rehearse import Rehearsal, RehearsalError, Roofline, rehearse, rehearse_ranks
+from workshop.rehearse.devices import roofline_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,6 +96,82 @@ def test_a_roofline_is_the_sum_of_its_operators():
     played = rehearse(TRAINING, world_size=2, roofline=roofline)
     assert played.roofline_seconds["compute"] == pytest.approx(played.flops / 1e12)
     assert played.roofline_seconds["communication"] == pytest.approx(64 * 32 * 4 / 1e9)
+
+
+def test_a_device_by_its_name_is_its_roofline():
+    by_name = rehearse(TRAINING, world_size=16, roofline="H100")
+    assert (
+        by_name.roofline_seconds == rehearse(TRAINING, 16, roofline=roofline_of("H100", 16)).roofline_seconds
+    )
+    with pytest.raises(ValueError, match="did you mean 'H100'"):
+        rehearse(TRAINING, world_size=16, roofline="H1000")
+
+
+def test_the_roofline_takes_the_slowest_link_of_the_world():
+    node, cluster = roofline_of("H100", 8), roofline_of("H100", 64)
+    assert node.flops_per_second["bfloat16"] == 989e12
+    assert node.wire_bytes_per_second > cluster.wire_bytes_per_second > 0
+    assert roofline_of("H100", 1).wire_bytes_per_second == float("inf")
+
+
+def test_a_record_outlives_the_rehearsal(tmp_path):
+    played = rehearse(TRAINING, world_size=64, rank=17)
+    record = played.to_measurement(layout="ddp")
+    record.save(tmp_path / "record.json")
+    assert Measurement.load(tmp_path / "record.json") == record
+    assert (record.rank, record.world_size, record.allocated_bytes) == (17, 64, played.peak_bytes)
+    assert sum(record.parts.values()) == record.allocated_bytes
+    (row,) = record.traffic
+    assert (row.operation, row.count, row.num_bytes) == ("all_reduce", 1, 64 * 32 * 4)
+    assert record.setting["by"] == "rehearse"
+    assert record.setting["layout"] == "ddp"
+    assert record.step_seconds == 0
+
+
+UNEVEN = """
+import torch, torch.distributed as dist
+dist.init_process_group()
+model = torch.nn.Linear(64 * (1 + dist.get_rank()), 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.randn(8, model.in_features)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_several_ranks_of_one_world():
+    found = rehearse_ranks(UNEVEN, 64, (0, 7, 63))
+    assert [one.rank for one in found] == [0, 7, 63]
+    assert found[7] == found.ranks[1]
+    assert found.worst.rank == 63
+    assert found[63].peak_bytes > found[0].peak_bytes
+    assert list(found.by_rank()) == ["rank 0", "rank 7", "rank 63"]
+    assert "rehearsed ranks of 64" in str(found)
+    with pytest.raises(KeyError, match="rank 5 was not rehearsed"):
+        found[5]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"), [((), "at least one"), ((1, 1), "none twice"), ((0, 4), "not in a world of 4")]
+)
+def test_ranks_that_cannot_be(ranks, message):
+    with pytest.raises(ValueError, match=message):
+        rehearse_ranks(UNEVEN, 4, ranks)
+
+
+def test_losses_whose_mean_keeps_the_storage_of_its_elements():
+    """Asks every loss again, so that a change in torch is seen here."""
+    import torch
+    import torch.nn.functional as functional
+
+    from workshop.rehearse.tracer import _ROOMY_MEANS
+
+    roomy = {operator._schema.name.removeprefix("aten::") for operator in _ROOMY_MEANS}
+    a, b = torch.rand(64, 128), torch.rand(64, 128)
+    for name in (*roomy, "l1_loss", "huber_loss", "binary_cross_entropy_with_logits"):
+        kept = getattr(functional, name)(a, b).untyped_storage().nbytes()
+        assert kept == (a.numel() * 4 if name in roomy else 4), name
 
 
 def test_the_notebook_needs_no_torch():

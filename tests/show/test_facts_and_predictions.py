@@ -136,3 +136,14 @@ def test_the_rank_map_places_every_rank_and_says_what_leaves_the_node() -> None:
 
 def test_a_large_world_is_not_drawn_whole() -> None:
     assert "2,040 nodes are not drawn" in repr(show.rank_map(Layout(tensor=8, pipeline=16, shard=128)))
+
+
+def test_a_plans_table_repeats_nothing_that_all_lines_share():
+    from workshop.predict.plan import Search, plan
+
+    dense = show.plan_table(plan("llama-2-7b", "16xA100-80GB", 128, 4096, search=Search(top=3)))
+    assert "expert" not in str(dense)
+    assert "devices each" in str(dense)
+    assert max(len(line) for line in str(dense).splitlines()) < 130
+    mixture = show.plan_table(plan("mixtral-8x7b", "64xH100", 256, 4096, search=Search(top=3)))
+    assert "expert" in str(mixture)

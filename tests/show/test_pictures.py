@@ -30,6 +30,10 @@ PICTURES = {
         {name: simulate_pipeline(name, 2, 4, Durations(1.0, 2.0)) for name in ("gpipe", "naive")}, "two"
     ),
     "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
+    "bucket_timeline": lambda: show.bucket_timeline(
+        [("ready", 0, "b", 0.1), ("sent", 0, "", 0.1), ("ready", 1, "a", 0.2), ("sent", 1, "", 0.2)], 0.3
+    ),
+    "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
     "cut_matrices": lambda: show.cut_matrices(
         {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
@@ -81,6 +85,15 @@ def test_a_cut_matrix_has_a_part_for_each_rank_that_tiles_it() -> None:
 def test_lists_of_unequal_length_are_refused() -> None:
     with pytest.raises(ValueError, match="2 names, 1 predictions, 2 measurements"):
         show.predicted_and_measured(["a", "b"], [1.0], [1.0, 2.0])
+
+
+def test_a_backward_without_messages_and_curves_without_bytes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"outside no_sync\(\)"):
+        show.bucket_timeline([("ready", 0, "a", 0.1)], 0.2)
+    with pytest.raises(ValueError, match="name the same runs"):
+        show.loss_by_bytes({"x": [1.0]}, {"y": [1.0]})
+    words = repr(PICTURES["bucket_timeline"]())
+    assert "1 of 2 buckets left before the last gradient was there; 100 ms after it" in words
 
 
 def test_an_unknown_picture_lists_the_known() -> None:

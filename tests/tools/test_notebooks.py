@@ -122,3 +122,15 @@ def test_magics_survive_the_pair(lessons):
     make(lessons)
     assert read(lessons).cells[0].source == "%%time\nprint(1)"
     assert pairing_problems(lessons) == []
+
+
+def test_what_was_printed_in_one_go_is_one_output():
+    new = nbformat.v4.new_output
+    said, more, error = (new("stream", name=name, text=text) for name, text in
+                         (("stdout", "a\n"), ("stdout", "b\n"), ("stderr", "c\n")))  # fmt: skip
+    found = notebooks.joined([said, more, error, new("stream", name="stdout", text="d\n")])
+    assert [(output.name, output.text) for output in found] == [
+        ("stdout", "a\nb\n"),
+        ("stderr", "c\n"),
+        ("stdout", "d\n"),
+    ]

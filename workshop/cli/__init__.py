@@ -1,4 +1,4 @@
-"""The ``workshop`` command: ``lab``, ``doctor``, ``export``, ``predict``, ``plan`` and ``validate``.
+"""The ``workshop`` command: ``lab``, ``doctor``, ``export``, ``predict``, ``plan``, ``configs`` and more.
 
 The parser stands here, each command in a module of its own, imported when it is asked for: ``workshop
 --help`` answers at once.
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workshop import __version__
+from workshop.cli.configs_options import add_configs
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -41,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_export(commands)
     _add_predict(commands)
     _add_plan(commands)
+    add_configs(commands)
     _add_validate(commands)
     return parser
 

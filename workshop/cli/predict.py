@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from workshop.facts.run import Run, read_run
 from workshop.predict.cost import Terms, TrainingCost, training_cost_of_model
 from workshop.predict.memory import MemoryPrediction, predict_memory
 from workshop.predict.step import StepPrediction, predict_step
+from workshop.predict.traffic import TrafficPrediction, predict_traffic
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,22 +29,42 @@ def run(options: argparse.Namespace) -> int:
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
     wanted = read_run(options.run_file)
-    memory = predict_memory(wanted)
-    step, reason = _time(wanted)
-    cost = _cost(wanted, step, options)
+    found = Found(
+        predict_memory(wanted), _or_reason(predict_traffic, wanted), _or_reason(predict_step, wanted)
+    )
+    cost = _cost(wanted, found.step, options)
     if options.json:
-        print(json.dumps(as_json(wanted, memory, step, reason, cost), indent=1))
+        print(json.dumps(as_json(wanted, found, cost), indent=1))
     else:
-        print(as_text(wanted, memory, step, reason, cost))
-    return 1 if memory.interval[0] > memory.capacity else 0
+        print(as_text(wanted, found, cost))
+    return 1 if found.memory.interval[0] > found.memory.capacity else 0
 
 
-def _time(wanted: Run) -> tuple[StepPrediction | None, str]:
-    """The step's time, or why there is none."""
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What is predicted of a run; a sentence in place of what cannot be."""
+
+    memory: MemoryPrediction
+    traffic_or_reason: TrafficPrediction | str
+    step_or_reason: StepPrediction | str
+
+    @property
+    def step(self) -> StepPrediction | None:
+        """The step's time, where it is known."""
+        return None if isinstance(self.step_or_reason, str) else self.step_or_reason
+
+    @property
+    def traffic(self) -> TrafficPrediction | None:
+        """The traffic, where it is known."""
+        return None if isinstance(self.traffic_or_reason, str) else self.traffic_or_reason
+
+
+def _or_reason(predict: Callable[[Run], Any], wanted: Run) -> Any:
+    """A prediction, or why there is none."""
     try:
-        return predict_step(wanted), ""
+        return predict(wanted)
     except ValueError as error:
-        return None, str(error)
+        return str(error)
 
 
 def _cost(wanted: Run, step: StepPrediction | None, options: argparse.Namespace) -> TrainingCost | None:
@@ -66,24 +88,22 @@ def _dtype(wanted: Run) -> Any:
     return precision(wanted.layout.precision).dtype
 
 
-def as_text(
-    wanted: Run, memory: MemoryPrediction, step: StepPrediction | None, reason: str, cost: TrainingCost | None
-) -> str:
+def as_text(wanted: Run, found: Found, cost: TrainingCost | None) -> str:
     """What a person reads."""
     cuts = [f"{axis} {size}" for axis, size in wanted.layout.sizes().items() if size > 1] or ["one rank"]
     model = f"{wanted.model.name}, {wanted.model.num_params:,} parameters"
     batch = f"{wanted.global_batch:,} sequences of {wanted.seq_len:,} tokens a step"
     each = f"(micro-batch {wanted.micro_batch}, {wanted.accumulation} a rank)"
-    time = str(step) if step else f"time is not predicted: {reason}"
+    time = str(found.step or f"time is not predicted: {found.step_or_reason}")
+    traffic = [str(found.traffic_or_reason)] if wanted.layout.world_size > 1 else []
     head = f"{model}, on {wanted.cluster.name}: {', '.join(cuts)}\n{batch} {each}"
-    sections = [head, str(memory), time]
+    sections = [head, str(found.memory), *traffic, time]
     return "\n\n".join([*sections, f"the whole training: {cost}"] if cost else sections)
 
 
-def as_json(
-    wanted: Run, memory: MemoryPrediction, step: StepPrediction | None, reason: str, cost: TrainingCost | None
-) -> dict[str, Any]:
-    """What a program reads. Bytes are lists, one entry for each pipeline stage."""
+def as_json(wanted: Run, found: Found, cost: TrainingCost | None) -> dict[str, Any]:
+    """What a program reads. Bytes of memory are lists, one entry for each pipeline stage."""
+    memory, step, traffic = found.memory, found.step, found.traffic
     return {
         "run": {
             "model": wanted.model.name,
@@ -107,9 +127,22 @@ def as_json(
             "fits": memory.fits,
             "verdict": memory.verdict,
         },
+        "traffic": traffic and traffic_json(traffic),
+        "no_traffic_because": "" if traffic else found.traffic_or_reason,
         "step": step and step_json(step),
-        "no_step_because": reason,
+        "no_step_because": "" if step else found.step_or_reason,
         "training": cost and {**dataclasses.asdict(cost), "days": cost.days},
+    }
+
+
+def traffic_json(traffic: TrafficPrediction) -> dict[str, Any]:
+    """A rank's collectives as plain numbers: every stage's rows, and the busiest stage's sums."""
+    return {
+        "rows": traffic.to_list(),
+        "busiest_stage": traffic.busiest_stage,
+        "wire_bytes": traffic.wire_bytes,
+        "wire_bytes_by_axis": traffic.by_axis(),
+        "wire_bytes_by_collective": traffic.by_collective(),
     }
 
 

@@ -80,6 +80,7 @@ class ModelSpec:
     num_token_types: int = 0  # BERT
     num_mtp_layers: int = 0  # multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2)
     head_transform: bool = False  # BERT: dense h -> h and a norm before the output matrix
+    dropout: bool = False  # trained with dropout (GPT-2, GPT-3, BERT, OPT); Llama and all after it are not
     source: str = ""
 
     def __hash__(self) -> int:

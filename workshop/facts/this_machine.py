@@ -58,6 +58,7 @@ def this_machine(num_ranks: int = 1) -> ClusterSpec:
         memory_bytes(),
         found.get("memory_bandwidth", 0.0),
         found.get("peak_flops", {}),
+        reachable_flops=found.get("peak_flops", {}),  # measured, so it is both
         sources={"default": found.get("source", "not calibrated"), "memory_bytes": "operating system"},
     )
     link = None

@@ -9,8 +9,8 @@
     measured.to_dict()              # plain data, ready for JSON
 
 One module for each quantity: `memory` (bytes, by part), `comms` (collectives), `flops`, `clock` (phases of a
-step); `held` (what this rank holds now). `ledger` and `report` hold the arithmetic and the result, and do
-not import torch.
+step); `held` (what this rank holds now); `machine` (what this machine can do: `calibrate()`). `ledger` and
+`report` hold the arithmetic and the result, and do not import torch.
 """
 
 import sys
@@ -20,16 +20,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from workshop.measure.held import count_from_here as count_from_here
     from workshop.measure.held import held_bytes as held_bytes
+    from workshop.measure.machine import calibrate as calibrate
     from workshop.measure.report import Measured as Measured
     from workshop.measure.session import measure as measure
 
 _HOMES = {
+    "calibrate": "workshop.measure.machine",
     "measure": "workshop.measure.session",
     "Measured": "workshop.measure.report",
     "count_from_here": "workshop.measure.held",
     "held_bytes": "workshop.measure.held",
 }
-__all__ = ["Measured", "count_from_here", "held_bytes", "measure"]
+__all__ = ["Measured", "calibrate", "count_from_here", "held_bytes", "measure"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
+from workshop.facts import measurement
+from workshop.facts.measurement import Measurement
 from workshop.facts.units import format_bytes
 
 
@@ -62,6 +64,11 @@ class Traffic:
     count: int
     payload_bytes: int
     wire_bytes: int
+
+
+def traffic_record(rows: list[Traffic]) -> tuple[measurement.Traffic, ...]:
+    """Rows as `facts.Measurement` keeps them; the number of bytes is the payload's."""
+    return tuple(measurement.Traffic(row.name, row.axis, row.count, row.payload_bytes) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,31 @@ class Measured:
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
         return asdict(self)
+
+    def to_measurement(self, **setting: Any) -> Measurement:
+        """The record that outlives the program, with the last step's times; `setting` is kept beside it."""
+        last = self.steps[-1] if self.steps else None
+        phases = (
+            {
+                "forward": last.forward_seconds,
+                "backward": last.backward_seconds,
+                "optimizer": last.optimizer_seconds,
+                "communication": last.communication_seconds,
+            }
+            if last
+            else {}
+        )
+        return Measurement(
+            rank=self.rank,
+            world_size=self.world_size,
+            allocated_bytes=self.memory.peak_bytes if self.memory else 0,
+            parts=dict(self.memory.peak_parts) if self.memory else {},
+            step_seconds=last.total_seconds if last else 0.0,
+            phases=phases,
+            flops=float(self.flops),
+            traffic=traffic_record(self.traffic),
+            setting={"by": "measure", "device": self.device, **setting},
+        )
 
     def __str__(self) -> str:
         lines = [f"rank {self.rank} of {self.world_size}, {self.device}"]

@@ -24,15 +24,13 @@ from torch.utils.checkpoint import checkpoint
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The shape of the model.
+    """The shape of the model; ValueError where the heads do not fit the width.
 
     Args:
         vocab_size: words known.
         hidden_size: width of the residual stream.
-        num_layers: blocks.
-        num_heads: query heads; `hidden_size / num_heads` is the width of a head.
-        num_kv_heads: key and value heads, shared by groups of query heads; as many as query heads is plain
-            attention.
+        num_layers, num_heads: blocks; query heads; `hidden_size / num_heads` is the width of a head.
+        num_kv_heads: key and value heads, each shared by a group of query heads (as many: plain attention).
         intermediate_size: width inside the gated network.
         tied: the head is the embedding's own matrix.
         rope_theta, norm_eps: longest rotary wavelength over 2 pi; what keeps a norm from dividing by zero.
@@ -64,8 +62,7 @@ class GPTConfig:
 
 
 class RMSNorm(nn.Module):
-    """Divide by the root mean square over the last dimension, in fp32, then scale (arXiv:1910.07467, equation
-    4)."""
+    """Divide by the root mean square of the last dimension, in fp32; then scale (arXiv:1910.07467, eq. 4)."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -80,19 +77,24 @@ class RMSNorm(nn.Module):
 
 
 def rotary_table(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
-    """cos and sin of every position times every frequency theta^(-2i/head_dim), each (sequence, head_dim),
-    fp32."""
+    """cos and sin of position times frequency theta^(-2i/head_dim), each (sequence, head_dim), fp32."""
     frequency = theta ** (-torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim)
-    angle = torch.outer(positions.float(), frequency)
-    angle = torch.cat((angle, angle), dim=-1)
+    angle = torch.outer(positions.float(), frequency).repeat(1, 2)
     return angle.cos(), angle.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (x_i, x_{i+half}) of a head by its position's angle. x: (batch, heads, sequence,
-    head_dim)."""
+    """Turn each pair (x_i, x_{i+half}) by its position's angle. x: (batch, heads, sequence, head_dim)."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class CoreAttention(nn.Module):
+    """softmax(query key^T / sqrt(head_dim)) value, which selective recompute drops (arXiv:2205.05198)."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Query (batch, heads, seq, head_dim), key and value with num_kv_heads, to the query's shape."""
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
 
 
 class Attention(nn.Module):
@@ -106,18 +108,14 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(width, kv_width, bias=False)
         self.v_proj = nn.Linear(width, kv_width, bias=False)
         self.o_proj = nn.Linear(width, width, bias=False)
+        self.core = CoreAttention()
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """(batch, seq, hidden) to the same: attention over earlier positions."""
         batch, length, _ = x.shape
-
-        def heads(projected: Tensor) -> Tensor:
-            return projected.view(batch, length, -1, self.head_dim).transpose(1, 2)
-
-        query = rotate(heads(self.q_proj(x)), cos, sin)
-        key = rotate(heads(self.k_proj(x)), cos, sin)
-        value = heads(self.v_proj(x))
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        projected = (project(x) for project in (self.q_proj, self.k_proj, self.v_proj))
+        query, key, value = (p.view(batch, length, -1, self.head_dim).transpose(1, 2) for p in projected)
+        mixed = self.core(rotate(query, cos, sin), rotate(key, cos, sin), value)
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
@@ -162,16 +160,14 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens (batch, seq) to logits (batch, seq, vocabulary)."""
+        """Tokens (batch, seq) to vectors (batch, seq, hidden)."""
         x = self.embed_tokens(tokens)
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        turns = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
-        cos, sin = (turn.to(x.dtype) for turn in turns)
+        table = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
+        cos, sin = (turn.to(x.dtype) for turn in table)
         for layer in self.layers:
-            if self.recompute and self.training:
-                x = checkpoint(layer, x, cos, sin, use_reentrant=False)
-            else:
-                x = layer(x, cos, sin)
+            again = self.recompute and self.training
+            x = checkpoint(layer, x, cos, sin, use_reentrant=False) if again else layer(x, cos, sin)
         return self.norm(x)
 
 

@@ -1,31 +1,34 @@
 r"""A mixture of experts: many gated networks, of which each token uses a few.
 
-A router scores the experts for every token, the best ``top_k`` run, and their answers are added with the scores as
-weights (Shazeer et al. 2017, arXiv 1701.06538; in the form of Mixtral, arXiv 2401.04088, section 2.1)::
+A router scores the experts for every token, the best ``top_k`` run, and their answers are added with the
+scores as weights (Shazeer et al. 2017, arXiv 1701.06538; in the form of Mixtral, arXiv 2401.04088, section
+2.1)::
 
     p = softmax(x W)                       (tokens, experts)
     y = sum over the k best of   p_i / (sum of the k best p)   *   expert_i(x)
 
 So a layer has ``num_experts`` times the parameters and ``top_k`` times the FLOPs of a plain one.
 
-**Balance.** Nothing makes the router use all experts: the one that is best learns most and gets better. Two cures.
-A loss (Switch Transformer, Fedus et al. 2021, arXiv 2101.03961, equations 4 to 6) ::
+**Balance.** Nothing makes the router use all experts: the one that is best learns most and gets better. Two
+cures. A loss (Switch Transformer, Fedus et al. 2021, arXiv 2101.03961, equations 4 to 6) ::
 
     balance = num_experts * sum over i of  f_i P_i      f_i  the share of all choices that fell on expert i
                                                         P_i  the mean of p_i over tokens
 
-which is 1 when all are used alike and ``num_experts`` when one is used alone. f_i counts, so only P_i has a gradient.
-And a **capacity**: an expert takes at most ``capacity_factor * tokens * top_k / num_experts`` choices, first come,
-first served; a choice beyond is dropped, and the token goes on with what its other experts gave, or just with its
-residual. Without a factor nothing is dropped.
+which is 1 when all are used alike and ``num_experts`` when one is used alone. f_i counts, so only P_i has a
+gradient. And a **capacity**: an expert takes at most ``capacity_factor * tokens * top_k / num_experts``
+choices, first come, first served; a choice beyond is dropped, and the token goes on with what its other
+experts gave, or just with its residual. Without a factor nothing is dropped.
 
-Parameters are named and shaped as in transformers' `MixtralSparseMoeBlock` (version 5): state dicts load both ways.
+Parameters are named and shaped as in transformers' `MixtralSparseMoeBlock` (version 5): state dicts load both
+ways.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +71,8 @@ class MoEConfig:
 class Routing:
     """Where tokens go.
 
-    expert: (tokens, top_k) whole numbers, best first; weight: (tokens, top_k), of which kept ones add up to at most 1;
+    expert: (tokens, top_k) whole numbers, best first; weight: (tokens, top_k), of which kept ones add up to
+    at most 1;
     kept: (tokens, top_k), False for a choice that was dropped; balance: the loss above, a scalar.
     """
 
@@ -94,7 +98,8 @@ class Router(nn.Module):
         return Routing(expert, weight, self.within_capacity(expert), self.balance(probability, expert))
 
     def within_capacity(self, expert: Tensor) -> Tensor:
-        """Which choices their expert takes: all first choices come before any second one, tokens in their order."""
+        """Which choices their expert takes: all first choices come before any second one, tokens in their
+        order."""
         chosen = F.one_hot(expert.T.flatten(), self.config.num_experts)  # (top_k * tokens, experts)
         place = (chosen.cumsum(0) * chosen).sum(-1)  # counted from one
         return (place <= self.config.capacity(len(expert))).view(self.config.top_k, -1).T
@@ -122,7 +127,8 @@ class Experts(nn.Module):
         self.down_proj = nn.Parameter(torch.empty(num, width, inner).normal_(std=0.02))
 
     def forward(self, x: Tensor, counts: list[int]) -> Tensor:
-        """x: (choices, hidden), the first ``counts[0]`` rows for the first expert, and so on. The same shape."""
+        """x: (choices, hidden), the first ``counts[0]`` rows for the first expert, and so on. The same
+        shape."""
         answers = []
         for rows, gate_up, down in zip(x.split(counts), self.gate_up_proj, self.down_proj, strict=True):
             gate, up = F.linear(rows, gate_up).chunk(2, dim=-1)
@@ -133,7 +139,8 @@ class Experts(nn.Module):
 class MoE(nn.Module):
     """Router and experts in the place of a plain gated network.
 
-    After a forward, ``balance`` is its balance loss (add some of it to yours) and ``routing`` what was decided.
+    After a forward, ``balance`` is its balance loss (add some of it to yours) and ``routing`` what was
+    decided.
     """
 
     balance: Tensor
@@ -158,7 +165,8 @@ class MoE(nn.Module):
 
 
 def sorted_choices(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The kept choices, sorted by expert: each one's token, its place in (tokens * top_k), and how many an expert has."""
+    """The kept choices, sorted by expert: each one's token, its place in (tokens * top_k), and how many an
+    expert has."""
     expert = routing.expert.flatten().where(routing.kept.flatten(), num_experts)  # dropped ones last
     counts = torch.bincount(expert, minlength=num_experts)[:num_experts]
     order = expert.argsort(stable=True)[: int(counts.sum())]
@@ -176,8 +184,11 @@ def with_experts(model: GPT, config: MoEConfig) -> GPT:
     Raises ValueError where the widths differ.
     """
     if model.config.hidden_size != config.hidden_size:
-        raise ValueError(f"the experts are {config.hidden_size} wide, the model is {model.config.hidden_size}")
-    for layer in model.model.layers:
+        raise ValueError(
+            f"the experts are {config.hidden_size} wide, the model is {model.config.hidden_size}"
+        )
+    layers: list[Any] = list(model.model.layers)
+    for layer in layers:
         layer.mlp = MoE(config).to(layer.mlp.down_proj.weight)
     return model
 

@@ -1,11 +1,13 @@
 r"""Context parallelism by hand: cut the sequence, and bring each query to every earlier key all the same.
 
-Everything in a transformer but attention looks at one position at a time, so a rank can have a part of the positions
-and needs nobody. Attention needs all keys and values. Two ways to get at them::
+Everything in a transformer but attention looks at one position at a time, so a rank can have a part of the
+positions and needs nobody. Attention needs all keys and values. Two ways to get at them::
 
-    ring      keys and values go round. In each of N steps a rank has its own queries and somebody's keys, adds what
+    ring      keys and values go round. In each of N steps a rank has its own queries and somebody's keys,
+    adds what
               they give, and hands the keys on (Liu et al. 2023, arXiv 2310.01889).
-    Ulysses   change what is cut. all_to_all turns "my positions, all heads" into "all positions, my heads", plain
+    Ulysses   change what is cut. all_to_all turns "my positions, all heads" into "all positions, my heads",
+    plain
               attention runs, and all_to_all turns it back (Jacobs et al. 2023, arXiv 2309.14509).
 
 **How parts of a softmax add up.** Attention over some of the keys gives an output and the logarithm of its
@@ -14,18 +16,18 @@ arXiv 1805.02867)::
 
     lse = log(e^lse_a + e^lse_b)        out = a e^(lse_a - lse) + b e^(lse_b - lse)
 
-**Backward** needs no stored probabilities: p = e^(score - lse) is computed again, block by block (Dao et al. 2022,
-arXiv 2205.14135, algorithm 4). Queries stay at home and collect their gradient; a block of keys and values takes the
-gradients it has gathered along, and is back home after N steps.
+**Backward** needs no stored probabilities: p = e^(score - lse) is computed again, block by block (Dao et al.
+2022, arXiv 2205.14135, algorithm 4). Queries stay at home and collect their gradient; a block of keys and
+values takes the gradients it has gathered along, and is back home after N steps.
 
-**Balance.** Under a causal mask later queries have more keys. Cut in N plain parts, the last rank works N times as
-long as the first, and the ring waits for it in every step. *Zigzag* gives rank r the parts r and 2N-1-r of 2N: an
-early and a late one, and the same work for all (`pairs_computed` counts it).
+**Balance.** Under a causal mask later queries have more keys. Cut in N plain parts, the last rank works N
+times as long as the first, and the ring waits for it in every step. *Zigzag* gives rank r the parts r and
+2N-1-r of 2N: an early and a late one, and the same work for all (`pairs_computed` counts it).
 
 Bytes that a rank sends, for K and V of ``kv_bytes`` together on a rank::
 
-    ring      forward (N-1) kv_bytes; backward (N-1) kv_bytes for K and V, N kv_bytes (fp32) for their gradients
-    Ulysses   (N-1)/N of its q, k, v and of its output, and the same again backward
+    ring      forward (N-1) kv_bytes; backward (N-1) kv_bytes for K and V, N kv_bytes (fp32) for their
+    gradients Ulysses   (N-1)/N of its q, k, v and of its output, and the same again backward
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ class _Ring:
     def hand_on(self, block: Tensor) -> tuple[Tensor, list[Any]]:
         """Begin to send ``block`` to the next rank; what comes from the one before, and what to wait for."""
         arriving = torch.empty_like(block)
-        ring = dist.group.WORLD if self.group is None else self.group
+        ring: Any = dist.group.WORLD if self.group is None else self.group
         after, before = (
             dist.get_global_rank(ring, (self.rank + by) % self.ranks) for by in (1, self.ranks - 1)
         )
@@ -162,7 +164,7 @@ class _RingAttention(torch.autograd.Function):
         return out.to(query.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """The same round; a block's gradients travel one step behind it and come home with the last hop."""
         query, key, value, out, lse = ctx.saved_tensors
         ring, wide = ctx.ring, gradient.float()
@@ -191,7 +193,13 @@ class _RingAttention(torch.autograd.Function):
 
 
 def ring_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, causal: bool = True, order: str = "zigzag", group: Group = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    causal: bool = True,
+    order: str = "zigzag",
+    group: Group = None,
 ) -> Tensor:
     """Attention over a sequence cut over the ranks of ``group``; each rank calls it with its own positions.
 
@@ -214,7 +222,8 @@ def ring_attention(
 
 
 class _Trade(torch.autograd.Function):
-    """all_to_all: cut dim ``split`` in N, give a part to each rank, and join what comes along dim ``join``."""
+    """all_to_all: cut dim ``split`` in N, give a part to each rank, and join what comes along dim
+    ``join``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, split: int, join: int, group: Group) -> Tensor:
@@ -226,7 +235,7 @@ class _Trade(torch.autograd.Function):
         return torch.cat(coming.unbind(), join)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The trade back."""
         return _Trade.apply(gradient, ctx.join, ctx.split, ctx.group), None, None, None
 
@@ -242,11 +251,13 @@ def ulysses_attention(
     """
     ranks, heads, kv_heads = dist.get_world_size(group), query.shape[1], key.shape[1]
     if heads % ranks:
-        raise ValueError(f"{heads} query heads do not divide by {ranks} ranks: Ulysses cuts heads. Use a ring.")
+        raise ValueError(
+            f"{heads} query heads do not divide by {ranks} ranks: Ulysses cuts heads. Use a ring."
+        )
     if kv_heads % ranks:
         if ranks % kv_heads:
             raise ValueError(f"{kv_heads} key and value heads and {ranks} ranks: one must divide the other")
         key, value = (x.repeat_interleave(ranks // kv_heads, 1) for x in (key, value))
-    mine = [_Trade.apply(x, 1, 2, group) for x in (query, key, value)]
-    mixed = F.scaled_dot_product_attention(*mine, is_causal=causal, enable_gqa=True)
+    q, k, v = (_Trade.apply(x, 1, 2, group) for x in (query, key, value))
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
     return _Trade.apply(mixed, 2, 1, group)

@@ -5,23 +5,23 @@ The ranks of a group see different tokens (they are data-parallel for everything
 
     route      each rank, for its own tokens                           nothing is sent
     announce   how many choices go to whom: all_to_all of counts       num_experts numbers a rank
-    dispatch   all_to_all of the tokens, in uneven parts               top_k * tokens * hidden, (N-1)/N of it away
+    dispatch   all_to_all of the tokens, in uneven parts               top_k * tokens * hidden, (N-1)/N away
     compute    each rank's experts, on what has arrived
     combine    all_to_all back, then weigh and add                     as much again
 
-(GShard, Lepikhin et al. 2020, arXiv 2006.16668, section 3; here without padding to a fixed capacity, as in MegaBlocks,
-Gale et al. 2022, arXiv 2211.15841.) Backward sends the same bytes the other way, twice more.
+(GShard, Lepikhin et al. 2020, arXiv 2006.16668, section 3; here without padding to a fixed capacity, as in
+MegaBlocks, Gale et al. 2022, arXiv 2211.15841.) Backward sends the same bytes the other way, twice more.
 
-An uneven router now costs time: a layer lasts as long as the rank with the most choices (`load` says how many each
-has), and all others wait in the all_to_all.
+An uneven router now costs time: a layer lasts as long as the rank with the most choices (`load` says how many
+each has), and all others wait in the all_to_all.
 
-**Gradients.** The loss of a step is the mean over ranks. A weight that all hold gets it by averaging gradients, as in
-DDP. An expert has got *every* rank's tokens already, so its gradient is a sum over ranks: it is divided by their
-number here and must not be averaged over the group again (`expert_parameters` says which those are). Where a group of
-experts exists several times, average it over its copies.
+**Gradients.** The loss of a step is the mean over ranks. A weight that all hold gets it by averaging
+gradients, as in DDP. An expert has got *every* rank's tokens already, so its gradient is a sum over ranks: it
+is divided by their number here and must not be averaged over the group again (`expert_parameters` says which
+those are). Where a group of experts exists several times, average it over its copies.
 
-**Balance.** The share f of choices is counted over the ranks' tokens together. A rank's own few tokens may well prefer
-some experts; evenness is wanted of all (Qiu et al. 2025, arXiv 2501.11873).
+**Balance.** The share f of choices is counted over the ranks' tokens together. A rank's own few tokens may
+well prefer some experts; evenness is wanted of all (Qiu et al. 2025, arXiv 2501.11873).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AllToAll(torch.autograd.Function):
         return coming
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         """The way back."""
         return AllToAll.apply(gradient, ctx.receives, ctx.sends, ctx.group), None, None, None
 
@@ -110,8 +110,8 @@ class ExpertParallelMoE(MoE):
 def cut_experts(model: nn.Module, group: Group = None) -> nn.Module:
     """Deal out the experts of every mixture in a model to the ranks of a group, in place.
 
-    All ranks must come with the same weights. Raises ValueError where there are no mixtures, or where experts do not
-    divide by ranks.
+    All ranks must come with the same weights. Raises ValueError where there are no mixtures, or where experts
+    do not divide by ranks.
     """
     found = [
         (parent, name, child)
@@ -127,7 +127,8 @@ def cut_experts(model: nn.Module, group: Group = None) -> nn.Module:
 
 
 def expert_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters that only one rank of the group holds; everything else is averaged over ranks, as in DDP."""
+    """The parameters that only one rank of the group holds; everything else is averaged over ranks, as in
+    DDP."""
     for module in model.modules():
         if isinstance(module, ExpertParallelMoE):
             yield from module.experts.parameters()

@@ -1,8 +1,8 @@
 """Meshes: which ranks talk to each other about what, when several cuts are combined.
 
-A layout has up to five axes (`facts.Layout`). Every rank has a place on each, and a group of its own for each: the ranks
-that differ from it in that one place. Rank numbers run through the tensor axis first, so that its groups are
-neighbours, and through the pipeline last::
+A layout has up to five axes (`facts.Layout`). Every rank has a place on each, and a group of its own for
+each: the ranks that differ from it in that one place. Rank numbers run through the tensor axis first, so that
+its groups are neighbours, and through the pipeline last::
 
     pipeline 2, shard 2, tensor 2 on 8 ranks         rank   pipeline shard tensor
                                                        0       0       0      0
@@ -10,10 +10,10 @@ neighbours, and through the pipeline last::
         shard groups     02  13  46  57                2       0       1      0
         pipeline groups  04  15  26  37                ...
 
-The order matters where links differ. An axis whose groups lie within a node talks over the fast links inside it; an
-axis beyond goes over the network (`nodes_touched`). Tensor parallelism talks most, in the middle of every layer, and
-nothing hides it: it belongs inside. A pipeline sends one activation between stages: it can live with the slow ones
-(Narayanan et al. 2021, arXiv 2104.04473, section 3; Takeaway 1 and 2).
+The order matters where links differ. An axis whose groups lie within a node talks over the fast links inside
+it; an axis beyond goes over the network (`nodes_touched`). Tensor parallelism talks most, in the middle of
+every layer, and nothing hides it: it belongs inside. A pipeline sends one activation between stages: it can
+live with the slow ones (Narayanan et al. 2021, arXiv 2104.04473, section 3; Takeaway 1 and 2).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from workshop.facts.layout import AXES, Layout
 def mesh_of(layout: Layout, device_type: str = "") -> DeviceMesh:
     """The layout's device mesh: its axes with more than one rank, the slowest first, named as in the layout.
 
-    ``mesh["tensor"]`` is the axis of one cut, ``mesh["replicate", "shard"]`` what `fully_shard` wants for hybrid
-    sharding. A layout of one rank gives an axis "shard" of size one. All ranks must call it.
+    ``mesh["tensor"]`` is the axis of one cut, ``mesh["replicate", "shard"]`` what `fully_shard` wants for
+    hybrid sharding. A layout of one rank gives an axis "shard" of size one. All ranks must call it.
 
     Raises ValueError where there are not as many ranks as the layout has.
     """
     if layout.world_size != dist.get_world_size():
+        cuts = ", ".join(f"{axis} {size}" for axis, size in layout.sizes().items() if size > 1)
         raise ValueError(
             f"the layout is for {layout.world_size} ranks, and there are {dist.get_world_size()}: "
-            f"{', '.join(f'{axis} {size}' for axis, size in layout.sizes().items() if size > 1) or 'one rank'}"
+            f"{cuts or 'one rank'}"
         )
     axes = [axis for axis in reversed(AXES) if layout.sizes()[axis] > 1] or ["shard"]
     accelerator = torch.accelerator.current_accelerator()

@@ -1,23 +1,23 @@
 r"""PipeDream: a pipeline that never empties, and what it must remember for that.
 
-GPipe and 1F1B end each step with an empty pipeline: gradients are complete, the optimizer steps, the pipeline fills
-again. That is the bubble. PipeDream (Narayanan et al. 2019, SOSP; arXiv 1806.03377) does without: a stage updates its
-weights after *every* backward, and goes on. So the weights change between the forward of a micro-batch and its
-backward. Then backward would be computed with weights that never saw this forward, and what comes out is no gradient
-of anything.
+GPipe and 1F1B end each step with an empty pipeline: gradients are complete, the optimizer steps, the pipeline
+fills again. That is the bubble. PipeDream (Narayanan et al. 2019, SOSP; arXiv 1806.03377) does without: a
+stage updates its weights after *every* backward, and goes on. So the weights change between the forward of a
+micro-batch and its backward. Then backward would be computed with weights that never saw this forward, and
+what comes out is no gradient of anything.
 
-**Weight stashing** keeps, for each micro-batch under way, the weights that its forward used; backward uses them again.
-Now every stage's gradient is one of the function it computed. But a micro-batch sees *older* weights in early stages
-than in late ones: stage s of p is p - 1 - s updates behind (with one micro-batch an update). Its gradient is then
-that of
+**Weight stashing** keeps, for each micro-batch under way, the weights that its forward used; backward uses
+them again. Now every stage's gradient is one of the function it computed. But a micro-batch sees *older*
+weights in early stages than in late ones: stage s of p is p - 1 - s updates behind (with one micro-batch an
+update). Its gradient is then that of
 
     f(w_0(t - p + 1), w_1(t - p + 2), ..., w_{p-1}(t))
 
-**Vertical sync** makes all stages use the version that the first stage used: f(w(t - p + 1), ..., w(t - p + 1)), a
-gradient of one model, only delayed. It costs each later stage more stashed versions.
+**Vertical sync** makes all stages use the version that the first stage used: f(w(t - p + 1), ..., w(t - p +
+1)), a gradient of one model, only delayed. It costs each later stage more stashed versions.
 
-Here the stages are virtual ranks in one process: a clock ticks, and in each tick a stage does its next action of the
-1F1B order. So it is plain to see which version is used when, and nothing depends on timing.
+Here the stages are virtual ranks in one process: a clock ticks, and in each tick a stage does its next action
+of the 1F1B order. So it is plain to see which version is used when, and nothing depends on timing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ Weights = dict[str, Tensor]
 
 @dataclass
 class Trace:
-    """What happened: per stage and micro-batch, the version (updates made before) that forward and backward used.
+    """What happened: per stage and micro-batch, the version (updates made before) that forward and backward
+    used.
 
-    gradients: per stage and micro-batch, by parameter. most_versions: the most that a stage had to keep at once,
-    its newest included.
+    gradients: per stage and micro-batch, by parameter. most_versions: the most that a stage had to keep at
+    once, its newest included.
     """
 
     forward_version: list[dict[int, int]] = field(default_factory=list)
@@ -50,7 +51,8 @@ class Trace:
 
 
 class _Stage:
-    """One virtual rank: its module, all versions of its weights that are still wanted, and what is under way."""
+    """One virtual rank: its module, all versions of its weights that are still wanted, and what is under
+    way."""
 
     def __init__(self, module: nn.Module, place: int, num_stages: int, learning_rate: float) -> None:
         self.module, self.place, self.learning_rate = module, place, learning_rate
@@ -105,7 +107,7 @@ class PipeDream:
         """Send all micro-batches through and back."""
         num, trace = len(inputs), Trace()
         for lists in (trace.forward_version, trace.backward_version, trace.gradients):
-            lists.extend({} for _ in self.stages)  # type: ignore[attr-defined]
+            lists.extend({} for _ in self.stages)
         trace.most_versions = [1] * len(self.stages)
         down: list[dict[int, Tensor]] = [dict(enumerate(inputs)), *({} for _ in self.stages)]
         up: list[dict[int, Tensor]] = [{} for _ in range(len(self.stages) + 1)]
@@ -122,7 +124,9 @@ class PipeDream:
                 trace.most_versions[stage.place] = max(trace.most_versions[stage.place], kept)
         return trace
 
-    def _ready(self, stage: _Stage, down: list[dict[int, Tensor]], up: list[dict[int, Tensor]], num: int) -> str:
+    def _ready(
+        self, stage: _Stage, down: list[dict[int, Tensor]], up: list[dict[int, Tensor]], num: int
+    ) -> str:
         """What a stage does in this tick; empty where it waits."""
         if stage.backwards == num:
             return ""
@@ -164,7 +168,9 @@ class PipeDream:
         x = stage.inputs.pop(micro)
         if stage.place:
             x = x.detach().requires_grad_()
-        y = functional_call(stage.module, weights, (x,))  # the forward again, with the version that is at hand
+        y = functional_call(
+            stage.module, weights, (x,)
+        )  # the forward again, with the version that is at hand
         wanted = [*weights.values(), *([x] if stage.place else [])]
         found = torch.autograd.grad(y, wanted, up[stage.place + 1].pop(micro))
         gradient = dict(zip(weights, found, strict=False))

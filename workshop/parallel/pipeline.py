@@ -1,23 +1,23 @@
 r"""Pipeline parallelism by hand: cut the depth, and keep every rank busy with somebody's micro-batch.
 
-A model is cut into stages of consecutive layers. A stage gets activations from the one before it and hands its own
-on; in backward, gradients come the other way. With one batch, one rank works and all others wait. So the batch is cut
-into micro-batches, and while stage 1 works on the first, stage 0 begins the second (GPipe, Huang et al. 2019, arXiv
-1811.06965).
+A model is cut into stages of consecutive layers. A stage gets activations from the one before it and hands
+its own on; in backward, gradients come the other way. With one batch, one rank works and all others wait. So
+the batch is cut into micro-batches, and while stage 1 works on the first, stage 0 begins the second (GPipe,
+Huang et al. 2019, arXiv 1811.06965).
 
-**A schedule is an order.** For each rank a list such as ``F0 F1 B0 F2 B1 ...``: forward or backward of a micro-batch.
-What a rank has to wait for follows. So there is one loop here, `run_order`, and the schedules of
+**A schedule is an order.** For each rank a list such as ``F0 F1 B0 F2 B1 ...``: forward or backward of a
+micro-batch. What a rank has to wait for follows. So there is one loop here, `run_order`, and the schedules of
 `predict.pipeline_orders` are what it runs: naive, GPipe, 1F1B, interleaved, breadth-first. The lists that are
 simulated in the predictor are those that are executed.
 
     F   take the activations in, keep them; run the stage; hand the result on
     B   take the gradient in; run backward from the kept result; hand the input's gradient on; forget both
 
-What is kept between F and B of a micro-batch is the price: GPipe keeps all of them, 1F1B at most one for each stage
-that follows (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.1).
+What is kept between F and B of a micro-batch is the price: GPipe keeps all of them, 1F1B at most one for each
+stage that follows (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.1).
 
-Messages of the two directions have groups of their own. Rank 0 may send an activation while rank 1 sends a gradient:
-in one queue each would wait for the other.
+Messages of the two directions have groups of their own. Rank 0 may send an activation while rank 1 sends a
+gradient: in one queue each would wait for the other.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ RUN_BY_HAND = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first")
 class Wire:
     """What stages say to each other: tensors of one shape and type, down the model and up again.
 
-    ``shape``, ``dtype``: of one micro-batch between two stages. ``where`` gives the rank of a stage. Make it with
-    `open_wire`; all ranks must.
+    ``shape``, ``dtype``: of one micro-batch between two stages. ``where`` gives the rank of a stage. Make it
+    with `open_wire`; all ranks must.
     """
 
     shape: tuple[int, ...]
@@ -67,7 +67,8 @@ class Wire:
 
 
 def _tag(stage: int, micro_batch: int) -> int:
-    """gloo tells messages apart by it; NCCL takes them in the order of sending, which is that of receiving too."""
+    """gloo tells messages apart by it; NCCL takes them in the order of sending, which is that of receiving
+    too."""
     return 1_000 * micro_batch + stage
 
 
@@ -160,17 +161,19 @@ def run_order(
         stages: this rank's stages by number.
         num_stages: of the whole model.
         batch: micro-batches of inputs (used by the first stage) and of targets (by the last).
-        loss: ``loss(outputs, targets)``, a scalar for one micro-batch. Gradients are those of the mean over them.
+        loss: ``loss(outputs, targets)``, a scalar for one micro-batch. Gradients are those of the mean over
+            them.
         wire: from `open_wire`, on all ranks.
 
-    Gradients are added to the stages' parameters. Raises ValueError for an order with other kinds than F and B.
+    Gradients are added to the stages' parameters. Raises ValueError for an order with other kinds than F and
+    B.
     """
     inputs, targets = batch
     unknown = sorted({str(action) for action in order if getattr(action, "kind", "") not in ("F", "B")})
     if unknown:
         raise ValueError(
-            f"run_order runs F and B, and this order has {unknown[0]}: schedules that take backward apart, or run "
-            "two micro-batches as one, are torch's (parallel.pipeline_torch)"
+            f"run_order runs F and B, and this order has {unknown[0]}: schedules that take backward apart, or "
+            "run two micro-batches as one, are torch's (parallel.pipeline_torch)"
         )
     here = _Stages(stages, num_stages, wire, lambda y, target: loss(y, target) / len(targets))
     step, began = Step(), time.perf_counter()
@@ -197,8 +200,8 @@ def run_schedule(
     loss: Loss,
     wire: Wire,
 ) -> Step:
-    """`run_order` with a schedule's name: "naive", "gpipe", "1f1b", and with several stages a rank "interleaved" and
-    "breadth-first". The stages lie round-robin, stage s on rank s % world_size.
+    """`run_order` with a schedule's name: "naive", "gpipe", "1f1b", and with several stages a rank
+    "interleaved" and "breadth-first". The stages lie round-robin, stage s on rank s % world_size.
 
     Raises ValueError for another name, or micro-batches that the schedule cannot take.
     """

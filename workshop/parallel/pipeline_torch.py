@@ -1,8 +1,9 @@
 """Pipelines by torch.distributed.pipelining: its schedules behind our names.
 
-It runs what `parallel.pipeline` cannot: schedules that take backward apart in the part for the input, for which the
-previous stage waits, and the part for the weights, which may fill a gap (zero bubble, Qi et al. 2023, arXiv 2401.10241),
-and V-shaped placements, where a rank has a stage on the way down and one on the way back.
+It runs what `parallel.pipeline` cannot: schedules that take backward apart in the part for the input, for
+which the previous stage waits, and the part for the weights, which may fill a gap (zero bubble, Qi et al.
+2023, arXiv 2401.10241), and V-shaped placements, where a rank has a stage on the way down and one on the way
+back.
 
     gpipe, 1f1b                               one stage a rank, stage s on rank s
     interleaved, breadth-first,
@@ -58,7 +59,8 @@ class TorchPipeline:
         stages: this rank's, by number, as `stages_of` says.
         num_stages: of the whole model.
         num_micro_batches: into which a batch is cut along its first dim; dualpipev needs as many as stages.
-        loss: ``loss(outputs, targets)``, a scalar for one micro-batch; gradients are those of the mean over them.
+        loss: ``loss(outputs, targets)``, a scalar for one micro-batch; gradients are those of the mean over
+            them.
 
     Raises ValueError for stages that are not those of the schedule.
     """

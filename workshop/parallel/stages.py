@@ -1,14 +1,16 @@
 """Where to cut a model in stages, and the stages of a GPT.
 
-Stages should take equally long, for the slowest sets the pace of all. Layers are alike, but the first stage also has the
-embedding (nearly free) and the last the head and the loss (as dear as several layers, where the vocabulary is large).
-`split_evenly` counts layers; `split_by_cost` is given what each takes, and makes the largest sum as small as it can be.
+Stages should take equally long, for the slowest sets the pace of all. Layers are alike, but the first stage
+also has the embedding (nearly free) and the last the head and the loss (as dear as several layers, where the
+vocabulary is large). `split_evenly` counts layers; `split_by_cost` is given what each takes, and makes the
+largest sum as small as it can be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,10 +36,11 @@ def split_by_cost(
 ) -> list[range]:
     """Layers of each stage, such that the dearest stage is as cheap as possible.
 
-    costs: of each layer, in any unit; first, last: what the first and the last stage have besides (embedding, head).
+    costs: of each layer, in any unit; first, last: what the first and the last stage have besides (embedding,
+    head).
 
-    Tries every cut: ``best[s][n]`` is the smallest possible dearest stage when the first n layers make s stages, in
-    O(stages layers^2). Raises ValueError as `split_evenly`, and for a negative cost.
+    Tries every cut: ``best[s][n]`` is the smallest possible dearest stage when the first n layers make s
+    stages, in O(stages layers^2). Raises ValueError as `split_evenly`, and for a negative cost.
     """
     num_layers = len(costs)
     split_evenly(num_layers, num_stages)
@@ -62,10 +65,11 @@ def split_by_cost(
 
 
 class GPTStage(nn.Module):
-    """Some consecutive layers of a `GPT`; the first stage also has the embedding, the last the norm and the head.
+    """Some consecutive layers of a `GPT`; the first stage also has the embedding, the last the norm and the
+    head.
 
-    Names of parameters are those of the whole model. A stage takes tokens (batch, sequence) if it is the first, else
-    activations (batch, sequence, hidden), and gives activations, or logits if it is the last.
+    Names of parameters are those of the whole model. A stage takes tokens (batch, sequence) if it is the
+    first, else activations (batch, sequence, hidden), and gives activations, or logits if it is the last.
     """
 
     def __init__(self, whole: GPT, layers: range) -> None:
@@ -73,7 +77,7 @@ class GPTStage(nn.Module):
         decoder, self.config = whole.model, whole.config
         self.sequence_ranks = 1  # over how many the positions between layers are cut (parallel.tensor_plans)
         self.is_first, self.is_last = layers.start == 0, layers.stop == len(decoder.layers)
-        self.model = nn.Module()
+        self.model: Any = nn.Module()  # holds what the whole model holds under this name
         self.model.layers = nn.ModuleDict({str(number): decoder.layers[number] for number in layers})
         if self.is_first:
             self.model.embed_tokens = decoder.embed_tokens
@@ -94,7 +98,8 @@ class GPTStage(nn.Module):
 
 
 def cut_stages(whole: GPT, cuts: Sequence[range], mine: Sequence[int]) -> dict[int, GPTStage]:
-    """The stages of this rank, by number. With a tied embedding the first and the last stage hold a copy each."""
+    """The stages of this rank, by number. With a tied embedding the first and the last stage hold a copy
+    each."""
     if whole.config.tied and len(cuts) > 1:
         whole.lm_head.weight = nn.Parameter(whole.lm_head.weight.detach().clone())
     return {number: GPTStage(whole, cuts[number]) for number in mine}
@@ -103,8 +108,8 @@ def cut_stages(whole: GPT, cuts: Sequence[range], mine: Sequence[int]) -> dict[i
 def add_tied_gradients(stages: dict[int, GPTStage], group: dist.ProcessGroup | None = None) -> None:
     """After backward: the two copies of a tied embedding get the sum of their gradients.
 
-    ``group``: the rank of the first and the rank of the last stage (Megatron-LM's embedding group); ranks outside do
-    not call. Where one rank has both stages nothing is sent.
+    ``group``: the rank of the first and the rank of the last stage (Megatron-LM's embedding group); ranks
+    outside do not call. Where one rank has both stages nothing is sent.
     """
     weights = [
         stage.model.embed_tokens.weight if place == 0 else stage.lm_head.weight
@@ -112,7 +117,7 @@ def add_tied_gradients(stages: dict[int, GPTStage], group: dist.ProcessGroup | N
         for place, holds in enumerate((stage.is_first, stage.is_last))
         if holds
     ]
-    total = torch.stack([weight.grad for weight in weights]).sum(0)
+    total = torch.stack([weight.grad for weight in weights if weight.grad is not None]).sum(0)
     if len(weights) == 1:
         dist.all_reduce(total, group=group)
     for weight in weights:

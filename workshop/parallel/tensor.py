@@ -1,4 +1,4 @@
-r"""Tensor parallelism by hand: cut the matrices of a layer, so that each rank holds and computes a part of it.
+r"""Tensor parallelism by hand: cut the matrices of a layer, and give each rank a part of them.
 
 A block of a transformer is two matrix products with something in between that acts on every column alone (the
 activation function, or one head of attention)::
@@ -10,38 +10,41 @@ activation function, or one head of attention)::
                               + = y       (Shoeybi et al. 2019, arXiv 1909.08053, section 3)
     rank 1:  act(x A_1) B_1  /
 
-Columns first, then rows: the sum comes after the last product, and nothing is said in between. Rows first would
-need the sum *before* the activation, for act(a + b) is not act(a) + act(b). So each block talks twice: all ranks
-need the same x at its entrance, and the sum at its exit. Two autograd functions say it, each the other's mirror::
+Columns first, then rows: the sum comes after the last product, and nothing is said in between. Rows first
+would need the sum *before* the activation, for act(a + b) is not act(a) + act(b). So each block talks twice:
+all ranks need the same x at its entrance, and the sum at its exit. Two autograd functions say it, each the
+other's mirror::
 
-    f   at the entrance:  forward nothing,     backward all_reduce     (x was used by all: its gradients add)
-    g   at the exit:      forward all_reduce,  backward nothing        (the sum hands its gradient to each part)
+    f   at the entrance:  forward nothing,     backward all_reduce     (all used x: gradients add)
+    g   at the exit:      forward all_reduce,  backward nothing        (each part gets the sum's gradient)
 
-What lies between blocks (norms, residuals) is then computed by every rank again, on the same numbers. Sequence
-parallelism cuts that along the sequence (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2): between blocks
-a rank has a slice of the positions, and f and g become ::
+What lies between blocks (norms, residuals) is then computed by every rank again, on the same numbers.
+Sequence parallelism cuts that along the sequence (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2):
+between blocks a rank has a slice of the positions, and f and g become ::
 
     f   forward all_gather,      backward reduce_scatter
     g   forward reduce_scatter,  backward all_gather
 
-A ring all_reduce is a reduce_scatter and an all_gather, so this sends no byte more, and keeps 1/t of the activations.
+A ring all_reduce is a reduce_scatter and an all_gather, so this sends no byte more, and keeps 1/t of the
+activations.
 
-The vocabulary is cut too: a rank looks up the words it has and adds zeros for the others, and the loss is computed
-without ever bringing the logits of one position together (`vocab_parallel_cross_entropy`).
+The vocabulary is cut too: a rank looks up the words it has and adds zeros for the others, and the loss is
+computed without ever bringing the logits of one position together (`vocab_parallel_cross_entropy`).
 
-`cut_tensor` does all of it to `models.gpt.GPT`. What PyTorch makes of the same idea is in `parallel.tensor_plans`.
+`cut_tensor` does all of it to `models.gpt.GPT`. What PyTorch makes of the same idea is in
+`parallel.tensor_plans`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workshop.models.gpt import GPT, Attention, MLP
+from workshop.models.gpt import GPT, MLP, Attention, Layer
 from workshop.parallel.tensor_collectives import all_gather, all_reduce, reduce_scatter, slice_of
 
 Group = dist.ProcessGroup | None
@@ -61,21 +64,22 @@ class Copy(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """all_reduce."""
         return all_reduce(gradient, ctx.group), None
 
 
 class Sum(torch.autograd.Function):
-    """g: the sum of the ranks' parts. Each part moves the sum one to one, so the gradient is simply theirs."""
+    """g: the sum of the ranks' parts. Each part moves the sum one to one, so the gradient is simply
+    theirs."""
 
     @staticmethod
-    def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:
+    def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:  # noqa: ARG004 - autograd gives it
         """all_reduce."""
         return all_reduce(part, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ARG004
         """Nothing."""
         return gradient, None
 
@@ -90,7 +94,7 @@ class Gather(torch.autograd.Function):
         return all_gather(part, SEQUENCE, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """reduce_scatter."""
         return reduce_scatter(gradient, SEQUENCE, ctx.group), None
 
@@ -105,7 +109,7 @@ class SumSlice(torch.autograd.Function):
         return reduce_scatter(part, SEQUENCE, group)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """all_gather."""
         return all_gather(gradient, SEQUENCE, ctx.group), None
 
@@ -127,8 +131,8 @@ def cut_columns(linear: nn.Linear, group: Group = None) -> None:
 def cut_rows(linear: nn.Linear, group: Group = None) -> None:
     """Keep this rank's rows of B in ``h B``, in place: its part of a sum over the ranks.
 
-    Raises ValueError where the inputs do not divide by the ranks, and for a bias, which the sum would add once
-    for every rank.
+    Raises ValueError where the inputs do not divide by the ranks, and for a bias, which the sum would add
+    once for every rank.
     """
     if linear.bias is not None:
         raise ValueError("a linear layer cut in rows is one part of a sum: add its bias after the sum")
@@ -151,7 +155,9 @@ def cut_attention(attention: Attention, group: Group = None) -> None:
     kv_heads = attention.k_proj.out_features // attention.head_dim
     ranks = dist.get_world_size(group)
     if kv_heads % ranks:
-        raise ValueError(f"{kv_heads} key and value heads cannot be dealt out to {ranks} ranks as whole heads")
+        raise ValueError(
+            f"{kv_heads} key and value heads cannot be dealt out to {ranks} ranks as whole heads"
+        )
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
         cut_columns(projection, group)
     cut_rows(attention.o_proj, group)
@@ -163,7 +169,8 @@ class Between(nn.Module):
     def __init__(self, inner: nn.Module, group: Group, *, sequence_parallel: bool) -> None:
         super().__init__()
         self.inner, self.group = inner, group
-        self.f, self.g = (Gather, SumSlice) if sequence_parallel else (Copy, Sum)
+        self.f: Any = Gather if sequence_parallel else Copy
+        self.g: Any = SumSlice if sequence_parallel else Sum
 
     def forward(self, x: Tensor, *rest: Tensor) -> Tensor:
         """x: (batch, sequence or a slice of it, hidden), and the same comes back."""
@@ -207,7 +214,7 @@ class _CrossEntropy(torch.autograd.Function):
         return (total.log() - chosen).mean()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """softmax minus one at the target, each rank for its own words: nothing is sent."""
         probabilities, mine, local = ctx.saved_tensors
         one = mine.unsqueeze(-1).to(probabilities.dtype)
@@ -217,8 +224,8 @@ class _CrossEntropy(torch.autograd.Function):
 def vocab_parallel_cross_entropy(logits: Tensor, targets: Tensor, group: Group = None) -> Tensor:
     """Mean cross-entropy of logits whose last dim, the vocabulary, is cut over ranks.
 
-    ``logits``: (..., words / ranks), in fp32; ``targets``: (...), whole numbers below the whole vocabulary, the
-    same on every rank. Three numbers a position are sent, never the logits (arXiv 1909.08053, section 3).
+    ``logits``: (..., words / ranks), in fp32; ``targets``: (...), whole numbers below the whole vocabulary,
+    the same on every rank. Three numbers a position are sent, never the logits (arXiv 1909.08053, section 3).
     """
     return _CrossEntropy.apply(logits, targets, group)
 
@@ -227,7 +234,8 @@ def vocab_parallel_cross_entropy(logits: Tensor, targets: Tensor, group: Group =
 
 
 class TensorParallelGPT(nn.Module):
-    """What `cut_tensor` returns: called like `GPT`, with the same tokens and targets on every rank of the group.
+    """What `cut_tensor` returns: called like `GPT`, with the same tokens and targets on every rank of the
+    group.
 
     ``model(tokens)`` gives this rank's words' logits, (batch, sequence, words / ranks).
     """
@@ -248,8 +256,8 @@ class TensorParallelGPT(nn.Module):
 def cut_tensor(model: GPT, group: Group = None, *, sequence_parallel: bool = False) -> TensorParallelGPT:
     """Cut a GPT over the ranks of a group. All ranks must come with the same weights; each keeps its part.
 
-    Under sequence parallelism a norm sees only this rank's positions. Its weight is held by all, so its gradient
-    is summed over ranks as soon as it is there. The sequence must divide by the ranks.
+    Under sequence parallelism a norm sees only this rank's positions. Its weight is held by all, so its
+    gradient is summed over ranks as soon as it is there. The sequence must divide by the ranks.
 
     Raises ValueError where heads, widths or the vocabulary do not divide by the ranks.
     """
@@ -263,11 +271,15 @@ def cut_tensor(model: GPT, group: Group = None, *, sequence_parallel: bool = Fal
     if model.config.tied:  # both are cut by words: still one matrix, with both gradients
         head.weight = decoder.embed_tokens.weight
     norms = [decoder.norm]
-    for layer in decoder.layers:
+    for layer in cast("list[Layer]", list(decoder.layers)):
         cut_attention(layer.self_attn, group)
         cut_mlp(layer.mlp, group)
-        layer.self_attn = Between(layer.self_attn, group, sequence_parallel=sequence_parallel)
-        layer.mlp = Between(layer.mlp, group, sequence_parallel=sequence_parallel)
+        layer.self_attn = Between(  # type: ignore[assignment]
+            layer.self_attn, group, sequence_parallel=sequence_parallel
+        )
+        layer.mlp = Between(  # type: ignore[assignment]
+            layer.mlp, group, sequence_parallel=sequence_parallel
+        )
         norms += [layer.input_layernorm, layer.post_attention_layernorm]
     if sequence_parallel:
         for norm in norms:

@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from workshop.parallel import flat
+
 Group = dist.ProcessGroup | None
 
 
@@ -20,8 +22,9 @@ def all_gather(part: Tensor, dim: int, group: Group) -> Tensor:
     """The ranks' parts one after the other along ``dim``."""
     ours = part.movedim(dim, 0).contiguous()
     whole = ours.new_empty((ours.shape[0] * dist.get_world_size(group), *ours.shape[1:]))
-    dist.all_gather_into_tensor(whole, ours, group)
-    return whole.movedim(0, dim)
+    flat.all_gather(whole, ours, group)
+    # In order in memory, or every product with it would make, and keep, a copy of its own.
+    return whole.movedim(0, dim).contiguous()
 
 
 def reduce_scatter(x: Tensor, dim: int, group: Group) -> Tensor:
@@ -31,8 +34,8 @@ def reduce_scatter(x: Tensor, dim: int, group: Group) -> Tensor:
     """
     ours = x.movedim(dim, 0).contiguous()
     part = torch.empty_like(slice_of(ours, 0, group, "positions"))
-    dist.reduce_scatter_tensor(part, ours, group=group)
-    return part.movedim(0, dim)
+    flat.reduce_scatter(part, ours, group=group)
+    return part.movedim(0, dim).contiguous()
 
 
 def slice_of(x: Tensor, dim: int, group: Group, what: str) -> Tensor:

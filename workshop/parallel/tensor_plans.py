@@ -1,9 +1,9 @@
 """Tensor parallelism by PyTorch's DTensor: the cut is written down as a plan, and the model stays as it is.
 
-A plan names modules and says how each is cut. `ColwiseParallel` and `RowwiseParallel` turn the weight into a DTensor, a
-tensor that knows which part of it this rank has; every operation on DTensors knows what it must send. f and g of
-`parallel.tensor` are not written anywhere: they follow from "the input is replicated" and "the output is a partial sum
-that should be replicated".
+A plan names modules and says how each is cut. `ColwiseParallel` and `RowwiseParallel` turn the weight into a
+DTensor, a tensor that knows which part of it this rank has; every operation on DTensors knows what it must
+send. f and g of `parallel.tensor` are not written anywhere: they follow from "the input is replicated" and
+"the output is a partial sum that should be replicated".
 
 The names are those of Llama in transformers, which `models.gpt.GPT` shares. So one plan cuts both.
 """
@@ -60,7 +60,8 @@ def _attention_input(layer: nn.Module) -> PrepareModuleInput:
 
 
 def top_plan(*, sequence_parallel: bool = False) -> dict[str, Any]:
-    """How to cut what is around the layers: the embedding by words, the head by words; whole logits come out."""
+    """How to cut what is around the layers: the embedding by words, the head by words; whole logits come
+    out."""
     if not sequence_parallel:
         return {
             "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
@@ -74,18 +75,26 @@ def top_plan(*, sequence_parallel: bool = False) -> dict[str, Any]:
 
 
 def cut_by_plan(model: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool = False) -> nn.Module:
-    """Cut a `GPT`, a stage of one (`parallel.stages`) or a transformers Llama over a one-dimensional mesh, in place.
+    """Cut a `GPT`, a stage of one (`parallel.stages`) or a transformers Llama over a one-dimensional mesh, in
+    place.
 
-    All ranks must come with the same weights. transformers looks at a layer's heads by its weights, as ours does.
+    All ranks must come with the same weights. transformers looks at a layer's heads by its weights, as ours
+    does.
 
-    Raises ValueError where the mesh has several axes (give ``mesh["tensor"]``), or heads do not divide by its ranks.
+    Raises ValueError where the mesh has several axes (give ``mesh["tensor"]``), or heads do not divide by its
+    ranks.
     """
     if mesh.ndim != 1:
-        raise ValueError(f"the mesh has axes {mesh.mesh_dim_names}: give one of them, for example mesh['tensor']")
-    layers = [layer for name, layer in model.model.layers.named_children()]
+        raise ValueError(
+            f"the mesh has axes {mesh.mesh_dim_names}: give one of them, for example mesh['tensor']"
+        )
+    decoder: Any = model.model
+    layers: list[Any] = list(decoder.layers.children())
     heads = layers[0].self_attn.k_proj.out_features // layers[0].self_attn.head_dim
     if heads % mesh.size():
-        raise ValueError(f"{heads} key and value heads cannot be dealt out to {mesh.size()} ranks as whole heads")
+        raise ValueError(
+            f"{heads} key and value heads cannot be dealt out to {mesh.size()} ranks as whole heads"
+        )
     top = top_plan(sequence_parallel=sequence_parallel)
     if sequence_parallel and _is_transformers(layers[0]):
         # It counts positions on what the embedding gives, so that comes whole, and is sliced after.

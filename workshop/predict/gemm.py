@@ -78,11 +78,11 @@ def training_matmul_seconds(
     Y = X W has dX = dY W^T (rows x depth, summed over cols) and dW = X^T dY (depth x cols, summed over
     rows): three products of the same FLOPs and different shapes.
     """
-    rows, cols, depth, batch = np.broadcast_arrays(*(np.asarray(x, float) for x in product))
-    three = Product(
-        np.stack([rows, rows, depth]),
-        np.stack([cols, depth, cols]),
-        np.stack([depth, cols, rows]),
-        np.stack([batch] * 3),
-    )
+    rows, cols, depth, batch = (np.asarray(x, float) for x in product)
+    shape = np.broadcast_shapes(rows.shape, cols.shape, depth.shape, batch.shape)
+    high, wide, long = np.empty((3, 3, *shape))
+    high[0], high[1], high[2] = rows, rows, depth
+    wide[0], wide[1], wide[2] = cols, depth, cols
+    long[0], long[1], long[2] = depth, cols, rows
+    three = Product(high, wide, long, batch)
     return matmul_seconds(rates, peak, bandwidth, three, element_bytes)

@@ -200,19 +200,17 @@ def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[
     """Forward, backward, and of the backward the weight gradients of column-parallel maps."""
     t = np.asarray(cut.tensor)
     tokens = cut.tokens
-    rows, cols, depth, batch = [], [], [], []
-    for linear in linears:
+    stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, np.shape(cut.expert))))
+    rows, cols, depth, batch = stacked
+    for i, linear in enumerate(linears):
         expert = linear.copies > 1
         local = linear.copies / np.asarray(cut.expert) if expert else 1.0
         # Experts are not cut by tensor parallelism here (expert_tensor = 1): each of the t ranks routes its
         # 1/t of the tokens, and receives as many of others.
-        per_map = tokens / t * linear.active / local if expert else tokens
-        rows.append(per_map + 0 * t)
-        cols.append(linear.outputs / np.where((linear.split == "column") & (not expert), t, 1) + 0 * tokens)
-        depth.append(linear.inputs / np.where((linear.split == "row") & (not expert), t, 1) + 0 * tokens)
-        batch.append(local + 0 * tokens * t)
-    shape = np.broadcast_shapes(*(np.shape(x) for x in (*rows, *cols, *depth, *batch)))
-    stacked = [np.stack([np.broadcast_to(x, shape) for x in xs]) for xs in (rows, cols, depth, batch)]
+        rows[i] = tokens / t * linear.active / local if expert else tokens
+        cols[i] = linear.outputs / t if linear.split == "column" and not expert else linear.outputs
+        depth[i] = linear.inputs / t if linear.split == "row" and not expert else linear.inputs
+        batch[i] = local
     seconds = training_matmul_seconds(
         machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
     )

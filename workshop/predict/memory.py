@@ -17,7 +17,7 @@ caching allocator took for them, pieces that fit nothing included (:mod:`worksho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -112,9 +112,11 @@ class MemoryPrediction:
 def recipe_of(run: Run) -> Recipe:
     """The choices of a run that are names rather than numbers."""
     layout = run.layout
+    # A library that can drop out keeps masks only for a model that is trained so.
+    how = replace(run.implementation, dropout=run.implementation.dropout and run.model.dropout)
     return Recipe(
         run.model,
-        run.implementation,
+        how,
         precision(layout.precision),
         policy_of(run),
         layout.schedule,

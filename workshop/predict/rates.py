@@ -80,6 +80,7 @@ class Software:
     overlap_tensor: float = 0.0  # share of tensor-parallel communication that can hide
     overlap_expert: float = 0.0  # ... of the exchange between experts
     overlap_pipeline: bool = False
+    balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
     gradient_bytes: float = 4.0  # of a gradient on the wire
     accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
     optimizer_bytes: float = 32.0  # moved per parameter and step

@@ -38,7 +38,7 @@ class Setting:
         return Machine(
             rates,
             reachable(self.cluster, dtype) * (rates.sustained_fp8 if eight else rates.sustained),
-            reachable(self.cluster, sixteen) * rates.sustained,
+            reachable(self.cluster, sixteen if eight else dtype) * rates.sustained,
             device.memory_bandwidth * rates.memory,
             Wires.of(self.cluster, rates, self.stack.adapters),
             element_bytes=1.0 if eight else 2.0,

@@ -22,6 +22,7 @@ The answer is a `StepArrays`: seconds by cause, which sum to the whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -150,12 +151,12 @@ def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     """From the costs of a layer and of the head to the whole step."""
     model, machine, stack = setting.model, setting.machine, setting.stack
     forward, backward, head = passes.forward, passes.backward, passes.head
-    p, v, m = grid.pipeline, grid.virtual_stages, grid.accumulation
-    layers = np.ceil(model.num_layers / (p * v)) * v  # on the fullest stage
+    p, m = grid.pipeline, grid.accumulation
     again = recompute_seconds(model, grid, forward, stack)
     sharded = sum(sharded_exposure(model, grid, (forward, backward), machine, setting.precision))
     accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth
     layer = forward.seconds + backward.seconds + again + sharded + accumulate
+    layers = fullest_stage(model, grid, balanced=stack.balanced_stages)
     slowest, bubble = stages(model, grid, layers, layer, head)
     busy = m * layers
     windows = (layers * forward.seconds, layers * (backward.seconds + again))
@@ -178,6 +179,31 @@ def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     nodes = np.maximum(grid.world_size / machine.wires.per_node, 1)
     skew = machine.rates.skew * np.log2(nodes) * sum(causes.values())
     return StepArrays(**causes, skew=skew)
+
+
+def fullest_stage(model: ModelSpec, grid: Grid, *, balanced: bool = False) -> np.ndarray:
+    """Layers on the fullest stage.
+
+    `balanced`: as nanotron cuts a model (github huggingface/nanotron, src/nanotron/models/base.py). A layer
+    and the output head count by their weights, and a stage ends with the block that passes its share of the
+    sum, so the last stage has fewer layers, to make up for the head.
+    """
+    p, v = grid.pipeline, grid.virtual_stages
+    layers = np.ceil(model.num_layers / (p * v)) * v
+    if not balanced:
+        return layers
+    head = model.hidden_size * model.vocab_size / layer_weights(model)
+    share = np.floor((model.num_layers + head) / p) + 1
+    return np.where((p > 1) & (v == 1), np.minimum(share, model.num_layers), layers)
+
+
+@cache
+def layer_weights(model: ModelSpec) -> float:
+    """Weights of an average layer's linear maps that a token passes."""
+    return sum(
+        share * sum(x.weights * x.active for x in layer_linears(model, kind))
+        for kind, share in kind_shares(model)
+    )
 
 
 def stages(

@@ -3,6 +3,7 @@
     from workshop.rehearse import rehearse
 
     rehearse("train.py", world_size=8192, rank=17)
+    rehearse_ranks("train.py", 8192, (0, 17, 8191))
 
 The code is not translated and not modelled: the same `init_process_group`, `fully_shard`, `backward` and
 `step` are executed, for two steps, in a process of their own. Tensors are *fake* (shape, dtype and strides,
@@ -20,8 +21,9 @@ from typing import Any
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.run import rehearse
+from workshop.rehearse.several import Rehearsals, rehearse_ranks
 
-__all__ = ["Rehearsal", "RehearsalError", "Roofline", "rehearse"]
+__all__ = ["Rehearsal", "RehearsalError", "Rehearsals", "Roofline", "rehearse", "rehearse_ranks"]
 
 
 class _Room(ModuleType):

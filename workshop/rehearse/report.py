@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from workshop.facts.measurement import Measurement
 from workshop.measure.report import (
     MemoryReport,
     Traffic,
@@ -12,6 +13,7 @@ from workshop.measure.report import (
     memory_from_dict,
     memory_lines,
     traffic_lines,
+    traffic_record,
 )
 
 
@@ -65,6 +67,20 @@ class Rehearsal:
         """The inverse of `to_dict`."""
         traffic = [Traffic(**row) for row in data["traffic"]]
         return cls(**{**data, "memory": memory_from_dict(data["memory"]), "traffic": traffic})
+
+    def to_measurement(self, **setting: Any) -> Measurement:
+        """The record that `measure` brings back too, so that one stands beside the other; `setting` is kept
+        with it. `step_seconds` stays 0: a rehearsal times nothing, and its roofline is a bound.
+        """
+        return Measurement(
+            rank=self.rank,
+            world_size=self.world_size,
+            allocated_bytes=self.peak_bytes,
+            parts=dict(self.memory.peak_parts),
+            flops=float(self.flops),
+            traffic=traffic_record(self.traffic),
+            setting={"by": "rehearse", "notes": list(self.notes), **setting},
+        )
 
     def __str__(self) -> str:
         first = (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_keys
+from workshop.rehearse.devices import roofline_of
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
 
@@ -29,7 +30,7 @@ class Options:
     gloo: count the copies the gloo backend makes; compare with a laptop, not with GPUs.
     real: use real tensors (the model must fit here). None: only if the program imports deepspeed, whose
         C++-minded engine looks at bytes.
-    roofline: a device to time the step on.
+    roofline: a device to time the step on: a `Roofline`, or a name in the catalogue of devices ("H100").
     local_world_size: ranks per node, for LOCAL_RANK.
     timeout_seconds: the child is ended after this time.
     """
@@ -37,7 +38,7 @@ class Options:
     steps: int | None = None
     gloo: bool = False
     real: bool | None = None
-    roofline: Roofline | None = None
+    roofline: Roofline | str | None = None
     local_world_size: int = 8
     timeout_seconds: float = 120.0
 
@@ -86,7 +87,7 @@ def rehearse(
         steps=how.steps if how.steps is not None else 3 if uses_deepspeed else 2,
         gloo=how.gloo,
         real=uses_deepspeed if how.real is None else how.real,
-        roofline=how.roofline,
+        roofline=roofline_of(how.roofline, world_size) if isinstance(how.roofline, str) else how.roofline,
     )
     return _ask(request, how.timeout_seconds)
 

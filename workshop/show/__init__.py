@@ -4,6 +4,8 @@ A picture is a `Picture` (a PNG in a notebook), a table a `Table` (HTML in a not
 Results of `measure` and `rehearse` may be handed in as they are: they are read by their fields. matplotlib
 is imported when a picture is drawn, never before. One idea, one module:
 
+* `buckets`: DDP's overlap, from the first gradient to the last bucket;
+* `losses`: loss curves over steps and over bytes sent;
 * `bars`: predicted beside measured, with a cap if there is one;
 * `collective`: what each rank holds before and after a collective;
 * `ring`: a ring all-reduce, step by step;
@@ -42,6 +44,8 @@ _PICTURES = {
     "rank_map": "workshop.show.ranks",
     "cut_matrices": "workshop.show.cut",
     "plan_table": "workshop.show.proposals",
+    "bucket_timeline": "workshop.show.buckets",
+    "loss_by_bytes": "workshop.show.losses",
 }
 
 __all__ = list(_PICTURES)

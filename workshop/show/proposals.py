@@ -8,15 +8,27 @@ from workshop.predict.plan import Plan, Proposal
 
 HEAD = (
     "", "tensor", "pipeline", "stages each", "context", "expert", "data", "ZeRO", "micro-batch", "recompute",
-    "devices", "step", "MFU", "memory", "limited by",
+    "devices", "step", "MFU", "memory", "most time lost to",
 )  # fmt: skip
+AXES = ("stages each", "context", "expert")
+"""Columns that are left out where every layout has 1 there: a page is narrow."""
 
 
 def plan_table(plan: Plan) -> Table:
-    """One line for each proposal: how it is cut, its step's time, MFU and memory, and what limits it."""
+    """One line for each proposal: how it is cut, its step's time, MFU and memory, and what limits it.
+
+    What all of them share (the number of devices, an axis that none uses) is not repeated in every line.
+    """
     rows = [[str(place), *_cells(proposal)] for place, proposal in enumerate(plan.proposals, 1)]
+    columns = list(zip(HEAD, *rows, strict=True))
+    devices = {proposal.devices for proposal in plan.proposals}
     caption = f"{plan.looked_at:,} layouts timed, {plan.fitted:,} fit"
-    return Table(HEAD, rows, caption, "\n".join(plan.best.reasons.values()))
+    if len(devices) == 1:
+        caption += f"; on {devices.pop():,} devices each"
+        columns = [column for column in columns if column[0] != "devices"]
+    columns = [column for column in columns if column[0] not in AXES or set(column[1:]) != {"1"}]
+    head, *lines = (list(line) for line in zip(*columns, strict=True))
+    return Table(head, lines, caption, "\n".join(plan.best.reasons.values()))
 
 
 def _cells(proposal: Proposal) -> list[str]:
@@ -30,5 +42,12 @@ def _cells(proposal: Proposal) -> list[str]:
         format_seconds(proposal.seconds),
         f"{proposal.mfu:.1%}",
         format_bytes(proposal.memory_bytes),
-        proposal.limit,
+        _short(proposal.limit),
     ]
+
+
+def _short(limit: str) -> str:
+    """The cause's first words and its share: "the pipeline's bubble: 9%"."""
+    cause, _, share = limit.partition(": ")
+    cause = cause.split(" (")[0].split(" and ")[0].split(" that ")[0]
+    return f"{cause.removeprefix('the ')}: {share.removesuffix(' of the step')}" if share else limit

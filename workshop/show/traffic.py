@@ -15,9 +15,9 @@ _Row = tuple[int, int, int | None]
 def traffic_table(cases: Any) -> Table:
     """A table of collectives: calls, bytes of the whole tensors, and bytes one rank puts on the wire.
 
-    ``cases``: what `measure` or `rehearse` bring back, a `Measurement`, a list of their rows; or a mapping of
-    labels to those, to compare them line by line. A measured `Measurement` knows no wire bytes; the cell says
-    "-". ValueError for something without traffic.
+    ``cases``: what `predict_traffic`, `rehearse` or `measure` bring back, a `Measurement`, or a list of their
+    rows; or a mapping of labels to those, to compare them line by line. A `Measurement` knows no wire bytes;
+    the cell says "-". ValueError for something without traffic.
     """
     labelled = cases if isinstance(cases, Mapping) else {"": cases}
     found = {name: _rows(source) for name, source in labelled.items()}

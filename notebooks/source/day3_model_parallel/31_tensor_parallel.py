@@ -207,7 +207,6 @@ from workshop.parallel.tensor import cut_tensor
 from workshop.parallel.tensor_collectives import all_gather
 from workshop.parallel.tensor_plans import cut_by_plan
 
-warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)  # only renamed
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
@@ -438,7 +437,6 @@ import torch.distributed as dist
 from workshop import report
 from workshop.measure import measure
 
-warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning)  # only renamed
 dist.init_process_group()
 shape = {
     "vocab_size": 96, "hidden_size": 64, "num_layers": 2, "num_heads": 8, "num_kv_heads": 4,

@@ -20,7 +20,8 @@ def relative(found, wanted):
 def compare(attention, order, causal, kv_heads):
     torch.manual_seed(5)  # the whole sequence is the same everywhere; a rank takes its positions
     whole = [
-        torch.randn(BATCH, heads, SEQ_LEN, HEAD_DIM, requires_grad=True) for heads in (HEADS, kv_heads, kv_heads)
+        torch.randn(BATCH, heads, SEQ_LEN, HEAD_DIM, requires_grad=True)
+        for heads in (HEADS, kv_heads, kv_heads)
     ]
     upward = torch.randn(BATCH, HEADS, SEQ_LEN, HEAD_DIM)
     wanted = F.scaled_dot_product_attention(*whole, is_causal=causal, enable_gqa=True)

@@ -66,7 +66,13 @@ def compare(top_k, capacity_factor, coefficient):
     kept = [int(mixture.routing.kept.sum()) for mixture in mixtures]
     loads = [mixture.load for mixture in mixtures]
     sent = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
-    return {"loss": abs(ours / ranks - loss).item(), "errors": errors, "kept": kept, "loads": loads, "sent": sent}
+    return {
+        "loss": abs(ours / ranks - loss).item(),
+        "errors": errors,
+        "kept": kept,
+        "loads": loads,
+        "sent": sent,
+    }
 
 
 report(

@@ -54,9 +54,19 @@ def compare(schedule, chunks, tied):
         for stage in stages.values()
         for name, parameter in stage.named_parameters()
     }
-    losses = max((abs(a - b).item() for a, b in zip(step.losses, wanted, strict=True)), default=0.0) if step.losses else 0.0
+    losses = (
+        max((abs(a - b).item() for a, b in zip(step.losses, wanted, strict=True)), default=0.0)
+        if step.losses
+        else 0.0
+    )
     order = [str(event.action) for event in step.events]
-    return {"errors": errors, "losses": losses, "order": order, "most_kept": step.most_kept, "count": len(step.losses)}
+    return {
+        "errors": errors,
+        "losses": losses,
+        "order": order,
+        "most_kept": step.most_kept,
+        "count": len(step.losses),
+    }
 
 
 cases = [("naive", 1, False), ("gpipe", 1, False), ("1f1b", 1, False), ("1f1b", 1, True)]

@@ -54,9 +54,7 @@ def compare(build, sequence_parallel):
         gradient = parameter.grad
         gradient = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
         errors[name] = ((gradient - right[name].grad).norm() / right[name].grad.norm()).item()
-    held = sum(
-        (p.to_local() if isinstance(p, DTensor) else p).numel() for p in cut.parameters()
-    )
+    held = sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in cut.parameters())
     return {"loss": abs(found - wanted).item(), "errors": errors, "held": held}
 
 

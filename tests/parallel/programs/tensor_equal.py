@@ -82,7 +82,9 @@ report(
     heads=complaint(lambda: cut_tensor(GPT(odd))),
     words=complaint(lambda: cut_tensor(GPT(GPTConfig(**{**SHAPE, "vocab_size": 97})))),
     positions=complaint(
-        lambda: cut_tensor(GPT(GPTConfig(**SHAPE)), sequence_parallel=True)(torch.zeros(1, 15, dtype=torch.long))
+        lambda: cut_tensor(GPT(GPTConfig(**SHAPE)), sequence_parallel=True)(
+            torch.zeros(1, 15, dtype=torch.long)
+        )
     ),
 )
 dist.destroy_process_group()

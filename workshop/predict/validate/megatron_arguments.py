@@ -103,6 +103,7 @@ def model_of(row: Row) -> ModelSpec:
         "tied_embeddings": not flag(row, "untie_embeddings"),
         "qk_norm": "head" if "--qk-layernorm" in extra and not latent else "none",
         "num_mtp_layers": int(option(extra, "--mtp-num-layers", 0)),
+        "dropout": True,  # of 0.1, unless the row's arguments set it to nothing
     }
     fields |= latent | experts(row, extra, layers) | stacks(family, extra)
     vocab = count(row, "vocab_size", fields.pop("vocab", GPT2_VOCAB))

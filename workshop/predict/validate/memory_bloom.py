@@ -67,5 +67,6 @@ def shape(layers: int, hidden: int, heads: int) -> ModelSpec:
         attention_out_bias=True,
         mlp_bias=True,
         tied_embeddings=True,
+        dropout=True,
         head_dim=0 if hidden % heads == 0 else hidden // heads,
     )

@@ -4,8 +4,8 @@
 
 For each table and each group within it: rows used, mean, median, 90th percentile and worst absolute relative
 error, and Spearman's rank correlation between predicted and measured (does the prediction put layouts in the
-right order?). What could not be predicted is listed with the reason. `--held` keeps only groups that no
-constant was fitted on.
+right order?). For the verdicts `memory_fits` the mean error is the share of wrong ones. What could not be
+predicted is listed with the reason. `--held` keeps only groups that no constant was fitted on.
 """
 
 from __future__ import annotations
@@ -88,8 +88,13 @@ def records(lines: Sequence[Line], skipped: Sequence[Skipped]) -> list[dict[str,
     return found
 
 
+VERDICT = "memory_fits"
+"""The quantity of a verdict: did it fit? Its error is 0 where ours agrees and 1 where not, so that
+`mean_error` is the share of wrong verdicts."""
+
+
 def memory_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
-    """The memory tables, in the same form; out-of-memory verdicts are left to `memory.summary`."""
+    """The memory tables, in the same form: bytes of what ran, and for every row whether it ran."""
     from workshop.predict.validate import memory
 
     found, left = memory.results(folder)
@@ -105,6 +110,19 @@ def memory_lines(folder: Path) -> tuple[list[Line], list[Skipped]]:
         )
         for r in found
         if r.fitted
+    ]
+    lines += [
+        Line(
+            r.case.table,
+            "ran" if r.fitted else "ran out of memory",
+            VERDICT,
+            r.case.row,
+            1.0,
+            float(r.fits == r.fitted),
+            r.half == "held",
+        )
+        for r in found
+        if r.case.quantity != "activations"
     ]
     return lines, [Skipped(x.table, x.row, x.reason) for x in left]
 

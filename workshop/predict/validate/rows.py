@@ -47,6 +47,7 @@ def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocab: int = 51200) 
         max_positions=seq_len,
         norm="layernorm",
         tied_embeddings=True,
+        dropout=True,
     )
 
 

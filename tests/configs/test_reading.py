@@ -1,0 +1,160 @@
+"""Files of other people: what they say, what is missing, what nobody understands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from workshop.configs import Given, read_config
+from workshop.facts.layout import Layout
+from workshop.predict.memory import predict_memory
+
+# As `accelerate config` writes it (accelerate 1.15), answers for FSDP on 8 GPUs.
+ASKED = """
+compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: FSDP
+downcast_bf16: 'no'
+enable_cpu_affinity: false
+fsdp_config:
+  fsdp_activation_checkpointing: true
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: true
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer
+  fsdp_version: 2
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+rdzv_backend: static
+same_network: true
+tpu_env: []
+tpu_use_cluster: false
+tpu_use_sudo: false
+use_cpu: false
+"""
+LLAMA = Given(model="llama-3-8b", device="H100", micro_batch=1, seq_len=8192)
+
+
+def test_a_file_as_accelerate_asks_for_it():
+    found = read_config(ASKED, LLAMA)
+    assert found.kind == "accelerate"
+    assert found.run.layout == Layout(shard=8, zero=3, recompute="full")
+    assert (found.run.cluster.name, found.run.accumulation) == ("8xH100", 1)
+    assert found.mistakes == ()
+    assert found.unread == ()
+    assert predict_memory(found.run).fits
+
+
+def test_what_is_missing_is_named_with_examples():
+    found = read_config(ASKED)
+    assert found.run is None
+    assert found.lacking == ('model ("llama-3-8b")', 'device ("H100")', "seq_len (8192)", "micro_batch (1)")
+    assert "to say what it needs, give also model" in str(found)
+    assert str(found).startswith("accelerate: fsdp, ZeRO stage 3, 8 ranks, mixed precision bf16\n")
+
+
+def test_settings_that_nothing_takes_into_account_are_named():
+    text = ASKED.replace("debug: false", "gpu_ids: 0,1\nfp8_config: {backend: AO}")
+    assert read_config(text).unread == ("gpu_ids: '0,1'", "fp8_config: {'backend': 'AO'}")
+
+
+def test_fsdp1_is_read_as_what_it_does():
+    text = ASKED.replace("fsdp_version: 2", "fsdp_version: 1\n  fsdp_sharding_strategy: SHARD_GRAD_OP")
+    found = read_config(text, LLAMA)
+    assert found.run.layout.zero == 2
+    assert "FSDP1, SHARD_GRAD_OP: memory is predicted as FSDP2's" in found.said.notes
+    assert read_config(text.replace("SHARD_GRAD_OP", "3")).said.engine == "ddp"  # NO_SHARD, by its number
+
+
+def test_a_json_with_two_of_three_numbers():
+    text = '{"train_batch_size": 256, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1}}'
+    found = read_config(text, Given(model="llama-3-8b", device="H100", seq_len=4096, num_processes=32))
+    assert (found.run.micro_batch, found.run.accumulation, found.run.global_batch) == (2, 4, 256)
+    assert read_config(text).lacking[-1] == "num_processes (64)"  # the micro-batch follows from it
+
+
+def test_auto_is_not_said():
+    text = (
+        '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", '
+        '"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2}}'
+    )
+    assert read_config(text).lacking[-3:] == (
+        "num_processes (64)",
+        "micro_batch (1)",
+        'precision ("deepspeed-bf16")',
+    )
+    given = Given(
+        "llama-3-8b",
+        "H100",
+        micro_batch=2,
+        seq_len=4096,
+        accumulation=8,
+        precision="deepspeed-bf16",
+        num_processes=8,
+    )
+    run = read_config(text, given).run
+    assert (run.global_batch, run.layout.precision) == (128, "deepspeed-bf16")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "told"),
+    [
+        ("a: [", Given(), "the text is neither YAML nor JSON"),
+        ("{'a': 1}", Given(), "the text is neither YAML nor JSON"),
+        ("- a\n- b", Given(), "the text holds no settings"),
+        (
+            "learning_rate: 3",
+            Given(),
+            "keys of neither an Accelerate YAML nor a DeepSpeed JSON: learning_rate",
+        ),
+        ("distributed_type: FDSP", Given(), "unknown distributed_type 'FDSP'; did you mean 'FSDP'"),
+        (ASKED.replace("bf16", "bf17"), Given(), "unknown mixed_precision 'bf17'; did you mean 'bf16'"),
+        (ASKED, Given(model="llama-3-8c"), "unknown model 'llama-3-8c'; did you mean 'llama-3-8b'"),
+        (
+            ASKED,
+            Given("llama-3-8b", "H100", 1, 8192, precision="fp32"),
+            "precision = 'fp32', but the file says fsdp",
+        ),
+        (
+            ASKED,
+            Given("llama-3-8b", "H100", 1, 8192, recompute="none"),
+            "the file says recompute = 'full', and you",
+        ),
+        ('{"zero_optimization": {"stage": 4}}', Given(), "unknown zero_optimization.stage 4"),
+        (
+            '{"fp16": {"enabled": true}, "bf16": {"enabled": true}, "train_batch_size": 8}',
+            Given(),
+            "fp16 and bf16 are both on",
+        ),
+        (
+            '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}',
+            Given(num_processes=4),
+            "train_batch_size 64 is 2 a GPU times 4 steps on 8 ranks, not on 4: there DeepSpeed stops",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told(text, given, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        read_config(text, given)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_config(tmp_path / "nowhere.yaml")
+
+
+def test_neither_torch_nor_accelerate_is_needed():
+    code = (
+        "import sys; from workshop.configs import read_config, accelerate_yaml, deepspeed_json\n"
+        f"read_config({ASKED!r})\n"
+        "assert not {'torch', 'accelerate', 'deepspeed', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,29 @@
+"""A spec becomes the model it describes, or is refused by name."""
+
+import pytest
+import torch
+
+from workshop.facts import catalogue
+from workshop.models.from_spec import gpt_config
+from workshop.models.gpt import GPT
+
+
+@pytest.mark.parametrize("name", ["gpt-1m", "gpt-30m", "llama-3.2-1b", "llama-3.1-8b", "mistral-7b"])
+def test_the_model_has_the_parameters_of_its_spec(name):
+    spec = catalogue.model(name)
+    with torch.device("meta"):
+        model = GPT(gpt_config(spec))
+    assert sum(parameter.numel() for parameter in model.parameters()) == spec.num_params
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpt2", "positions is 'learned'"),
+        ("mixtral-8x7b", "num_experts is 8"),
+        ("qwen3-8b", "qk_norm is 'head'"),
+    ],
+)
+def test_what_is_no_llama_is_refused(name, words):
+    with pytest.raises(ValueError, match=words):
+        gpt_config(catalogue.model(name))

@@ -1,0 +1,169 @@
+"""``workshop configs``: a run as the files of Accelerate, DeepSpeed and FSDP; and somebody's file read.
+
+    workshop configs accelerate RUN.toml > accelerate.yaml
+    workshop configs deepspeed RUN.toml > deepspeed.json
+    workshop configs fsdp RUN.toml
+    workshop configs read FILE --model llama-3-8b --device H100 --micro-batch 1 --seq-len 8192
+
+Exit code 0: written, or nothing wrong was found; 1: something is wrong with the file that was read, or it
+needs more memory than there is; 2: a wrong call, or what cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from workshop.configs.accelerate_yaml import accelerate_yaml
+from workshop.configs.deepspeed_json import deepspeed_json
+from workshop.configs.fsdp_policy import fsdp_plugin_arguments, trainer_arguments
+from workshop.configs.given import Given
+from workshop.configs.reading import Reading, read_config
+from workshop.configs.unsaid import comment_lines, unsaid_by_deepspeed
+from workshop.facts import catalogue
+from workshop.facts.model import ModelSpec
+from workshop.facts.precision import precision
+from workshop.facts.run import Adapter, Run, read_run
+from workshop.facts.units import format_bytes
+from workshop.predict.collectives import wire_bytes
+from workshop.predict.memory import MemoryPrediction, predict_memory
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    if options.what == "read":
+        return _read(options)
+    if not options.run_file.is_file():
+        raise ValueError(f"there is no file {options.run_file}")
+    wanted = read_run(options.run_file)
+    text = _written(wanted, options)
+    if options.what == "deepspeed":  # JSON has no comments
+        print("\n".join(comment_lines(unsaid_by_deepspeed(wanted))), file=sys.stderr)
+    if options.output is not None:
+        options.output.write_text(text, "utf-8")
+    else:
+        print(text, end="")
+    return 0
+
+
+def _written(wanted: Run, options: argparse.Namespace) -> str:
+    """The text of the file that is asked for."""
+    if options.what == "accelerate":
+        return accelerate_yaml(
+            wanted,
+            options.engine,
+            wrap_class=options.wrap_class,
+            gradient_clipping=options.gradient_clipping,
+            deepspeed_file=options.deepspeed_file,
+        )
+    if options.what == "deepspeed":
+        return deepspeed_json(wanted, lr=options.lr, gradient_clipping=options.gradient_clipping)
+    arguments = trainer_arguments if options.trainer else fsdp_plugin_arguments
+    return json.dumps(arguments(wanted, options.wrap_class), indent=2) + "\n"
+
+
+def _read(options: argparse.Namespace) -> int:
+    given = Given(
+        model=_model(options.model),
+        device=options.device,
+        micro_batch=options.micro_batch,
+        seq_len=options.seq_len,
+        accumulation=options.accumulation,
+        optimizer=options.optimizer,
+        precision=options.precision,
+        recompute=options.recompute,
+        adapter=Adapter(rank=options.lora) if options.lora else None,
+        num_processes=options.num_processes,
+        layer=options.wrap_class,
+    )
+    found = read_config(options.config_file, given)
+    memory = predict_memory(found.run) if found.run is not None else None
+    if options.json:
+        print(json.dumps(as_json(found, memory), indent=1))
+    else:
+        print(as_text(found, memory))
+    return 1 if found.mistakes or (memory is not None and memory.interval[0] > memory.capacity) else 0
+
+
+def _model(name: str) -> ModelSpec | str:
+    return catalogue.read_model(name) if name.endswith(".toml") and Path(name).is_file() else name
+
+
+def traffic(wanted: Run) -> dict[str, float]:
+    """Bytes that one rank sends in one optimizer step to keep data-parallel ranks equal, by collective.
+
+    Rings (``workshop.predict.collectives``): gradients in the width they are reduced in, weights in that of
+    the computation. Stage 3 gathers weights for forward and for backward of every
+    micro-batch, stage 2 reduces gradients after every micro-batch, as DeepSpeed and FSDP do; DDP and stage 1
+    once a step. (Rajbhandari et al. 2020, arXiv 1910.02054, section 7.)
+    """
+    layout, steps = wanted.layout, wanted.accumulation
+    numbers = precision(layout.precision)
+    trained = wanted.model.num_params if wanted.adapter is None else wanted.adapter.params(wanted.model)
+    weights = wanted.model.num_params * min(numbers.compute, numbers.params)
+    gradients = trained * (numbers.unsharded_grads or numbers.grads)
+    if layout.zero == 0:
+        return {"all_reduce gradients": float(wire_bytes("all_reduce", gradients, layout.data_parallel))}
+    times = steps if layout.zero >= 2 else 1
+    found = {"reduce_scatter gradients": times * float(wire_bytes("reduce_scatter", gradients, layout.shard))}
+    gathers = 2 * steps if layout.zero == 3 else 1
+    found["all_gather weights"] = gathers * float(wire_bytes("all_gather", weights, layout.shard))
+    if layout.replicate > 1:
+        part = gradients / layout.shard
+        found["all_reduce between replicas"] = times * float(wire_bytes("all_reduce", part, layout.replicate))
+    return found
+
+
+def as_text(found: Reading, memory: MemoryPrediction | None) -> str:
+    """What a person reads."""
+    sections = [str(found)]
+    if found.run is not None and memory is not None:
+        wanted = found.run
+        sections.append(
+            f"{wanted.model.name} on {wanted.cluster.name}: {wanted.global_batch:,} sequences of "
+            f"{wanted.seq_len:,} tokens a step "
+            f"(micro-batch {wanted.micro_batch}, {wanted.accumulation} a rank)\n"
+            f"{memory}"
+        )
+        sent = "\n".join(f"  {name:<28} {format_bytes(size):>10}" for name, size in traffic(wanted).items())
+        sections.append(f"each rank sends in a step\n{sent}")
+    return "\n\n".join(sections)
+
+
+def as_json(found: Reading, memory: MemoryPrediction | None) -> dict[str, Any]:
+    """What a program reads."""
+    return {
+        "kind": found.kind,
+        "engine": found.said.engine,
+        "mistakes": [asdict(mistake) for mistake in found.mistakes],
+        "not_understood": list(found.unread),
+        "notes": list(found.said.notes),
+        "lacking": list(found.lacking),
+        "run": found.run and _run_json(found.run),
+        "memory": memory
+        and {
+            "device_bytes": int(memory.device[memory.worst_stage]),
+            "device_bytes_interval": list(memory.interval),
+            "capacity_bytes": memory.capacity,
+            "verdict": memory.verdict,
+        },
+        "sent_bytes": found.run and traffic(found.run),
+    }
+
+
+def _run_json(wanted: Run) -> dict[str, Any]:
+    return {
+        "model": wanted.model.name,
+        "cluster": wanted.cluster.name,
+        "layout": asdict(wanted.layout),
+        "micro_batch": wanted.micro_batch,
+        "accumulation": wanted.accumulation,
+        "global_batch": wanted.global_batch,
+        "seq_len": wanted.seq_len,
+        "optimizer": wanted.optimizer,
+        "implementation": wanted.implementation.name,
+    }

@@ -1,0 +1,61 @@
+"""What a reader must be told beside a file, because no file says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workshop.facts import catalogue
+from workshop.facts.device import ClusterSpec, split_count
+from workshop.facts.model import ModelSpec
+from workshop.facts.run import Adapter
+
+
+@dataclass(frozen=True)
+class Given:
+    """Facts about a run that its configuration file may leave out; empty ones are not known.
+
+    Args:
+        model: a known model's name, or its `ModelSpec`.
+        device: what each process runs on, ``"H100"``, ``"this-machine"``; or a whole cluster, ``"64xH100"``.
+        micro_batch, seq_len, accumulation: of the script's batches.
+        optimizer: by name, as in `Run`.
+        precision: a recipe, where the file leaves it open.
+        recompute: ``"none"``, ``"selective"`` or ``"full"``, where the script decides.
+        adapter: what is trained in place of the model (peft).
+        num_processes: ranks that will be started, for a DeepSpeed JSON that does not say.
+        classes: names of the classes of the model's modules.
+        layer: name of the class of its layers.
+    """
+
+    model: ModelSpec | str = ""
+    device: str = ""
+    micro_batch: int = 0
+    seq_len: int = 0
+    accumulation: int = 0
+    optimizer: str = ""
+    precision: str = ""
+    recompute: str = ""
+    adapter: Adapter | None = None
+    num_processes: int = 0
+    classes: tuple[str, ...] = ()
+    layer: str = ""
+
+    def spec(self) -> ModelSpec | None:
+        """The model, or None where none is given; ValueError for an unknown name."""
+        if isinstance(self.model, str):
+            return catalogue.model(self.model) if self.model else None
+        return self.model
+
+    def cluster(self, num_processes: int) -> ClusterSpec | None:
+        """That many of the device, in nodes as their vendor builds them; None where no device is given."""
+        if not self.device:
+            return None
+        count, name = split_count(self.device)
+        return catalogue.cluster(
+            self.device if count > 1 or name == "this-machine" else f"{num_processes}x{name}"
+        )
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the ranks are known to run on CPUs."""
+        return self.device == "this-machine"

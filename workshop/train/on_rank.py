@@ -1,0 +1,116 @@
+"""What one rank does for `train(run)`: build, cut, train, measure, report."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from workshop.facts.measurement import Measurement, Traffic
+from workshop.facts.run import Run
+from workshop.launch.report import report
+from workshop.measure import counter
+from workshop.measure.report import Measured
+from workshop.measure.session import measure
+from workshop.models.from_spec import gpt_config
+from workshop.models.gpt import GPT, RMSNorm
+from workshop.models.text import TextBatches
+from workshop.train.apply_layout import apply_layout, choose_engine
+from workshop.train.checkpoint import Checkpoints
+from workshop.train.group import join_group
+from workshop.train.log import open_log
+from workshop.train.loop import Losses, train_loop
+from workshop.train.ready import Ready
+from workshop.train.settings import Settings
+
+
+def train_on_rank(run: Run, settings: Settings, folder: str | None = None, measured: bool = True) -> None:
+    """Train the run on this rank and report ``losses``, ``first_step`` and, if wanted, a ``measurement``."""
+    device = join_group()
+    losses, found = _train(run, settings, folder, measured)
+    said: dict[str, Any] = {"first_step": losses.first_step, "losses": losses.values}
+    if found is not None:
+        said["measurement"] = as_measurement(found, run, settings, str(device))
+    report(**said)
+    gc.collect()  # DDP and FSDP hold the group: what is left of them goes first
+    dist.destroy_process_group()
+
+
+def _train(
+    run: Run, settings: Settings, folder: str | None, measured: bool
+) -> tuple[Losses, Measured | None]:
+    rank = dist.get_rank()
+    engine = choose_engine(run.layout, settings.engine)
+    torch.manual_seed(settings.seed)
+    config = gpt_config(run.model)
+    with torch.device("meta" if engine in ("fsdp", "zero") else "cpu"):
+        model = GPT(config)  # on meta: it is born layer by layer, and never whole on a rank
+    ready = apply_layout(model, run.layout, settings, micro_batch=run.micro_batch, initialise=initialise)
+    torch.manual_seed(settings.seed + 1 + rank)
+    batches = TextBatches(
+        run.seq_len, run.global_batch, rank, run.layout.data_parallel, run.accumulation, settings.seed
+    )
+    log = open_log(settings.log if folder and rank == 0 else "none", folder or ".")
+    checkpoints = Checkpoints(Path(folder), settings.keep) if folder else None
+    try:
+        if not measured:
+            return train_loop(ready, batches, settings, log=log, checkpoints=checkpoints), None
+        with _measuring(ready) as found:
+            losses = train_loop(ready, batches, settings, log=log, checkpoints=checkpoints)
+        return losses, found
+    finally:
+        log.close()
+
+
+def _measuring(ready: Ready) -> measure:
+    """Bytes, traffic and seconds; without bytes where this build of torch does not count them on a CPU."""
+    exact = True
+    if ready.device.type == "cpu":
+        try:
+            counter.enable()
+        except counter.CounterUnavailable:
+            exact = False
+    return measure(ready.model, ready.optimizers[0], memory=exact)
+
+
+def initialise(module: nn.Module) -> None:
+    """First values of what one module of a GPT itself holds, for a model born on the meta device."""
+    if isinstance(module, RMSNorm):
+        nn.init.ones_(module.weight)
+    else:
+        GPT._initialise(module)
+
+
+def as_measurement(found: Measured, run: Run, settings: Settings, device: str) -> Measurement:
+    """What was measured as a record: the peak, a median step (the first is left out), one step's traffic."""
+    steps = found.steps[1:] or found.steps
+    phases = {
+        name: statistics.median(getattr(step, f"{name}_seconds") for step in steps)
+        for name in ("forward", "backward", "optimizer", "communication")
+        if steps
+    }
+    memory = found.memory
+    return Measurement(
+        rank=found.rank,
+        world_size=found.world_size,
+        allocated_bytes=memory.peak_bytes if memory else 0,
+        parts=memory.peak_parts if memory else {},
+        step_seconds=statistics.median(step.total_seconds for step in steps) if steps else 0.0,
+        phases=phases,
+        flops=float(found.flops),
+        traffic=tuple(Traffic(row.name, row.axis, row.count, row.wire_bytes) for row in found.traffic),
+        setting={
+            "model": run.model.name,
+            "device": device,
+            "torch": str(torch.__version__),
+            "optimizer": settings.optimizer,
+            "precision": run.layout.precision,
+            "global_batch": run.global_batch,
+            "seq_len": run.seq_len,
+        },
+    )
