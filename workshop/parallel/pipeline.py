@@ -172,7 +172,7 @@ def run_order(
     unknown = sorted({str(action) for action in order if getattr(action, "kind", "") not in ("F", "B")})
     if unknown:
         raise ValueError(
-            f"run_order runs F and B, and this order has {unknown[0]}: schedules that take backward apart, or "
+            f"run_order runs F and B, and this order has {unknown[0]}: schedules that take backward apart or "
             "run two micro-batches as one, are torch's (parallel.pipeline_torch)"
         )
     here = _Stages(stages, num_stages, wire, lambda y, target: loss(y, target) / len(targets))

@@ -192,7 +192,6 @@ def kept_in_forward(model, tokens, targets):
 
 # %%
 # %%torchrun -n 4 --pass kept_in_forward --into cut
-import warnings
 
 import torch
 import torch.distributed as dist
@@ -430,7 +429,6 @@ def sent_in_a_step(ranks, layers, hidden, positions, value_bytes, sequence_paral
 
 # %%
 # %%torchrun -n 4 --pass one_step --into live
-import warnings
 
 import torch.distributed as dist
 
