@@ -203,6 +203,7 @@ def train(stage, depth=8, width=256, steps=6, dtype="float32", watch=lambda: 0):
 # %%
 # %%torchrun -n 4 --pass train --into by_hand
 import gc
+import time
 
 import torch
 import torch.distributed as dist
@@ -234,6 +235,7 @@ def alone(width=256, depth=8, steps=6):
 def settled():
     """Bytes held, when gloo's threads have let go of their copies: a moment after a collective is done."""
     dist.barrier()
+    time.sleep(0.05)
     return held_bytes()
 
 
@@ -472,7 +474,7 @@ def trains_under(cap: float) -> bool:
 
 # %% tags=["nbval-check-output"]
 for share in (1.05, 0.95):
-    fits = any(trains_under(share * predicted_peak) for _ in range(3))
+    fits = any(trains_under(share * predicted_peak) for _ in range(5))
     print(f"{share:.0%} of the predicted peak: {'trains' if fits else 'out of memory'}")
     assert fits == (share > 1)
 
