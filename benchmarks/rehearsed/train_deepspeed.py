@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import deepspeed
@@ -13,12 +12,13 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parent))
 from train import SIZES, build, loss_of, parse
 
+from workshop.parallel.deepspeed_zero import skip_shared_memory_kernel
+
 
 def main() -> None:
     """Some steps."""
     options = parse()
-    # A kernel for inference, which it would compile for a minute on its first start.
-    vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
+    skip_shared_memory_kernel()
     deepspeed.init_distributed("gloo")
     torch.manual_seed(1 + dist.get_rank())
     model = build(options)

@@ -67,8 +67,10 @@ class Traffic:
 
 
 def traffic_record(rows: list[Traffic]) -> tuple[measurement.Traffic, ...]:
-    """Rows as `facts.Measurement` keeps them; the number of bytes is the payload's."""
-    return tuple(measurement.Traffic(row.name, row.axis, row.count, row.payload_bytes) for row in rows)
+    """Rows as `facts.Measurement` keeps them."""
+    return tuple(
+        measurement.Traffic(row.name, row.axis, row.count, row.payload_bytes, row.wire_bytes) for row in rows
+    )
 
 
 @dataclass(frozen=True)

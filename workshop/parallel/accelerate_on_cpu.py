@@ -19,7 +19,6 @@ error will tell it::
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
@@ -47,5 +46,6 @@ def ranks_like_gpus() -> None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed, which Accelerate imports, wonders aloud
     os.environ["ACCELERATE_BYPASS_DEVICE_MAP"] = "true"  # DistributedDataParallel(device_ids=None)
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-        # by its full name: as an attribute of deepspeed.comm, "torch" is torch itself
-        importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None  # type: ignore[attr-defined]
+        from workshop.parallel.deepspeed_zero import skip_shared_memory_kernel
+
+        skip_shared_memory_kernel()

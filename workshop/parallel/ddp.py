@@ -8,7 +8,7 @@ Each rank has a full copy and its own part of the batch. The copies are one mode
 
 Then nothing ever needs to be compared again: same weights, same gradients, same optimizer, same result.
 
-The plain version is two functions, `begin_alike` and `average_gradients`. It sends one message for each
+The plain version is two functions, `begin_together` and `average_gradients`. It sends one message for each
 parameter, when backward is over. `BucketedDDP` is faster and does the same:
 
     order      last layer .............................. first layer      (backward brings gradients so)

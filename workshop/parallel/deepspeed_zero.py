@@ -58,6 +58,12 @@ FREE_AT_ONCE = {
 """With these stage 3 gathers each module before it computes and frees it after, forward and backward."""
 
 
+def skip_shared_memory_kernel() -> None:
+    """DeepSpeed's shared-memory all_reduce serves inference, and compiles for a minute at its first start."""
+    # by its full name: as an attribute of deepspeed.comm, "torch" is torch itself
+    vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
+
+
 def load_deepspeed() -> ModuleType:
     """DeepSpeed, imported, told its device, joined to the ranks' group, and quiet.
 
@@ -77,8 +83,7 @@ def load_deepspeed() -> ModuleType:
         import deepspeed
     except ImportError as error:
         raise ImportError("DeepSpeed is not installed: pip install deepspeed") from error
-    # Its shared-memory all_reduce serves inference only, and needs a C++ compiler at first use.
-    vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
+    skip_shared_memory_kernel()
     deepspeed.init_distributed("nccl" if on_gpu else "gloo", auto_mpi_discovery=False, verbose=False)
     return deepspeed
 

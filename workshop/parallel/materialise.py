@@ -8,6 +8,7 @@ never the model. DeepSpeed's ``zero.Init`` and FSDP's deferred initialisation do
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -64,8 +65,12 @@ def not_trained(model: nn.Module) -> list[torch.Tensor]:
 
 
 def local_device() -> torch.device:
-    """Where this rank computes: its GPU, or the CPU."""
-    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    """Where this rank computes: its GPU, where there is one for each rank of the node, else the CPU."""
+    device = torch.accelerator.current_accelerator(check_available=True)
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if device is None or torch.accelerator.device_count() < local_ranks:
+        return torch.device("cpu")
+    return device
 
 
 def materialise(

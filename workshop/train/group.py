@@ -13,6 +13,8 @@ import os
 import torch
 import torch.distributed as dist
 
+from workshop.parallel.materialise import local_device
+
 
 def join_group() -> torch.device:
     """Join the default group, if that is still to do; the device of this rank.
@@ -46,10 +48,9 @@ def join_group() -> torch.device:
 
 
 def _device() -> torch.device:
-    kind = torch.accelerator.current_accelerator(check_available=True)
-    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if kind is None or torch.accelerator.device_count() < local_ranks:
-        return torch.device("cpu")
+    device = local_device()
+    if device.type == "cpu":
+        return device
     index = int(os.environ.get("LOCAL_RANK", "0"))
     torch.accelerator.set_device_index(index)
-    return torch.device(kind.type, index)
+    return torch.device(device.type, index)

@@ -71,7 +71,7 @@ class Trained:
             [
                 str(one.rank),
                 format_bytes(one.allocated_bytes) if one.allocated_bytes else "not measured",
-                format_bytes(sum(row.num_bytes for row in one.traffic)),
+                format_bytes(sum(row.wire_bytes for row in one.traffic)),
                 format_seconds(one.step_seconds),
             ]
             for one in self.ranks
@@ -145,5 +145,5 @@ def _check(run: Run) -> None:
         raise ValueError(
             f"the run is for {run.cluster.name} and train() starts its ranks on this machine, with "
             f"{session.gpus} GPUs for {run.layout.world_size} ranks: say cluster='this-machine', "
-            "or write a job for the cluster with `workshop sbatch`"
+            "or write the cluster's configuration with `workshop configs` and start the program there"
         )

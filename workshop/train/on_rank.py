@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from workshop.facts.measurement import Measurement, Traffic
+from workshop.facts.measurement import Measurement
 from workshop.facts.run import Run
 from workshop.launch.report import report
 from workshop.measure import counter
@@ -87,30 +88,21 @@ def initialise(module: nn.Module) -> None:
 
 
 def as_measurement(found: Measured, run: Run, settings: Settings, device: str) -> Measurement:
-    """What was measured as a record: the peak, a median step (the first is left out), one step's traffic."""
+    """What was measured as a record, with the times of a median step (the first is left out)."""
     steps = found.steps[1:] or found.steps
     phases = {
         name: statistics.median(getattr(step, f"{name}_seconds") for step in steps)
         for name in ("forward", "backward", "optimizer", "communication")
         if steps
     }
-    memory = found.memory
-    return Measurement(
-        rank=found.rank,
-        world_size=found.world_size,
-        allocated_bytes=memory.peak_bytes if memory else 0,
-        parts=memory.peak_parts if memory else {},
-        step_seconds=statistics.median(step.total_seconds for step in steps) if steps else 0.0,
-        phases=phases,
-        flops=float(found.flops),
-        traffic=tuple(Traffic(row.name, row.axis, row.count, row.wire_bytes) for row in found.traffic),
-        setting={
-            "model": run.model.name,
-            "device": device,
-            "torch": str(torch.__version__),
-            "optimizer": settings.optimizer,
-            "precision": run.layout.precision,
-            "global_batch": run.global_batch,
-            "seq_len": run.seq_len,
-        },
+    record = found.to_measurement(
+        model=run.model.name,
+        device=device,
+        torch=str(torch.__version__),
+        optimizer=settings.optimizer,
+        precision=run.layout.precision,
+        global_batch=run.global_batch,
+        seq_len=run.seq_len,
     )
+    median = statistics.median(step.total_seconds for step in steps) if steps else 0.0
+    return replace(record, step_seconds=median, phases=phases)

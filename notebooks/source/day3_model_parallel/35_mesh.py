@@ -408,7 +408,7 @@ print(had.verdict)
 # - A step can be predicted to some percent, so a layout can be found before a GPU is rented. Ask of every axis what it would cost
 #   to change it.
 #
-# Next: the live half, 2D and 3D on eight ranks; then `64_plan_a_run`, with days and money.
+# This was the paper half. That two and three cuts at once train the same model is a test so far: `tests/parallel/test_mesh.py`, on four and eight ranks.
 #
 # ## Sources
 #
