@@ -46,6 +46,24 @@ def test_it_is_the_loop_one_would_write():
     assert found.first_step == 0
 
 
+def test_the_log_of_a_resumed_run_tells_of_the_steps_since_its_last_line(tmp_path):
+    """Steps are counted from the beginning of the training, not from that of the process."""
+
+    class FromTheFirstStep:
+        def resume(self, ready, batches):
+            return 1
+
+    settings = Settings(num_steps=4, log_every=2, learning_rate=1e-3)
+    torch.manual_seed(0)
+    ready = apply_layout(GPT(TINY), Layout(precision="fp32"), settings)
+    log = open_log("jsonl", tmp_path)
+    found = loop.train_loop(ready, TextBatches(16, 4), settings, log=log, checkpoints=FromTheFirstStep())
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4]
+    assert [line["loss"] for line in lines] == pytest.approx([found.values[0], sum(found.values[1:]) / 2])
+
+
 def test_a_line_of_log_every_few_steps_and_at_the_end(tmp_path):
     settings = Settings(num_steps=5, log_every=2, learning_rate=1e-3)
     log = open_log("jsonl", tmp_path)

@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     wanted = read_run(options.run_file)
     text = _written(wanted, options)
     if options.what == "deepspeed":  # JSON has no comments
-        print("\n".join(comment_lines(unsaid_by_deepspeed(wanted))), file=sys.stderr)
+        unsaid = unsaid_by_deepspeed(wanted, optimizer_is_said=options.lr is not None)
+        print("\n".join(comment_lines(unsaid)), file=sys.stderr)
     if options.output is not None:
         options.output.write_text(text, "utf-8")
     else:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workshop.configs.mistakes_fsdp import fsdp_section
+
 KINDS = ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED")
 
 # fsdp_config's key -> variable, and the value where the key is absent (None: the variable is not set).
@@ -72,7 +74,7 @@ def accelerate_environment(config: Mapping[str, Any]) -> dict[str, str]:
     elif kind == "DEEPSPEED":
         found |= _deepspeed(config)
     elif kind == "FSDP":
-        found |= _fsdp(config.get("fsdp_config") or {})
+        found |= _fsdp(fsdp_section(config))
     mesh = config.get("parallelism_config")
     if mesh:
         found["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
@@ -80,9 +82,7 @@ def accelerate_environment(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _fsdp(section: Mapping[str, Any]) -> dict[str, str]:
-    """The launcher puts ``fsdp_`` before a key that lacks it."""
-    given = {key if key.startswith("fsdp_") else f"fsdp_{key}": value for key, value in section.items()}
+def _fsdp(given: Mapping[str, Any]) -> dict[str, str]:
     found = {"ACCELERATE_USE_FSDP": "true"}
     for key, (variable, usual) in _FSDP.items():
         value = given.get(key, usual)

@@ -20,6 +20,9 @@ Config = Mapping[str, Any]
 
 def accelerate_mistakes(config: Config, given: Given) -> list[Mistake]:
     """Everything found wrong, in the order of the file's own logic."""
+    uncounted = [*_counts(config)]
+    if uncounted:  # the other rules count with them
+        return [*_words(config), *_keys(config), *uncounted]
     return [
         *_words(config),
         *_keys(config),
@@ -41,6 +44,17 @@ def _words(config: Config) -> Iterator[Mistake]:
             )
     if "distributed_type" not in config:
         yield Mistake("distributed_type", "stops", "it is missing", "say MULTI_GPU, FSDP, DEEPSPEED or 'NO'")
+
+
+def _counts(config: Config) -> Iterator[Mistake]:
+    """Numbers that are none: quotes make a word of one."""
+    mesh = config.get("parallelism_config") or {}
+    counted = {key: config[key] for key in ("num_processes", "num_machines") if key in config}
+    counted |= {f"parallelism_config.{key}": value for key, value in mesh.items() if key.endswith("_size")}
+    for key, value in counted.items():
+        if value is not None and type(value) is not int:
+            cure = "write the number, without quotes"
+            yield Mistake(key, "stops", f"{value!r} is not a whole number", cure)
 
 
 def _keys(config: Config) -> Iterator[Mistake]:
@@ -151,7 +165,7 @@ def _mesh(config: Config) -> Iterator[Mistake]:
             "distributed_type: FSDP, fsdp_version: 2",
         )
     axes = ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-    sizes = {axis: int(mesh.get(f"parallelism_config_{axis}_size", 1)) for axis in axes}
+    sizes = {axis: mesh.get(f"parallelism_config_{axis}_size") or 1 for axis in axes}
     product = 1
     for size in sizes.values():
         product *= size

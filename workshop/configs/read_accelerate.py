@@ -37,7 +37,7 @@ def said_by_accelerate(
     engine = ENGINE[kind]
     ranks = config.get("num_processes")
     common: dict[str, Any] = {"ranks": ranks if isinstance(ranks, int) and ranks > 0 else 0}
-    width = config.get("mixed_precision")
+    width = config.get("mixed_precision") or ("fp16" if truth(config.get("fp16")) else None)
     common["width"] = "no" if width in (None, False) else str(width)
     check_choice("mixed_precision", common["width"], ("no", "bf16", "fp16"))
     if engine == "fsdp":
@@ -57,8 +57,8 @@ def _fsdp(config: Mapping[str, Any], common: dict[str, Any], given: Given) -> Sa
         zero = 3 if truth(section.get("fsdp_reshard_after_forward", True)) else 2
     else:
         strategy = str(section.get("fsdp_sharding_strategy", "FULL_SHARD")).upper()
-        names = list(FSDP1)
-        strategy = names[int(strategy) - 1] if strategy.isdigit() else strategy
+        numbered = {str(number): name for number, name in enumerate(FSDP1, 1)}
+        strategy = numbered.get(strategy, strategy)
         check_choice("fsdp_sharding_strategy", strategy, FSDP1)
         zero = FSDP1[strategy]
         notes.append(f"FSDP1, {strategy}: memory is predicted as FSDP2's")

@@ -10,18 +10,6 @@ from workshop.configs.given import Given
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 
-USUAL_RECIPE = {
-    ("ddp", "no"): "fp32",
-    ("ddp", "bf16"): "amp-bf16",
-    ("ddp", "fp16"): "amp-fp16",
-    ("fsdp", "no"): "fp32",
-    ("fsdp", "bf16"): "fsdp-bf16",
-    ("deepspeed", "no"): "fp32",
-    ("deepspeed", "bf16"): "deepspeed-bf16",
-    ("deepspeed", "fp16"): "deepspeed-fp16",
-}
-"""Engine and ``mixed_precision`` -> recipe."""
-
 
 @dataclass(frozen=True)
 class Said:
@@ -120,9 +108,13 @@ def _one(what: str, said: int | str, given: int | str) -> int | str:
 
 def _recipe(said: Said, given: Given) -> str:
     """The precision recipe; a given one must be one that the file allows."""
-    if not given.precision:
-        return USUAL_RECIPE[said.engine, said.width]
     allowed = [recipe for recipe, width in MIXED_PRECISION[said.engine].items() if said.width in ("", width)]
+    if not allowed:
+        raise ValueError(
+            f"{said.engine} with mixed precision {said.width!r} is not predicted here: say bf16 or 'no'"
+        )
+    if not given.precision:
+        return allowed[0]
     if given.precision not in allowed:
         raise ValueError(
             f"precision = {given.precision!r}, but the file says {said.engine} with mixed precision "

@@ -14,11 +14,11 @@ hold the rules; each takes the file as a dictionary and what else is known, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workshop.facts.checks import check_choice, nearest
+from workshop.facts.checks import check_choice, nearest_name
 
 KINDS = ("silent", "stops", "costly")
 
@@ -47,12 +47,6 @@ def truth(value: Any) -> bool:
     return str(value).strip().lower() in ("true", "1", "yes")
 
 
-def unknown_keys(section: str, given: Iterable[str], known: Sequence[str]) -> list[str]:
-    """A sentence for each key that is not known, with the nearest that is."""
-    where = f" in {section}" if section else ""
-    return [f"{key}{where}{nearest(key, known)}" for key in given if key not in known]
-
-
 def misspelt(section: Mapping[str, Any], where: str, known: Sequence[str], prefix: str = "") -> list[Mistake]:
     """Mistakes for keys of a section that nobody reads (``prefix`` is put before keys that lack it)."""
     found = []
@@ -60,13 +54,13 @@ def misspelt(section: Mapping[str, Any], where: str, known: Sequence[str], prefi
         full = key if key.startswith(prefix) else prefix + key
         if full in known:
             continue
-        meant = nearest(full, known).removeprefix("; did you mean ").rstrip("?")
+        meant = nearest_name(full, known)
         found.append(
             Mistake(
                 f"{where}.{key}" if where else key,
                 "silent",
                 f"nobody reads this key: {value!r} has no effect",
-                f"write {meant}, if that was meant, or take it out" if meant else "take it out",
+                f"write {meant!r}, if that was meant, or take it out" if meant else "take it out",
             )
         )
     return found

@@ -36,9 +36,12 @@ def unsaid_by_accelerate(run: Run, engine: str, full_recompute_is_said: bool) ->
     return found
 
 
-def unsaid_by_deepspeed(run: Run) -> Unsaid:
+def unsaid_by_deepspeed(run: Run, *, optimizer_is_said: bool = False) -> Unsaid:
     """What a DeepSpeed JSON leaves to the script and the launcher."""
-    return _unsaid_by_any(run) | {"world_size": f"{run.layout.world_size}: of the launcher"} | _recompute(run)
+    found = _unsaid_by_any(run)
+    if optimizer_is_said:
+        del found["optimizer"]
+    return found | {"world_size": f"{run.layout.world_size}: of the launcher"} | _recompute(run)
 
 
 def _unsaid_by_any(run: Run) -> Unsaid:

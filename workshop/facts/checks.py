@@ -11,11 +11,17 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """The known name closest to ``name``, or an empty string where none is close."""
     lowered = {str(k).lower(): str(k) for k in known}
     close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.4)
-    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+    return lowered[close[0]] if close else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
+    close = nearest_name(name, known)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def check_choice(what: str, value: Any, known: Iterable[Any]) -> None:

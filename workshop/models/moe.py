@@ -15,10 +15,11 @@ cures. A loss (Switch Transformer, Fedus et al. 2021, arXiv 2101.03961, equation
     balance = num_experts * sum over i of  f_i P_i      f_i  the share of all choices that fell on expert i
                                                         P_i  the mean of p_i over tokens
 
-which is 1 when all are used alike and ``num_experts`` when one is used alone. f_i counts, so only P_i has a
-gradient. And a **capacity**: an expert takes at most ``capacity_factor * tokens * top_k / num_experts``
-choices, first come, first served; a choice beyond is dropped, and the token goes on with what its other
-experts gave, or just with its residual. Without a factor nothing is dropped.
+which is 1 when all are used alike and ``num_experts / top_k`` when the same ones are always used. f_i
+counts, so only P_i has a gradient. And a **capacity**: an expert takes at most
+``capacity_factor * tokens * top_k / num_experts`` choices, first come, first served; a choice beyond is
+dropped, and the token goes on with what its other experts gave, or just with its residual. Without a factor
+nothing is dropped.
 
 Parameters are named and shaped as in transformers' `MixtralSparseMoeBlock` (version 5): state dicts load both
 ways.

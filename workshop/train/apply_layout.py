@@ -122,7 +122,10 @@ def choose_engine(layout: Layout, asked: str = "auto") -> str:
                 "come in a later lesson); predict_memory(run) and plan(run) know it"
             )
     if layout.expert > 1:
-        raise ValueError(f"layout: expert = {layout.expert}: the models here have no experts yet")
+        raise ValueError(
+            f"layout: expert = {layout.expert}: train() does not deal out experts to ranks yet; "
+            "workshop.parallel.expert does"
+        )
     engine = _usual_engine(layout) if asked == "auto" else asked
     against = _against(layout, engine)
     if against:

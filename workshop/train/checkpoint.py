@@ -64,10 +64,9 @@ class Checkpoints:
         partial = on_first_rank(lambda: self._begin(step))
         _save_state(ready, partial)
         on_every_rank(lambda: torch.save(_random_state(), partial / f"random-{ready.rank:05d}.pt"))
-        if ready.rank == 0:
-            progress = {"step": step, "num_ranks": ready.num_ranks, "kind": ready.kind}
-            (partial / PROGRESS).write_text(json.dumps({**progress, "data": batches.position()}, indent=1))
-        _wait()
+        progress = {"step": step, "num_ranks": ready.num_ranks, "kind": ready.kind}
+        progress["data"] = batches.position()
+        on_first_rank(lambda: (partial / PROGRESS).write_text(json.dumps(progress, indent=1)))
         mine = files.files_of(partial)[ready.rank :: ready.num_ranks]
         found = on_every_rank(lambda: files.sums(partial, mine))
         return on_first_rank(lambda: self._finish(partial, {k: v for part in found for k, v in part.items()}))
@@ -209,11 +208,6 @@ def _restore_random_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
-
-
-def _wait() -> None:
-    if dist.is_initialized():
-        dist.barrier()
 
 
 def on_first_rank(work: Callable[[], T]) -> T:

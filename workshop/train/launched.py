@@ -106,7 +106,7 @@ def train(
     Args:
         run: what; its model must be Llama-shaped (`models.from_spec`) and know at least 256 words.
         folder: where checkpoints and the log go; a run that finds a checkpoint there goes on with it.
-        measured: measure bytes, traffic and seconds on every rank (steps take up to half as long again).
+        measured: measure bytes, traffic and seconds on every rank; steps take longer for it.
         limits: seconds, bytes a rank may hold, restarts: see `workshop.launch.Limits`.
         settings: fields of `Settings`: ``num_steps``, ``learning_rate``, ``engine`` ... The optimizer is the
             run's.
@@ -116,7 +116,7 @@ def train(
         RankFailed: a rank failed; RankTimeout: they took too long (`workshop.launch`).
     """
     told = Settings(**{"num_steps": 4, "optimizer": run.optimizer, **settings})
-    _check(run)
+    _check(run, measured, told.optimizer)
     where = None if folder is None else str(Path(folder).resolve())
     passing = {"run": run, "settings": told, "folder": where, "measured": measured}
     result = launch.torchrun(_PROGRAM, run.layout.world_size, passing=passing, limits=limits)
@@ -130,12 +130,17 @@ def train(
     )
 
 
-def _check(run: Run) -> None:
+def _check(run: Run, measured: bool, optimizer: str) -> None:
     if run.adapter is not None:
         raise ValueError("train() trains all weights: adapters (LoRA) come in a later lesson")
     if run.model.vocab_size < VOCABULARY:
         raise ValueError(
             f"{run.model.name} knows {run.model.vocab_size} words and the text has {VOCABULARY}: its bytes"
+        )
+    if measured and optimizer == "muon":
+        raise ValueError(
+            "muon is two optimizers, for matrices and for the rest, and a measurement takes every step() "
+            "for the end of a step: train(run, measured=False)"
         )
     if run.cluster.name == "this-machine":
         return

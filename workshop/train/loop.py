@@ -68,7 +68,7 @@ def train_loop(
 
         done = step + 1
         if done % settings.log_every == 0 or done == settings.num_steps:
-            since = len(losses) % settings.log_every or settings.log_every
+            since = min(len(losses), done % settings.log_every or settings.log_every)
             mean_loss = ready.mean(torch.stack(losses[-since:]).mean()).item()  # waits for the device
             seconds, began = time.perf_counter() - began, time.perf_counter()
             tokens_per_second = since * batches.global_batch * batches.seq_len / seconds

@@ -43,6 +43,11 @@ def apply_recompute(model: nn.Module, layout: Layout) -> None:
         if layout.recompute == "full":
             _again(layer)
         elif "ops" in layout.recompute_modules:
+            if len(layout.recompute_modules) > 1:
+                raise ValueError(
+                    f"recompute_modules = {layout.recompute_modules}: 'ops' is about the whole layer "
+                    "and stands alone"
+                )
             _again(layer, context_fn=_keep_dear_results)
         else:
             for name in layout.recompute_modules or ("core_attn",):
