@@ -58,8 +58,13 @@ class MoEConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.num_experts:
             raise ValueError(f"top_k = {self.top_k}: a token uses between 1 and {self.num_experts} experts")
-        if self.capacity_factor is not None and self.capacity_factor <= 0:
-            raise ValueError(f"capacity_factor = {self.capacity_factor}: give a positive number, or None")
+        if self.capacity_factor is not None and self.capacity_factor < 1:
+            share = max(self.capacity_factor, 0)
+            raise ValueError(
+                f"capacity_factor = {self.capacity_factor:g}: the {self.num_experts} experts together would take "
+                f"{share:.0%} of a batch's choices, and even an even router overflows them; give 1 or more "
+                "(1.25 is usual), or None to drop nothing"
+            )
 
     def capacity(self, num_tokens: int) -> int:
         """Choices that one expert takes of so many tokens."""

@@ -88,7 +88,8 @@ def open_wire(
 class Step:
     """What a rank did in one step: losses (on the last stage), its events in order, and what it kept at most.
 
-    events: `predict.pipeline_events.Event`, seconds from the start of the step, time of waiting not in them.
+    events: `predict.pipeline_events.Event`, seconds from the start of the step; an event is computing alone,
+        without waiting, receiving or sending.
     most_kept: the most micro-batches whose activations were alive at once, over this rank's stages.
     """
 
@@ -106,6 +107,7 @@ class _Stages:
         self.to_next: dict[tuple[int, int], Tensor] = {}  # between two stages of the same rank
         self.to_previous: dict[tuple[int, int], Tensor] = {}
         self.on_the_way: list[tuple[Any, Tensor]] = []  # a tensor must live until it has been sent
+        self.computed = 0.0  # when the last action had its result, and began to hand it on
 
     def forward(self, stage: int, micro: int, inputs: Tensor, target: Tensor | None) -> None:
         """Run the stage and hand on."""
@@ -114,14 +116,16 @@ class _Stages:
         if stage == self.last:
             assert target is not None
             y = self.loss(y, target)
-        else:
-            self.hand(y.detach(), stage + 1, micro, self.to_next, upward=False)
         self.kept[stage, micro] = (x, y)
+        self.computed = time.perf_counter()
+        if stage != self.last:
+            self.hand(y.detach(), stage + 1, micro, self.to_next, upward=False)
 
     def backward(self, stage: int, micro: int, gradient: Tensor | None) -> None:
         """From the kept output to the input's gradient; the weights' gradients add up on the way."""
         x, y = self.kept.pop((stage, micro))
         y.backward(gradient)
+        self.computed = time.perf_counter()
         if x is not None:
             assert x.grad is not None
             self.hand(x.grad, stage - 1, micro, self.to_previous, upward=True)
@@ -187,7 +191,7 @@ def run_order(
                 step.losses.append(here.kept[action.stage, micro][1].detach() * len(targets))
         else:
             here.backward(action.stage, micro, arrived)
-        step.events.append(Event(dist.get_rank(), action, start - began, time.perf_counter() - began))
+        step.events.append(Event(dist.get_rank(), action, start - began, here.computed - began))
     for sent, _ in here.on_the_way:
         sent.wait()
     return step

@@ -23,7 +23,7 @@ once is what a rank must hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -170,16 +170,19 @@ def needs(action: Action, num_stages: int) -> list[Action]:
     return [Action("F", stage, micro_batch), *after]
 
 
-def play(orders: Orders, durations: Durations, communication_seconds: float = 0.0) -> PipelineTimeline:
+def play(
+    orders: Orders, durations: Durations | Mapping[Action, float], communication_seconds: float = 0.0
+) -> PipelineTimeline:
     """Plays `orders` and returns the timeline.
 
     orders: per rank, the steps in the order in which the rank runs them.
+    durations: seconds by kind and stage, or of every single action.
     communication_seconds: from the end of an action to the start of the one that needs its result on
         another rank; the sender is not held up by it.
     Raises ValueError if the orders wait for each other for ever, naming who waits for what.
     """
     num_stages = 1 + max(a.stage for steps in orders for step in steps for a in parts(step))
-    seconds = durations.of_stages(num_stages)
+    takes = _clock_of(durations, num_stages)
     ended: dict[Action, tuple[float, int]] = {}
     waiting: dict[Action, list[int]] = {}
     position, clock = [0] * len(orders), [0.0] * len(orders)
@@ -194,7 +197,7 @@ def play(orders: Orders, durations: Durations, communication_seconds: float = 0.
                 waiting.setdefault(missing, []).append(rank)
                 break
             start = max(clock[rank], ready)
-            clock[rank] = start + _seconds_of(step, seconds, durations.overlapped)
+            clock[rank] = start + takes(step)
             events.append(Event(rank, step, start, clock[rank]))
             position[rank] += 1
             for action in parts(step):
@@ -205,10 +208,18 @@ def play(orders: Orders, durations: Durations, communication_seconds: float = 0.
     return timeline_of(events, len(orders), num_stages)
 
 
-def _seconds_of(step: Step, seconds: dict[str, np.ndarray], overlapped: float | None) -> float:
-    if isinstance(step, Overlap) and overlapped is not None:
-        return overlapped
-    return float(sum(seconds[action.kind][action.stage] for action in parts(step)))
+def _clock_of(durations: Durations | Mapping[Action, float], num_stages: int) -> Callable[[Step], float]:
+    """How long a step takes."""
+    if not isinstance(durations, Durations):
+        return lambda step: sum(durations[action] for action in parts(step))
+    seconds, overlapped = durations.of_stages(num_stages), durations.overlapped
+
+    def takes(step: Step) -> float:
+        if isinstance(step, Overlap) and overlapped is not None:
+            return overlapped
+        return float(sum(seconds[action.kind][action.stage] for action in parts(step)))
+
+    return takes
 
 
 def _arrival(

@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from workshop.predict.pipeline_events import Durations, Event, PipelineTimeline, parts, timeline_of
+from workshop.predict.pipeline_events import (
+    Action,
+    Durations,
+    Event,
+    Orders,
+    PipelineTimeline,
+    parts,
+    play,
+    timeline_of,
+)
 
 
 def measured_timeline(events: Sequence[Sequence[Event]], began: Sequence[float] = ()) -> PipelineTimeline:
@@ -53,3 +62,23 @@ def measured_durations(timeline: PipelineTimeline) -> Durations:
         raise ValueError(f"the timeline has no {missing[0]}; durations are those of whole F and B")
     forward, backward = ([median(seconds[kind, stage]) for stage in stages] for kind in "FB")
     return Durations(forward=forward, backward=backward)
+
+
+def replayed(timeline: PipelineTimeline, communication_seconds: float = 0.0) -> PipelineTimeline:
+    """What the schedule makes of a measured step: its orders, each action as long as this very one was.
+
+    The simulator knows when an action may start and nothing else. So what the measured step idles more than
+    this is what no schedule tells: messages under way, and ranks that were not let run between two actions.
+    Noise *inside* an action is in both.
+    Raises ValueError where two micro-batches were run as one block: they have no seconds of their own.
+    """
+    orders: Orders = [[] for _ in timeline.busy_seconds]
+    seconds: dict[Action, float] = {}
+    for event in timeline.events:
+        if not isinstance(event.action, Action):
+            raise ValueError(
+                f"{event.action} was run as one block, and its parts have no seconds of their own"
+            )
+        orders[event.rank].append(event.action)
+        seconds[event.action] = event.end - event.start
+    return play(orders, seconds, communication_seconds)

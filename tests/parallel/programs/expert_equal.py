@@ -79,7 +79,7 @@ report(
     even=compare(2, None, 0.0),
     balanced=compare(2, None, 0.1),
     one=compare(1, None, 0.1),
-    capacity=compare(2, 0.75, 0.0),
+    capacity=compare(2, 1.0, 0.0),
 )
 
 
