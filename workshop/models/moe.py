@@ -61,9 +61,9 @@ class MoEConfig:
         if self.capacity_factor is not None and self.capacity_factor < 1:
             share = max(self.capacity_factor, 0)
             raise ValueError(
-                f"capacity_factor = {self.capacity_factor:g}: the {self.num_experts} experts together would take "
-                f"{share:.0%} of a batch's choices, and even an even router overflows them; give 1 or more "
-                "(1.25 is usual), or None to drop nothing"
+                f"capacity_factor = {self.capacity_factor:g}: the {self.num_experts} experts together would "
+                f"take {share:.0%} of a batch's choices, and even an even router overflows them; "
+                "give 1 or more (1.25 is usual), or None to drop nothing"
             )
 
     def capacity(self, num_tokens: int) -> int:
