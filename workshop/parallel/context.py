@@ -3,12 +3,11 @@ r"""Context parallelism by hand: cut the sequence, and bring each query to every
 Everything in a transformer but attention looks at one position at a time, so a rank can have a part of the
 positions and needs nobody. Attention needs all keys and values. Two ways to get at them::
 
-    ring      keys and values go round. In each of N steps a rank has its own queries and somebody's keys,
-    adds what
-              they give, and hands the keys on (Liu et al. 2023, arXiv 2310.01889).
-    Ulysses   change what is cut. all_to_all turns "my positions, all heads" into "all positions, my heads",
-    plain
-              attention runs, and all_to_all turns it back (Jacobs et al. 2023, arXiv 2309.14509).
+    ring      keys and values go round. In each of N steps a rank has its own queries and somebody's
+              keys, adds what they give, and hands the keys on (Liu et al. 2023, arXiv 2310.01889).
+    Ulysses   change what is cut. all_to_all turns "my positions, all heads" into "all positions, my
+              heads", plain attention runs, and all_to_all turns it back (Jacobs et al. 2023,
+              arXiv 2309.14509).
 
 **How parts of a softmax add up.** Attention over some of the keys gives an output and the logarithm of its
 denominator, ``lse``. Two such parts, (a, lse_a) and (b, lse_b), make the whole (Milakov and Gimelshein 2018,
@@ -18,7 +17,8 @@ arXiv 1805.02867)::
 
 **Backward** needs no stored probabilities: p = e^(score - lse) is computed again, block by block (Dao et al.
 2022, arXiv 2205.14135, algorithm 4). Queries stay at home and collect their gradient; a block of keys and
-values takes the gradients it has gathered along, and is back home after N steps.
+values takes the gradients it has gathered along, and they are home after N - 1 hops: what its owner finds
+for it, in the first step, need not travel.
 
 **Balance.** Under a causal mask later queries have more keys. Cut in N plain parts, the last rank works N
 times as long as the first, and the ring waits for it in every step. *Zigzag* gives rank r the parts r and
@@ -26,8 +26,9 @@ times as long as the first, and the ring waits for it in every step. *Zigzag* gi
 
 Bytes that a rank sends, for K and V of ``kv_bytes`` together on a rank::
 
-    ring      forward (N-1) kv_bytes; backward (N-1) kv_bytes for K and V, N kv_bytes (fp32) for their
-    gradients Ulysses   (N-1)/N of its q, k, v and of its output, and the same again backward
+    ring      forward   (N-1) kv_bytes
+              backward  (N-1) kv_bytes for K and V, and (N-1) kv_bytes, in fp32, for their gradients
+    Ulysses   (N-1)/N of its q, k, v and of its output, and the same again backward
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+
+from workshop.facts.fitting import ulysses_problems
 
 Group = dist.ProcessGroup | None
 ORDERS = ("contiguous", "zigzag")
@@ -165,7 +168,8 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The same round; a block's gradients travel one step behind it and come home with the last hop."""
+        """The same round; a block's gradients travel one step behind it, and the last hop brings them
+        home."""
         query, key, value, out, lse = ctx.saved_tensors
         ring, wide = ctx.ring, gradient.float()
         delta = (wide * out).sum(-1, keepdim=True)
@@ -184,11 +188,15 @@ class _RingAttention(torch.autograd.Function):
                 to_query[..., here, :] += to_scores @ k.float().unsqueeze(2)
                 gathered[0, :, :, there] += (to_scores.mT @ query[..., here, :].float()).sum(2)
                 gathered[1, :, :, there] += (weights.mT @ upward).sum(2)
-            gathered, hops = ring.hand_on(gathered)
-            for wait in (*waits, *hops):
+            if step == 0:  # what this rank finds for its own keys stays here
+                own, gathered = gathered, torch.zeros_like(gathered)
+            else:
+                gathered, hops = ring.hand_on(gathered)
+                waits += hops
+            for wait in waits:
                 wait.wait()
             block = arriving
-        to_key, to_value = gathered.unbind()
+        to_key, to_value = (own + gathered).unbind()
         return to_query.to(query.dtype), to_key.to(key.dtype), to_value.to(value.dtype), None
 
 
@@ -250,13 +258,9 @@ def ulysses_attention(
     Raises ValueError where the heads do not divide by the ranks: there is nothing left to cut.
     """
     ranks, heads, kv_heads = dist.get_world_size(group), query.shape[1], key.shape[1]
-    if heads % ranks:
-        raise ValueError(
-            f"{heads} query heads do not divide by {ranks} ranks: Ulysses cuts heads. Use a ring."
-        )
+    for problem in ulysses_problems(heads, kv_heads, ranks):
+        raise ValueError(problem)
     if kv_heads % ranks:
-        if ranks % kv_heads:
-            raise ValueError(f"{kv_heads} key and value heads and {ranks} ranks: one must divide the other")
         key, value = (x.repeat_interleave(ranks // kv_heads, 1) for x in (key, value))
     q, k, v = (_Trade.apply(x, 1, 2, group) for x in (query, key, value))
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
