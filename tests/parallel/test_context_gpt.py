@@ -83,9 +83,17 @@ def test_only_attention_sends_anything(ranks):
         ),
         ("plain", "a sequence of {long} does not divide into {n} parts (contiguous, {n} ranks); "),
         ("odd", "a sequence of {odd} does not divide into {parts} parts (zigzag, {n} ranks); "),
-        ("method", "unknown method 'spiral' (known: 'ring', 'ulysses')"),
+        ("method", "unknown method 'spiral' (known: 'ring', 'ulysses', 'torch')"),
         ("order", "order 'zigzag': ulysses wants its positions 'contiguous'; only the ring takes others"),
         ("no_gpt", "a Linear has no attention as workshop.models.gpt's: cut a GPT"),
+        (
+            "torch",
+            "method 'torch' on 'cpu': torch.distributed.tensor has no sharding rule for the CPU's atten",
+        ),
+        (
+            "torch_call",
+            "method 'torch' on 'cpu': torch.distributed.tensor has no sharding rule for the CPU's",
+        ),
         ("shared", "3 query heads cannot share 2 key and value heads evenly"),
     ],
 )

@@ -44,6 +44,8 @@ from workshop.facts.fitting import ulysses_problems
 
 Group = dist.ProcessGroup | None
 ORDERS = ("contiguous", "zigzag")
+TILE = 256
+"""Scores that exist at once: of so many queries with so many keys, whatever the sequence."""
 
 
 # -- who has which positions ---------------------------------------------------------------------------------
@@ -54,6 +56,11 @@ def positions_of(rank: int, ranks: int, seq_len: int, order: str = "zigzag") -> 
 
     Raises ValueError for an unknown order, and where the sequence does not divide into the parts.
     """
+    return torch.cat([torch.arange(*run) for run in chunks_of(rank, ranks, seq_len, order)])
+
+
+def chunks_of(rank: int, ranks: int, seq_len: int, order: str) -> list[tuple[int, int]]:
+    """The same positions as runs (first, end), in the order in which the rank holds them."""
     if order not in ORDERS:
         raise ValueError(f"order {order!r} is not known; there are {', '.join(ORDERS)}")
     parts = ranks if order == "contiguous" else 2 * ranks
@@ -62,15 +69,9 @@ def positions_of(rank: int, ranks: int, seq_len: int, order: str = "zigzag") -> 
             f"a sequence of {seq_len} does not divide into {parts} parts ({order}, {ranks} ranks); "
             f"{max(seq_len // parts, 1) * parts} or {(seq_len // parts + 1) * parts} would"
         )
-    chunks = torch.arange(seq_len).chunk(parts)
-    return chunks[rank] if order == "contiguous" else torch.cat((chunks[rank], chunks[2 * ranks - 1 - rank]))
-
-
-def chunks_of(rank: int, ranks: int, seq_len: int, order: str) -> list[tuple[int, int]]:
-    """The same positions as runs (first, end), in the order in which the rank holds them."""
-    mine = positions_of(rank, ranks, seq_len, order)
-    length = seq_len // (ranks if order == "contiguous" else 2 * ranks)
-    return [(int(run[0]), int(run[0]) + length) for run in mine.split(length)]
+    length = seq_len // parts
+    mine = [rank] if order == "contiguous" else [rank, parts - 1 - rank]
+    return [(part * length, (part + 1) * length) for part in mine]
 
 
 def pairs_computed(rank: int, ranks: int, order: str) -> list[int]:
@@ -110,6 +111,17 @@ def _add_part(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
     lse.copy_(both)
 
 
+def _tiles(runs: list[tuple[int, int]]) -> list[tuple[slice, int]]:
+    """Runs cut to at most `TILE` positions: where a tile is in the rank's tensors, and its first position."""
+    found, held = [], 0
+    for first, end in runs:
+        for begin in range(first, end, TILE):
+            length = min(TILE, end - begin)
+            found.append((slice(held, held + length), begin))
+            held += length
+    return found
+
+
 class _Ring:
     """One pass round the ring: who has which runs, and how a block is handed on."""
 
@@ -132,14 +144,17 @@ class _Ring:
         return arriving, dist.batch_isend_irecv(sends)
 
     def pairs(self, step: int) -> list[tuple[slice, int, slice, int]]:
-        """Runs of queries and of the keys that are here in this step, where not all keys are later."""
-        found, length = [], self.runs[0][0][1] - self.runs[0][0][0]
-        for row, (query, _) in enumerate(self.runs[self.rank]):
-            for column, (key, _) in enumerate(self.runs[(self.rank - step) % self.ranks]):
-                if not self.causal or key <= query:
-                    here, there = (slice(i * length, (i + 1) * length) for i in (row, column))
-                    found.append((here, query, there, key))
-        return found
+        """Tiles of queries and of the keys that are here in this step, where not all keys are later.
+
+        As (queries' slice of what the rank holds, first position, keys' slice, first position).
+        """
+        here, there = (_tiles(self.runs[rank]) for rank in (self.rank, (self.rank - step) % self.ranks))
+        return [
+            (rows, query, columns, key)
+            for rows, query in here
+            for columns, key in there
+            if not self.causal or key <= query  # tiles on the diagonal begin at the same position
+        ]
 
 
 class _RingAttention(torch.autograd.Function):

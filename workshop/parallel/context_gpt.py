@@ -32,10 +32,11 @@ from workshop.facts.checks import check_choice
 from workshop.facts.fitting import ulysses_problems
 from workshop.models.gpt import Attention, Decoder
 from workshop.parallel.context import Group, positions_of, ring_attention, ulysses_attention
+from workshop.parallel.context_torch import check_device, torch_attention
 from workshop.parallel.stages import GPTStage
 
 Model = TypeVar("Model", bound=nn.Module)
-ORDER_OF = {"ring": "zigzag", "ulysses": "contiguous"}
+ORDER_OF = {"ring": "zigzag", "ulysses": "contiguous", "torch": "zigzag"}
 """Ways to attend over a cut sequence, and the order in which each wants the positions dealt out."""
 
 
@@ -53,12 +54,12 @@ def context_attention(
     Args:
         query: (batch, heads, positions of this rank, head_dim).
         key, value: (batch, kv_heads, positions of this rank, head_dim).
-        method: "ring" or "ulysses".
+        method: "ring", "ulysses", or "torch": PyTorch's own ring, on GPUs (`parallel.context_torch`).
         order: how positions were dealt out, where it is not the method's own (`ORDER_OF`).
         group: the ranks that share the sequence; None: all.
 
     Returns the attended values, as ``query``. Raises ValueError, before anything is sent, for an unknown
-    method or order, and where heads or positions do not divide.
+    method or order, where heads or positions do not divide, and for "torch" on a CPU.
     """
     order = _order(method, order)
     if query.shape[1] % key.shape[1]:
@@ -67,6 +68,8 @@ def context_attention(
         )
     if method == "ulysses":
         return ulysses_attention(query, key, value, group=group)
+    if method == "torch":
+        return torch_attention(query, key, value, group=group)
     return ring_attention(query, key, value, order=order, group=group)
 
 
@@ -122,14 +125,16 @@ def cut_context(model: Model, group: Group = None, *, method: str = "ring", orde
         group: the ranks that share a sequence; None: all.
         method, order: see `context_attention`.
 
-    Raises ValueError for an unknown method or order, where Ulysses cannot deal out the heads of a rank, and
-    for a model in which there is nothing to change.
+    Raises ValueError for an unknown method or order, where Ulysses cannot deal out the heads of a rank, for
+    "torch" on a CPU, and for a model in which there is nothing to change.
     """
     order, ranks = _order(method, order), dist.get_world_size(group)
     blocks = [module for module in model.modules() if isinstance(module, Attention)]
     tables = [module for module in model.modules() if isinstance(module, Decoder | GPTStage)]
     if not blocks or not tables:
         raise ValueError(f"a {type(model).__name__} has no attention as workshop.models.gpt's: cut a GPT")
+    if method == "torch":
+        check_device(blocks[0].q_proj.weight.device)
     for block in blocks if method == "ulysses" else []:
         heads, kv_heads = (_heads(linear, block.head_dim) for linear in (block.q_proj, block.k_proj))
         for problem in ulysses_problems(heads, kv_heads, ranks):

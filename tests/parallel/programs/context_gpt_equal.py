@@ -124,6 +124,8 @@ report(
         "method": complaint(lambda: cut_context(model(), method="spiral")),
         "order": complaint(lambda: cut_context(model(), method="ulysses", order="zigzag")),
         "no_gpt": complaint(lambda: cut_context(torch.nn.Linear(2, 2))),
+        "torch": complaint(lambda: cut_context(model(), method="torch")),
+        "torch_call": complaint(lambda: context_attention(three, three, three, method="torch")),
         "shared": complaint(lambda: context_attention(three, three[:, :2], three[:, :2])),
     }
 )
