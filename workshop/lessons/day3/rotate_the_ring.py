@@ -13,14 +13,19 @@ from workshop.lessons.exercise import Exercise, WrongAnswer
 
 QUESTION = """\
 Rank r has part r of a sequence: its queries, keys and values. Finish
-`rotate_the_ring(query, key, value, attend)`, which gives causal attention of the rank's queries over
-everybody's keys. `attend(query, key, value, causal)` does one block:
+`merge(out, lse, part, part_lse)` and `rotate_the_ring(query, key, value, attend)`, which gives causal
+attention of the rank's queries over everybody's keys. `attend(query, key, value, causal)` does one block:
 it gives the output and, for each query, `lse`, the logarithm of the sum of the exponentials. In each step
 the block goes to the rank on the right. Use `dist.isend` and `dist.recv`, or `dist.batch_isend_irecv`."""
 
 STUB = '''\
 import torch
 import torch.distributed as dist
+
+
+def merge(out, lse, part, part_lse):
+    """Attention over two sets of keys as one: the output, (queries, head_dim), and lse, (queries,)."""
+    return ..., ...
 
 
 def rotate_the_ring(query, key, value, attend):
@@ -32,14 +37,20 @@ def rotate_the_ring(query, key, value, attend):
         block = ...  # send it to the rank on the right, take what comes from the left
         owner = ...  # whose keys are these?
         if owner < rank:  # later keys are not for us
-            part, part_lse = attend(query, block[0], block[1], causal=False)
-            out, lse = ...  # both parts as one
+            out, lse = merge(out, lse, *attend(query, block[0], block[1], causal=False))
     return out
 '''
 
 SOLUTION = '''\
 import torch
 import torch.distributed as dist
+
+
+def merge(out, lse, part, part_lse):
+    """Attention over two sets of keys as one: the output, (queries, head_dim), and lse, (queries,)."""
+    both = torch.logaddexp(lse, part_lse)
+    mine, theirs = (lse - both).exp(), (part_lse - both).exp()
+    return out * mine.unsqueeze(-1) + part * theirs.unsqueeze(-1), both
 
 
 def rotate_the_ring(query, key, value, attend):
@@ -55,10 +66,7 @@ def rotate_the_ring(query, key, value, attend):
         block = arriving
         owner = (rank - step) % world_size
         if owner < rank:  # later keys are not for us
-            part, part_lse = attend(query, block[0], block[1], causal=False)
-            both = torch.logaddexp(lse, part_lse)
-            mine, theirs = (lse - both).exp(), (part_lse - both).exp()
-            out, lse = out * mine.unsqueeze(-1) + part * theirs.unsqueeze(-1), both
+            out, lse = merge(out, lse, *attend(query, block[0], block[1], causal=False))
     return out
 '''
 
