@@ -7,8 +7,8 @@ import pytest
 from workshop import launch
 
 PROGRAM = Path(__file__).parent / "programs" / "context_under_cap.py"
-TENSOR = 4 * 4096 * 4 * 32  # q, k, v, the output, its gradient and theirs are eight of these
-CAP = 14 * 2**20
+TENSOR = 4 * 8192 * 4 * 32  # q, k, v, the output, its gradient and theirs are eight of these
+CAP = 28 * 2**20
 
 
 def attend(way, ranks, saved, cap=CAP):

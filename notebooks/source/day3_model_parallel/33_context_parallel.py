@@ -4,7 +4,7 @@
 # - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are positions x positions.
 # - **It takes** 45 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL (untested here); make `POSITIONS` and `CAP`
-#   32 times larger there, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
+#   16 times larger there, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
 #
 # ## Question
 #
@@ -275,7 +275,7 @@ for method in ("ring", "ulysses"):
 #
 # ## A sequence that one device cannot hold
 #
-# 4,096 positions, four heads of 32. Two limits must be kept apart:
+# 8,192 positions, four heads of 32. Two limits must be kept apart:
 #
 # - **The scores**, heads x positions². Plain attention writes them down. Fused kernels (FlashAttention) never do, on one device too. So for
 #   these alone nobody needs several ranks.
@@ -283,8 +283,8 @@ for method in ("ring", "ulysses"):
 #   context parallelism divides.
 
 # %% tags=["nbval-check-output"]
-POSITIONS, HEADS, WIDTH = 4_096, 4, 32
-CAP = 14 * 2**20  # what a rank may hold
+POSITIONS, HEADS, WIDTH = 8_192, 4, 32
+CAP = 28 * 2**20  # what a rank may hold
 tensor = 4 * POSITIONS * HEADS * WIDTH
 print("the scores, written down         ", format_bytes(4 * HEADS * POSITIONS**2))
 print("8 tensors and lse, on one device  ", format_bytes(8 * tensor + 4 * HEADS * POSITIONS))
@@ -349,7 +349,7 @@ elif way != "fused":
 dist.destroy_process_group()
 
 # %% [markdown]
-# **Predict:** which of these fit under 14 MiB a rank, and what fails first?
+# **Predict:** which of these fit under 28 MiB a rank, and what fails first?
 
 # %%
 from pathlib import Path
@@ -377,7 +377,7 @@ assert [isinstance(said, str) for said in ended.values()] == [True, True, False,
 
 # %% [markdown]
 # Plain attention fails where it writes the scores down. The fused kernel comes through forward, where five tensors are held, and fails in
-# backward, where three more are wanted. Four ranks, 14 MiB each, do what neither can. Our ring writes scores of 256 x 256 tiles at a time,
+# backward, where three more are wanted. Four ranks, 28 MiB each, do what neither can. Our ring writes scores of 256 x 256 tiles at a time,
 # in Python; on GPUs a fused kernel does each block.
 #
 # ## At scale: 131,072 positions

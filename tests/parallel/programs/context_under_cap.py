@@ -10,7 +10,7 @@ from workshop import report
 from workshop.parallel.context import positions_of, ring_attention, ulysses_attention
 
 way, saved = sys.argv[1:]
-POSITIONS, HEADS, WIDTH = 4096, 4, 32
+POSITIONS, HEADS, WIDTH = 8192, 4, 32
 dist.init_process_group()
 mine = positions_of(
     dist.get_rank(), dist.get_world_size(), POSITIONS, "zigzag" if way == "ring" else "contiguous"
