@@ -22,9 +22,7 @@ holds its part of q, k, v, and later of the output, and of each it keeps 1 / ran
 `ranks` divides both numbers of heads."""
 
 _HEAD = '''\
-def context_bytes(
-    method: str, seq_len: int, heads: int, kv_heads: int, head_dim: int, ranks: int
-) -> float:
+def context_bytes(method: str, seq_len: int, heads: int, kv_heads: int, head_dim: int, ranks: int) -> float:
     """Bytes that one rank sends in the forward of one attention layer."""
     positions = seq_len / ranks  # of one rank
 '''
