@@ -71,10 +71,11 @@ def rotate_the_ring(query, key, value, attend):
 '''
 
 _MERGE = "out * mine.unsqueeze(-1) + part * theirs.unsqueeze(-1), both"
-ADDED = SOLUTION.replace(_MERGE, "out + part, both")
-HALVED = SOLUTION.replace(_MERGE, "(out + part) / 2, both")
+_BODY = SOLUTION[SOLUTION.index("    both =") : SOLUTION.index("\n\ndef rotate")]
+ADDED = SOLUTION.replace(_BODY, "    return out + part, torch.logaddexp(lse, part_lse)\n")
+HALVED = SOLUTION.replace(_BODY, "    return (out + part) / 2, torch.logaddexp(lse, part_lse)\n")
 LSE_KEPT = SOLUTION.replace(_MERGE, _MERGE.replace("both", "lse"))
-NEVER_MERGED = SOLUTION.replace(_MERGE, "out, lse")
+NEVER_MERGED = SOLUTION.replace(_BODY, "    return out, lse\n")
 TO_THE_LEFT = SOLUTION.replace("isend(block, (rank + 1)", "isend(block, (rank - 1)").replace(
     "recv(arriving, (rank - 1)", "recv(arriving, (rank + 1)"
 )
