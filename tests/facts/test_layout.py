@@ -5,7 +5,7 @@ import re
 import pytest
 
 from workshop.facts import catalogue
-from workshop.facts.fitting import problems
+from workshop.facts.fitting import context_problems, problems
 from workshop.facts.layout import Layout
 from workshop.facts.stages import chunks, stage_layers
 
@@ -122,3 +122,31 @@ def test_experts_must_divide():
         "num_experts = 8 does not divide by expert = 6" in s
         for s in found(layout, model="mixtral-8x7b", cluster="6xH100")
     )
+
+
+@pytest.mark.parametrize(
+    ("layout", "seq_len", "method", "said"),
+    [
+        (Layout(context=4), 4096, "ring", []),
+        (Layout(context=4), 4100, "ring", ["seq_len = 4100 does not divide into 2 x context = 8 pieces; "]),
+        (Layout(context=4), 4100, "ulysses", []),
+        (Layout(context=4), 4099, "ulysses", ["seq_len = 4099 does not divide by context = 4; the nearest "]),
+        (
+            Layout(context=16, tensor=8),
+            4096,
+            "ulysses",
+            ["4 query heads do not divide by 16 ranks: Ulysses "],
+        ),
+        (
+            Layout(context=3),
+            4098,
+            "ulysses",
+            ["32 query heads do not divide by 3 ranks: Ulysses cuts heads. "],
+        ),
+        (Layout(), 4099, "ulysses", []),
+    ],
+)
+def test_why_ranks_cannot_share_a_sequence(layout, seq_len, method, said):
+    found = context_problems(catalogue.model("llama-3.1-8b"), layout, seq_len, method)
+    assert len(found) == len(said)
+    assert all(one.startswith(begin) for one, begin in zip(found, said, strict=True)), found

@@ -35,6 +35,7 @@ PICTURES = {
     ),
     "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
+    "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
     "cut_matrices": lambda: show.cut_matrices(
         {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
     ),
@@ -80,6 +81,21 @@ def test_a_cut_matrix_has_a_part_for_each_rank_that_tiles_it() -> None:
         show.cut_matrices({"A": (4, 6, "columns")}, 4)
     with pytest.raises(ValueError, match="A is cut by 'diagonal'; known are columns, rows, whole"):
         show.cut_matrices({"A": (4, 6, "diagonal")}, 4)
+
+
+def test_the_work_under_a_causal_mask_is_the_area_below_the_diagonal() -> None:
+    picture = PICTURES["causal_work"]()
+    assert "contiguous, busiest rank 1.50 times the mean; zigzag, busiest rank 1.00" in repr(picture)
+    areas = [
+        sum(
+            (right[0] + left[0]) / 2 - corners[0][0]
+            for corners, left, right in ((p.get_xy(), p.get_xy()[1], p.get_xy()[2]) for p in axis.patches)
+        )
+        for axis in picture.figure.axes
+    ]
+    assert areas == [8.0, 8.0]  # half of 4 x 4, whoever computes it
+    with pytest.raises(ValueError, match="no runs to draw"):
+        show.causal_work({})
 
 
 def test_lists_of_unequal_length_are_refused() -> None:

@@ -150,11 +150,11 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Everything between tokens and the head."""
+    """Between tokens and head; `positions` says where the tokens are (`parallel.context_gpt` cuts them)."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.config, self.recompute = config, False
+        self.config, self.recompute, self.positions = config, False, torch.arange
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
@@ -162,7 +162,7 @@ class Decoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (batch, seq) to vectors (batch, seq, hidden)."""
         x = self.embed_tokens(tokens)
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        positions = self.positions(tokens.shape[1], device=tokens.device)
         table = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
         cos, sin = (turn.to(x.dtype) for turn in table)
         for layer in self.layers:

@@ -3,12 +3,11 @@ r"""Context parallelism by hand: cut the sequence, and bring each query to every
 Everything in a transformer but attention looks at one position at a time, so a rank can have a part of the
 positions and needs nobody. Attention needs all keys and values. Two ways to get at them::
 
-    ring      keys and values go round. In each of N steps a rank has its own queries and somebody's keys,
-    adds what
-              they give, and hands the keys on (Liu et al. 2023, arXiv 2310.01889).
-    Ulysses   change what is cut. all_to_all turns "my positions, all heads" into "all positions, my heads",
-    plain
-              attention runs, and all_to_all turns it back (Jacobs et al. 2023, arXiv 2309.14509).
+    ring      keys and values go round. In each of N steps a rank has its own queries and somebody's
+              keys, adds what they give, and hands the keys on (Liu et al. 2023, arXiv 2310.01889).
+    Ulysses   change what is cut. all_to_all turns "my positions, all heads" into "all positions, my
+              heads", plain attention runs, and all_to_all turns it back (Jacobs et al. 2023,
+              arXiv 2309.14509).
 
 **How parts of a softmax add up.** Attention over some of the keys gives an output and the logarithm of its
 denominator, ``lse``. Two such parts, (a, lse_a) and (b, lse_b), make the whole (Milakov and Gimelshein 2018,
@@ -18,7 +17,8 @@ arXiv 1805.02867)::
 
 **Backward** needs no stored probabilities: p = e^(score - lse) is computed again, block by block (Dao et al.
 2022, arXiv 2205.14135, algorithm 4). Queries stay at home and collect their gradient; a block of keys and
-values takes the gradients it has gathered along, and is back home after N steps.
+values takes the gradients it has gathered along, and they are home after N - 1 hops: what its owner finds
+for it, in the first step, need not travel.
 
 **Balance.** Under a causal mask later queries have more keys. Cut in N plain parts, the last rank works N
 times as long as the first, and the ring waits for it in every step. *Zigzag* gives rank r the parts r and
@@ -26,8 +26,9 @@ times as long as the first, and the ring waits for it in every step. *Zigzag* gi
 
 Bytes that a rank sends, for K and V of ``kv_bytes`` together on a rank::
 
-    ring      forward (N-1) kv_bytes; backward (N-1) kv_bytes for K and V, N kv_bytes (fp32) for their
-    gradients Ulysses   (N-1)/N of its q, k, v and of its output, and the same again backward
+    ring      forward   (N-1) kv_bytes
+              backward  (N-1) kv_bytes for K and V, and (N-1) kv_bytes, in fp32, for their gradients
+    Ulysses   (N-1)/N of its q, k, v and of its output, and the same again backward
 """
 
 from __future__ import annotations
@@ -39,8 +40,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from workshop.facts.fitting import ulysses_problems
+
 Group = dist.ProcessGroup | None
 ORDERS = ("contiguous", "zigzag")
+TILE = 256
+"""Scores that exist at once: of so many queries with so many keys, whatever the sequence."""
 
 
 # -- who has which positions ---------------------------------------------------------------------------------
@@ -51,6 +56,11 @@ def positions_of(rank: int, ranks: int, seq_len: int, order: str = "zigzag") -> 
 
     Raises ValueError for an unknown order, and where the sequence does not divide into the parts.
     """
+    return torch.cat([torch.arange(*run) for run in chunks_of(rank, ranks, seq_len, order)])
+
+
+def chunks_of(rank: int, ranks: int, seq_len: int, order: str) -> list[tuple[int, int]]:
+    """The same positions as runs (first, end), in the order in which the rank holds them."""
     if order not in ORDERS:
         raise ValueError(f"order {order!r} is not known; there are {', '.join(ORDERS)}")
     parts = ranks if order == "contiguous" else 2 * ranks
@@ -59,15 +69,9 @@ def positions_of(rank: int, ranks: int, seq_len: int, order: str = "zigzag") -> 
             f"a sequence of {seq_len} does not divide into {parts} parts ({order}, {ranks} ranks); "
             f"{max(seq_len // parts, 1) * parts} or {(seq_len // parts + 1) * parts} would"
         )
-    chunks = torch.arange(seq_len).chunk(parts)
-    return chunks[rank] if order == "contiguous" else torch.cat((chunks[rank], chunks[2 * ranks - 1 - rank]))
-
-
-def chunks_of(rank: int, ranks: int, seq_len: int, order: str) -> list[tuple[int, int]]:
-    """The same positions as runs (first, end), in the order in which the rank holds them."""
-    mine = positions_of(rank, ranks, seq_len, order)
-    length = seq_len // (ranks if order == "contiguous" else 2 * ranks)
-    return [(int(run[0]), int(run[0]) + length) for run in mine.split(length)]
+    length = seq_len // parts
+    mine = [rank] if order == "contiguous" else [rank, parts - 1 - rank]
+    return [(part * length, (part + 1) * length) for part in mine]
 
 
 def pairs_computed(rank: int, ranks: int, order: str) -> list[int]:
@@ -107,6 +111,17 @@ def _add_part(out: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
     lse.copy_(both)
 
 
+def _tiles(runs: list[tuple[int, int]]) -> list[tuple[slice, int]]:
+    """Runs cut to at most `TILE` positions: where a tile is in the rank's tensors, and its first position."""
+    found, held = [], 0
+    for first, end in runs:
+        for begin in range(first, end, TILE):
+            length = min(TILE, end - begin)
+            found.append((slice(held, held + length), begin))
+            held += length
+    return found
+
+
 class _Ring:
     """One pass round the ring: who has which runs, and how a block is handed on."""
 
@@ -129,14 +144,17 @@ class _Ring:
         return arriving, dist.batch_isend_irecv(sends)
 
     def pairs(self, step: int) -> list[tuple[slice, int, slice, int]]:
-        """Runs of queries and of the keys that are here in this step, where not all keys are later."""
-        found, length = [], self.runs[0][0][1] - self.runs[0][0][0]
-        for row, (query, _) in enumerate(self.runs[self.rank]):
-            for column, (key, _) in enumerate(self.runs[(self.rank - step) % self.ranks]):
-                if not self.causal or key <= query:
-                    here, there = (slice(i * length, (i + 1) * length) for i in (row, column))
-                    found.append((here, query, there, key))
-        return found
+        """Tiles of queries and of the keys that are here in this step, where not all keys are later.
+
+        As (queries' slice of what the rank holds, first position, keys' slice, first position).
+        """
+        here, there = (_tiles(self.runs[rank]) for rank in (self.rank, (self.rank - step) % self.ranks))
+        return [
+            (rows, query, columns, key)
+            for rows, query in here
+            for columns, key in there
+            if not self.causal or key <= query  # tiles on the diagonal begin at the same position
+        ]
 
 
 class _RingAttention(torch.autograd.Function):
@@ -165,7 +183,8 @@ class _RingAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """The same round; a block's gradients travel one step behind it and come home with the last hop."""
+        """The same round; a block's gradients travel one step behind it, and the last hop brings them
+        home."""
         query, key, value, out, lse = ctx.saved_tensors
         ring, wide = ctx.ring, gradient.float()
         delta = (wide * out).sum(-1, keepdim=True)
@@ -184,11 +203,15 @@ class _RingAttention(torch.autograd.Function):
                 to_query[..., here, :] += to_scores @ k.float().unsqueeze(2)
                 gathered[0, :, :, there] += (to_scores.mT @ query[..., here, :].float()).sum(2)
                 gathered[1, :, :, there] += (weights.mT @ upward).sum(2)
-            gathered, hops = ring.hand_on(gathered)
-            for wait in (*waits, *hops):
+            if step == 0:  # what this rank finds for its own keys stays here
+                own, gathered = gathered, torch.zeros_like(gathered)
+            else:
+                gathered, hops = ring.hand_on(gathered)
+                waits += hops
+            for wait in waits:
                 wait.wait()
             block = arriving
-        to_key, to_value = gathered.unbind()
+        to_key, to_value = (own + gathered).unbind()
         return to_query.to(query.dtype), to_key.to(key.dtype), to_value.to(value.dtype), None
 
 
@@ -250,13 +273,9 @@ def ulysses_attention(
     Raises ValueError where the heads do not divide by the ranks: there is nothing left to cut.
     """
     ranks, heads, kv_heads = dist.get_world_size(group), query.shape[1], key.shape[1]
-    if heads % ranks:
-        raise ValueError(
-            f"{heads} query heads do not divide by {ranks} ranks: Ulysses cuts heads. Use a ring."
-        )
+    for problem in ulysses_problems(heads, kv_heads, ranks):
+        raise ValueError(problem)
     if kv_heads % ranks:
-        if ranks % kv_heads:
-            raise ValueError(f"{kv_heads} key and value heads and {ranks} ranks: one must divide the other")
         key, value = (x.repeat_interleave(ranks // kv_heads, 1) for x in (key, value))
     q, k, v = (_Trade.apply(x, 1, 2, group) for x in (query, key, value))
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)

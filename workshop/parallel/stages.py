@@ -75,6 +75,7 @@ class GPTStage(nn.Module):
     def __init__(self, whole: GPT, layers: range) -> None:
         super().__init__()
         decoder, self.config = whole.model, whole.config
+        self.positions = decoder.positions  # a rank's own, where the sequence is cut (parallel.context_gpt)
         self.sequence_ranks = 1  # over how many the positions between layers are cut (parallel.tensor_plans)
         self.is_first, self.is_last = layers.start == 0, layers.stop == len(decoder.layers)
         self.model: Any = nn.Module()  # holds what the whole model holds under this name
@@ -89,7 +90,7 @@ class GPTStage(nn.Module):
         length = x.shape[1] if self.is_first else x.shape[1] * self.sequence_ranks
         if self.is_first:
             x = self.model.embed_tokens(x)
-        positions = torch.arange(length, device=x.device)
+        positions = self.positions(length, device=x.device)
         table = rotary_table(positions, self.config.head_dim, self.config.rope_theta)
         cos, sin = (turn.to(x.dtype) for turn in table)
         for layer in self.model.layers.values():

@@ -19,6 +19,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
 * `cut`: which rank holds which part of a matrix;
+* `causal`: which rank computes which scores under a causal mask;
 * `proposals`: the layouts of a plan.
 """
 
@@ -43,6 +44,7 @@ _PICTURES = {
     "layer_products": "workshop.show.roof",
     "rank_map": "workshop.show.ranks",
     "cut_matrices": "workshop.show.cut",
+    "causal_work": "workshop.show.causal",
     "plan_table": "workshop.show.proposals",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",

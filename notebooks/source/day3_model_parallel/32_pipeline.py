@@ -631,7 +631,7 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # - A schedule never changes a gradient. PipeDream does, and needs stashed weights for its gradients to be of anything.
 # - Cut by cost, not by number: the head is dear.
 #
-# Next: `34_experts`. More parameters for the same FLOPs.
+# Next: `33_context_parallel` cuts the sequence.
 #
 # ## Sources
 #

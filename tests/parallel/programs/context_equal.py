@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from workshop import report
 from workshop.measure import measure
+from workshop.parallel import context
 from workshop.parallel.context import positions_of, ring_attention, ulysses_attention
 
 dist.init_process_group()
@@ -49,6 +50,14 @@ for causal in (True, False):
             "contiguous", causal, kv_heads,
         )  # fmt: skip
         report(**{f"ulysses contiguous causal={causal} kv_heads={kv_heads}": found})
+
+# runs that are longer than a tile, and do not divide by it
+context.TILE = 3
+report(tiled=[
+    compare(lambda q, k, v, causal=causal: ring_attention(q, k, v, causal=causal), "zigzag", causal, 2)["errors"]
+    for causal in (True, False)
+])  # fmt: skip
+context.TILE = 256
 
 # bf16 in, bf16 out; the sums inside are fp32
 torch.manual_seed(7)

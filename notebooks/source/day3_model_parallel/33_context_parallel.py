@@ -1,0 +1,489 @@
+# %% [markdown]
+# # Cut the sequence: how can ranks share one long text?
+#
+# - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are positions x positions.
+# - **It takes** 45 minutes to read and try, half a minute to run.
+# - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL (untested here); make `POSITIONS` and `CAP`
+#   16 times larger there, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
+#
+# ## Question
+#
+# More data-parallel ranks take more sequences. A *long* sequence helps none of them: what a layer keeps grows with every position, and one
+# device must keep it all. Can four ranks each have a quarter of the positions? Norms, products and the loss look at one position at a time,
+# they do not mind. But in attention every position wants to see all before it.
+
+# %%
+# %load_ext workshop
+from workshop import show
+from workshop.facts.units import format_bytes
+
+# %% [markdown]
+# ## One way: let keys and values go round
+#
+# Each rank keeps its queries. In N steps it sees everybody's keys and values, a block at a time, and hands each block on. It never has all
+# of them. But softmax divides by a sum over **all** keys. How can it be computed in parts? Keep, beside each output, the logarithm of its
+# denominator, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ are one:
+#
+# $$\ell = \log(e^{\ell_a} + e^{\ell_b}) \qquad o = a\,e^{\ell_a - \ell} + b\,e^{\ell_b - \ell}$$
+
+# %% tags=["nbval-check-output"]
+import numpy as np
+
+rng = np.random.default_rng(0)
+scores, values = rng.normal(size=6), rng.normal(size=6)
+
+
+def part(which):
+    """Softmax average of the values over some of the keys, and its lse."""
+    lse = np.log(np.exp(scores[which]).sum())
+    return (np.exp(scores[which] - lse) * values[which]).sum(), lse
+
+
+(a, lse_a), (b, lse_b) = part(slice(0, 2)), part(slice(2, 6))
+lse = np.logaddexp(lse_a, lse_b)
+merged = a * np.exp(lse_a - lse) + b * np.exp(lse_b - lse)
+print(f"merged {merged:.6f}   all keys at once {part(slice(0, 6))[0]:.6f}   plain mean {(a + b) / 2:.6f}")
+assert np.isclose(merged, part(slice(0, 6))[0])
+
+# %% [markdown]
+# ### Exercise: rotate the ring
+
+# %%
+# %%exercise rotate_the_ring
+import torch
+import torch.distributed as dist
+
+
+def merge(out, lse, part, part_lse):
+    """Attention over two sets of keys as one: the output, (queries, head_dim), and lse, (queries,)."""
+    return ..., ...
+
+
+def rotate_the_ring(query, key, value, attend):
+    """Causal attention of this rank's queries, (positions, head_dim), over the keys of all ranks."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    out, lse = attend(query, key, value, causal=True)  # its own keys: the block on the diagonal
+    block = torch.stack((key, value))
+    for step in range(1, world_size):
+        block = ...  # send it to the rank on the right, take what comes from the left
+        owner = ...  # whose keys are these?
+        if owner < rank:  # later keys are not for us
+            out, lse = merge(out, lse, *attend(query, block[0], block[1], causal=False))
+    return out
+
+
+# %% [markdown]
+# ## Another way: change what is cut
+#
+# Attention never mixes heads. So before it, an **all_to_all**: each rank gives away "my positions, all heads" and gets "all positions, my
+# heads". Plain attention runs, and another all_to_all changes it back (*Ulysses*, Jacobs et al., 2023). Four tensors travel: q, k, v there,
+# the output back.
+#
+# ## Predict
+#
+# A rank has 1 / N of the positions. What does it send, forward, in one layer? How does that change with N?
+
+
+# %%
+# %%exercise context_bytes
+def context_bytes(method: str, seq_len: int, heads: int, kv_heads: int, head_dim: int, ranks: int) -> float:
+    """Bytes that one rank sends in the forward of one attention layer."""
+    positions = seq_len / ranks  # of one rank
+    if method == "ring":
+        return ...
+    return ...
+
+
+# %% [markdown]
+# Attention of Llama 3 70B (64 query heads, 8 for keys and values, width 128), 131,072 positions:
+
+# %% tags=["nbval-check-output"]
+print("ranks        ring     Ulysses")
+for n in (2, 4, 8, 16):
+    by_ring = context_bytes("ring", 131_072, 64, 8, 128, n)
+    by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)  # a key head for each rank
+    print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
+assert by_ring > by_ulysses
+
+# %% [markdown]
+# Few key heads make the ring cheap at first. But all keys pass by every rank, however many there are. In Ulysses each rank sends its own
+# things only: the paper counts $4Nh/P$ for N positions, width h and P ranks, without shared heads. (At 16 ranks a key head is sent to two
+# ranks; that is counted.) **And a rank needs a head:** past 64 ranks there is none left to give.
+#
+# ## Run: forward and backward on four ranks
+#
+# `workshop/parallel/context.py` has both, forward and backward, in less than 300 lines. Keys and values take the gradients they gather along, and what
+# a rank found for its own waits at home. We compare with plain attention over the whole sequence, and count bytes and FLOPs. Positions can
+# be dealt out in order, or *zigzag*; you will see why.
+
+# %%
+# %%torchrun -n 4 --into ran
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from workshop import report
+from workshop.measure import measure
+from workshop.parallel.context import positions_of, ring_attention, ulysses_attention
+
+dist.init_process_group()
+rank, world_size = dist.get_rank(), dist.get_world_size()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(0)  # for once the same everywhere: every rank knows the whole, to compare
+whole = [torch.randn(1, heads, 256, 16, device=device, requires_grad=True) for heads in (8, 4, 4)]
+upward = torch.randn(1, 8, 256, 16, device=device)
+wanted = F.scaled_dot_product_attention(*whole, is_causal=True, enable_gqa=True)
+wanted.backward(upward)
+
+for name, order in (("ring", "contiguous"), ("ring", "zigzag"), ("ulysses", "contiguous")):
+    mine = positions_of(rank, world_size, 256, order).to(device)
+    parts = [x.detach()[:, :, mine].requires_grad_() for x in whole]
+    with measure(memory=False) as forward:
+        out = ring_attention(*parts, order=order) if name == "ring" else ulysses_attention(*parts)
+    with measure(memory=False) as backward:
+        out.backward(upward[:, :, mine])
+    found = [(out, wanted), *((part.grad, x.grad) for part, x in zip(parts, whole, strict=True))]
+    errors = [((f - w[:, :, mine]).norm() / w[:, :, mine].norm()).item() for f, w in found]
+    sent = [sum(row.wire_bytes for row in way.traffic) for way in (forward, backward)]
+    report(**{f"{name}, {order}": {"error": max(errors), "sent": sent, "flops": forward.flops}})
+dist.destroy_process_group()
+
+# %% [markdown]
+# ## Compare
+
+# %% tags=["nbval-check-output"]
+print("                       forward, predicted   measured   backward")
+for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
+    wanted = 2 * context_bytes(name.split(",")[0], 256, 8, 4, 16, 4)  # fp32 here: twice bf16
+    forward, backward = ran[0][name]["sent"]
+    print(f"{name:<22} {wanted:>16,.0f} B {forward:>8,} B {backward:>8,} B")
+    assert forward == wanted
+    assert backward == (2 if name.startswith("ring") else 1) * wanted
+    assert all(ran[rank][name]["error"] < 1e-5 for rank in range(4))
+print("output and gradients of q, k, v are those of one process, to 1e-5")
+
+# %% [markdown]
+# To the byte. The ring's backward sends twice its forward: the keys and values once more, and their gradients. (In 16 bits three times: our
+# gradients travel in fp32, for they are sums.) Ulysses trades the same four tensors back.
+#
+# ## Who works, and who waits?
+#
+# Under a causal mask the last query sees all keys and the first only one. Dealt out in order, the last rank has most of the work. *Zigzag*
+# cuts the sequence into 2N runs and gives rank r the runs r and 2N-1-r: an early and a late one.
+
+# %%
+show.causal_work({"contiguous": [0, 1, 2, 3], "zigzag": [0, 1, 2, 3, 3, 2, 1, 0]})
+
+# %% [markdown]
+# **Predict** the FLOPs of each rank in the forward: $4 \cdot$ heads $\cdot$ head_dim for each pair of a query and a key that is computed.
+# Our ring computes whole blocks, those on the diagonal too, and skips those that are all masked: so 1.60 here for the picture's 1.75. In order rank r has $r + 1$ blocks of $(S/N)^2$; in zigzag every rank
+# has three in its own step and two in each other: $2N + 1$ of $(S/2N)^2$.
+
+# %% tags=["nbval-check-output"]
+a_pair, S, N = 4 * 8 * 16, 256, 4
+predicted = {
+    "ring, contiguous": [a_pair * (rank + 1) * (S // N) ** 2 for rank in range(N)],
+    "ring, zigzag": [a_pair * (2 * N + 1) * (S // (2 * N)) ** 2] * N,
+}
+for name, wanted in predicted.items():
+    measured = [ran[rank][name]["flops"] for rank in range(N)]
+    busiest = max(measured) / (sum(measured) / N)
+    print(f"{name:<17} MFLOP by rank {[f'{x / 1e6:.2f}' for x in measured]}, busiest {busiest:.2f} x mean")
+    assert measured == wanted
+
+# %% [markdown]
+# The ring waits for its slowest rank in **every** step, so in order the others' savings are worth nothing: three ranks wait for the last.
+# Striped Attention (Brandon et al., 2023) deals out single positions in turn instead, for the same reason: up to 1.45 times the throughput
+# at 256k positions. Megatron-LM, Llama 3 and PyTorch cut 2N runs as we do. Ulysses has no such problem: a head is a head.
+#
+# ## A whole GPT
+#
+# What else must know? The rotary embedding turns a key by its place in the *whole* sequence. That is all: `cut_context` gives each layer the
+# attention from above, and the decoder its positions. Each rank's loss is the mean over its own positions. So the loss is the mean over
+# ranks, and the gradients are averaged: **just as in data parallelism**. DDP or FSDP over these ranks does it.
+
+# %%
+# %%torchrun -n 4 --into gpt
+
+import torch
+import torch.distributed as dist
+
+from workshop import report
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.context_gpt import cut_context, cut_sequence
+
+dist.init_process_group()
+rank, world_size = dist.get_rank(), dist.get_world_size()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(10 + rank)
+config = GPTConfig(
+    vocab_size=96, hidden_size=64, num_layers=2, num_heads=8, num_kv_heads=4, intermediate_size=96
+)
+plain = GPT(config).to(device)
+for parameter in plain.parameters():
+    dist.broadcast(parameter.data, 0)
+torch.manual_seed(3)
+tokens, targets = torch.randint(96, (2, 1, 256), device=device)
+
+
+def kept_in_forward(model, *batch):
+    """The loss, and the bytes that autograd keeps for backward: each storage once, without the weights."""
+    weights, kept = {p.untyped_storage().data_ptr() for p in model.parameters()}, {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(*batch)
+    return loss, sum(size for place, size in kept.items() if place not in weights)
+
+
+loss, kept = kept_in_forward(plain, tokens, targets)
+loss.backward()
+report(whole=kept)
+for method in ("ring", "ulysses"):
+    model = GPT(config).to(device)
+    model.load_state_dict(plain.state_dict())
+    model = cut_context(model, method=method)
+    own, own_kept = kept_in_forward(model, *cut_sequence(tokens, targets, method=method))
+    own.backward()
+    own = own.detach()
+    for tensor in (own, *(parameter.grad for parameter in model.parameters())):
+        dist.all_reduce(tensor)
+        tensor /= world_size
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    errors = [((p.grad - q.grad).norm() / q.grad.norm()).item() for p, q in pairs]
+    report(**{method: {"loss": abs(own - loss).item(), "gradients": errors, "kept": own_kept}})
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+for method in ("ring", "ulysses"):
+    for rank in range(4):
+        found = gpt[rank][method]
+        assert max(found["loss"], *found["gradients"]) < 1e-5, (method, rank, found)
+    share = gpt[0][method]["kept"] / gpt[0].whole
+    print(
+        f"{method:<8} loss and all {len(found['gradients'])} gradients as in one process; kept {share:.2f} of it"
+    )
+    assert 0.22 < share < 0.3
+
+# %% [markdown]
+# A quarter of all that forward keeps, without a weight being cut. (A little more under Ulysses: it keeps
+# the output before and after its way home.) What is **not** divided: weights, gradients, optimizer. ZeRO divides those, over the same ranks.
+#
+# ## A sequence that one device cannot hold
+#
+# 8,192 positions, four heads of 32. Two limits must be kept apart:
+#
+# - **The scores**, heads x positions². Plain attention writes them down. Fused kernels (FlashAttention) never do, on one device too. So for
+#   these alone nobody needs several ranks.
+# - **What is left, in proportion to the positions:** q, k, v, the output, its gradient and theirs. No kernel helps against that. It is what
+#   context parallelism divides.
+
+# %% tags=["nbval-check-output"]
+POSITIONS, HEADS, WIDTH = 8_192, 4, 32
+CAP = 28 * 2**20  # what a rank may hold
+tensor = 4 * POSITIONS * HEADS * WIDTH
+print("the scores, written down         ", format_bytes(4 * HEADS * POSITIONS**2))
+print("8 tensors and lse, on one device  ", format_bytes(8 * tensor + 4 * HEADS * POSITIONS))
+print("the same 8 tensors on each of four", format_bytes(8 * tensor // 4))
+assert 8 * tensor // 4 < CAP < 8 * tensor < 4 * HEADS * POSITIONS**2
+
+# %% [markdown]
+# One program for all. Where the launch has no cap it runs on a device that is large enough and saves what it found. That is what the others
+# are compared with, number by number.
+
+# %%
+from workshop import launch
+
+folder = str(launch.Session.get().directory)
+
+# %%
+# %%torchrun -n 1 --pass POSITIONS,HEADS,WIDTH,folder --save {folder}/attend.py
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from workshop import report
+from workshop.parallel.context import positions_of, ring_attention, ulysses_attention
+
+dist.init_process_group()
+way = sys.argv[1] if len(sys.argv) > 1 else "reference"
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+order = "zigzag" if way == "ring" else "contiguous"
+mine = positions_of(dist.get_rank(), dist.get_world_size(), POSITIONS, order).to(device)
+
+
+def own(seed):
+    """Numbers that follow from the position, so that nobody ever makes the whole."""
+    table = (mine[:, None] * 0.37 + seed * torch.arange(1, HEADS * WIDTH + 1, device=device)).sin()
+    return table.view(1, -1, HEADS, WIDTH).transpose(1, 2).contiguous()
+
+
+def plain(query, key, value):
+    scores = query @ key.mT * WIDTH**-0.5
+    later = torch.ones(POSITIONS, POSITIONS, dtype=torch.bool, device=device).triu(1)
+    return scores.masked_fill(later, float("-inf")).softmax(-1) @ value
+
+
+def fused(query, key, value):
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+query, key, value = (own(seed).requires_grad_() for seed in (1, 2, 3))
+ways = {"ring": ring_attention, "ulysses": ulysses_attention, "plain": plain}
+found = [ways.get(way, fused)(query, key, value)]
+found[0].backward(own(4))
+found = [found[0].detach(), query.grad, key.grad, value.grad]
+place = os.path.join(folder, "reference.pt")
+if way == "reference":
+    torch.save([x.cpu() for x in found], place)
+elif way != "fused":
+    wanted = [x[:, :, mine.cpu()].to(device) for x in torch.load(place, mmap=True)]
+    report(error=max(((f - w).norm() / w.norm()).item() for f, w in zip(found, wanted, strict=True)))
+dist.destroy_process_group()
+
+# %% [markdown]
+# **Predict:** which of these fit under 28 MiB a rank, and what fails first?
+
+# %%
+from pathlib import Path
+
+ended = {}
+for way, ranks in (("plain", 1), ("fused", 1), ("ring", 4), ("ulysses", 4)):
+    limits = launch.Limits(device_memory=CAP, timeout=120)
+    try:
+        result = launch.torchrun(launch.Script(Path(folder) / "attend.py", [way]), ranks, limits=limits)
+        ended[way] = max(result[rank].error for rank in range(ranks))
+    except launch.RankFailed as failure:
+        ended[way] = str(failure)
+
+# %% tags=["nbval-check-output"]
+for way, said in ended.items():
+    if isinstance(said, str):
+        assert "OutOfMemoryError" in said, said
+        asked = said.split("Tried to allocate ")[1].split(" in ")[0]
+        where = "backward" if "backward" in said.split(" in ")[1] else "forward"
+        print(f"{way:<8} one rank     out of memory in {where}: asked for {asked}")
+    else:
+        print(f"{way:<8} four ranks   runs, forward and backward; equal to the large device to 1e-5")
+        assert said < 1e-5
+assert [isinstance(said, str) for said in ended.values()] == [True, True, False, False]
+
+# %% [markdown]
+# Plain attention fails where it writes the scores down. The fused kernel comes through forward, where five tensors are held, and fails in
+# backward, where three more are wanted. Four ranks, 28 MiB each, do what neither can. Our ring writes scores of 256 x 256 tiles at a time,
+# in Python; on GPUs a fused kernel does each block.
+#
+# ## At scale: 131,072 positions
+#
+# One layer with the widths of Llama 70B in bf16, one training step, rehearsed: as the last of 256 ranks with the ring, 512 positions each, and as the
+# last of 64 with Ulysses (64 heads are enough for 64 ranks), 2,048 each. The cells are programs as you would start them.
+
+# %%
+# %%rehearse -n 256 --rank 255 --steps 1 --into ring
+import torch
+import torch.distributed as dist
+
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.context_gpt import cut_context
+
+dist.init_process_group()
+config = GPTConfig(
+    vocab_size=1_024, hidden_size=8_192, num_layers=1, num_heads=64, num_kv_heads=8, intermediate_size=28_672
+)
+model = cut_context(GPT(config).bfloat16(), method="ring")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))  # as cut_sequence gives them
+model(own, own).backward()
+optimizer.step()
+
+# %%
+# %%rehearse -n 64 --rank 63 --steps 1 --into ulysses
+import torch
+import torch.distributed as dist
+
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.context_gpt import cut_context
+
+dist.init_process_group()
+config = GPTConfig(
+    vocab_size=1_024, hidden_size=8_192, num_layers=1, num_heads=64, num_kv_heads=8, intermediate_size=28_672
+)
+model = cut_context(GPT(config).bfloat16(), method="ulysses")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))
+model(own, own).backward()
+optimizer.step()
+
+# %% tags=["nbval-check-output"]
+forward = {
+    "ring": context_bytes("ring", 131_072, 64, 8, 128, 256),
+    "ulysses": context_bytes("ulysses", 131_072, 64, 64, 128, 64),  # 8 key heads, each to 8 ranks: 64
+}
+closed_form = {"ring": 4 * forward["ring"], "ulysses": 2 * forward["ulysses"]}  # see above
+for name, found in {"ring": ring, "ulysses": ulysses}.items():
+    sent = sum(row.wire_bytes for row in found.traffic)
+    print(f"{name:<8} closed form {closed_form[name]:>13,.0f} B   rehearsed {sent:>13,} B")
+    assert sent == closed_form[name]
+
+# %% [markdown]
+# To the byte again. Is it hidden? While a block travels, a rank computes with the one before. In bf16 a block of $c$ positions is
+# $4 c \cdot d_{kv}$ bytes (keys and values), and works for $4 c^2 d$ FLOPs, half of them under a causal mask in zigzag. Sending takes no
+# longer if $c \ge 2 \frac{F}{B} \frac{d_{kv}}{d}$. Without mask and shared heads it is the paper's $c \ge F/B$ (Liu et al., section 3).
+
+# %% tags=["nbval-check-output"]
+flops, d, d_kv = (
+    400e12,
+    64 * 128,
+    8 * 128,
+)  # what a GPU reached in training Llama 3, about; widths of q and of k
+for name, bandwidth in {"NVLink, 450 GB/s": 450e9, "400 Gbit/s InfiniBand": 50e9}.items():
+    smallest = 2 * flops / bandwidth * d_kv / d
+    print(f"{name:<22} hidden from {smallest:>6,.0f} positions a rank")
+assert smallest > 512
+
+# %% [markdown]
+# So 512 positions a rank are hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks. Llama 3 took 16
+# ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of the few keys in place of a ring.
+#
+# `predict_traffic` has the gathered form, whose bytes are those of a ring: $N - 1$ blocks forward, again backward, and their gradients.
+
+# %% tags=["nbval-check-output"]
+from workshop.facts.layout import Layout
+from workshop.facts.run import Run
+from workshop.predict.traffic import predict_traffic
+
+run = Run("llama-3.1-70b", "64xH100", Layout(context=16, shard=4, zero=3), micro_batch=1, seq_len=131_072)
+sent = sum(row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context")
+by_hand = 80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)  # 80 layers, gradients in bf16 too
+print(f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B")
+assert sent == by_hand
+
+# %% [markdown]
+# ## What to take away
+#
+# - Only attention looks across positions. Cut the sequence, and everything else runs as it is; the loss and the gradients are averaged, as
+#   in data parallelism.
+# - **Ring:** keys and values go round, and parts of a softmax are merged by their lse. A rank sends nearly all keys, whatever N is.
+# - **Ulysses:** two trades of heads for positions. A rank sends about 1 / N, and there must be a head for each rank.
+# - Under a causal mask deal out early and late runs together, or all wait for the last rank.
+# - A fused kernel removes the scores. Context parallelism divides what is left: everything that grows with the positions.
+#
+# Next: `34_experts`. More parameters for the same FLOPs.
+#
+# ## Sources
+#
+# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, arXiv:2310.01889: section 3.
+# - S. A. Jacobs et al., *DeepSpeed Ulysses*, 2023, arXiv:2309.14509: section 3.2 (4Nh/P).
+# - W. Brandon et al., *Striped Attention: Faster Ring Attention for Causal Transformers*, 2023, arXiv:2311.09431: abstract.
+# - M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax*, 2018, arXiv:1805.02867; T. Dao et al., *FlashAttention*, 2022,
+#   arXiv:2205.14135: algorithm 4, which the backward follows.
+# - *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783: section 3.3.2 (2 x CP chunks, all_gather), table 4 (16 context ranks; TFLOP/s).
+# - NVIDIA Megatron-LM, `megatron/core/utils.py`, `get_batch_on_this_cp_rank`: 2 x CP chunks; PyTorch:
+#   `torch/distributed/tensor/experimental/_context_parallel`, "head-tail" (`context_attention(method="torch")` calls it on GPUs).
