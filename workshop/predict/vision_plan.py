@@ -10,8 +10,8 @@ P parameters of 4 bytes (fp32, AdamW), and nothing hidden behind anything::
     data          all pieces for images / (N M), M times; all_reduce of 4 P; the optimizer over P
     ZeRO 1, 2     the same, reduce_scatter and all_gather of 4 P; the optimizer over P / N
     ZeRO 3        the same, and one all_gather more
-    tensor        all images on every rank; what the plan cuts takes 1/N; 4 all_reduces a cut piece and
-                  micro-batch, of what the piece hands on
+    tensor        all images on every rank; of each, what the plan cuts takes 1/N; 4 all_reduces a cut piece
+                  and micro-batch, of what the piece hands on
     pipeline      the schedule played with the stages' seconds (`simulate_pipeline`), one message a cut
 
 Memory is the largest over backward's pieces of weights + moments + gradients so far + what is kept, and the
@@ -165,9 +165,8 @@ def predict_way(setting: VisionSetting, way: Way) -> Predicted:
     images, m, t = setting.images(way), way.micro_batches, layout.tensor
     compute = held = tensor = 0.0
     for number, piece in enumerate(setting.pieces):
-        whole = sum(setting.profile.seconds(number, images))
         cut = piece.cut_flops / piece.flops
-        compute += m * whole * (1 - cut + cut / t)
+        compute += m * sum(setting.profile.seconds(number, images * (1 - cut + cut / t)))
         held += piece.params - piece.cut_params + piece.cut_params / t
         if piece.cut_flops:
             tensor += 4 * m * setting.collective("all_reduce", NUMBER * images * piece.handed, t)
