@@ -19,7 +19,8 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
 * `cut`: which rank holds which part of a matrix;
-* `proposals`: the layouts of a plan.
+* `proposals`: the layouts of a plan;
+* `layouts`: seconds of layouts, predicted beside measured; what each piece of a model holds.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _PICTURES = {
     "rank_map": "workshop.show.ranks",
     "cut_matrices": "workshop.show.cut",
     "plan_table": "workshop.show.proposals",
+    "layout_seconds": "workshop.show.layouts",
+    "piece_shares": "workshop.show.layouts",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",
 }

@@ -95,10 +95,34 @@ class VisionTrainer:
         return losses
 
     def _pipeline(self, images: tuple[Tensor, ...], labels: tuple[Tensor, ...]) -> list[Tensor]:
-        size = len(images[0])
+        wire, stages = self._wire(len(images[0])), {self.rank: self.model}
+        schedule = self.way.layout.schedule
+        return run_schedule(schedule, stages, (images, labels), F.cross_entropy, wire).losses
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """The model's answers in evaluation, on all ranks. images: the same on all ranks."""
+        self.model.eval()
+        x = images.to(self.device)
+        x = self._down_the_pipeline(x) if self.way.layout.pipeline > 1 else self.model(x)
+        self.model.train()
+        return x
+
+    def _down_the_pipeline(self, x: Tensor) -> Tensor:
+        size, last = len(x), self.ranks - 1
+        wire = self._wire(size)
+        if self.rank:
+            x = wire.receive(self.rank - 1, self.rank, 0, upward=False)
+        x = self.model(x)
+        if self.rank < last:
+            wire.send(x, self.rank + 1, 0, upward=False).wait()
+            x = x.new_empty(size, self.spec.num_classes)
+        dist.broadcast(x, last)
+        return x
+
+    def _wire(self, size: int) -> Any:
+        """The wire for micro-batches of so many images; made at first use, by all ranks together."""
         if size not in self.wires:
             shapes = [boundary_shape(self.spec, cut[-1], size) for cut in self.way.cuts[:-1]]
             self.wires[size] = open_wire(shapes, device=self.device)
-        wire, stages = self.wires[size], {self.rank: self.model}
-        schedule = self.way.layout.schedule
-        return run_schedule(schedule, stages, (images, labels), F.cross_entropy, wire).losses
+        return self.wires[size]
