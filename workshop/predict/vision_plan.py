@@ -37,12 +37,15 @@ NUMBER = 4  # bytes: everything here is fp32
 class Profile:
     """Seconds of every piece: ``fixed + images * each``, a pair (forward, backward) for each piece.
 
-    optimizer: seconds of an optimizer step for each parameter.
+    optimizer: seconds of an optimizer step for each parameter. cut: the same of the model that is already cut
+    by a tensor plan, profiled by its ranks together, so with what they say to each other and what DTensor
+    costs; where it is known, tensor parallelism is not calculated but looked up.
     """
 
     fixed: tuple[tuple[float, float], ...]
     each: tuple[tuple[float, float], ...]
     optimizer: float
+    cut: Profile | None = None
 
     @classmethod
     def of_two(
@@ -164,11 +167,12 @@ def predict_way(setting: VisionSetting, way: Way) -> Predicted:
         return _pipeline(setting, way)
     images, m, t = setting.images(way), way.micro_batches, layout.tensor
     compute = held = tensor = 0.0
+    known = setting.profile.cut if t > 1 else None  # else seconds of a cut piece follow from the whole one's
     for number, piece in enumerate(setting.pieces):
-        cut = piece.cut_flops / piece.flops
-        compute += m * sum(setting.profile.seconds(number, images * (1 - cut + cut / t)))
+        cut = piece.cut_flops / piece.flops if known is None else 0.0
+        compute += m * sum((known or setting.profile).seconds(number, images * (1 - cut + cut / t)))
         held += piece.params - piece.cut_params + piece.cut_params / t
-        if piece.cut_flops:
+        if cut:
             tensor += 4 * m * setting.collective("all_reduce", NUMBER * images * piece.handed, t)
     n, size = layout.data_parallel, NUMBER * held
     data = {0: ("all_reduce",), 3: ("all_gather", "all_gather", "reduce_scatter")}.get(
