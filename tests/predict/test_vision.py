@@ -22,7 +22,7 @@ def kept_and_flops(model, images):
     for names in model.pieces():
         new = {}
 
-        def pack(tensor, new=new):
+        def pack(tensor, new=new, seen=frozenset(seen)):
             storage = tensor.untyped_storage()
             alive.append(tensor)  # so that no address is used twice
             if storage._cdata not in seen and tensor.is_floating_point():

@@ -78,7 +78,7 @@ def test_a_plan_has_the_best_of_every_kind_and_knows_the_cap():
     assert [one.way.layout.zero for one in fits] == [0, 3]
     assert not too_large
     least = {one.way.kind: one.memory_bytes for one in (predict_way(setting(), way) for way in ways[1::2])}
-    fits, too_large = plan_vision(setting(), ways, cap=least[0, 1, 1] - 1)
+    fits, too_large = plan_vision(setting(), ways, cap=least[ways[1].kind] - 1)
     assert [one.way.layout.zero for one in fits] == [3]
     assert [one.way.layout.zero for one in too_large] == [0]
     with pytest.raises(ValueError, match="nothing fits 1,000 bytes; the least is"):

@@ -115,9 +115,10 @@ class Way:
         return (f"ZeRO-{x.zero}" if x.zero else "data parallel") + m
 
     @property
-    def kind(self) -> tuple[int, ...]:
-        """Ways of one kind differ in micro-batches and cuts only."""
-        return self.layout.zero, self.layout.tensor, self.layout.pipeline
+    def kind(self) -> tuple[bool, int, int, bool]:
+        """Ways of one kind differ in micro-batches, cuts, and the stage of ZeRO."""
+        x = self.layout
+        return x.zero > 0, x.tensor, x.pipeline, x.pipeline > 1 and x.schedule == "naive"
 
 
 @dataclass(frozen=True)
