@@ -76,7 +76,10 @@ def test_a_plan_has_the_best_of_every_kind_and_knows_the_cap():
     ways = [Way(Layout(replicate=2), m) for m in (1, 2)] + [Way(Layout(shard=2, zero=3), m) for m in (1, 2)]
     fits, too_large = plan_vision(setting(), ways)
     assert [one.way.layout.zero for one in fits] == [0, 3]
+    assert [one.seconds for one in fits] == sorted(one.seconds for one in fits)
     assert not too_large
+    slow = [Way(Layout(replicate=2)), Way(Layout(tensor=2)), Way(Layout(replicate=2), 4)]
+    assert [str(one.way) for one in plan_vision(setting(), slow)[0]] == ["data parallel", "tensor 2"]
     least = {one.way.kind: one.memory_bytes for one in (predict_way(setting(), way) for way in ways[1::2])}
     fits, too_large = plan_vision(setting(), ways, cap=least[ways[1].kind] - 1)
     assert [one.way.layout.zero for one in fits] == [3]

@@ -249,4 +249,7 @@ def plan_vision(
 
 def _best_of_kind(found: Sequence[Predicted]) -> list[Predicted]:
     """The first of every kind, in order."""
-    return list({one.way.kind: one for one in reversed(found)}.values())[::-1]
+    first: dict[tuple[bool, int, int, bool], Predicted] = {}
+    for one in found:
+        first.setdefault(one.way.kind, one)
+    return list(first.values())
