@@ -36,6 +36,8 @@ PICTURES = {
     "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
     "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
+    "layout_seconds": lambda: show.layout_seconds({"a": (0.1, 0.12), "b": (0.2, None)}, "two"),
+    "piece_shares": lambda: show.piece_shares(["stem", "head"], {"weights": [1, 3], "seconds": [4, 1]}),
     "cut_matrices": lambda: show.cut_matrices(
         {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
     ),

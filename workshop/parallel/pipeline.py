@@ -40,13 +40,13 @@ RUN_BY_HAND = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first")
 
 @dataclass(frozen=True)
 class Wire:
-    """What stages say to each other: tensors of one shape and type, down the model and up again.
+    """What stages say to each other: tensors of one type, down the model and up again.
 
-    ``shape``, ``dtype``: of one micro-batch between two stages. ``where`` gives the rank of a stage. Make it
-    with `open_wire`; all ranks must.
+    ``shapes``, ``dtype``: of one micro-batch between stage s and s + 1; one shape where all cuts have the
+    same. ``where`` gives the rank of a stage. Make it with `open_wire`; all ranks must.
     """
 
-    shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
     device: torch.device
     where: Callable[[int], int]
@@ -60,7 +60,8 @@ class Wire:
 
     def receive(self, from_stage: int, for_stage: int, micro_batch: int, *, upward: bool) -> Tensor:
         """Wait for what another stage sends."""
-        x = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        shape = self.shapes[min(from_stage, for_stage) if len(self.shapes) > 1 else 0]
+        x = torch.empty(shape, dtype=self.dtype, device=self.device)
         group = self.up if upward else self.down
         dist.recv(x, self.where(from_stage), group, tag=_tag(for_stage, micro_batch))
         return x
@@ -73,15 +74,20 @@ def _tag(stage: int, micro_batch: int) -> int:
 
 
 def open_wire(
-    shape: Sequence[int],
+    shape: Sequence[int] | Sequence[Sequence[int]],
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     where: Callable[[int], int] | None = None,
 ) -> Wire:
-    """Make the two groups; every rank must call it. ``where`` is ``stage % world_size`` unless given."""
+    """Make the two groups; every rank must call it. ``where`` is ``stage % world_size`` unless given.
+
+    shape: of a micro-batch between two stages; or a list of shapes, one for every cut from the first on.
+    """
     ranks = dist.get_world_size()
     rank_of = where or (lambda stage: stage % ranks)
-    return Wire(tuple(shape), dtype, torch.device(device), rank_of, dist.new_group(), dist.new_group())
+    one = all(isinstance(number, int) for number in shape)
+    shapes: Any = (tuple(shape),) if one else tuple(map(tuple, shape))  # type: ignore[arg-type]
+    return Wire(shapes, dtype, torch.device(device), rank_of, dist.new_group(), dist.new_group())
 
 
 @dataclass

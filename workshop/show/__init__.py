@@ -20,7 +20,8 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `ranks`: which rank holds which coordinate;
 * `cut`: which rank holds which part of a matrix;
 * `causal`: which rank computes which scores under a causal mask;
-* `proposals`: the layouts of a plan.
+* `proposals`: the layouts of a plan;
+* `layouts`: seconds of layouts, predicted beside measured; what each piece of a model holds.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ _PICTURES = {
     "cut_matrices": "workshop.show.cut",
     "causal_work": "workshop.show.causal",
     "plan_table": "workshop.show.proposals",
+    "layout_seconds": "workshop.show.layouts",
+    "piece_shares": "workshop.show.layouts",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",
 }

@@ -7,6 +7,7 @@ from workshop.lessons.day3.columns_first import COLUMNS_FIRST
 from workshop.lessons.day3.context_bytes import CONTEXT_BYTES
 from workshop.lessons.day3.gpus_of_layout import GPUS_OF_LAYOUT
 from workshop.lessons.day3.one_f_one_b_order import ONE_F_ONE_B_ORDER
+from workshop.lessons.day3.place_cut import PLACE_CUT
 from workshop.lessons.day3.rotate_the_ring import ROTATE_THE_RING
 from workshop.lessons.day3.row_parallel_backward import ROW_PARALLEL_BACKWARD
 
@@ -20,4 +21,5 @@ EXERCISES = (
     GPUS_OF_LAYOUT,
     CHOOSE_AXES,
     BUBBLE_SHARE,
+    PLACE_CUT,
 )
