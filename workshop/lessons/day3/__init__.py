@@ -1,5 +1,6 @@
 """Exercises of day 3: how a model is cut over ranks, and what each cut costs."""
 
+from workshop.lessons.day3.axis_order import AXIS_ORDER
 from workshop.lessons.day3.balance_bias import BALANCE_BIAS
 from workshop.lessons.day3.bubble_share import BUBBLE_SHARE
 from workshop.lessons.day3.choose_axes import CHOOSE_AXES
@@ -16,4 +17,5 @@ EXERCISES = (
     GPUS_OF_LAYOUT,
     CHOOSE_AXES,
     BUBBLE_SHARE,
+    AXIS_ORDER,
 )
