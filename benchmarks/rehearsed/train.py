@@ -121,7 +121,9 @@ def shard(model: nn.Module, options: argparse.Namespace) -> nn.Module:
     reshard = options.layout != "fsdp-zero2"
     for block in blocks_of(model):
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    return fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    return fully_shard(
+        model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard and not options.keep_root
+    )
 
 
 def tensor_parallel(model: nn.Module, options: argparse.Namespace) -> nn.Module:
@@ -141,6 +143,10 @@ def tensor_parallel(model: nn.Module, options: argparse.Namespace) -> nn.Module:
     plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
     if options.layout == "tp":
         plan |= {name: RowwiseParallel() for name in rows}
+        if options.cut_words:
+            words = ColwiseParallel(output_layouts=Replicate())
+            embedding = RowwiseParallel(input_layouts=Replicate())
+            parallelize_module(model, mesh, {"model.embed_tokens": embedding, "lm_head": words})
     else:
         plan |= {name: RowwiseParallel(output_layouts=Shard(1)) for name in rows}
         plan |= {name: SequenceParallel() for name in ("input_layernorm", "post_attention_layernorm")}
@@ -223,6 +229,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--optimizer", default="adamw", choices=("adamw", "sgd"))
     parser.add_argument("--dtype", default="fp32", choices=("fp32", "bf16", "mixed"))
     parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--keep-root", action="store_true", help="as torch does unless it is told")
+    parser.add_argument("--cut-words", action="store_true", help="embedding and head, by tensor ranks")
     parser.add_argument("--accumulate", type=int, default=1)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=128)

@@ -7,6 +7,7 @@ import pytest
 
 from workshop import show
 from workshop.facts import catalogue
+from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
@@ -69,7 +70,7 @@ def test_equal_to_a_rehearsal_of_the_same_program(line, layout):
 
     if "gpt2" in line:
         pytest.importorskip("transformers")
-    world, *arguments = line.split()
+    world, *arguments = [*line.split(), "--keep-root", "--cut-words"]
     option = {name[2:]: value for name, value in zip(arguments, [*arguments[1:], ""], strict=True)}
     model = shape(option.get("size", "small"), option.get("model", "gpt"))
     wanted = run_of(
@@ -77,6 +78,7 @@ def test_equal_to_a_rehearsal_of_the_same_program(line, layout):
         Layout(**{"precision": "fp32", **layout}),
         accumulation=int(option.get("accumulate", 1)),
         optimizer=option.get("optimizer", "adamw"),
+        implementation=implementation("torch", step_room=4.0),
     )
     played = rehearse(TRAIN, int(world), arguments=tuple(arguments))
     predicted = predict_traffic(wanted)
@@ -184,3 +186,18 @@ def test_a_stage_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="the pipeline has 4"):
         predicted.on_stage(4)
     assert np.isclose(predicted.wire_bytes, sum(predicted.by_collective().values()))
+
+
+@pytest.mark.parametrize(
+    ("layout", "times"),
+    [
+        (Layout(replicate=64, precision="fp32"), 2),
+        (Layout(shard=64, zero=1, precision="fp32"), 2),
+        (Layout(shard=64, zero=2, precision="fp32"), 2),
+        (Layout(shard=64, zero=3, precision="fp32"), 3),
+    ],
+)
+def test_traffic_is_2_2_2_and_3_times_the_weights(layout, times):
+    """Rajbhandari et al. 2020, section 7, in the ring count: each times (N - 1) / N."""
+    run = Run("llama-3-8b", "64xH100", layout, seq_len=4096, implementation="deepspeed")
+    assert predict_traffic(run).wire_bytes == pytest.approx(times * 63 / 64 * 4 * run.model.num_params)

@@ -102,6 +102,19 @@ def test_traffic_of_two_cases_is_compared_line_by_line() -> None:
     assert "<table>" in table._repr_html_()
 
 
+def test_traffic_by_axis_adds_collectives_and_draws_a_bar_for_each_case() -> None:
+    rows = [Traffic("all_reduce", "tensor", 4, 2, 1000, 1500), Traffic("all_gather", "tensor", 4, 1, 50, 25)]
+    rows.append(Traffic("send", "pipeline", 2, 1, 40, 40))
+    assert show.wire_bytes_by_axis(rows) == {"tensor": 1525, "pipeline": 40}
+    picture = show.traffic_by_axis({"predicted": {"tensor": 1600}, "measured": rows}, "bytes")
+    assert "bytes; predicted: tensor 1.600 kB, pipeline 0 B; measured: tensor 1.525 kB" in repr(picture)
+    (axis,) = picture.figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["tensor", "pipeline"]
+    assert [bar.get_width() for bar in axis.patches][2:] == [1525, 40]
+    with pytest.raises(ValueError, match="0 cases: give one to four"):
+        show.traffic_by_axis({})
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_is_drawn_with_its_idle_share(schedule: str) -> None:
     played = simulate_pipeline(schedule, 4, 8, Durations(1.0, 2.0))

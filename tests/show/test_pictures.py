@@ -34,6 +34,7 @@ PICTURES = {
         [("ready", 0, "b", 0.1), ("sent", 0, "", 0.1), ("ready", 1, "a", 0.2), ("sent", 1, "", 0.2)], 0.3
     ),
     "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
+    "traffic_by_axis": lambda: show.traffic_by_axis({"predicted": {"tensor": 8_000, "pipeline": 50}}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
     "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
     "layout_seconds": lambda: show.layout_seconds({"a": (0.1, 0.12), "b": (0.2, None)}, "two"),
@@ -44,7 +45,7 @@ PICTURES = {
 }
 
 
-NO_PICTURES = {"traffic_table", "plan_table", "layer_products"}
+NO_PICTURES = {"traffic_table", "wire_bytes_by_axis", "plan_table", "layer_products"}
 
 
 @pytest.mark.parametrize("name", sorted(set(show.__all__) - NO_PICTURES))

@@ -1,4 +1,4 @@
-"""Which engine a layout gets, and what is refused with what would do."""
+"""What a layout makes of a model: its precision, what it keeps for backward, and what is refused."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from workshop.facts.layout import Layout
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
-from workshop.train.apply_layout import apply_layout, choose_engine
+from workshop.train.apply_layout import apply_layout
 from workshop.train.loop import train_loop
 from workshop.train.recompute import apply_recompute
 from workshop.train.settings import Settings
@@ -16,50 +16,6 @@ from workshop.train.settings import Settings
 TINY = GPTConfig(
     vocab_size=256, hidden_size=32, num_layers=3, num_heads=2, num_kv_heads=1, intermediate_size=64
 )
-
-
-@pytest.mark.parametrize(
-    ("layout", "engine"),
-    [
-        (Layout(precision="fp32"), "plain"),
-        (Layout(), "fsdp"),  # fsdp-bf16 is FSDP2's own, cut or not
-        (Layout(replicate=4, precision="amp-bf16"), "ddp"),
-        (Layout(shard=4, zero=1, precision="fp32"), "deepspeed"),
-        (Layout(shard=4, zero=2), "fsdp"),
-        (Layout(replicate=2, shard=2, zero=3), "fsdp"),
-        (Layout(shard=4, zero=3, precision="deepspeed-bf16"), "deepspeed"),
-        (Layout(shard=4, zero=2, precision="fp32", offload="optimizer"), "deepspeed"),
-    ],
-)
-def test_the_engine_follows_from_stage_and_precision(layout, engine):
-    assert choose_engine(layout) == engine
-
-
-@pytest.mark.parametrize(
-    ("layout", "engine", "words"),
-    [
-        (Layout(tensor=2), "auto", "tensor = 2: .*tensor parallelism come in a later lesson"),
-        (Layout(context=2), "auto", "context = 2"),
-        (Layout(pipeline=2), "auto", "pipeline = 2"),
-        (Layout(precision="megatron-fp8"), "auto", "'megatron-fp8': no engine here trains in it yet"),
-        (
-            Layout(precision="fsdp-bf16", replicate=2),
-            "ddp",
-            "'fsdp-bf16': it is fsdp's; ddp trains in fp32, amp-bf16",
-        ),
-        (Layout(shard=2, zero=3, precision="fp32"), "ddp", "zero = 3: ddp does stage 0"),
-        (
-            Layout(shard=2, zero=3, offload="optimizer", precision="fp32"),
-            "fsdp",
-            "'optimizer': fsdp knows none, params",
-        ),
-        (Layout(replicate=2, shard=2, zero=2, precision="fp32"), "zero", r"zero takes Layout\(shard=4\)"),
-        (Layout(replicate=2, precision="fp32"), "plain", "2 ranks: plain is one rank"),
-    ],
-)
-def test_what_an_engine_cannot_do_is_refused(layout, engine, words):
-    with pytest.raises(ValueError, match=words):
-        choose_engine(layout, engine)
 
 
 def test_another_number_of_ranks_and_a_missing_group_are_refused():

@@ -16,14 +16,19 @@ from workshop.facts.layout import Layout
 from workshop.train.settings import Settings
 
 PROGRAM = (Path(__file__).parent / "programs" / "every_way.py").read_text()
-STEPS = 20
+STEPS, CUT_STEPS = 20, 6
 PLAIN = Settings(num_steps=STEPS, learning_rate=1e-3, clip_norm=0.0)
 CLIPPED = replace(PLAIN, clip_norm=0.5)
 FP32, BF16 = 1e-5, 5e-3
 
 
-def way(maker="by_layout", settings=CLIPPED, accumulation=1, tied=True, **layout):
-    return maker, Layout(**{"precision": "fp32", **layout}), settings, accumulation, tied
+def way(maker="by_layout", settings=CLIPPED, accumulation=1, tied=True, layers=2, **layout):
+    return maker, Layout(**{"precision": "fp32", **layout}), settings, accumulation, tied, layers
+
+
+def cut(settings=CLIPPED, **more):
+    """A model that is cut itself: some steps show it."""
+    return way(settings=replace(settings, num_steps=CUT_STEPS), layers=4, **more)
 
 
 def engine(name, settings=CLIPPED):
@@ -78,20 +83,66 @@ ON_FOUR = {
     "DDP": way(replicate=4),
     "ZeRO 2 by hand": way(settings=engine("zero"), shard=4, zero=2),
 }
+CUT_ALONE = {"tied": cut(), "untied": cut(tied=False)}
+CUT_ON_TWO = {
+    "tensor": cut(tensor=2),
+    "tensor and sequence": cut(tensor=2, sequence_parallel=True, accumulation=2),
+    "tensor, recomputed and compiled": cut(tensor=2, recompute="full", settings=replace(CLIPPED, compile="eager")),
+    "tensor in bf16": cut(tensor=2, precision="amp-bf16"),
+    **{f"pipeline, {name}": cut(pipeline=2, schedule=name, accumulation=4) for name in ("naive", "gpipe", "1f1b")},
+    **{
+        f"pipeline, {name}": cut(pipeline=2, virtual_stages=2, schedule=name, accumulation=4)
+        for name in ("interleaved", "breadth-first")
+    },
+    "pipeline, untied": cut(pipeline=2, accumulation=4, tied=False),
+    "pipeline, uneven, recomputed": cut(pipeline=2, first_stage_layers=1, accumulation=2, recompute="full"),
+    "pipeline in bf16": cut(pipeline=2, accumulation=2, precision="amp-bf16"),
+    "context": cut(context=2),
+    "context, sharded": cut(context=2, zero=3),
+}  # fmt: skip
+CUT_ON_FOUR = {
+    "tensor x replicate": cut(tensor=2, replicate=2, accumulation=2),
+    "tensor x shard": cut(tensor=2, shard=2, zero=3),
+    "tensor x sequence x shard": cut(tensor=2, sequence_parallel=True, shard=2, zero=3, accumulation=2),
+    "pipeline x tensor x sequence": cut(pipeline=2, tensor=2, sequence_parallel=True, accumulation=2),
+    "pipeline x shard": cut(pipeline=2, shard=2, zero=3, accumulation=4),
+    "pipeline x replicate": cut(pipeline=2, replicate=2, accumulation=2),
+    "context x tensor": cut(context=2, tensor=2),
+    "context x pipeline": cut(context=2, pipeline=2, accumulation=2),
+    "shard in bf16 x pipeline": cut(pipeline=2, shard=2, zero=3, accumulation=2, precision="fsdp-bf16"),
+}
+CUT_ON_EIGHT = {
+    "pipeline x shard x tensor x sequence": cut(
+        pipeline=2, shard=2, zero=3, tensor=2, sequence_parallel=True, accumulation=4
+    ),
+}
 
 
 @cache
 def losses(num_ranks: int, group: str) -> launch.Result:
-    ways = {"single": SINGLE, "two": ON_TWO, "deepspeed": DEEPSPEED, "four": ON_FOUR}[group]
-    return launch.torchrun(PROGRAM, num_ranks, passing={"WAYS": ways}, limits=launch.Limits(timeout=110))
+    ways = {
+        "single": SINGLE,
+        "two": ON_TWO,
+        "deepspeed": DEEPSPEED,
+        "four": ON_FOUR,
+        "cut alone": CUT_ALONE,
+        "cut on two": CUT_ON_TWO,
+        "cut on four": CUT_ON_FOUR,
+        "cut on eight": CUT_ON_EIGHT,
+    }[group]
+    return launch.torchrun(PROGRAM, num_ranks, passing={"WAYS": ways}, limits=launch.Limits(timeout=170))
 
 
-def difference(found, name, alone="clipped"):
+def difference(found, name, alone="clipped", group="single"):
     """Largest difference of a step's loss to the single process's; all ranks must tell the same."""
     told = [found[rank][name] for rank in range(len(found))]
     assert all(one == told[0] for one in told)
-    assert len(told[0]) == STEPS
-    return max(abs(a - b) for a, b in zip(told[0], losses(1, "single")[0][alone], strict=True))
+    return apart(told[0], losses(1, group)[0][alone])
+
+
+def apart(found, wanted):
+    assert len(found) in (STEPS, CUT_STEPS)
+    return max(abs(a - b) for a, b in zip(found, wanted, strict=True))
 
 
 def twin(name):
@@ -101,12 +152,22 @@ def twin(name):
     return next((alone for part, alone in twins.items() if name.endswith(part)), "clipped")
 
 
+def cut_twin(name):
+    return "untied" if "untied" in name else "tied"
+
+
 def limit(name):
     return BF16 if "bf16" in name or "muon" in name else FP32  # torch's Muon iterates in bf16
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in SINGLE if n not in ("clipped", "plain", "untied") and not n.startswith("by ")]
+    "name",
+    [
+        n
+        for n in SINGLE
+        if n not in ("clipped", "plain", "untied", "some steps", "some steps, untied")
+        and not n.startswith("by ")
+    ],
 )
 def test_alone(name):
     assert difference(losses(1, "single"), name) <= limit(name)
@@ -133,6 +194,35 @@ def test_by_deepspeed(name):
 @pytest.mark.parametrize("name", ON_FOUR)
 def test_on_four_ranks(name):
     assert difference(losses(4, "four"), name) <= limit(name)
+
+
+@pytest.mark.parametrize("name", CUT_ON_TWO)
+def test_a_cut_model_on_two_ranks(name):
+    assert difference(losses(2, "cut on two"), name, cut_twin(name), "cut alone") <= limit(name)
+
+
+@pytest.mark.parametrize("name", CUT_ON_FOUR)
+def test_a_cut_model_on_four_ranks(name):
+    assert difference(losses(4, "cut on four"), name, cut_twin(name), "cut alone") <= limit(name)
+
+
+@pytest.mark.parametrize("name", CUT_ON_EIGHT)
+def test_a_cut_model_on_eight_ranks(name):
+    assert difference(losses(8, "cut on eight"), name, cut_twin(name), "cut alone") <= limit(name)
+
+
+def test_the_norm_of_a_cut_model_is_that_of_the_whole():
+    """On every rank, though none has the whole gradient, and some parts are on several."""
+    alone = losses(1, "cut alone")[0]
+    cases = [("cut on two", 2, CUT_ON_TWO), ("cut on four", 4, CUT_ON_FOUR)]
+    for group, ranks, ways in cases:
+        for name in ways:
+            if "bf16" in name or "sgd" in name:
+                continue
+            wanted = alone[f"{cut_twin(name)} norm"]
+            for rank in range(ranks):
+                found = losses(ranks, group)[rank][f"{name} norm"]
+                assert found == pytest.approx(wanted, rel=1e-4), (name, rank)
 
 
 def test_the_norm_before_the_cut_is_that_of_the_whole_gradient():

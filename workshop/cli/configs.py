@@ -15,22 +15,19 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
+from workshop.cli.named_model import named_model
+from workshop.cli.predict import or_reason, traffic_json
 from workshop.configs.accelerate_yaml import accelerate_yaml
 from workshop.configs.deepspeed_json import deepspeed_json
 from workshop.configs.fsdp_policy import fsdp_plugin_arguments, trainer_arguments
 from workshop.configs.given import Given
 from workshop.configs.reading import Reading, read_config
 from workshop.configs.unsaid import comment_lines, unsaid_by_deepspeed
-from workshop.facts import catalogue
-from workshop.facts.model import ModelSpec
-from workshop.facts.precision import precision
 from workshop.facts.run import Adapter, Run, read_run
-from workshop.facts.units import format_bytes
-from workshop.predict.collectives import wire_bytes
 from workshop.predict.memory import MemoryPrediction, predict_memory
+from workshop.predict.traffic import predict_traffic
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,7 +66,7 @@ def _written(wanted: Run, options: argparse.Namespace) -> str:
 
 def _read(options: argparse.Namespace) -> int:
     given = Given(
-        model=_model(options.model),
+        model=named_model(options.model) if options.model else "",
         device=options.device,
         micro_batch=options.micro_batch,
         seq_len=options.seq_len,
@@ -90,35 +87,6 @@ def _read(options: argparse.Namespace) -> int:
     return 1 if found.mistakes or (memory is not None and memory.interval[0] > memory.capacity) else 0
 
 
-def _model(name: str) -> ModelSpec | str:
-    return catalogue.read_model(name) if name.endswith(".toml") and Path(name).is_file() else name
-
-
-def traffic(wanted: Run) -> dict[str, float]:
-    """Bytes that one rank sends in one optimizer step to keep data-parallel ranks equal, by collective.
-
-    Rings (``workshop.predict.collectives``): gradients in the width they are reduced in, weights in that of
-    the computation. Stage 3 gathers weights for forward and for backward of every
-    micro-batch, stage 2 reduces gradients after every micro-batch, as DeepSpeed and FSDP do; DDP and stage 1
-    once a step. (Rajbhandari et al. 2020, arXiv 1910.02054, section 7.)
-    """
-    layout, steps = wanted.layout, wanted.accumulation
-    numbers = precision(layout.precision)
-    trained = wanted.model.num_params if wanted.adapter is None else wanted.adapter.params(wanted.model)
-    weights = wanted.model.num_params * min(numbers.compute, numbers.params)
-    gradients = trained * (numbers.unsharded_grads or numbers.grads)
-    if layout.zero == 0:
-        return {"all_reduce gradients": float(wire_bytes("all_reduce", gradients, layout.data_parallel))}
-    times = steps if layout.zero >= 2 else 1
-    found = {"reduce_scatter gradients": times * float(wire_bytes("reduce_scatter", gradients, layout.shard))}
-    gathers = 2 * steps if layout.zero == 3 else 1
-    found["all_gather weights"] = gathers * float(wire_bytes("all_gather", weights, layout.shard))
-    if layout.replicate > 1:
-        part = gradients / layout.shard
-        found["all_reduce between replicas"] = times * float(wire_bytes("all_reduce", part, layout.replicate))
-    return found
-
-
 def as_text(found: Reading, memory: MemoryPrediction | None) -> str:
     """What a person reads."""
     sections = [str(found)]
@@ -130,13 +98,13 @@ def as_text(found: Reading, memory: MemoryPrediction | None) -> str:
             f"(micro-batch {wanted.micro_batch}, {wanted.accumulation} a rank)\n"
             f"{memory}"
         )
-        sent = "\n".join(f"  {name:<28} {format_bytes(size):>10}" for name, size in traffic(wanted).items())
-        sections.append(f"each rank sends in a step\n{sent}")
+        sections.append(str(or_reason(predict_traffic, wanted)))
     return "\n\n".join(sections)
 
 
 def as_json(found: Reading, memory: MemoryPrediction | None) -> dict[str, Any]:
     """What a program reads."""
+    traffic = or_reason(predict_traffic, found.run) if found.run is not None else ""
     return {
         "kind": found.kind,
         "engine": found.said.engine,
@@ -152,7 +120,8 @@ def as_json(found: Reading, memory: MemoryPrediction | None) -> dict[str, Any]:
             "capacity_bytes": memory.capacity,
             "verdict": memory.verdict,
         },
-        "sent_bytes": found.run and traffic(found.run),
+        "traffic": None if isinstance(traffic, str) else traffic_json(traffic),
+        "no_traffic_because": traffic if isinstance(traffic, str) else "",
     }
 
 

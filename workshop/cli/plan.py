@@ -8,13 +8,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from workshop.cli.counts import sequences
+from workshop.cli.named_model import named_model
 from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
-from workshop.facts.model import ModelSpec
 from workshop.predict.plan import Plan, Proposal, Search, plan
 from workshop.predict.rates import rates_for
 from workshop.show.proposals import plan_table
@@ -25,7 +24,7 @@ BAR_AFTER_SECONDS = 0.5
 
 def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where nothing fits."""
-    model, cluster = _model(options.model), catalogue.cluster(options.cluster)
+    model, cluster = named_model(options.model), catalogue.cluster(options.cluster)
     rates_for(cluster.device)
     seq_len = options.seq_len if options.seq_len is not None else min(SEQ_LEN, model.max_positions or SEQ_LEN)
     check_positive("--seq-len", seq_len)
@@ -46,14 +45,6 @@ def run(options: argparse.Namespace) -> int:
               f"({batch * seq_len:,} tokens)")  # fmt: skip
         print(plan_table(found))
     return 0
-
-
-def _model(name: str) -> ModelSpec:
-    return (
-        catalogue.read_model(name)
-        if name.endswith(".toml") and Path(name).is_file()
-        else catalogue.model(name)
-    )
 
 
 @contextmanager

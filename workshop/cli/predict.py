@@ -29,9 +29,7 @@ def run(options: argparse.Namespace) -> int:
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
     wanted = read_run(options.run_file)
-    found = Found(
-        predict_memory(wanted), _or_reason(predict_traffic, wanted), _or_reason(predict_step, wanted)
-    )
+    found = Found(predict_memory(wanted), or_reason(predict_traffic, wanted), or_reason(predict_step, wanted))
     cost = _cost(wanted, found.step, options)
     if options.json:
         print(json.dumps(as_json(wanted, found, cost), indent=1))
@@ -59,7 +57,7 @@ class Found:
         return None if isinstance(self.traffic_or_reason, str) else self.traffic_or_reason
 
 
-def _or_reason(predict: Callable[[Run], Any], wanted: Run) -> Any:
+def or_reason(predict: Callable[[Run], Any], wanted: Run) -> Any:
     """A prediction, or why there is none."""
     try:
         return predict(wanted)

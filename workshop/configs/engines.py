@@ -42,11 +42,16 @@ OFFLOADS = {
 def engine_of(run: Run) -> str:
     """The engine a run asks for: by its precision recipe or implementation, else by its ZeRO stage.
 
-    A recipe or implementation of DeepSpeed is DeepSpeed. Else stage 0 is DDP, stage 1 (which FSDP cannot do)
-    DeepSpeed, stages 2 and 3 FSDP.
+    See `usual_engine`.
     """
-    layout = run.layout
-    if layout.precision.startswith("deepspeed") or run.implementation.name == "deepspeed":
+    return usual_engine(run.layout, run.implementation.name)
+
+
+def usual_engine(layout: Layout, library: str = "torch") -> str:
+    """A recipe or implementation of DeepSpeed is DeepSpeed, and an offloaded optimizer, which only it has.
+    Else stage 0 is DDP, stage 1 (which FSDP cannot do) DeepSpeed, stages 2 and 3 FSDP.
+    """
+    if layout.precision.startswith("deepspeed") or library == "deepspeed" or layout.offload == "optimizer":
         return "deepspeed"
     return {0: "ddp", 1: "deepspeed"}.get(layout.zero, "fsdp")
 
@@ -76,12 +81,17 @@ def _cut_problems(layout: Layout, engine: str) -> list[str]:
             f"zero = {layout.zero}: {engine} does stage {stages}; stage {layout.zero} is done by "
             f"{' and '.join(others)}"
         )
-    if engine == "deepspeed" and layout.zero and layout.replicate > 1:
+    if engine == "deepspeed" and is_hybrid(layout):
         found.append(
             f"replicate = {layout.replicate}: DeepSpeed shards over all ranks; use replicate = 1 and "
             f"shard = {layout.data_parallel}, or engine fsdp, which has hybrid sharding"
         )
     return found
+
+
+def is_hybrid(layout: Layout) -> bool:
+    """Whether states are sharded inside groups and replicated between them, which only FSDP does."""
+    return bool(layout.zero) and layout.replicate > 1
 
 
 def _state_problems(layout: Layout, engine: str) -> list[str]:
@@ -95,11 +105,18 @@ def _state_problems(layout: Layout, engine: str) -> list[str]:
         found.append(f"offload = {layout.offload!r} is not {engine}'s; it has {known}")
     elif layout.offload == "activations" and layout.recompute != "full":
         found.append('offload = "activations" moves the inputs of recomputed layers: add recompute = "full"')
-    elif engine == "deepspeed" and layout.offload == "params" and layout.zero != 3:
-        found.append(f'zero = {layout.zero} with offload = "params": only stage 3 offloads weights')
-    elif engine == "deepspeed" and layout.offload == "optimizer" and not layout.zero:
-        found.append('zero = 0 with offload = "optimizer": only stages 1 to 3 offload the optimizer')
+    elif engine == "deepspeed":
+        found += deepspeed_offload_problems(layout)
     return found
+
+
+def deepspeed_offload_problems(layout: Layout) -> list[str]:
+    """What DeepSpeed offloads only in some stages."""
+    if layout.offload == "params" and layout.zero != 3:
+        return [f'zero = {layout.zero} with offload = "params": only stage 3 offloads weights']
+    if layout.offload == "optimizer" and not layout.zero:
+        return ['zero = 0 with offload = "optimizer": only stages 1 to 3 offload the optimizer']
+    return []
 
 
 def layout_of(engine: str, zero: int, ranks: int, replicate: int = 1) -> dict[str, int]:

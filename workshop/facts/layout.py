@@ -127,6 +127,11 @@ class Layout:
             rank, place[axis] = divmod(rank, size)
         return place
 
+    def data_rank(self, rank: int) -> int:
+        """Which of the ``data_parallel`` shares of a batch a rank sees; ranks that share one say the same."""
+        place = self.coordinates(rank)
+        return place["replicate"] * self.shard + place["shard"]
+
     def rank_of(self, place: Mapping[str, int]) -> int:
         """The rank at given coordinates (axes left out count as 0); the inverse of :meth:`coordinates`."""
         rank = 0

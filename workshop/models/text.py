@@ -31,9 +31,6 @@ from torch import Tensor
 
 from workshop.facts.checks import check_positive
 
-VOCAB_SIZE = 256
-"""Tokens are bytes. A model may know more words than the text uses: catalogue models have 8,192."""
-
 
 @lru_cache(maxsize=1)
 def reference_manual() -> Tensor:

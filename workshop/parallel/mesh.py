@@ -18,6 +18,8 @@ live with the slow ones (Narayanan et al. 2021, arXiv 2104.04473, section 3; Tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -25,8 +27,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from workshop.facts.layout import AXES, Layout
 
 
-def mesh_of(layout: Layout, device_type: str = "") -> DeviceMesh:
+def mesh_of(layout: Layout, device_type: str = "", keep: Sequence[str] = ()) -> DeviceMesh:
     """The layout's device mesh: its axes with more than one rank, the slowest first, named as in the layout.
+
+    ``keep``: axes that are wanted though they are of one rank.
 
     ``mesh["tensor"]`` is the axis of one cut, ``mesh["replicate", "shard"]`` what `fully_shard` wants for
     hybrid sharding. A layout of one rank gives an axis "shard" of size one. All ranks must call it.
@@ -39,10 +43,29 @@ def mesh_of(layout: Layout, device_type: str = "") -> DeviceMesh:
             f"the layout is for {layout.world_size} ranks, and there are {dist.get_world_size()}: "
             f"{cuts or 'one rank'}"
         )
-    axes = [axis for axis in reversed(AXES) if layout.sizes()[axis] > 1] or ["shard"]
+    axes = [axis for axis in reversed(AXES) if layout.sizes()[axis] > 1 or axis in keep] or ["shard"]
     accelerator = torch.accelerator.current_accelerator()
     device = device_type or (accelerator.type if accelerator else "cpu")
     return init_device_mesh(device, tuple(layout.sizes()[axis] for axis in axes), mesh_dim_names=tuple(axes))
+
+
+def group_along(layout: Layout, axes: Sequence[str], name: str) -> dist.ProcessGroup | None:
+    """A group of its own for the ranks that differ from this one only along ``axes``; all ranks must call it.
+
+    `workshop.measure` counts what it carries under ``name``. None where such a group would be one rank.
+    """
+    members = sorted({layout.group(rank, *axes) for rank in range(layout.world_size)})
+    return new_group_of(members, name) if len(members[0]) > 1 else None
+
+
+def new_group_of(members: Sequence[Sequence[int]], name: str) -> dist.ProcessGroup | None:
+    """That one of several new groups which has this rank; None where none has. All ranks must call it."""
+    mine = None
+    for ranks in members:
+        group = dist.new_group(list(ranks), group_desc=f"mesh_{name}")
+        if dist.get_rank() in ranks:
+            mine = group
+    return mine
 
 
 def nodes_touched(layout: Layout, ranks_per_node: int) -> dict[str, int]:

@@ -33,9 +33,10 @@ from torch import Tensor, nn
 
 from workshop.predict.pipeline import pipeline_orders
 from workshop.predict.pipeline_events import Action, Event
+from workshop.predict.pipeline_orders import CLASSIC
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-RUN_BY_HAND = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first")
+RUN_BY_HAND = CLASSIC
 
 
 @dataclass(frozen=True)

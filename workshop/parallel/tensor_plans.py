@@ -103,7 +103,11 @@ def cut_by_plan(model: nn.Module, mesh: DeviceMesh, *, sequence_parallel: bool =
             input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
         )
     there = {name for name, _ in model.named_modules()}  # a stage may have neither embedding nor head
+    whole: Any = model
+    tied = {"lm_head", "model.embed_tokens"} <= there and whole.lm_head.weight is decoder.embed_tokens.weight
     parallelize_module(model, mesh, {name: cut for name, cut in top.items() if name in there})
+    if tied:  # both are cut by words: still one matrix, with both gradients
+        whole.lm_head.weight = decoder.embed_tokens.weight
     if sequence_parallel and isinstance(model, GPTStage):
         model.sequence_ranks = mesh.size()
     for layer in layers:

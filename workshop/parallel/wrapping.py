@@ -81,10 +81,10 @@ def layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _layers_below(module: nn.Module) -> Iterator[nn.Module]:
-    if isinstance(module, nn.ModuleList | nn.Sequential):
-        members = [member for member in module if any(True for _ in member.parameters())]
+    if isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
+        members = [member for member in module.children() if any(True for _ in member.parameters())]
         alike = len({type(member) for member in members}) == 1
-        if alike and (len(members) > 1 or isinstance(module, nn.ModuleList)):
+        if alike and (len(members) > 1 or not isinstance(module, nn.Sequential)):
             yield from members
             return
     for child in module.children():

@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from workshop.predict.pipeline_events import Action, Orders, Step
 
+CLASSIC = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first")
+"""Names of the schedules above: forwards and backwards alone, stage s on rank s % p."""
+
 
 def naive(ranks: int, micro_batches: int) -> Orders:
     """One micro-batch in the pipeline at a time."""

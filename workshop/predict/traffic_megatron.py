@@ -18,7 +18,14 @@ from __future__ import annotations
 
 import math
 
-from workshop.predict.traffic_stage import Calls, Stage, context_calls, expert_calls, pipeline_calls
+from workshop.predict.traffic_stage import (
+    Calls,
+    Stage,
+    context_calls,
+    expert_calls,
+    pipeline_calls,
+    tied_calls,
+)
 
 BUCKET_PARAMS, BUCKET_PARAMS_PER_RANK = 40_000_000, 1_000_000
 
@@ -28,7 +35,7 @@ def megatron_calls(stage: Stage) -> list[Calls]:
     return [
         *_tensor(stage),
         *pipeline_calls(stage, stage.hidden_bytes / stage.layout.tensor),
-        *_tied(stage),
+        *tied_calls(stage),
         *context_calls(stage),
         *expert_calls(stage),
         *_data(stage),
@@ -55,14 +62,6 @@ def _tensor(stage: Stage) -> list[Calls]:
         Calls("all_reduce", "tensor", t, 1, norms * stage.model.norm_params * stage.numbers.grads),
         loss,
     ]
-
-
-def _tied(stage: Stage) -> list[Calls]:
-    """A tied embedding is on the first and on the last stage; they sum its gradients."""
-    if not stage.model.tied_embeddings or stage.layout.pipeline == 1 or not (stage.is_first or stage.is_last):
-        return []
-    matrix = stage.model.vocab_size * stage.model.hidden_size / stage.layout.tensor
-    return [Calls("all_reduce", "embedding", 2, 1, matrix * stage.numbers.grads)]
 
 
 def _data(stage: Stage) -> list[Calls]:

@@ -122,3 +122,13 @@ def expert_calls(stage: Stage) -> list[Calls]:
     sent = stage.hidden_bytes * stage.model.experts_per_token / layout.tensor
     passes = 6 if layout.recompute == "full" else 4
     return [Calls("all_to_all", "expert", layout.expert, passes * moe * stage.micro_batches, sent)]
+
+
+def tied_calls(stage: Stage, shards: int = 1) -> list[Calls]:
+    """A tied embedding is on the first and on the last stage; they sum its gradients, of which a rank has
+    one of ``shards`` parts.
+    """
+    if not stage.model.tied_embeddings or stage.layout.pipeline == 1 or not (stage.is_first or stage.is_last):
+        return []
+    matrix = stage.model.vocab_size * stage.model.hidden_size / stage.layout.tensor / shards
+    return [Calls("all_reduce", "embedding", 2, 1, matrix * stage.numbers.grads)]

@@ -6,13 +6,16 @@ Each was read off a rehearsal of the same code, and a test holds the two equal.
   which backward finishes them (`torch/csrc/distributed/c10d/reducer.cpp`). `ZeroRedundancyOptimizer` then
   broadcasts every parameter from the rank that updated it.
 - **FSDP2** treats every layer as one unit, and embedding, head and final norm as another. Each micro-batch
-  gathers a unit forward and, unless it was kept, backward, and reduce-scatters its gradients. Parameters are
-  cut along their first dimension, which is padded until it divides.
+  gathers a unit forward and, unless it was kept, backward, and reduce-scatters its gradients. The last unit
+  is kept from forward to backward, which begins with it. Parameters are cut along their first dimension,
+  which is padded until it divides.
 - **Tensor parallelism by DTensor**: a row-parallel map all-reduces its output; each column-parallel map
   reduces the gradient of its own input, so five of them in a gated layer (Megatron-LM sums first, and has
-  two). With sequence parallelism the inputs are gathered once for the maps that share them, and the gradients
-  of norms stay unsummed until the optimizer reads them: AdamW reads a gradient three times and so
-  all-reduces it three times.
+  two). The embedding and the head are cut by words: an all_reduce each, and the logits are gathered. With
+  sequence parallelism the inputs are gathered once for the maps that share them, and the gradients of norms
+  stay unsummed until the optimizer reads them: AdamW reads a gradient three times and so all-reduces it three
+  times; fused, it reads it once. FSDP2 sums them after every micro-batch.
+- **A tied embedding** under a pipeline is on the first and on the last stage, which sum its gradients.
 - **Recomputation** runs forward's collectives again, all but the last of a layer: nobody saved what it made.
 """
 
@@ -23,7 +26,14 @@ from collections.abc import Iterator
 
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS
-from workshop.predict.traffic_stage import Calls, Stage, context_calls, expert_calls, pipeline_calls
+from workshop.predict.traffic_stage import (
+    Calls,
+    Stage,
+    context_calls,
+    expert_calls,
+    pipeline_calls,
+    tied_calls,
+)
 
 MIB = 2**20
 FIRST_BUCKET, BUCKET = MIB, 25 * MIB
@@ -37,6 +47,7 @@ def torch_calls(stage: Stage) -> list[Calls]:
         *context_calls(stage),
         *expert_calls(stage),
         *(_fsdp(stage) if stage.layout.zero >= 2 else _ddp(stage)),
+        *tied_calls(stage, stage.layout.shard * stage.layout.context if stage.layout.zero >= 2 else 1),
     ]
 
 
@@ -62,10 +73,8 @@ def _layer_shapes(model: ModelSpec, kind: str, tensor: int) -> Iterator[tuple[in
 def _end_shapes(stage: Stage) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Parameters of the head and of the embedding, where the stage has them."""
     model, h = stage.model, stage.model.hidden_size
-    matrix = (model.vocab_size, model.vocab_size * h)
-    if _along(stage) > 1:  # only with sequence parallelism do DTensor's plans cut the vocabulary
-        t = stage.layout.tensor
-        matrix = (math.ceil(model.vocab_size / t), math.ceil(model.vocab_size / t) * h)
+    words = math.ceil(model.vocab_size / stage.layout.tensor)
+    matrix = (words, words * h)
     norm = model.norm_params // (2 if model.norm == "layernorm" else 1)
     own_head = stage.layout.pipeline > 1 or not model.tied_embeddings
     head = ([matrix] if own_head else []) + [(norm, norm)] * (model.norm_params // norm * model.final_norm)
@@ -110,14 +119,17 @@ def _fsdp(stage: Stage) -> list[Calls]:
     layout, model = stage.layout, stage.model
     n, m = layout.shard * layout.context, stage.micro_batches
     head, embedding = _end_shapes(stage)
-    ends = [*head, *embedding]
+    kept = 2 if layout.zero == 3 else 1
     units = [
-        list(_layer_shapes(model, kind, layout.tensor)) for kind, c in stage.layers.items() for _ in range(c)
+        (kept, list(_layer_shapes(model, kind, layout.tensor)))
+        for kind, c in stage.layers.items()
+        for _ in range(c)
     ]
+    if ends := [*head, *embedding]:
+        units.append((1, ends))
     calls: list[Calls] = []
-    for shapes in [*units, *([ends] if ends else [])]:
+    for gathers, shapes in units:
         whole = sum(math.ceil(rows / n) * n * (elements / rows) for rows, elements in shapes)
-        gathers = 2 if layout.zero == 3 else 1
         calls += [
             Calls("all_gather", "shard", n, gathers * m, whole * stage.weight_width),
             Calls("reduce_scatter", "shard", n, m, whole * stage.numbers.grads),
@@ -132,18 +144,24 @@ def _tensor(stage: Stage) -> list[Calls]:
         return []
     again = stage.layout.recompute == "full"
     layers, hidden = stage.num_layers, stage.hidden_bytes
+    ends = stage.is_first + stage.is_last
+    logits = stage.tokens * stage.model.vocab_size * stage.numbers.compute
     if not stage.layout.sequence_parallel:
         columns = sum(
             number * sum(x.split == "column" for x in stage.model.linears(kind))
             for kind, number in stage.layers.items()
         )
-        return [Calls("all_reduce", "tensor", t, m * ((2 + again) * layers + columns), hidden)]
-    logits = stage.tokens * stage.model.vocab_size * stage.numbers.compute
-    ends = stage.is_first + stage.is_last
+        times = m * ((2 + again) * layers + columns + ends)
+        return [
+            Calls("all_reduce", "tensor", t, times, hidden),
+            Calls("all_gather", "tensor", t, m * stage.is_last, logits),
+        ]
     norms = layers * stage.model.norms_per_layer + stage.is_last * stage.model.final_norm
-    reads = 3 if MOMENTS[stage.run.optimizer] else 1
+    is_fused = not stage.run.implementation.step_room
+    reads = m if stage.layout.zero >= 2 else 3 if MOMENTS[stage.run.optimizer] and not is_fused else 1
     pieces = 2 if stage.model.norm == "layernorm" else 1
-    weight = stage.model.norm_params / pieces * stage.numbers.grads
+    width = stage.weight_width if stage.layout.zero >= 2 else stage.numbers.grads  # FSDP2 widens them later
+    weight = stage.model.norm_params / pieces * width
     return [
         Calls("reduce_scatter", "tensor", t, m * ((4 + again) * layers + ends), hidden),
         Calls("all_gather", "tensor", t, m * ((4 + 2 * again) * layers + ends), hidden),

@@ -39,6 +39,8 @@ _PICTURES = {
     "memory_by_part": "workshop.show.parts",
     "memory_timeline": "workshop.show.timeline",
     "traffic_table": "workshop.show.traffic",
+    "traffic_by_axis": "workshop.show.traffic",
+    "wire_bytes_by_axis": "workshop.show.traffic",
     "pipeline_gantt": "workshop.show.gantt",
     "pipeline_gantts": "workshop.show.gantt",
     "roofline": "workshop.show.roof",

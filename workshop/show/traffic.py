@@ -1,4 +1,4 @@
-"""What a rank sends in a step, by collective and axis, one column of bytes for each case."""
+"""What a rank sends in a step, by collective and axis: a table, and bars by axis, one for each case."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
+from workshop.show.style import MEASURED, PREDICTED, Picture, new_figure
 
 _Key = tuple[str, str, int]
 _Row = tuple[int, int, int | None]
@@ -32,6 +33,58 @@ def traffic_table(cases: Any) -> Table:
             line += _cells(rows.get(key))
         lines.append(line)
     return Table(head, lines, "traffic of one rank in one step", _agreement(found))
+
+
+def wire_bytes_by_axis(source: Any) -> dict[str, int]:
+    """Bytes a rank sends along each axis, all collectives together; ``source`` as in `traffic_table`.
+
+    Raises ValueError for something without traffic, or without wire bytes.
+    """
+    sums: dict[str, int] = {}
+    for (_, axis, _), (_, _, wire) in _rows(source).items():
+        if wire is None:
+            raise ValueError("these rows have no wire_bytes: measure or predict them anew")
+        sums[axis] = sums.get(axis, 0) + wire
+    return sums
+
+
+def traffic_by_axis(cases: Mapping[str, Any], title: str = "what a rank sends in a step") -> Picture:
+    """A bar for each axis and case, on a scale where each line is ten times the one before.
+
+    ``cases``: labels to what `traffic_table` takes, or to bytes by axis. At most four; ValueError for none.
+    """
+    if not 1 <= len(cases) <= 4:
+        raise ValueError(f"{len(cases)} cases: give one to four, for example predicted and measured")
+    found = {
+        name: dict(source) if isinstance(source, Mapping) else wire_bytes_by_axis(source)
+        for name, source in cases.items()
+    }
+    axes = sorted({axis for sums in found.values() for axis in sums}, key=lambda axis: -_most(found, axis))
+    figure, picture = new_figure(6.4, 0.9 + 0.26 * len(axes) * (len(found) + 0.6))
+    high, least = 0.8 / len(found), min(size for sums in found.values() for size in sums.values() if size)
+    for place, (name, sums) in enumerate(found.items()):
+        colour = (PREDICTED, MEASURED, "#4f9d69", "#8e6bbf")[place]
+        at = [number - 0.4 + high * (place + 0.5) for number in range(len(axes))]
+        sizes = [sums.get(axis, 0) for axis in axes]
+        picture.barh(at, [max(size, least / 3) for size in sizes], high * 0.92, color=colour, label=name)
+        for y, size in zip(at, sizes, strict=True):
+            picture.text(max(size, least / 3) * 1.08, y, _bytes(size), va="center", fontsize=8)
+    picture.set_xscale("log")
+    picture.set_xlim(least / 3, 12 * max(_most(found, axis) for axis in axes))
+    picture.set_yticks(range(len(axes)), axes)
+    picture.invert_yaxis()
+    picture.set_xlabel("bytes on the wire")
+    picture.set_title(title, fontsize=9, loc="left")
+    picture.legend(fontsize=8, frameon=False, loc="lower right", ncols=len(found))
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"{axis} {_bytes(sums.get(axis, 0))}" for axis in axes)
+        for name, sums in found.items()
+    )
+    return Picture(figure, f"{title}; {words}")
+
+
+def _most(found: Mapping[str, Mapping[str, int]], axis: str) -> int:
+    return max(sums.get(axis, 0) for sums in found.values())
 
 
 def _rows(source: Any) -> dict[_Key, _Row]:

@@ -5,7 +5,9 @@
     measured = train(run)            # gloo ranks on a laptop, NCCL ranks on GPUs
 
 From the inside out: `loop` is the training loop, to be read from top to bottom; `apply_layout` makes a model
-ready for it, cut as a layout says; `optimizers`, `schedule`, `recompute` are its choices by name;
+ready for it, cut as a layout says; `engine` decides without torch who trains a layout, and what is refused;
+`cut_model` and `ready_cut` are for models cut by tensor, pipeline or context; `optimizers`, `schedule`,
+`recompute` are choices by name;
 `checkpoint` saves and resumes exactly; `log` keeps numbers; `launched` starts ranks and brings back what they
 measured; `comparison` puts that beside a prediction.
 

@@ -19,9 +19,10 @@ from workshop.facts.measurement import Measurement
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
+from workshop.models import VOCAB_SIZE
+from workshop.train.engine import check_run
 from workshop.train.settings import Settings
 
-VOCABULARY = 256  # of the text: its bytes (workshop.models.text)
 _PROGRAM = """
 from workshop.train.on_rank import train_on_rank
 
@@ -116,7 +117,7 @@ def train(
         RankFailed: a rank failed; RankTimeout: they took too long (`workshop.launch`).
     """
     told = Settings(**{"num_steps": 4, "optimizer": run.optimizer, **settings})
-    _check(run, measured, told.optimizer)
+    told = _check(run, measured, told)
     where = None if folder is None else str(Path(folder).resolve())
     passing = {"run": run, "settings": told, "folder": where, "measured": measured}
     result = launch.torchrun(_PROGRAM, run.layout.world_size, passing=passing, limits=limits)
@@ -130,20 +131,22 @@ def train(
     )
 
 
-def _check(run: Run, measured: bool, optimizer: str) -> None:
+def _check(run: Run, measured: bool, settings: Settings) -> Settings:
+    """The settings with the engine that the run gets; ValueError for what cannot be trained here."""
     if run.adapter is not None:
         raise ValueError("train() trains all weights: adapters (LoRA) come in a later lesson")
-    if run.model.vocab_size < VOCABULARY:
+    if run.model.vocab_size < VOCAB_SIZE:
         raise ValueError(
-            f"{run.model.name} knows {run.model.vocab_size} words and the text has {VOCABULARY}: its bytes"
+            f"{run.model.name} knows {run.model.vocab_size} words and the text has {VOCAB_SIZE}: its bytes"
         )
-    if measured and optimizer == "muon":
+    if measured and settings.optimizer == "muon":
         raise ValueError(
             "muon is two optimizers, for matrices and for the rest, and a measurement takes every step() "
             "for the end of a step: train(run, measured=False)"
         )
+    told = check_run(run, settings)
     if run.cluster.name == "this-machine":
-        return
+        return told
     session = launch.Session.get()
     session.wait_ready()
     if session.gpus < run.layout.world_size:
@@ -152,3 +155,4 @@ def _check(run: Run, measured: bool, optimizer: str) -> None:
             f"{session.gpus} GPUs for {run.layout.world_size} ranks: say cluster='this-machine', "
             "or write the cluster's configuration with `workshop configs` and start the program there"
         )
+    return told

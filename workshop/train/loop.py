@@ -56,15 +56,10 @@ def train_loop(
     losses, began = [], time.perf_counter()
     for step in range(first_step, settings.num_steps):
         ready.set_learning_rate(rates(step))
-        total = torch.zeros((), device=ready.device)
-        for micro, (tokens, targets) in enumerate(batches.step(step, ready.device)):
-            with ready.accumulating(last=micro == batches.accumulation - 1):
-                loss = ready.loss(tokens, targets) / batches.accumulation
-                ready.backward(loss)
-            total += loss.detach()
+        loss = ready.gradients(batches.step(step, ready.device), batches.accumulation)
         ready.clip(settings.clip_norm)
         ready.step()
-        losses.append(total)
+        losses.append(loss)
 
         done = step + 1
         if done % settings.log_every == 0 or done == settings.num_steps:
@@ -72,12 +67,13 @@ def train_loop(
             mean_loss = ready.mean(torch.stack(losses[-since:]).mean()).item()  # waits for the device
             seconds, began = time.perf_counter() - began, time.perf_counter()
             tokens_per_second = since * batches.global_batch * batches.seq_len / seconds
+            norm = {} if ready.gradient_norm is None else {"gradient_norm": float(ready.gradient_norm)}
             log.write(
                 done,
                 loss=mean_loss,
                 learning_rate=rates(step),
-                gradient_norm=float(ready.gradient_norm),
                 tokens_per_second=tokens_per_second,
+                **norm,
             )
         if checkpoints and settings.save_every and done % settings.save_every == 0:
             checkpoints.save(ready, batches, done)

@@ -21,8 +21,9 @@ from workshop.measure.session import measure
 from workshop.models.from_spec import gpt_config
 from workshop.models.gpt import GPT, RMSNorm
 from workshop.models.text import TextBatches
-from workshop.train.apply_layout import apply_layout, choose_engine
+from workshop.train.apply_layout import apply_layout
 from workshop.train.checkpoint import Checkpoints
+from workshop.train.engine import check_run, is_cut
 from workshop.train.group import join_group
 from workshop.train.log import open_log
 from workshop.train.loop import Losses, train_loop
@@ -46,16 +47,24 @@ def _train(
     run: Run, settings: Settings, folder: str | None, measured: bool
 ) -> tuple[Losses, Measured | None]:
     rank = dist.get_rank()
-    engine = choose_engine(run.layout, settings.engine)
+    settings = check_run(run, settings)
     torch.manual_seed(settings.seed)
     config = gpt_config(run.model)
-    with torch.device("meta" if engine in ("fsdp", "zero") else "cpu"):
+    on_meta = settings.engine in ("fsdp", "zero") and not is_cut(run.layout)
+    with torch.device("meta" if on_meta else "cpu"):
         model = GPT(config)  # on meta: it is born layer by layer, and never whole on a rank
-    ready = apply_layout(model, run.layout, settings, micro_batch=run.micro_batch, initialise=initialise)
-    torch.manual_seed(settings.seed + 1 + rank)
-    batches = TextBatches(
-        run.seq_len, run.global_batch, rank, run.layout.data_parallel, run.accumulation, settings.seed
+    ready = apply_layout(
+        model,
+        run.layout,
+        settings,
+        micro_batch=run.micro_batch,
+        accumulation=run.accumulation,
+        initialise=initialise,
     )
+    del model  # of a cut model a rank keeps its part
+    torch.manual_seed(settings.seed + 1 + rank)
+    share, shares = run.layout.data_rank(rank), run.layout.data_parallel
+    batches = TextBatches(run.seq_len, run.global_batch, share, shares, run.accumulation, settings.seed)
     log = open_log(settings.log if folder and rank == 0 else "none", folder or ".")
     checkpoints = Checkpoints(Path(folder), settings.keep) if folder else None
     try:

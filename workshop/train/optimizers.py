@@ -91,8 +91,6 @@ STATE = {
     "adamw-8bit": Kept(2, 1.0),
 }
 """What each name keeps. Adafactor's rows and columns vanish beside its matrices: 1/rows + 1/columns."""
-FLAT = ("sgd", "sgd-momentum", "lion", "adam", "adamw")
-"""Those that treat every number alike, and so may work on any part of a flat tensor."""
 
 
 def optimizer_class(name: str) -> tuple[type[torch.optim.Optimizer], Group]:
@@ -133,12 +131,18 @@ def _trained(model: nn.Module) -> list[nn.Parameter]:
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[Group]:
-    """Parameters in two groups: matrices decay, vectors do not. No empty group."""
-    matrices: Group = {"params": [], "weight_decay": weight_decay}
-    vectors: Group = {"params": [], "weight_decay": 0.0}
+    """Parameters in two groups: matrices decay, vectors do not. No empty group.
+
+    Parameters over different meshes (a matrix that tensor ranks have cut, a norm that all have) get groups of
+    their own: an optimizer updates a group at once, and torch does not mix them.
+    """
+    groups: dict[tuple[bool, Any], Group] = {}
     for parameter in parameters:
-        (matrices if parameter.ndim >= 2 else vectors)["params"].append(parameter)
-    return [group for group in (matrices, vectors) if group["params"]]
+        is_matrix = parameter.ndim >= 2
+        decay = weight_decay if is_matrix else 0.0
+        key = (not is_matrix, getattr(parameter, "device_mesh", None))
+        groups.setdefault(key, {"params": [], "weight_decay": decay})["params"].append(parameter)
+    return sorted(groups.values(), key=lambda group: group["params"][0].ndim < 2)
 
 
 def _muon(model: nn.Module, learning_rate: float, weight_decay: float) -> list[torch.optim.Optimizer]:

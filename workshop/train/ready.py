@@ -9,7 +9,7 @@ engine. `apply_layout` makes the right one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -33,7 +33,7 @@ class Ready:
         waits: micro-batches but the last leave gradients where they are (DDP's no_sync).
         scaler: of fp16's gradients; None where none is needed.
 
-    ``gradient_norm`` is that of the last step, before it was cut to ``clip_norm``.
+    ``gradient_norm`` is that of the last step, before it was cut to ``clip_norm``; None where nobody asked.
     """
 
     kind = "torch"
@@ -52,7 +52,7 @@ class Ready:
         self.rank, self.num_ranks = (
             (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         )
-        self.gradient_norm: Tensor = torch.zeros(())
+        self.gradient_norm: Tensor | None = None
         self._around_forward, self._waits = tuple(around_forward), waits
         self._scaler = scaler or torch.amp.GradScaler(self.device.type, enabled=False)
 
@@ -61,6 +61,17 @@ class Ready:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
+
+    def gradients(self, micro_batches: Iterable[tuple[Tensor, Tensor]], number: int) -> Tensor:
+        """Forward and backward of a step's micro-batches, ``number`` of them; gradients add up to those of
+        their mean loss, which is returned."""
+        total = torch.zeros((), device=self.device)
+        for micro, (tokens, targets) in enumerate(micro_batches):
+            with self.accumulating(last=micro == number - 1):
+                loss = self.loss(tokens, targets) / number
+                self.backward(loss)
+            total += loss.detach()
+        return total
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of a micro-batch on this rank."""
@@ -158,7 +169,8 @@ class ReadyDeepSpeed(Ready):
     def step(self) -> None:
         """The engine's step; it lets go of the gradients."""
         self.engine.step()
-        self.gradient_norm = torch.as_tensor(self.engine.get_global_grad_norm() or 0.0)
+        norm = self.engine.get_global_grad_norm()
+        self.gradient_norm = None if norm is None else torch.as_tensor(norm)
 
     def state(self) -> dict[str, Any]:
         """DeepSpeed writes files of its own: see `checkpoint`."""

@@ -1,6 +1,6 @@
 """Train the same tiny model in every way given, on the ranks there are; report each way's losses.
 
-Passed: WAYS, name -> (maker, layout, settings, accumulation). The ranks are seeded differently on purpose.
+Passed: WAYS, name -> (maker, layout, settings, accumulation, tied, layers). The ranks are seeded differently on purpose.
 """
 
 import gc
@@ -21,20 +21,19 @@ from workshop.train.ready import Ready
 SHAPE = {
     "vocab_size": 256,
     "hidden_size": 32,
-    "num_layers": 2,
     "num_heads": 4,
     "num_kv_heads": 2,
     "intermediate_size": 88,
 }
 
 
-def tiny(seed, tied=True):
+def tiny(seed, tied, layers):
     torch.manual_seed(seed)
-    return GPT(GPTConfig(**SHAPE, tied=tied))
+    return GPT(GPTConfig(**SHAPE, num_layers=layers, tied=tied))
 
 
-def by_layout(model, layout, settings, micro_batch):
-    return apply_layout(model, layout, settings, micro_batch=micro_batch)
+def by_layout(model, layout, settings, micro_batch, accumulation):
+    return apply_layout(model, layout, settings, micro_batch=micro_batch, accumulation=accumulation)
 
 
 def adamw(model, settings):
@@ -60,28 +59,28 @@ class ReadyByHand(Ready):
         super().clip(max_norm)
 
 
-def average_by_hand(model, layout, settings, micro_batch):
+def average_by_hand(model, layout, settings, micro_batch, accumulation):
     from workshop.parallel.ddp import begin_together
 
     begin_together(model)
     return ReadyByHand(AveragedByHand(model), adamw(model, settings))
 
 
-def buckets_by_hand(model, layout, settings, micro_batch):
+def buckets_by_hand(model, layout, settings, micro_batch, accumulation):
     from workshop.parallel.ddp import BucketedDDP
 
     wrapped = BucketedDDP(model, bucket_cap_mb=0.01)
     return Ready(wrapped, adamw(wrapped, settings), waits=True)
 
 
-def fsdp_by_hand(model, layout, settings, micro_batch):
+def fsdp_by_hand(model, layout, settings, micro_batch, accumulation):
     from workshop.parallel.fsdp import shard_by_hand
 
     sharded = shard_by_hand(model)
     return Ready(sharded, adamw(sharded, settings))
 
 
-def by_accelerate(model, layout, settings, micro_batch):
+def by_accelerate(model, layout, settings, micro_batch, accumulation):
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
@@ -92,13 +91,13 @@ def by_accelerate(model, layout, settings, micro_batch):
 
 
 def main():
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    for name, (maker, layout, settings, accumulation, tied) in WAYS.items():  # noqa: F821
-        batches = TextBatches(32, 8, rank, ranks, accumulation)
-        model = tiny(seed=rank, tied=tied)
-        ready = globals()[maker](model, layout, settings, batches.micro_batch)
+    rank = dist.get_rank()
+    for name, (maker, layout, settings, accumulation, tied, layers) in WAYS.items():  # noqa: F821
+        batches = TextBatches(32, 8, layout.data_rank(rank), layout.data_parallel, accumulation)
+        model = tiny(seed=rank, tied=tied, layers=layers)
+        ready = globals()[maker](model, layout, settings, batches.micro_batch, accumulation)
         losses = train_loop(ready, batches, settings)
-        report(**{name: losses.values, f"{name} norm": float(ready.gradient_norm)})
+        report(**{name: losses.values, f"{name} norm": float(ready.gradient_norm or 0.0)})
         del ready, model
         gc.collect()
 

@@ -1,5 +1,6 @@
 """Exercises of day 3: how a model is cut over ranks, and what each cut costs."""
 
+from workshop.lessons.day3.axis_order import AXIS_ORDER
 from workshop.lessons.day3.balance_bias import BALANCE_BIAS
 from workshop.lessons.day3.bubble_share import BUBBLE_SHARE
 from workshop.lessons.day3.choose_axes import CHOOSE_AXES
@@ -22,4 +23,5 @@ EXERCISES = (
     CHOOSE_AXES,
     BUBBLE_SHARE,
     PLACE_CUT,
+    AXIS_ORDER,
 )

@@ -1,0 +1,183 @@
+"""Which engine trains a layout, and what each refuses: decided before any rank starts, without torch.
+
+A precision recipe belongs to an engine (`workshop.facts.precision`: they keep different copies), and so a
+layout names its engine::
+
+    zero 0   fp32, amp-bf16, amp-fp16, bf16                   plain on one data-parallel rank, else DDP
+             fsdp-bf16                                        FSDP2 that replicates and cuts nothing
+    zero 1   fp32, deepspeed-bf16, deepspeed-fp16             DeepSpeed
+    zero 2   fp32, fsdp-bf16, amp-bf16, bf16                  FSDP2, weights whole from forward to backward
+    zero 3   the same                                         FSDP2
+    any      deepspeed-bf16, deepspeed-fp16                   DeepSpeed, as for an implementation "deepspeed"
+    any      fp32, amp-bf16, deepspeed-bf16 and engine="zero" ZeRO written by hand (workshop.parallel.zero)
+
+What a file for Accelerate or DeepSpeed can say is in `workshop.configs.engines`, and the rules that both
+share are taken from there. Two things are more here. FSDP2 in a program of one's own can leave everything
+whole, and run fp32 weights under autocast. And a model that is cut by tensor, pipeline or context is this
+room's own program (`workshop.train.cut_model`): around it plain, DDP and FSDP2 take the data-parallel axes,
+as in torchtitan; the other two want the whole model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workshop.configs import engines
+from workshop.facts.checks import check_choice
+from workshop.facts.layout import Layout
+from workshop.facts.model import ModelSpec
+from workshop.facts.run import Run
+from workshop.predict.pipeline import pipeline_orders
+from workshop.predict.pipeline_orders import CLASSIC
+from workshop.train.settings import Settings
+
+_DDP = tuple(engines.MIXED_PRECISION["ddp"])
+RECIPES: dict[str, tuple[str, ...]] = {
+    "plain": _DDP,
+    "ddp": _DDP,
+    "zero": ("fp32", "amp-bf16", "deepspeed-bf16"),
+    "deepspeed": tuple(engines.MIXED_PRECISION["deepspeed"]),
+    "fsdp": (*engines.MIXED_PRECISION["fsdp"], "amp-bf16"),
+}
+"""Precision recipes that each engine trains in."""
+STAGES: dict[str, tuple[int, ...]] = {
+    **engines.STAGES,
+    "plain": (0,),
+    "zero": (0, 1, 2, 3),
+    "fsdp": (0, *engines.STAGES["fsdp"]),
+}
+OFFLOADS: dict[str, tuple[str, ...]] = {
+    **engines.OFFLOADS,
+    "plain": ("none", "activations"),
+    "ddp": ("none", "activations"),
+    "zero": ("none",),
+}
+CUTTABLE = ("plain", "ddp", "fsdp")
+"""Engines around a model that is cut by tensor, pipeline or context."""
+FLAT = ("sgd", "sgd-momentum", "lion", "adam", "adamw")
+"""Optimizers that treat every number alike, and so may work on any part of a matrix or a flat tensor."""
+MODEL_AXES = ("tensor", "pipeline", "context")
+
+
+def is_cut(layout: Layout) -> bool:
+    """Whether the model itself is cut, not only the batch and the states."""
+    return any(getattr(layout, axis) > 1 for axis in MODEL_AXES)
+
+
+def choose_engine(layout: Layout, asked: str = "auto", library: str = "torch") -> str:
+    """The engine for a layout; ValueError with every reason against it.
+
+    ``asked``: of `Settings`; ``library``: the name of the run's implementation, of which "deepspeed" counts.
+    """
+    if layout.expert > 1:
+        raise ValueError(
+            f"layout: expert = {layout.expert}: train() does not deal out experts to ranks; cut_experts of "
+            "workshop.parallel.expert does it to a model of workshop.models.moe. Use expert = 1"
+        )
+    engine = _usual_engine(layout, library) if asked == "auto" else asked
+    against = _against(layout, engine) + (_against_cuts(layout, engine) if is_cut(layout) else [])
+    if against:
+        raise ValueError(f"{engine} cannot train this layout:\n- " + "\n- ".join(against))
+    return engine
+
+
+def check_run(run: Run, settings: Settings) -> Settings:
+    """The settings with the engine that the run gets; ValueError with every reason why it cannot train."""
+    layout = run.layout
+    engine = choose_engine(layout, settings.engine, run.implementation.name)
+    if is_cut(layout):
+        found = cut_problems(run.model, layout) + _optimizer_problems(settings)
+        if found:
+            raise ValueError("train() cannot cut this run:\n- " + "\n- ".join(found))
+    if layout.pipeline > 1:
+        pipeline_orders(layout.schedule, layout.pipeline, run.accumulation, layout.virtual_stages)
+    return replace(settings, engine=engine)
+
+
+def _usual_engine(layout: Layout, library: str) -> str:
+    usual = engines.usual_engine(layout, library)
+    if usual != "deepspeed" and layout.precision.startswith("fsdp"):
+        return "fsdp"
+    if usual == "ddp" and layout.data_parallel * layout.context == 1:
+        return "plain"
+    return usual
+
+
+def _against(layout: Layout, engine: str) -> list[str]:
+    """Every reason why an engine cannot do a layout, with what would do."""
+    found = []
+    if layout.precision not in RECIPES[engine]:
+        others = [name for name, recipes in RECIPES.items() if layout.precision in recipes]
+        whose = f"it is {' and '.join(others)}'s" if others else "no engine here trains in it yet"
+        found.append(
+            f"precision {layout.precision!r}: {whose}; {engine} trains in {', '.join(RECIPES[engine])}"
+        )
+    if layout.zero not in STAGES[engine]:
+        stages = ", ".join(map(str, STAGES[engine]))
+        found.append(
+            f"zero = {layout.zero}: {engine} does stage {stages} (engine='zero' or 'deepspeed': all)"
+        )
+    if layout.offload not in OFFLOADS[engine]:
+        found.append(f"offload {layout.offload!r}: {engine} knows {', '.join(OFFLOADS[engine])}")
+    elif engine == "deepspeed":
+        found += engines.deepspeed_offload_problems(layout)
+    ranks = layout.data_parallel * layout.context
+    if engine == "plain" and ranks > 1:
+        found.append(f"{ranks} ranks that share a batch: plain averages no gradients; ddp does")
+    if engine in ("zero", "deepspeed") and engines.is_hybrid(layout):
+        found.append(
+            f"replicate = {layout.replicate} beside shard = {layout.shard}: only fsdp shards inside groups "
+            f"and replicates between them; {engine} takes Layout(shard={layout.data_parallel})"
+        )
+    return found
+
+
+def _against_cuts(layout: Layout, engine: str) -> list[str]:
+    """Every reason why an engine cannot train a model that is cut so."""
+    cuts = ", ".join(f"{axis} = {getattr(layout, axis)}" for axis in MODEL_AXES if getattr(layout, axis) > 1)
+    found = []
+    if engine not in CUTTABLE:
+        found.append(
+            f"{cuts}: {engine} wants the whole model; use zero = 0 (ddp), 2 or 3 (fsdp) with precision fp32"
+        )
+    if layout.precision == "amp-fp16":
+        found.append(
+            f"precision 'amp-fp16' with {cuts}: every rank would have to skip the same steps; use 'amp-bf16'"
+        )
+    if layout.offload == "params":
+        found.append(f"offload 'params' with {cuts}: weights of a cut model stay on the device; use 'none'")
+    if layout.pipeline > 1 and layout.schedule not in CLASSIC:
+        found.append(f"schedule {layout.schedule!r}: train() runs {', '.join(CLASSIC)}")
+    if layout.pipeline > 1 and layout.embedding_in_stages:
+        found.append("embedding_in_stages: every stage here has a layer; use first_stage_layers")
+    return found
+
+
+def cut_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    """What of a model does not divide; whatever `workshop.facts.fitting` has not refused with the run."""
+    found, t = [], layout.tensor
+    if model.num_kv_heads % t:
+        found.append(
+            f"num_kv_heads = {model.num_kv_heads} does not divide by tensor = {t}: a rank gets whole heads"
+        )
+    if model.vocab_size % t:
+        found.append(
+            f"vocab_size = {model.vocab_size} does not divide by tensor = {t}: the embedding is cut by words"
+        )
+    ends = layout.first_stage_layers + layout.last_stage_layers
+    total = layout.pipeline * layout.virtual_stages
+    named = bool(layout.first_stage_layers) + bool(layout.last_stage_layers)
+    if layout.pipeline > 1 and ends and model.num_layers - ends < total - named:
+        found.append(
+            f"first_stage_layers and last_stage_layers leave {model.num_layers - ends} layers for "
+            f"{total - named} stages; each needs one"
+        )
+    return found
+
+
+def _optimizer_problems(settings: Settings) -> list[str]:
+    check_choice("engine", settings.engine, ("auto", *RECIPES))
+    if settings.optimizer in FLAT:
+        return []
+    why = f"optimizer {settings.optimizer!r} looks at whole matrices, and a rank of a cut model has parts"
+    return [f"{why}: use one of {', '.join(FLAT)}"]
