@@ -175,7 +175,7 @@ class Pipelined(nn.Module):
         assert self.down is not None
         assert self.up is not None
         return Wire(
-            (self.micro_batch, positions, self.config.hidden_size),
+            ((self.micro_batch, positions, self.config.hidden_size),),
             torch.bfloat16 if narrow else torch.float32,
             local_device(),
             lambda stage: layout.rank_of({**place, "pipeline": stage % layout.pipeline}),
