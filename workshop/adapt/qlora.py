@@ -17,8 +17,8 @@ evaluation, and from then on backward gives LoRA **no gradients**, without a wor
 learner's chance, so `guard` switches that path off, everywhere.
 
 On several ranks, first `take_from_rank_0`; then DDP needs nothing new. FSDP shards parameters of one floating
-dtype, so the packed bytes are *stored* as that dtype (``storage=torch.float32`` or ``bfloat16``: the bytes are the
-same, only their label differs).
+dtype, so the packed bytes are *stored* as that dtype (``storage=torch.float32`` or ``bfloat16``: the bytes
+are the same, only their label differs).
 
 Paged optimizers (section 3) put AdamW's moments into memory that the GPU's driver moves to the host under
 pressure; they exist on NVIDIA GPUs only.
@@ -168,8 +168,8 @@ def guard(model: nn.Module) -> nn.Module:
 def take_from_rank_0(model: nn.Module) -> None:
     """Every rank takes rank 0's numbers: parameters, buffers, scales of 4-bit maps. All ranks must call it.
 
-    DDP sends parameters and buffers at its start, and bitsandbytes keeps the scales in neither: codes of rank 0
-    with a rank's own scales would be a third model that nobody made. FSDP sends nothing.
+    DDP sends parameters and buffers at its start, and bitsandbytes keeps the scales in neither: codes of
+    rank 0 with a rank's own scales would be a third model that nobody made. FSDP sends nothing.
     """
     tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
     for module in model.modules():
