@@ -55,9 +55,11 @@ class Implementation:
     ``fused_qkv_views``: values stay a view of the joint projection's result, which therefore stays whole; and
     LoRA's update of it is padded by an ``index_copy``, which keeps its source. ``gathered_inputs``: with
     sequence parallelism, column-parallel maps save their input gathered. ``bucket_bytes``: buffers in which
-    gradients are collected for their reduction. ``held_logit_grads``: logit gradients kept so that the head's
-    weight gradient can be computed later. ``eager_context``: all CUDA kernels are loaded at the start, the
-    only way before CUDA 11.7.
+    gradients are collected for their reduction. ``adapter_dropout``: LoRA keeps its dropped input and the
+    mask. ``four_bit_inputs``: 4-bit maps keep their input and unpack the next matrix while one is in use, as
+    bitsandbytes once did; without, backward unpacks one matrix at a time. ``held_logit_grads``: logit
+    gradients kept so that the head's weight gradient can be computed later. ``eager_context``: all CUDA
+    kernels are loaded at the start, the only way before CUDA 11.7.
     """
 
     name: str = "torch"
@@ -78,6 +80,8 @@ class Implementation:
     fused_qkv_views: bool = False
     gathered_inputs: bool = False
     bucket_bytes: int = 0
+    adapter_dropout: bool = True
+    four_bit_inputs: bool = True
     held_logit_grads: int = 0
     expandable_segments: bool = False
     eager_context: bool = False

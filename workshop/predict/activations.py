@@ -114,13 +114,14 @@ def with_frozen_weights(
     """Saved tensors when weights are frozen and some linear maps carry an adapter.
 
     A frozen map's backward needs its weights, not its input, so inputs that serve only weight gradients go
-    (but not those of 4-bit maps: bitsandbytes' ``MatMul4Bit`` keeps them whether they are needed or not).
-    LoRA adds the dropped input of each target's first matrix, the mask, and the low-rank activation (which is
-    small); adapter-v2 scales the result of every linear map and so keeps it.
+    (but not those of 4-bit maps in libraries whose ``four_bit_inputs`` keep them, needed or not).
+    LoRA adds the input of each target's first matrix (dropped, with the mask, where there is dropout) and the
+    low-rank activation; adapter-v2 scales the result of every linear map and so keeps it.
     """
     trained = set(policy.trained or ())
     norms = policy.adapter == "adapter-v2"  # trains the norms' weights too
-    stay = [t for t in tensors if not t.only_for or (norms if t.only_for == ("norm",) else policy.quantized)]
+    quantized = policy.quantized and how.four_bit_inputs
+    stay = [t for t in tensors if not t.only_for or (norms if t.only_for == ("norm",) else quantized)]
     linears = [linear for linear in model.linears(kind) if linear.name in trained]
     if policy.adapter == "adapter-v2":
         return stay + [
@@ -136,7 +137,7 @@ def with_frozen_weights(
     if policy.adapter == "lora":
         inputs = {linear.inputs for linear in linears}
         stay += [
-            Saved("adapter's dropped input and its mask", width, numbers.compute + 1, "sequence", "adapter")
+            Saved("adapter's input", width, numbers.compute + how.adapter_dropout, "sequence", "adapter")
             for width in inputs
         ]
         if how.fused_qkv_views:

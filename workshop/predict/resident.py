@@ -36,7 +36,7 @@ def weight_bytes(recipe: Recipe, held: Held, cuts: Cuts) -> Array:
         return divided(held, cuts, 3) * numbers.params
     matrices = held.dense - held.ends + held.expert
     frozen = matrices * adapter.base_bits / 8 + held.ends * numbers.params
-    if adapter.base_bits < 16:
+    if adapter.base_bits < 16 and recipe.how.four_bit_inputs:
         frozen = (
             frozen
             + 2 * max(map_.weights for map_ in recipe.model.linears(recipe.kinds[-1])) * numbers.compute

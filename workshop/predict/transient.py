@@ -76,5 +76,7 @@ def working_bytes(recipe: Recipe, cuts: Cuts) -> Array:
         if recipe.policy.name != "none":
             again = total(everything).on(cuts) - per_token(model, kind, recipe.policy, how, numbers).on(cuts)
             room = room + again * (recipe.recompute_every if recipe.policy.name == "full" else 1)
+        if recipe.policy.quantized and not how.four_bit_inputs:
+            room = room + max(map_.weights for map_ in model.linears(kind)) * numbers.compute
         worst = np.maximum(worst, room)
     return worst

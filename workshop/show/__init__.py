@@ -4,7 +4,9 @@ A picture is a `Picture` (a PNG in a notebook), a table a `Table` (HTML in a not
 Results of `measure` and `rehearse` may be handed in as they are: they are read by their fields. matplotlib
 is imported when a picture is drawn, never before. One idea, one module:
 
+* `adapted`: accuracy by what was trained;
 * `buckets`: DDP's overlap, from the first gradient to the last bucket;
+* `codes`: numbers of few bits, and how often each is used;
 * `losses`: loss curves over steps and over bytes sent;
 * `bars`: predicted beside measured, with a cap if there is one;
 * `collective`: what each rank holds before and after a collective;
@@ -53,6 +55,8 @@ _PICTURES = {
     "piece_shares": "workshop.show.layouts",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",
+    "accuracy_by_trained": "workshop.show.adapted",
+    "codes_used": "workshop.show.codes",
 }
 
 __all__ = list(_PICTURES)

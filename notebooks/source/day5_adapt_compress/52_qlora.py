@@ -1,0 +1,414 @@
+# %% [markdown]
+# # How few bits can a frozen weight have?
+#
+# - **You need** `51_adapters` (LoRA) and `22_ddp`, `25_fsdp` for the ranks at the end.
+# - **It takes** 30 minutes to read and try, a good minute to run.
+# - **What runs where:** all of it here, on CPU, with a real model; the cells on ranks run on GPUs too (untested here). Paged optimizers
+#   need an NVIDIA GPU.
+#
+# ## Question
+#
+# LoRA freed us of gradients and moments. What is left is the frozen model: 2 bytes a parameter in bf16, 130 GB at 65 billion. But a frozen weight is
+# never stepped. It need not hold a change of 0.00001; it only has to be near enough to what it was. How near is near enough, and how few
+# bits is that?
+
+# %%
+# %load_ext workshop
+import torch
+
+from workshop.assets import language_model
+from workshop.launch.quiet import quietly
+
+with quietly():
+    import bitsandbytes.functional as library
+
+model, tokenizer = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
+weight = model.model.layers[4].mlp.up_proj.weight.detach()
+print(f"{tuple(weight.shape)}: mean {weight.mean():.4f}, standard deviation {weight.std():.4f}")
+
+# %% [markdown]
+# ## Sixteen numbers
+#
+# Four bits are sixteen codes. Cut a matrix into blocks of 64 weights, divide each block by its largest absolute value, and all weights lie in
+# -1 to 1. Which sixteen numbers should the codes stand for? Equal steps spend most codes where few weights are. NF4 (Dettmers et al., 2023) takes
+# *quantiles of the normal distribution*, so that each code is used about equally often, and an exact zero.
+
+# %%
+from workshop import show
+from workshop.adapt import nf4
+
+values = nf4.nf4_values()
+print("  ".join(f"{value:.4f}" for value in values.tolist()))
+codes, _ = nf4.block_codes(weight.flatten(), nf4.BLOCK, values)
+equal_steps = torch.linspace(-1, 1, 16)
+even, _ = nf4.block_codes(weight.flatten(), nf4.BLOCK, equal_steps)
+show.codes_used({"NF4": (values.tolist(), torch.bincount(codes.long(), minlength=16).tolist()),
+                 "equal steps": (equal_steps.tolist(), torch.bincount(even.long(), minlength=16).tolist())})  # fmt: skip
+
+# %% [markdown]
+# (Each stands where its number is; its height is how often it is used in this matrix. The ends are used seldom in any block of 64: one weight is the largest.)
+#
+# ### Exercise: the codes of a block
+
+# %%
+# %%exercise nf4_codes
+import numpy as np
+
+
+def nf4_codes(block: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]:
+    """The codes of a block, 0 to 15 for each weight, and its largest absolute value."""
+    absmax = ...
+    codes = ...
+    return codes, absmax
+
+
+# %% [markdown]
+# By hand and by bitsandbytes, the library that everybody uses: the same codes, the same scales, bit for bit.
+
+# %% tags=["nbval-check-output"]
+packed, state = library.quantize_4bit(weight, quant_type="nf4")
+ours = nf4.quantize_nf4(weight)
+mine, absmax = nf4_codes(weight.flatten()[:64].numpy(), values.numpy())
+assert (torch.from_numpy(mine) == ours.codes()[:64]).all()
+assert absmax == ours.absmax()[0]
+assert torch.equal(ours.packed, packed.flatten())
+assert torch.equal(ours.absmax(), state.absmax)
+assert torch.equal(ours.dequantize(), library.dequantize_4bit(packed, state))
+print(f"{weight.numel():,} codes and {len(ours.absmax()):,} scales: equal")
+
+# %% [markdown]
+# How far off is a weight? On numbers that really are normal, NF4 is nearer than equal steps:
+
+# %% tags=["nbval-check-output"]
+normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
+
+
+def error(x, values):
+    """Root mean square error over that of the numbers themselves."""
+    codes, absmax = nf4.block_codes(x.flatten(), nf4.BLOCK, values)
+    again = values[codes.long()] * absmax.repeat_interleave(nf4.BLOCK)
+    return ((again - x.flatten()).square().mean() / x.square().mean()).sqrt().item()
+
+
+print(f"normal numbers: NF4 {error(normal, values):.1%}, equal steps {error(normal, equal_steps):.1%}")
+assert error(normal, values) < 0.95 * error(normal, equal_steps)
+
+# %% [markdown]
+# (We do not show it on this model's own weights. They come from a file that holds them in 4 bits already, with other blocks and a scale and an offset each: they are
+# not what a quantizer usually meets. `53_quantization` has more of it.)
+#
+# ## Double quantization
+#
+# 4 bits, and one fp32 scale for each 64 weights: 4.5 bits. Half a bit for scales is much. So quantize the *scales*: 8 bits each, and
+# one fp32 number for 256 of them.
+#
+# ### Exercise: bytes on paper
+
+
+# %%
+# %%exercise qlora_bytes
+def qlora_bytes(num_frozen: int, num_trained: int, double: bool = True) -> float:
+    """Bytes of a QLoRA model's weights and of what training keeps for them."""
+    bits = 4  # of a frozen weight, and its share of the scales
+    ...
+    return num_frozen * bits / 8 + 16 * num_trained
+
+
+# %% [markdown]
+# **Say before you look:** what do the eight layers of our model take, 28,311,552 weights in linear maps?
+
+# %% tags=["nbval-check-output"]
+from workshop.adapt import qlora
+
+frozen = sum(p.numel() for n, p in model.named_parameters() if "proj" in n)
+for double in (False, True):
+    base, _ = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
+    qlora.quantize_base(base, "bitsandbytes", double)
+    found, expected = qlora.packed_bytes(base), qlora_bytes(frozen, 0, double)
+    print(
+        f"double={double!s:<5}  formula {expected / 1e6:6.2f} MB   kept {found / 1e6:6.2f} MB   {8 * found / frozen:.3f} bits"
+    )
+    assert abs(found / expected - 1) < 0.001
+
+# %% [markdown]
+# ## Compute in full, store in four bits
+#
+# A product needs numbers, not codes. So forward unpacks a matrix, uses it, and drops it; backward needs it once more, for the gradient
+# of x, and unpacks it again. If autograd were let to keep the unpacked one, nothing would be saved:
+
+# %%
+import inspect
+
+print(inspect.getsource(qlora.NF4Product))
+
+# %% [markdown]
+# The whole model so, with LoRA beside it, by hand and by bitsandbytes:
+
+# %% tags=["nbval-check-output"]
+from workshop.adapt import lora, methods
+
+torch.manual_seed(0)
+by_hand, by_library = [
+    lora.add_lora(
+        qlora.quantize_base(
+            language_model.load("smollm2", num_layers=2, dtype=torch.float32)[0], way, double=False
+        )
+    )
+    for way in ("hand", "bitsandbytes")
+]
+for mine, its in zip(methods.trained(by_hand).values(), methods.trained(by_library).values(), strict=True):
+    torch.nn.init.normal_(mine, std=0.02)
+    its.data.copy_(mine)
+tokens = torch.arange(1000, 1032)[None]
+losses = [each(input_ids=tokens, labels=tokens).loss for each in (by_hand, by_library)]
+for loss in losses:
+    loss.backward()
+pairs = list(zip(methods.trained(by_hand).values(), methods.trained(by_library).values(), strict=True))
+assert abs(losses[0] - losses[1]) < 1e-4 * losses[1].abs()
+assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-5) for a, b in pairs)
+print(f"the loss and {len(pairs)} gradients: equal")
+
+# %% [markdown]
+# ### A failure without a word
+#
+# On CPUs that have AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. The repacked one has no backward
+# that reaches below it: training goes on, the loss is computed, and **no LoRA weight gets a gradient**. Other CPUs show nothing of it.
+# `quantize_base` switches it off; if you load a model with a `BitsAndBytesConfig`, call `qlora.guard(model)` at once. And
+# look for gradients:
+
+# %% tags=["nbval-check-output"]
+with torch.no_grad():
+    by_library.eval()(input_ids=tokens)  # an evaluation ...
+by_library.zero_grad()
+by_library.train()(input_ids=tokens, labels=tokens).loss.backward()  # ... and training goes on
+qlora.check_gradients(by_library)
+try:
+    by_library.zero_grad()
+    qlora.check_gradients(by_library)
+except ValueError as told:
+    print(str(told)[:75])
+
+# %% [markdown]
+# ## Memory: full, LoRA, QLoRA
+#
+# Predict first. The frozen linear maps have 4.127 bits; embedding and head stay in fp32, and of this small model they are the larger half.
+
+# %%
+from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
+
+LAYERS, ROWS, TOKENS = 8, 2, 64
+spec = ModelSpec(
+    "eight layers", num_layers=LAYERS, hidden_size=576, num_heads=9, num_kv_heads=3, ffn_hidden_size=1_536, vocab_size=49_152,
+    tied_embeddings=True,
+)  # fmt: skip
+
+
+def predict(bits):
+    """A training step on language, LoRA beside queries and values of a base of so many bits."""
+    adapter = Adapter("lora", 8, ("q", "v"), base_bits=bits)
+    layout = Layout(precision="fp32")
+    return predict_memory(
+        Run(spec, "this-machine", layout, ROWS, TOKENS, adapter=adapter, implementation="adapt")
+    )
+
+
+predicted = {"lora": predict(32), "qlora": predict(nf4.bits_per_weight(double=True))}
+for name, found in predicted.items():
+    print(
+        f"{name:<6} {found.peak_bytes / 1e6:7.1f} MB at the peak, {found.parts['weights'][0] / 1e6:7.1f} MB of it weights"
+    )
+
+# %%
+# %%torchrun -n 1 --pass LAYERS,ROWS,TOKENS --into memory
+import os
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+import gc
+
+import torch
+
+from workshop import report
+from workshop.adapt import lora, methods, qlora
+from workshop.assets import language_model
+from workshop.measure import measure
+
+
+def peak(way):
+    """The measured training steps of one way to train."""
+    model, _ = language_model.load("smollm2", num_layers=LAYERS, dtype=torch.float32)
+    model.config.use_cache = False
+    if way == "qlora":
+        qlora.quantize_base(model)
+    if way != "full":
+        lora.add_lora(model, rank=8)
+    optimizer = torch.optim.AdamW(methods.trained(model).values(), lr=1e-4, fused=True)
+    tokens = torch.randint(49_152, (ROWS, TOKENS))
+    gc.collect()
+    with measure(model, optimizer) as measured:
+        for _ in range(2):
+            logits = model(input_ids=tokens).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+            del logits
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return measured
+
+
+for way in ("full", "lora", "qlora"):
+    report(**{way: peak(way)})
+    gc.collect()
+
+# %% [markdown]
+# ## Compare
+
+# %%
+for way, measured in ((way, memory[0][way]) for way in ("full", "lora", "qlora")):
+    said = f"   predicted {predicted[way].peak_bytes / 1e6:7.1f} MB" if way in predicted else ""
+    print(f"{way:<6} measured {measured.memory.peak_bytes / 1e6:7.1f} MB{said}")
+    assert way == "full" or abs(predicted[way].peak_bytes / measured.memory.peak_bytes - 1) < 0.02
+show.memory_by_part({way: memory[0][way] for way in ("full", "lora", "qlora")}, compare=False)
+
+# %% [markdown]
+# Predicted within two percent. Moments and gradients went with LoRA; with QLoRA the layers' weights went too. What is left here is
+# the embedding, which stays in fp32, and activations.
+#
+# ## On two ranks
+#
+# Each rank reads its part of a batch, as in `22_ddp`. DDP needs one thing more: bitsandbytes keeps the scales where DDP does not look, so
+# all ranks first `take_from_rank_0`. FSDP shards the packed bytes too, if they are *labelled* as the dtype of the other parameters
+# (`storage=torch.float32`). The embedding, which is also the head, stays whole here: gathered for each forward it would be most of
+# what travels. The ranks are seeded differently; the losses must be those of one process.
+
+# %%
+# %%torchrun -n 2 --into ranks
+import os
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+import gc
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from workshop import report
+from workshop.adapt import lora, methods, qlora
+from workshop.assets import language_model, text
+from workshop.parallel.materialise import local_device
+
+device = local_device()
+dist.init_process_group()
+rank, world_size = dist.get_rank(), dist.get_world_size()
+
+
+def build(seed):
+    """Two layers in NF4 with LoRA beside queries and values."""
+    torch.manual_seed(seed)
+    model, tokenizer = language_model.load("smollm2", num_layers=2, dtype=torch.float32, device=device)
+    model.config.use_cache = False
+    return lora.add_lora(qlora.quantize_base(model, storage=torch.float32), rank=8), tokenizer
+
+
+def train(model, tokens, steps=5):
+    """Losses of some steps on the same text."""
+    optimizer = torch.optim.AdamW(methods.trained(model).values(), lr=5e-3, foreach=False)
+    losses = []
+    for _ in range(steps):
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        qlora.check_gradients(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach().float())
+    return torch.stack(losses)
+
+
+alone, tokenizer = build(0)
+manual = text.load("manual")["if"]
+tokens = torch.tensor(tokenizer(manual).input_ids[: 4 * 16]).view(4, 16).to(device)
+mine = tokens.chunk(world_size)[rank]
+found = {"alone": train(alone, tokens).tolist()}
+for way in ("ddp", "fsdp"):
+    model, _ = build(rank)
+    qlora.take_from_rank_0(model)
+    if way == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        for layer in model.model.layers:
+            fully_shard(layer)
+        fully_shard(model, ignored_params={model.get_input_embeddings().weight})
+        kept = model.model.layers[0].mlp.up_proj.weight
+        found["bytes here, bytes in all"] = (kept.to_local().nbytes, kept.numel() * kept.element_size())
+    losses = train(model, mine)
+    dist.all_reduce(losses)
+    found[way] = (losses / world_size).tolist()
+    found[f"saved under {way}"] = len(methods.adapter_state(model))
+report(found=found)
+gc.collect()
+dist.destroy_process_group()
+
+# %%
+found = ranks[0].found
+for way in ("alone", "ddp", "fsdp"):
+    print(f"{way:<6} loss " + "  ".join(f"{loss:.3f}" for loss in found[way]))
+for way in ("ddp", "fsdp"):
+    assert max(abs(a - b) for a, b in zip(found[way], found["alone"], strict=True)) < 0.01 * found["alone"][0]
+    assert found[f"saved under {way}"] == 2 * 2 * 2  # layers, targets, A and B
+assert found["alone"][-1] < found["alone"][0] - 0.1
+here, whole = found["bytes here, bytes in all"]
+print(f"one packed matrix under FSDP: {here:,} of {whole:,} bytes on this rank")
+assert 2 * here == whole
+
+# %% [markdown]
+# ## At scale
+#
+# The paper's figure: a model of 65 billion parameters, fine-tuned on **one GPU of 48 GB**. Ours, on paper: LoRA of rank 64 beside every matrix, sequences of
+# 512, each layer recomputed. In 16 bits, in NF4, and with double quantization:
+
+# %% tags=["nbval-check-output"]
+from workshop.facts import catalogue
+
+large = catalogue.model("llama-65b")
+print(
+    f"exercise: {qlora_bytes(large.num_params, 0) / 1e9:.1f} GB for {large.num_params / 1e9:.1f} billion weights"
+)
+for name, bits in (
+    ("LoRA, 16 bits", 16),
+    ("QLoRA", nf4.bits_per_weight(False)),
+    ("QLoRA, double", nf4.bits_per_weight(True)),
+):
+    beside_all = Adapter("lora", 64, ("all",), base_bits=bits, weight_bytes=2)
+    run = Run(
+        large,
+        "RTX-A6000",
+        Layout(precision="bf16", recompute="full"),
+        1,
+        512,
+        adapter=beside_all,
+        implementation="adapt",
+    )
+    expected = predict_memory(run)
+    print(f"{name:<14} {expected.peak_bytes / 1e9:6.1f} GB: {expected.verdict}")
+    assert expected.fits == (bits < 16)
+
+# %% [markdown]
+# Double quantization is what turns "too close to call" into "fits". (The authors add a *paged* optimizer, whose moments the driver moves to the host when a long
+# sequence comes: `qlora.paged_adamw`, on NVIDIA GPUs.)
+#
+# ## What to take away
+#
+# - A frozen weight only has to be near. **NF4**: sixteen numbers at quantiles, an absmax for each 64: 4.5 bits; **double quantization: 4.127**.
+# - Store in four bits, compute in 16 or 32; backward unpacks again. By hand equal to bitsandbytes.
+# - LoRA takes gradients and moments away, QLoRA the weights. Activations stay: recompute them (`13_memory_of_a_step`).
+# - After every change of the stack ask whether each trained weight **has a gradient**.
+# - On ranks: `take_from_rank_0`, and under FSDP a storage dtype that the other parameters have.
+#
+# Next: `53_quantization`, where the weights are to be *used* in few bits.
+#
+# ## Sources
+#
+# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, arXiv:2305.14314: abstract (65B on 48 GB),
+#   section 3, appendix E (the sixteen values).
+# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022, arXiv:2110.02861 (dynamic 8-bit numbers).
+# - E. Hu et al., *LoRA*, arXiv:2106.09685. bitsandbytes 0.50: github.com/bitsandbytes-foundation/bitsandbytes.
