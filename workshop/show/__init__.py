@@ -19,7 +19,10 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
 * `cut`: which rank holds which part of a matrix;
-* `proposals`: the layouts of a plan.
+* `proposals`: the layouts of a plan;
+* `bits`: one number in several formats, and their ranges;
+* `rounding`: error by the size of a number;
+* `storage`: what lies in memory, and the tables that strides make of it.
 """
 
 from __future__ import annotations
@@ -46,6 +49,10 @@ _PICTURES = {
     "plan_table": "workshop.show.proposals",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",
+    "number_in_formats": "workshop.show.bits",
+    "format_ranges": "workshop.show.bits",
+    "error_by_size": "workshop.show.rounding",
+    "storage_and_views": "workshop.show.storage",
 }
 
 __all__ = list(_PICTURES)
