@@ -41,6 +41,12 @@ PICTURES = {
     "number_in_formats": lambda: show.number_in_formats(0.3952),
     "format_ranges": lambda: show.format_ranges(),
     "error_by_size": lambda: show.error_by_size([1.0, 2.0], {"bf16": [1e-3, 2e-3], "fp16": [1e-4, 1.0]}),
+    "gradient_sizes": lambda: show.gradient_sizes(
+        {"fp32": [1, 5, 2], "fp16": [0, 4, 2]}, -25, {"fp32": 0.1, "fp16": 0.4}, {"smallest": -24}
+    ),
+    "training_curves": lambda: show.training_curves(
+        {"a": [3.0, 2.0], "b": [3.0, 1.0]}, {"b": [4, 8]}, "scale", True
+    ),
     "storage_and_views": lambda: show.storage_and_views(
         6, {"x": ((2, 3), (3, 1), 0), "x.T": ((3, 2), (1, 3), 0)}
     ),

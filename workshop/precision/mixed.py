@@ -21,7 +21,7 @@ There are two arrangements, with the same 16 bytes a parameter under Adam (fp32 
     autocast        fp32 weights 4 + fp32 gradients 4 + 8, and 2 more while      torch.autocast
                     forward's 16-bit casts wait for backward
 
-In both the weights live twice. `MixedTraining` does either; `AUTOCAST` and `BY_HAND` are the recipes by name.
+In both the weights live twice. `MixedTraining` does either.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ class MixedStep:
     skipped: bool
 
 
-BY_HAND = ("fp32", "fp16", "bf16")
+BY_HAND = ("fp16", "bf16")
 AUTOCAST = ("amp-fp16", "amp-bf16")
+RECIPES = ("fp32", *BY_HAND, *AUTOCAST)
 
 
 class MixedTraining:
@@ -182,8 +183,8 @@ class MixedTraining:
         scaler: LossScaler | torch.amp.GradScaler | None = None,
         divide_loss: int = 1,
     ) -> None:
-        check_choice("recipe", recipe, BY_HAND + AUTOCAST)
-        if scaler is not None and isinstance(scaler, LossScaler) == (recipe in AUTOCAST):
+        check_choice("recipe", recipe, RECIPES)
+        if scaler is not None and isinstance(scaler, LossScaler) != (recipe in BY_HAND):
             raise ValueError(
                 f"{recipe} with a {type(scaler).__name__}: masters by hand go with LossScaler, autocast with "
                 "torch.amp.GradScaler"
@@ -191,11 +192,11 @@ class MixedTraining:
         self.model, self.recipe, self.scaler, self.divide_loss = model, recipe, scaler, divide_loss
         self.dtype = TORCH_DTYPES[float_format(recipe.removeprefix("amp-")).name]
         self.masters: MasterWeights | None = None
-        if recipe in AUTOCAST:
-            self.optimizer = make_optimizer(list(model.parameters()))
-        else:
+        if recipe in BY_HAND:
             self.masters = MasterWeights(model, self.dtype, make_optimizer)
             self.optimizer = self.masters.optimizer
+        else:
+            self.optimizer = make_optimizer(list(model.parameters()))
 
     def step(self, compute_loss: Callable[[nn.Module], Tensor]) -> MixedStep:
         """One optimizer step on ``compute_loss(model)``, a scalar."""

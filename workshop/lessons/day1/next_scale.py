@@ -15,9 +15,9 @@ State = tuple[float, int, bool]
 
 QUESTION = """\
 Write `next_scale(scale, good_steps, finite, interval)`: what a loss scaler does after backward. `finite` says
-whether all gradients are; `good_steps` counts steps in a row that were, before this one. Return the next
-scale, the next count, and whether the optimizer may step. After an overflow halve the scale and skip the step;
-after `interval` good steps in a row double it."""
+whether all gradients are; `good_steps` counts the steps in a row that were, before this one. Return the next
+scale, the next count, and whether the optimizer may step. After an overflow halve the scale and skip the
+step; after `interval` good steps in a row double it."""
 
 STUB = '''\
 def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tuple[float, int, bool]:
@@ -73,11 +73,11 @@ def _after_late(good_steps: int, finite: bool, interval: int) -> int:
     return 0 if not finite or good_steps == interval else good_steps + 1
 
 
-def _every_step(scale: float, good_steps: int, finite: bool, interval: int) -> State:
+def _every_step(scale: float, _good_steps: int, finite: bool, _interval: int) -> State:
     return (scale * 2, 0, True) if finite else (scale / 2, 0, False)
 
 
-def _never_grows(scale: float, good_steps: int, finite: bool, interval: int) -> State:
+def _never_grows(scale: float, good_steps: int, finite: bool, _interval: int) -> State:
     return (scale, good_steps + 1, True) if finite else (scale / 2, 0, False)
 
 
@@ -107,8 +107,8 @@ def _play(function: Callable[..., Any], interval: int) -> list[Any]:
         answers.append(answer)
         if not isinstance(answer, tuple | list) or len(answer) != 3:
             raise Wrong(
-                f"`next_scale({state[0]:g}, {state[1]}, {finite}, {interval})` gave {shown(answer)}; wanted three "
-                "things: scale, count, and whether to step."
+                f"`next_scale({state[0]:g}, {state[1]}, {finite}, {interval})` gave {shown(answer)}; wanted "
+                "three things: scale, count, and whether to step."
             )
         state = (answer[0], answer[1])
     return answers
@@ -126,9 +126,10 @@ def _check(names: dict[str, Any]) -> str:
             "",
         )
         step = next(i for i, pair in enumerate(zip(found, wanted, strict=True)) if tuple(pair[0]) != pair[1])
+        which = "finite" if PLAYED[step] else "overflow"
         raise Wrong(
-            f"With interval {interval}, at step {step + 1} of a training ({'finite' if PLAYED[step] else 'overflow'}):"
-            f" {shown(tuple(found[step]))}; wanted {shown(wanted[step])}. {said}".rstrip()
+            f"With interval {interval}, at step {step + 1} of a training ({which}): "
+            f"{shown(tuple(found[step]))}; wanted {shown(wanted[step])}. {said}".rstrip()
         )
     return (
         f"{len(PLAYED)} steps with {PLAYED.count(False)} overflows, for two intervals: each scale is right."
