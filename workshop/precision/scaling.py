@@ -31,6 +31,7 @@ a tensor grows: what is too large is cut (`AmaxHistory`).
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ from torch import Tensor
 from workshop.facts.checks import check_choice
 from workshop.facts.formats import float_format
 from workshop.precision.blocks import mx_scale
-from workshop.precision.formats import cast
+from workshop.precision.formats import torch_dtype
 
 GRANULARITIES = ("tensor", "row", "block", "mx")
 BLOCK = 128  # of DeepSeek-V3
@@ -76,14 +77,34 @@ def amax_by(x: Tensor, granularity: str, *, weight: bool = False) -> Tensor:
     return blocks.repeat_interleave(tall, 0)[:rows].repeat_interleave(size, 1)[:, :depth]
 
 
-def quantize(x: Tensor, form: str, granularity: str, *, weight: bool = False) -> Tensor:
-    """Through FP8 and back under current scaling: (rows, depth) to the same, fp32.
+class Operand(NamedTuple):
+    """A matrix as a product reads it: ``values`` in a narrow type, and the scale to multiply them with.
 
-    The numbers are exactly those that an FP8 matrix product would read, times their scales.
+    scale: fp32; one number for the matrix, (rows, 1), or as large as the matrix (blocks along the depth).
     """
+
+    values: Tensor
+    scale: Tensor
+
+    def decode(self) -> Tensor:
+        """The numbers, fp32."""
+        return self.values.float() * self.scale
+
+    def t(self) -> Operand:
+        """The transposed matrix."""
+        return Operand(self.values.t(), self.scale.t())
+
+
+def round_by(x: Tensor, form: str, scale: Tensor) -> Operand:
+    """x / scale in a format, what is too large cut down to the largest value."""
+    largest = float_format(form).largest
+    return Operand((x.detach().float() / scale).clamp(-largest, largest).to(torch_dtype(form)), scale)
+
+
+def quantize(x: Tensor, form: str, granularity: str, *, weight: bool = False) -> Operand:
+    """A matrix (rows, depth) in a format, under current scaling."""
     amax = amax_by(x, granularity, weight=weight)
-    scale = mx_scale(amax, form, "ceil") if granularity == "mx" else scale_of(amax, form)
-    return cast(x.detach().float() / scale, form) * scale
+    return round_by(x, form, mx_scale(amax, form, "ceil") if granularity == "mx" else scale_of(amax, form))
 
 
 class AmaxHistory:
@@ -114,8 +135,8 @@ class AmaxHistory:
         if amax < float("inf"):
             self.history.append(amax)
 
-    def quantize(self, x: Tensor) -> Tensor:
+    def quantize(self, x: Tensor) -> Operand:
         """Round x by the past's scale, cut what is too large, and remember x: one step."""
         scale = self.scale(x)
         self.record(x)
-        return cast(x.detach().float() / scale, self.form) * scale
+        return round_by(x, self.form, scale.view(1, 1))
