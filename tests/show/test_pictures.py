@@ -41,6 +41,11 @@ PICTURES = {
     "number_in_formats": lambda: show.number_in_formats(0.3952),
     "format_ranges": lambda: show.format_ranges(),
     "error_by_size": lambda: show.error_by_size([1.0, 2.0], {"bf16": [1e-3, 2e-3], "fp16": [1e-4, 1.0]}),
+    "sizes_by_layer": lambda: show.sizes_by_layer({"x": [3.0, 900.0]}, {"x": [0.1, 0.2]}, {"448": 448}),
+    "delayed_scaling": lambda: show.delayed_scaling([1.0, 8.0, 1.0], {"delayed": [1.0, 1.0, 8.0]}),
+    "bars_by_group": lambda: show.bars_by_group(
+        {"a": {"x": 0.1, "y": 0.2}, "b": {"x": 0.3, "y": 0.1}}, "error"
+    ),
     "gradient_sizes": lambda: show.gradient_sizes(
         {"fp32": [1, 5, 2], "fp16": [0, 4, 2]}, -25, {"fp32": 0.1, "fp16": 0.4}, {"smallest": -24}
     ),
@@ -137,3 +142,7 @@ def test_strides_say_where_each_element_is_read() -> None:
         show.storage_and_views(6, {"x": ((2, 3), (4, 1), 0)})
     with pytest.raises(ValueError, match="one or two dims"):
         show.storage_and_views(6, {"x": ((2, 3, 1), (3, 1, 1), 0)})
+
+
+def test_a_step_that_outgrew_its_scale_is_counted() -> None:
+    assert "delayed cuts in 1 of 3 steps" in repr(PICTURES["delayed_scaling"]())
