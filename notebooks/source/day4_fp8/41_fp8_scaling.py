@@ -167,9 +167,7 @@ assert curves["row outlier, scale by tensor"][5] < 0.05  # a factor of 1,024: no
 
 # %%
 # %%exercise delayed_scale
-def delayed_scale(
-    history: list[float], amax: float, length: int, largest: float
-) -> tuple[float, list[float]]:
+def delayed_scale(history: list[float], amax: float, length: int, largest: float) -> tuple[float, list]:
     """The scale of this step, from the past alone, and the history that the next step sees."""
     scale = ...
     history = ...

@@ -107,11 +107,11 @@ del model, before, after
 #
 # Three runs from the same weights on the same text: operands in bf16, in FP8 with delayed scaling, and in FP8 without scales. As in
 # `14_mixed_precision` each micro-batch's loss is divided as if 0.5 million tokens made a step, so gradients are small. **Say before you run it:** how
-# far will the losses be apart after sixteen steps? A tenth? A hundredth? A thousandth?
+# far will the losses be apart after twelve steps? A tenth? A hundredth? A thousandth?
 #
 # ## Run
 #
-# A model that lost nine tenths of its layers is broken at first, and its loss jumps with the least difference. So sixteen steps come before, the same
+# A model that lost nine tenths of its layers is broken at first, and its loss jumps with the least difference. So twelve steps come before, the same
 # for all; then the three part.
 
 # %%
@@ -129,11 +129,11 @@ device = local_device()
 model, tokens, _ = cut_model()
 model, tokens = model.to(device), tokens.to(device)
 DIVIDE = 4_096  # micro-batches of 128 tokens in a step of 0.5 million
-STEPS = 16
+STEPS = 12
 
 
 def train(model, first_step, warmup=0):
-    """Sixteen steps from a fresh AdamW; the losses."""
+    """Twelve steps from a fresh AdamW; the losses."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, betas=(0.9, 0.95), eps=1e-15, fused=True)
     losses = []
     for step in range(STEPS):
