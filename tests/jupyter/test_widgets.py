@@ -15,7 +15,12 @@ from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES
 from workshop.show.style import Picture
 
-EXPLORERS = [widgets.memory_explorer, widgets.time_to_train, widgets.pipeline_explorer]
+EXPLORERS = [
+    widgets.memory_explorer,
+    widgets.time_to_train,
+    widgets.pipeline_explorer,
+    widgets.number_explorer,
+]
 
 
 @pytest.fixture

@@ -42,6 +42,23 @@ PICTURES = {
     "cut_matrices": lambda: show.cut_matrices(
         {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
     ),
+    "number_in_formats": lambda: show.number_in_formats(0.3952),
+    "format_ranges": lambda: show.format_ranges(),
+    "error_by_size": lambda: show.error_by_size([1.0, 2.0], {"bf16": [1e-3, 2e-3], "fp16": [1e-4, 1.0]}),
+    "sizes_by_layer": lambda: show.sizes_by_layer({"x": [3.0, 900.0]}, {"x": [0.1, 0.2]}, {"448": 448}),
+    "delayed_scaling": lambda: show.delayed_scaling([1.0, 8.0, 1.0], {"delayed": [1.0, 1.0, 8.0]}),
+    "bars_by_group": lambda: show.bars_by_group(
+        {"a": {"x": 0.1, "y": 0.2}, "b": {"x": 0.3, "y": 0.1}}, "error"
+    ),
+    "gradient_sizes": lambda: show.gradient_sizes(
+        {"fp32": [1, 5, 2], "fp16": [0, 4, 2]}, -25, {"fp32": 0.1, "fp16": 0.4}, {"smallest": -24}
+    ),
+    "training_curves": lambda: show.training_curves(
+        {"a": [3.0, 2.0], "b": [3.0, 1.0]}, {"b": [4, 8]}, "scale", True
+    ),
+    "storage_and_views": lambda: show.storage_and_views(
+        6, {"x": ((2, 3), (3, 1), 0), "x.T": ((3, 2), (1, 3), 0)}
+    ),
 }
 
 
@@ -126,3 +143,25 @@ def test_importing_show_loads_no_matplotlib_and_drawing_no_pyplot() -> None:
         "show.parallel_cell()._repr_png_(); assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_number_is_said_in_every_format() -> None:
+    words = repr(PICTURES["number_in_formats"]())
+    assert (
+        "0.3952 becomes fp32 0.3952, tf32 0.395264, bf16 0.394531, fp16 0.395264, e4m3 0.40625, e5m2 0.375"
+        in words
+    )
+    with pytest.raises(ValueError, match="finite"):
+        show.number_in_formats(float("inf"))
+
+
+def test_strides_say_where_each_element_is_read() -> None:
+    assert "x.T reads [[0, 3], [1, 4], [2, 5]]" in repr(PICTURES["storage_and_views"]())
+    with pytest.raises(ValueError, match="reads places 0 to 6 of a storage of 6"):
+        show.storage_and_views(6, {"x": ((2, 3), (4, 1), 0)})
+    with pytest.raises(ValueError, match="one or two dims"):
+        show.storage_and_views(6, {"x": ((2, 3, 1), (3, 1, 1), 0)})
+
+
+def test_a_step_that_outgrew_its_scale_is_counted() -> None:
+    assert "delayed cuts in 1 of 3 steps" in repr(PICTURES["delayed_scaling"]())

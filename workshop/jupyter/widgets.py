@@ -1,7 +1,8 @@
-"""Three things to turn knobs on: memory by stage, time to train, a pipeline's schedule.
+"""Four things to turn knobs on: memory by stage, time to train, a pipeline's schedule, a number's bits.
 
-Each is a plain function of values to a picture (`memory_picture`, `time_picture`, `pipeline_picture`), and an
-explorer that puts sliders on it. The explorers' arguments are the first values.
+Each is a plain function of values to a picture (`memory_picture`, `time_picture`, `pipeline_picture`,
+`show.number_in_formats`), and an explorer that puts sliders on it. The explorers' arguments are the first
+values.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
 from workshop.predict.pipeline_closed import CHUNKED
+from workshop.show.bits import number_in_formats
 from workshop.show.gantt import pipeline_gantt
 from workshop.show.parts import memory_by_part
 from workshop.show.style import LIMIT, MEASURED, Picture, new_figure
@@ -190,6 +192,20 @@ def pipeline_explorer(
         Control("communication", 0.0, (0.0, 0.1, 0.2, 0.5, 1.0)),
     ]
     return explore(pipeline_picture, controls, widgets)
+
+
+def number_explorer(
+    value: float = 0.3952, times_two_to_the: int = 0, *, widgets: bool | None = None
+) -> Explorer | Picture:
+    """Sliders over `show.number_in_formats`: a number, and a power of two to multiply it with."""
+
+    def draw(value: float, times_two_to_the: int) -> Picture:
+        return number_in_formats(value * 2.0**times_two_to_the)
+
+    values = _with((-1.0, 0.0, 0.1, 0.3952, 0.5, 1.0, 1.0625, 1 / 3, 3.14159, 100.0, 448.0, 57344.0), value)
+    powers = _with(range(-30, 31), times_two_to_the)
+    controls = [Control("value", value, values), Control("times_two_to_the", times_two_to_the, powers)]
+    return explore(draw, controls, widgets)
 
 
 def _with(choices: Sequence, value: object) -> tuple:

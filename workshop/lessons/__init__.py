@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from workshop.lessons.exercise import Exercise, Solution
 
 DAYS = ("day0", "day1", "day2", "day3", "day5")
+DAYS = ("day0", "day1", "day2", "day3", "day4")
 
 __all__ = ["all_exercises", "find", "solution"]
 

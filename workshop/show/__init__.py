@@ -24,6 +24,13 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `causal`: which rank computes which scores under a causal mask;
 * `proposals`: the layouts of a plan;
 * `layouts`: seconds of layouts, predicted beside measured; what each piece of a model holds.
+* `proposals`: the layouts of a plan;
+* `bits`: one number in several formats, and their ranges;
+* `rounding`: error by the size of a number;
+* `amax`: largest magnitudes by layer, and by step beside delayed scaling; errors in groups;
+* `gradients`: how large gradients are, and where a format ends;
+* `training`: losses of several runs, and one number more of each, step by step;
+* `storage`: what lies in memory, and the tables that strides make of it.
 """
 
 from __future__ import annotations
@@ -57,6 +64,15 @@ _PICTURES = {
     "loss_by_bytes": "workshop.show.losses",
     "accuracy_by_trained": "workshop.show.adapted",
     "codes_used": "workshop.show.codes",
+    "number_in_formats": "workshop.show.bits",
+    "format_ranges": "workshop.show.bits",
+    "error_by_size": "workshop.show.rounding",
+    "sizes_by_layer": "workshop.show.amax",
+    "delayed_scaling": "workshop.show.amax",
+    "bars_by_group": "workshop.show.amax",
+    "gradient_sizes": "workshop.show.gradients",
+    "training_curves": "workshop.show.training",
+    "storage_and_views": "workshop.show.storage",
 }
 
 __all__ = list(_PICTURES)

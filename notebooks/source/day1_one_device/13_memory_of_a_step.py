@@ -432,7 +432,7 @@ for model_name in ("megatron-22B", "gpt3-175B"):
 # - None of them touches the state. If that does not fit, it must be shared among ranks.
 # - You can know the peak before: by formula to a few percent, by rehearsal to the byte or close to it.
 #
-# Next: day 2. The state is divided in `24_zero` and `25_fsdp`.
+# Next: `14_mixed_precision`, the same in 16 bits. On day 2 the state is divided, in `24_zero` and `25_fsdp`.
 #
 # ## Sources
 #

@@ -1,0 +1,339 @@
+# %% [markdown]
+# # What do 32, 16 and 8 bits keep?
+#
+# - **You need** Python, and to have seen a tensor.
+# - **It takes** 30 minutes to read and try, a few seconds to run.
+# - **What runs where:** all of it here, in the notebook, on CPU. Nothing is trained yet.
+#
+# ## Question
+#
+# A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. Half the bytes is half the devices, or
+# twice the speed. So everybody wants fewer bits. What does a number lose on the way down? And where do the numbers lie,
+# when a tensor is turned, cut and reshaped?
+
+# %%
+# %load_ext workshop
+import math
+
+import torch
+
+from workshop import show
+from workshop.facts.formats import FORMATS
+
+# %% [markdown]
+# ## A number is three fields
+#
+# A **sign**, an **exponent** that says which power of two lies just below, and a **mantissa** that says how far it is from there
+# to the next power of two:
+#
+# $$\text{value} = \pm\, 2^{\,E - \text{bias}} \times (1 + M / 2^m)$$
+#
+# The exponent's bits buy range. The mantissa's bits buy digits. Every format is a choice between the two.
+#
+# ## Predict
+#
+# Here is 0.3952. **Say before you run it:** which 16-bit format comes nearer, fp16 or bf16? Which 8-bit format?
+
+# %%
+from workshop.jupyter.widgets import number_explorer
+
+number_explorer(0.3952)
+
+# %% [markdown]
+# (Without widgets you see the first picture only.) fp16 has three bits of mantissa more than bf16, and comes nearer. E4M3 has one
+# more than E5M2, and comes nearer too. Move the second slider: multiplying by two moves the exponent only, and the error stays.
+# Until it does not. What happens to fp16 and E4M3 below $2^{-10}$, and to bf16?
+
+# %% tags=["nbval-check-output"]
+rounded = {name: FORMATS[name].round(0.3952) for name in ("fp16", "bf16", "e4m3", "e5m2")}
+for name, value in rounded.items():
+    print(f"{name}: 0.3952 becomes {value:.6f}   {FORMATS[name].pattern(0.3952)}")
+assert [f"{value:.6f}" for value in rounded.values()] == ["0.395264", "0.394531", "0.406250", "0.375000"]
+
+# %% [markdown]
+# ## Range
+#
+# Dark is where a format has all its digits. Pale is where it loses them one by one, before everything becomes zero: there the
+# exponent can fall no further, and numbers are called *subnormal*.
+
+# %%
+show.format_ranges()
+
+# %% tags=["nbval-check-output"]
+print("format  bits  smallest      normal from   largest       step at 1")
+for form in FORMATS.values():
+    print(
+        f"{form.name:<7} {form.bits:>4}  {form.smallest:<12.4g}  {form.smallest_normal:<12.4g}  {form.largest:<12.6g}  {form.epsilon:.3g}"
+    )
+assert (FORMATS["e4m3"].largest, FORMATS["e5m2"].largest) == (448, 57344)
+
+# %% [markdown]
+# - **bf16** is fp32 with the last 16 bits cut: all of its range, a third of its digits. **tf32** has bf16's range and fp16's digits.
+#   It exists only inside a GPU's matrix units.
+# - **fp16** spends its bits the other way. Its largest number is 65,504, and below $6 \times 10^{-8}$ there is nothing.
+# - **E4M3** gave infinity away for more range: by the usual rule it would end at 240. **E5M2** is fp16 with eight mantissa bits cut.
+# - **E2M1** has eight magnitudes: 0, ½, 1, 1½, 2, 3, 4, 6. It never comes alone; see *Blocks* below.
+#
+# ### Exercise: write the rounding
+#
+# No bit is needed for it. Between two powers of two a format is a ruler with equal steps. Find the step; count in steps.
+
+# %%
+# %%exercise round_e4m3
+import math
+
+
+def round_e4m3(value: float) -> float:
+    """The nearest value of E4M3: 3 bits of mantissa, smallest normal number 2**-6, largest value 448."""
+    if value == 0:
+        return value
+    exponent = ...  # of the power of two at or below |value|, but never under -6
+    step = ...  # from one value of E4M3 to the next
+    return ...
+
+
+# %% [markdown]
+# Yours, beside torch's cast, on numbers of every size. (A NaN is no number to round; E4M3 keeps one code for it.)
+
+# %% tags=["nbval-check-output"]
+generator = torch.Generator().manual_seed(0)
+numbers = torch.randn(2_000, generator=generator) * 2.0 ** torch.randint(
+    -12, 10, (2_000,), generator=generator
+)
+mine = torch.tensor([round_e4m3(value) for value in numbers.tolist()])
+theirs = numbers.clamp(-448, 448).to(torch.float8_e4m3fn).float()
+print("differences to torch's cast:", int((mine != theirs).sum()), "of", len(numbers))
+assert torch.equal(mine, theirs)
+
+# %% [markdown]
+# `workshop.precision.formats` does the same to whole tensors and to every format here. Its tests hold it against torch's casts, bit
+# for bit, on a million numbers and on every code there is.
+#
+# ## Run: how far off?
+#
+# For every size from $2^{-30}$ to $2^{20}$, the mean error of a thousand numbers, relative to their size.
+
+# %%
+from workshop.precision.formats import round_to, rounding_error
+
+sizes = [2.0**power for power in range(-30, 21)]
+errors = {name: [] for name in ("tf32", "bf16", "fp16", "e4m3", "e5m2")}
+for size in sizes:
+    some = size * (1 + torch.rand(1_000, generator=generator))
+    for name, found in errors.items():
+        became = round_to(some, name)
+        found.append(rounding_error(some, became).relative if became.isfinite().all() else float("nan"))
+show.error_by_size(sizes, errors)
+
+# %% [markdown]
+# ## Compare
+#
+# Each line is flat where the format has all its digits: **relative error does not depend on the size**. That is the point of
+# floating point. On the left a line climbs to 1, where a number becomes zero. On the right it ends in infinity, or climbs again where E4M3 says
+# 448 to everything.
+#
+# Say what the flat part should be. A mantissa of $m$ bits puts $2^m$ values between two powers of two, so rounding is off by at
+# most half a step, $2^{-m-1}$ of the number.
+
+# %% tags=["nbval-check-output"]
+at_one = sizes.index(1.0)
+for name, found in errors.items():
+    bound = FORMATS[name].epsilon / 2
+    print(
+        f"{name}: at most {bound:.1e}; typically between a fifth and a half of it: {0.2 < found[at_one] / bound < 0.5}"
+    )
+    assert 0.2 < found[at_one] / bound < 0.5
+assert errors["bf16"][0] < 0.01 < errors["fp16"][sizes.index(2.0**-22)]
+assert errors["e4m3"][0] == errors["e5m2"][0] == 1  # all zeros
+
+# %% [markdown]
+# A weight of a trained model is a few hundredths, and its gradient is a millionth. bf16 does not care: its flat part goes on to
+# $10^{-38}$. fp16 holds weights well and loses gradients. The 8-bit formats lose both, unless somebody multiplies them first into the part where
+# they are flat. That is **scaling**, and lessons 14 and 41 are about nothing else.
+#
+# ## Blocks: share a scale
+#
+# The newest formats have the scale built in: a few neighbours share one. Which is best for weights that look normal?
+
+# %% tags=["nbval-check-output"]
+from workshop.precision.blocks import encode_blocks
+
+weights = 0.02 * torch.randn(512, 1_024, generator=generator)
+print("format       bits a number   error   a model of 70 billion")
+for name in ("bf16", "fp16", "e4m3", "e5m2"):
+    off = rounding_error(weights, round_to(weights, name)).relative
+    print(f"{name:<12} {FORMATS[name].bits:>10.2f} {off:>10.2%} {70 * FORMATS[name].bits / 8:>13.0f} GB")
+for name in ("mxfp8", "mxfp4", "nvfp4", "nf4"):
+    blocks = encode_blocks(weights, name)
+    off = rounding_error(weights, blocks.decode()).relative
+    print(f"{name:<12} {blocks.bits:>10.2f} {off:>10.2%} {70 * blocks.bits / 8:>13.0f} GB")
+    assert {"mxfp8": 0.02, "mxfp4": 0.1, "nvfp4": 0.08, "nf4": 0.08}[name] < off < 0.12
+
+# %% [markdown]
+# Read down the last four lines. MXFP8 is E4M3 with a power of two for every 32 numbers. MXFP4 does the same with
+# four bits. NVFP4 pays for smaller blocks and a finer scale, and has the smaller error. NF4 is no floating-point format at all: its 16 values are quantiles of
+# a normal distribution, and for normal numbers that is best of the three. `52_qlora` trains on it.
+#
+# ## Where the numbers lie
+#
+# Memory is one long row. A tensor is a **storage**, an **offset**, and one **stride** for each dim, the distance in memory from
+# an element to its neighbour:
+#
+# $$\text{place}(r, c) = \text{offset} + r \times \text{stride}_0 + c \times \text{stride}_1$$
+#
+# Whoever changes only strides and offset has a new tensor without touching a number.
+
+# %% tags=["nbval-check-output"]
+x = torch.arange(12.0).view(3, 4)
+views = {"x": x, "x.T": x.T, "x[:, ::2]": x[:, ::2], "x[1:, 1:3]": x[1:, 1:3]}
+for name, view in views.items():
+    strides, offset = view.stride(), view.storage_offset()
+    r, c = 1, 1
+    place = offset + r * strides[0] + c * strides[1]
+    assert view[r, c] == x.flatten()[place]
+    print(
+        f"{name:<11} shape {tuple(view.shape)}  strides {strides}  offset {offset}  element (1, 1) lies at {place}"
+    )
+
+# %%
+show.storage_and_views(
+    12, {name: (tuple(view.shape), view.stride(), view.storage_offset()) for name, view in views.items()}
+)
+
+# %% [markdown]
+# Four tensors, one storage. Write to one and all have changed:
+
+# %% tags=["nbval-check-output"]
+x.T[3, 2] = 100
+print(x[2].tolist())
+x[2, 3] = 11
+
+# %% [markdown]
+# ### Exercise: which of them copy?
+#
+# A tensor is *contiguous* when its strides read the storage in order. `contiguous()` copies if it must, and so does `reshape`; `view` never
+# copies and complains instead. Copies cost time, and memory that no formula about the model knows of.
+
+
+# %%
+# %%exercise which_copy
+def which_copy() -> dict[str, bool]:
+    """For x = torch.arange(12.).view(3, 4): does the expression copy?"""
+    return {
+        "x.T": ...,
+        "x[:, ::2]": ...,
+        "x.reshape(2, 6)": ...,
+        "x.T.reshape(12)": ...,
+        "x.contiguous()": ...,
+        "x.T.contiguous()": ...,
+        "x[[0, 2]]": ...,
+        "x[:1].expand(5, 4)": ...,
+        "x.to(torch.float32)": ...,
+        "rearrange(x, 'r c -> (c r)')": ...,
+    }
+
+
+# %% [markdown]
+# What torch does: a result was copied if it has another storage.
+
+# %% tags=["nbval-check-output"]
+from einops import rearrange, reduce, repeat
+
+for expression, said in which_copy().items():
+    made = eval(expression)
+    copied = made.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+    print(f"{'copies' if copied else 'views ':<7} strides {made.stride()!s:<8} {expression}")
+    assert copied == said
+
+# %% [markdown]
+# `view` says so when strides cannot do it:
+
+# %% tags=["nbval-check-output"]
+try:
+    x.T.view(12)
+except RuntimeError as error:
+    print(str(error).split(" (")[0])
+
+# %% [markdown]
+# ## Names for dims
+#
+# Attention turns (batch, sequence, hidden) into (batch, heads, sequence, width of a head), and back. With `view` and `transpose` one
+# has to count dims. **einops** lets you name them. Three words are enough: `rearrange` moves, `reduce` also shrinks, `repeat` also grows.
+
+# %% tags=["nbval-check-output"]
+hidden = torch.randn(2, 5, 12, generator=generator)  # 2 sequences of 5 positions; 3 heads of width 4
+heads = rearrange(hidden, "batch position (head width) -> batch head position width", head=3)
+assert torch.equal(heads, hidden.view(2, 5, 3, 4).transpose(1, 2))
+print("rearrange", tuple(hidden.shape), "->", tuple(heads.shape), " strides", heads.stride())
+
+mean = reduce(heads, "batch head position width -> batch head width", "mean")
+assert torch.allclose(mean, heads.mean(2))
+print("reduce   ", tuple(heads.shape), "->", tuple(mean.shape))
+
+shared = repeat(mean, "batch head width -> batch (head group) width", group=2)  # a key for two queries: GQA
+assert torch.equal(shared, mean.repeat_interleave(2, dim=1))
+print("repeat   ", tuple(mean.shape), "->", tuple(shared.shape))
+
+# %% [markdown]
+# Splitting into heads is a view. Joining them again after attention depends on who wrote the result, and in which order:
+
+# %% tags=["nbval-check-output"]
+from torch.nn.functional import scaled_dot_product_attention
+
+by_hand = (heads @ heads.mT).softmax(-1) @ heads  # a product writes head after head
+fused = scaled_dot_product_attention(heads, heads, heads)
+for name, attended in (("by hand", by_hand), ("fused", fused)):
+    joined = rearrange(attended, "batch head position width -> batch position (head width)")
+    assert torch.equal(joined, attended.transpose(1, 2).flatten(2))
+    copied = joined.untyped_storage().data_ptr() != attended.untyped_storage().data_ptr()
+    print(
+        f"{name:<8} strides {attended.stride()!s:<15} joining the heads {'copies' if copied else 'is a view'}"
+    )
+
+# %% [markdown]
+# The fused kernel writes position after position, so that the next layer finds its numbers in order.
+#
+# The name decides, not the place. Exchange two names on the left and the same numbers get another meaning, without any
+# error. So write the names of what *is*, and read them aloud.
+#
+# ## At scale
+#
+# The same arithmetic for models that do not fit. How many H100s of 80 GB hold the weights alone?
+
+# %% tags=["nbval-check-output"]
+from workshop.facts import catalogue
+
+BITS = {"fp32": 32, "bf16": 16, "mxfp8": 8.25, "nvfp4": 4.5}
+print(f"{'':<16}" + "".join(f"{name:>16}" for name in BITS))
+for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
+    model = catalogue.model(model_name)
+    sizes_gb = [model.num_params * bits / 8 / 1e9 for bits in BITS.values()]
+    print(f"{model_name:<16}" + "".join(f"{size:>7.0f} GB on {math.ceil(size / 80):>2}" for size in sizes_gb))
+
+# %% [markdown]
+# That is for looking at a model. Training it needs gradients and an optimizer too, and those want more digits than the weights
+# (`13_memory_of_a_step`, `14_mixed_precision`).
+#
+# ## What to take away
+#
+# - Exponent bits are range, mantissa bits are digits. Relative error is at most $2^{-m-1}$, at any size, until range ends.
+# - **bf16** has fp32's range and 8 bits of precision; **fp16** has more digits and ends at 65,504 and near $10^{-7}$. **E4M3** ends at 448,
+#   **E5M2** at 57,344.
+# - 0.3952 becomes 0.395264 (fp16), 0.394531 (bf16), 0.40625 (E4M3), 0.375 (E5M2).
+# - With few bits, numbers share scales: a block of 16 to 64 numbers and one scale.
+# - A tensor is storage, offset, strides. What strides can say is free; the rest copies.
+#
+# Next: `12_flops_and_mfu`, what a step costs; numbers come back in `14_mixed_precision`.
+#
+# ## Sources
+#
+# - IEEE 754-2019, sections 3.4 and 4.3.1 (formats, rounding to even).
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433, table 1.
+# - D. Kalamkar et al., *A Study of BFLOAT16 for Deep Learning Training*, 2019, arXiv:1905.12322.
+# - NVIDIA, *A100 Tensor Core GPU Architecture*, whitepaper, 2020 (TensorFloat-32).
+# - NVIDIA, Transformer Engine user guide, *Using FP8 with Transformer Engine* (the picture of 0.3952 in four formats).
+# - Open Compute Project, *OCP Microscaling Formats (MX) Specification*, version 1.0, 2023.
+# - NVIDIA, *Pretraining Large Language Models with NVFP4*, 2025, arXiv:2509.25149.
+# - T. Dettmers et al., *QLoRA*, 2023, arXiv:2305.14314, section 3 (NF4).
+# - A. Rogozhnikov, *Einops: Clear and Reliable Tensor Manipulations with Einstein-like Notation*, ICLR 2022.
+# - PyTorch documentation: *Tensor Views*, `torch.Tensor.contiguous`.

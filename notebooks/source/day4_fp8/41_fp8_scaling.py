@@ -1,0 +1,262 @@
+# %% [markdown]
+# # Why is one scale not enough?
+#
+# - **You need** `11_numbers_and_tensors` (E4M3, E5M2, blocks) and `14_mixed_precision` (loss scaling).
+# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **What runs where:** all of it here, on CPU or GPU. The model is real: SmolLM2-135M (`workshop assets fetch` brings it once).
+#
+# ## Question
+#
+# An H100 multiplies 8-bit floating-point numbers twice as fast as 16-bit ones. E4M3 has three bits of mantissa, which products survive.
+# But it ends at 448, and below $2^{-9}$ there is nothing. Loss scaling had one S for all gradients, for fp16 has a range of
+# $10^{12}$. E4M3 has $10^5$. Who gets which scale, and when is it known?
+
+# %%
+# %load_ext workshop
+import torch
+
+from workshop import show
+from workshop.assets import language_model, text
+from workshop.facts.formats import FORMATS
+from workshop.precision.formats import cast
+from workshop.precision.fp8 import product
+from workshop.precision.scaling import AmaxHistory, quantize
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+
+# %% [markdown]
+# ## What has to fit
+#
+# A linear layer has three products: $y = x W^T$, $dx = dy\,W$ and $dW = dy^T x$. So three tensors must fit into 8 bits: inputs, weights, and
+# gradients of outputs. Here they are, from one step of a real model on a real speech, for the last matrix of each MLP.
+
+# %%
+model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
+addresses = text.load("sotu")
+speech = addresses[list(addresses)[-1]]
+tokens = tokenizer(speech[:3_000], return_tensors="pt").input_ids[:, :96].to(device)
+layers = [layer.mlp.down_proj for layer in model.model.layers]
+kept = [{} for _ in layers]
+for layer, into in zip(layers, kept, strict=True):
+    layer.register_forward_pre_hook(lambda _, args, into=into: into.update(x=args[0].detach()[0]))
+    layer.register_full_backward_hook(lambda _, __, grads, into=into: into.update(dy=grads[0].detach()[0]))
+    into["W"] = layer.weight.detach()
+model(input_ids=tokens, labels=tokens).loss.backward()
+NAMES = {"x": "inputs x", "W": "weights W", "dy": "gradients dy"}
+largest = {NAMES[key]: [each[key].abs().max().item() for each in kept] for key in NAMES}
+typical = {NAMES[key]: [each[key].abs().median().item() for each in kept] for key in NAMES}
+show.sizes_by_layer(
+    largest, typical, {"E4M3 ends: 448": 448, "E4M3's smallest": 2.0**-9, "E5M2's smallest": 2.0**-16}
+)
+
+# %% [markdown]
+# Read it line by line. **Weights** are calm: the same in all layers. **Inputs** are not: in a layer or two the largest is in the thousands,
+# while the median is a tenth. These *massive activations* are in most language models; they sit in a few features of a few
+# tokens. **Gradients** lie near the smallest number that E5M2 has, or below.
+#
+# ## Predict
+#
+# Say what the error of $y$ and of $dx$ will be: without a scale, and with one scale for a tensor, one for a row, one for a block of
+# 128, one for a block of 32 (MX: a power of two). E4M3 rounds by up to 6 %, typically 2 to 3 %.
+
+# %% [markdown]
+# ## Run
+#
+# `quantize` rounds a matrix with the scales you ask for, and `product` multiplies two such. On a GPU with 8-bit units that is
+# `torch._scaled_mm`. Here it is emulated: the same 8-bit numbers, multiplied in fp32.
+
+
+# %%
+def error(found, wanted):
+    """Relative error of each token's vector."""
+    return (found - wanted).norm(dim=1) / wanted.norm(dim=1).clamp(min=1e-30)
+
+
+def eight_bits(a, b, forms, how):
+    """a b^T with both in 8 bits; `none` rounds without a scale."""
+    if how == "none":
+        return cast(a, forms[0]) @ cast(b, forms[1]).T
+    return product(quantize(a, forms[0], how), quantize(b, forms[1], how, weight=True))
+
+
+HOW = ("none", "tensor", "row", "block", "mx")
+errors = {"y": {how: [] for how in HOW}, "dx": {how: [] for how in HOW}}
+massive = max(range(len(kept)), key=lambda layer: largest["inputs x"][layer])
+for each in [*kept[::3], kept[massive]]:
+    x, W, dy = each["x"], each["W"], each["dy"]
+    for how in HOW:
+        errors["y"][how].append(error(eight_bits(x, W, ("e4m3", "e4m3"), how), x @ W.T))
+        errors["dx"][how].append(error(eight_bits(dy, W.T, ("e5m2", "e4m3"), how), dy @ W))
+
+# %% [markdown]
+# ## Compare
+
+# %%
+groups = {}
+for name, rows in errors.items():
+    groups[f"{name}, mean of tokens"] = {how: torch.stack(found).mean().item() for how, found in rows.items()}
+    groups[f"{name}, worst token"] = {how: torch.stack(found).max().item() for how, found in rows.items()}
+show.bars_by_group(groups, "relative error")
+
+# %%
+for name, row in groups.items():
+    print(f"{name:<19}" + "".join(f"   {how} {value:6.2%}" for how, value in row.items()))
+assert groups["y, worst token"]["none"] > 3 * groups["y, worst token"]["tensor"]
+assert groups["dx, mean of tokens"]["none"] > 1.5 * groups["dx, mean of tokens"]["tensor"]
+for scaled in HOW[1:]:
+    assert groups["y, mean of tokens"][scaled] < 0.05
+    assert groups["dx, mean of tokens"][scaled] < 0.09
+assert groups["y, mean of tokens"]["block"] < groups["y, mean of tokens"]["tensor"]
+
+# %% [markdown]
+# - **Without a scale** it is not the mean of $y$ that suffers: most inputs lie where E4M3 has its digits. It is the one token with the
+#   massive activation, cut from thousands to 448. Gradients suffer everywhere: many fall below E5M2's smallest.
+# - **One scale for a tensor** cures both. In this model it is within half a percent of the best. That is what floating point gives: each number
+#   has an exponent of its own, and the scale only has to bring the largest in.
+# - **Rows and blocks** gain a little on top. **MX** gives some back for its power of two: up to half of the range is unused.
+#
+# So one scale for a tensor would do? Here it does. It was one scale for **all** tensors that could not: look at the first picture again. Between the
+# largest input and the median gradient lie eight powers of ten.
+#
+# For $dx$ the floor is twice as high: E5M2 has one bit less. It was chosen for its range. With good scales that range is not needed, which is why newer
+# recipes (MX, DeepSeek-V3's blocks) take E4M3 for gradients too.
+#
+# ## Outliers, one at a time
+#
+# Massive activations grow with the model and with training. When does one scale for a tensor break? Make the outlier yourself. Normal numbers, 128 x 512; then one **row**, or one **column**, is multiplied by more and more. The error is that of
+# the other rows.
+
+# %%
+generator = torch.Generator().manual_seed(0)
+plain, W = torch.randn(128, 512, generator=generator), torch.randn(256, 512, generator=generator)
+factors = [2.0**power for power in range(0, 25, 2)]
+curves = {}
+for where in ("row", "column"):
+    for how in ("tensor", "row", "mx"):
+        curves[f"{where} outlier, scale by {how}"] = found = []
+        for factor in factors:
+            a = plain.clone()
+            a[(0,) if where == "row" else (slice(None), 0)] *= factor
+            # the column's own part of the sum is as large as the factor: leave it out of both
+            b = W.clone()
+            b[:, 0] = 0 if where == "column" else b[:, 0]
+            found.append(error(eight_bits(a, b, ("e4m3", "e4m3"), how)[1:], (a @ b.T)[1:]).mean().item())
+show.error_by_size(factors, curves, "factor of the outlier")
+
+# %%
+end = {name: found[-1] for name, found in curves.items()}
+assert end["row outlier, scale by tensor"] > 0.5  # the others are zero
+assert end["row outlier, scale by row"] < 0.05
+assert end["row outlier, scale by mx"] < 0.05
+assert end["column outlier, scale by row"] > 0.5  # each row has the outlier
+assert end["column outlier, scale by mx"] < 0.3  # one block in sixteen is lost
+assert curves["row outlier, scale by tensor"][5] < 0.05  # a factor of 1,024: no harm yet
+
+# %% [markdown]
+# FP8 bears a factor of thousands without any harm. Int8's steps are all equal: there, from a few hundred on, every other number would round to zero. Beyond
+# that the granularity decides. Row scales cure rows and not columns: **a column outlier is in every row**. Only scales along the sum, in
+# blocks, help there. Block 0 is lost, the other fifteen are not.
+#
+# ## When is amax known?
+#
+# *Current* scaling reads a tensor twice: once for its amax, once to round it. *Delayed* scaling takes the amax of past steps. Then
+# the kernel that makes the tensor can round it as well, and no 16-bit tensor is ever written.
+#
+# ### Exercise: one step
+
+
+# %%
+# %%exercise delayed_scale
+def delayed_scale(history: list[float], amax: float, length: int, largest: float) -> tuple[float, list]:
+    """The scale of this step, from the past alone, and the history that the next step sees."""
+    scale = ...
+    history = ...
+    return scale, history
+
+
+# %% [markdown]
+# Yours at work: amax of a gradient over forty steps, that falls slowly, jumps once, and falls again. History of 4 and of 16.
+
+# %% tags=["nbval-check-output"]
+steps = [
+    2.0 * 0.97**step * (1 + 0.3 * ((7 * step) % 5) / 5) * (30 if step == 20 else 1) for step in range(40)
+]
+room, cut = {}, {}
+for length in (4, 16):
+    history, covered = [steps[0]], []
+    for amax in steps:
+        scale, history = delayed_scale(history, amax, length, FORMATS["e5m2"].largest)
+        covered.append(scale * FORMATS["e5m2"].largest)
+    room[f"history of {length}"] = covered
+    cut[length] = sum(amax > 1.001 * has for amax, has in zip(steps, covered, strict=True))
+    wide = sum(has > 8 * amax for amax, has in zip(steps, covered, strict=True))
+    print(f"history of {length:>2}: cut in {cut[length]} of 40 steps; room for more than 8 x amax in {wide}")
+
+# %%
+show.delayed_scaling(steps, room)
+
+# %% [markdown]
+# Three steps are cut, whatever the length: the jump, and two at the start, while amax still rose. Nobody could know. After the jump the scale has too much room,
+# for as many steps as the history is long. In floating point that costs little, until small numbers fall off the lower end. A short history would cut more
+# often where amax goes up and down. So long ones are usual: Transformer Engine takes 1,024. `AmaxHistory` is the same for tensors:
+
+# %% tags=["nbval-check-output"]
+by_package = AmaxHistory("e5m2", length=4)
+scales = [by_package.quantize(torch.tensor([[amax]])).scale.item() for amax in steps]
+wanted = [has / FORMATS["e5m2"].largest for has in room["history of 4"]]
+assert all(abs(a / b - 1) < 1e-5 for a, b in zip(scales, wanted, strict=True))
+print(f"{len(scales)} scales of AmaxHistory are yours")
+
+# %% [markdown]
+# ## At scale: what does a scale cost?
+#
+# The four matrices of a Llama 70B layer on one H100, 8,192 tokens. Current scaling reads each input once more (2 bytes a number); then
+# both must be rounded (read 2, write 1). Delayed scaling has that rounding inside another kernel, at best for nothing.
+
+# %% tags=["nbval-check-output"]
+from workshop.facts import catalogue
+from workshop.predict.gemm import Product, matmul_seconds
+from workshop.predict.rates import rates_of
+
+h100, rates = catalogue.device("H100"), rates_of("H100")
+bandwidth = h100.memory_bandwidth * rates.memory
+print("product                  bf16      FP8    amax   rounding     FP8 with both against bf16")
+for name, (rows, depth, cols) in {
+    "q, k, v": (8_192, 8_192, 10_240),
+    "attention out": (8_192, 8_192, 8_192),
+    "gate and up": (8_192, 8_192, 57_344),
+    "down": (8_192, 28_672, 8_192),
+}.items():
+    shape = Product(rows, cols, depth)
+    bf16 = float(matmul_seconds(rates, h100.reachable_flops["bf16"], bandwidth, shape))
+    fp8 = float(matmul_seconds(rates, h100.reachable_flops["fp8"], bandwidth, shape, element_bytes=1))
+    amax, rounding = 2 * rows * depth / bandwidth, 3 * rows * depth / bandwidth
+    gain = bf16 / (fp8 + amax + rounding)
+    print(
+        f"{name:<18} {1e3 * bf16:7.2f} ms {1e3 * fp8:5.2f} ms {1e3 * amax:4.2f} ms {1e3 * rounding:7.2f} ms {gain:18.2f} x faster"
+    )
+    assert 1.3 < gain < 2
+
+# %% [markdown]
+# Two times on the sheet, three quarters of that left in the best case, and this is one product of three, without anything around it. Small matrices lose more: the
+# passes over inputs do not shrink with the output. In `42_fp8_training` whole steps are compared.
+#
+# ## What to take away
+#
+# - FP8 needs a scale for each tensor, because tensors differ by more than the format's range. Weights are calm, inputs have massive
+#   activations, gradients are tiny.
+# - One scale for a **tensor** bears outliers of some thousands. **Rows** bear any outlier row, **blocks** along the sum outlier columns too.
+# - **Current** scaling is exact and costs a pass. **Delayed** scaling is free, and wrong for one step when a tensor grows.
+# - E4M3 for inputs and weights, E5M2 for gradients; with fine scales E4M3 for all.
+#
+# Next: `42_fp8_training`.
+#
+# ## Sources
+#
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433, sections 3.1 and 3.2.
+# - M. Sun et al., *Massive Activations in Large Language Models*, 2024, arXiv:2402.17762.
+# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, arXiv:2412.19437, section 3.3.2 (1 x 128 and 128 x 128, E4M3 throughout).
+# - Open Compute Project, *OCP Microscaling Formats (MX) Specification*, version 1.0, 2023.
+# - A. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, 2025, arXiv:2506.08027.
+# - NVIDIA, Transformer Engine documentation, `transformer_engine.common.recipe.DelayedScaling` (history of 1,024, the maximum).
+# - SmolLM2: L. Ben Allal et al., 2025, arXiv:2502.02737. Speeches: State of the Union addresses, public domain.

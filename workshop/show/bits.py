@@ -1,0 +1,89 @@
+"""One number in several formats: its bits, sign, exponent and mantissa apart, and what it became."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from workshop.facts.formats import FORMATS, FloatFormat, float_format
+from workshop.show.style import Picture, new_figure
+
+FIELD_COLOURS = ("#D55E00", "#E69F00", "#56B4E9")  # sign, exponent, mantissa
+EIGHT_TO_32_BITS = ("fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2")
+
+
+def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -> Picture:
+    """A row for each format: a box a bit, the nearest value, and how far off it is, relatively.
+
+    value: any finite number; what is too large for a format shows what rounding makes of it. ValueError for
+    a number that is not finite, and for an unknown format.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no bits to look at: take a finite number")
+    known = [float_format(name) for name in formats]
+    figure, axis = new_figure(8.6, 0.5 + 0.36 * len(known))
+    said = []
+    for row, form in enumerate(known):
+        became = form.round(value)
+        off = "" if not value or math.isinf(became) else f"{became / value - 1:+.2%}"
+        _row(axis, row, form, value)
+        axis.text(-0.6, row, form.name, ha="right", va="center", fontsize=8)
+        axis.text(32.8, row, f"{became:.6g}", va="center", fontsize=8, family="monospace")
+        axis.text(39.0, row, off, va="center", fontsize=8, family="monospace", color="#666666")
+        said.append(f"{form} {became:.6g}")
+    for left, name, colour in zip((0, 4, 10), ("sign", "exponent", "mantissa"), FIELD_COLOURS, strict=True):
+        axis.text(left, -1.0, name, fontsize=8, color=colour, weight="bold", va="center")
+    axis.text(32.8, -1.0, f"{value:.6g}", fontsize=8, family="monospace", weight="bold", va="center")
+    axis.set_xlim(-3.5, 43)
+    axis.set_ylim(len(known) - 0.4, -1.6)
+    axis.axis("off")
+    return Picture(figure, f"{value:.6g} becomes {', '.join(said)}")
+
+
+def _row(axis: Any, row: int, form: FloatFormat, value: float) -> None:
+    """The bits of the nearest value, a box each."""
+    from matplotlib.patches import Rectangle
+
+    left = 0
+    for field, colour in zip(form.pattern(value).split(), FIELD_COLOURS, strict=True):
+        for bit in field:
+            box = Rectangle(
+                (left, row - 0.4), 0.92, 0.8, facecolor=colour if bit == "1" else "white", edgecolor=colour
+            )
+            axis.add_patch(box)
+            axis.text(
+                left + 0.46,
+                row,
+                bit,
+                ha="center",
+                va="center",
+                fontsize=6,
+                color="white" if bit == "1" else colour,
+            )
+            left += 1
+
+
+def format_ranges(formats: Sequence[str] = tuple(FORMATS)) -> Picture:
+    """A bar for each format from its smallest to its largest value, powers of ten; subnormal numbers pale."""
+    known = [float_format(name) for name in formats]
+    figure, axis = new_figure(7.4, 0.7 + 0.3 * len(known))
+    for row, form in enumerate(known):
+        smallest, normal, largest = (
+            math.log10(x) for x in (form.smallest, form.smallest_normal, form.largest)
+        )
+        axis.barh(row, largest - normal, left=normal, height=0.6, color=FIELD_COLOURS[2])
+        axis.barh(row, normal - smallest, left=smallest, height=0.6, color="#CFE8F7")
+        axis.text(
+            largest + 0.7,
+            row,
+            f"{form.mantissa_bits} bits of mantissa, to {form.largest:.5g}",
+            va="center",
+            fontsize=8,
+        )
+    axis.set_yticks(range(len(known)), [form.name for form in known], fontsize=8)
+    axis.set_xlim(-47, 62)
+    axis.set_xticks(range(-45, 46, 15), [f"$10^{{{power}}}$" for power in range(-45, 46, 15)], fontsize=8)
+    axis.invert_yaxis()
+    ranges = ", ".join(f"{form} {form.smallest:.1e} to {form.largest:.5g}" for form in known)
+    return Picture(figure, f"smallest and largest values: {ranges}")
