@@ -34,8 +34,6 @@ SEQ_LEN, BATCH, LEARNING_RATE = 64, 4, 1e-3
 LOSSES = {
     "labels": DistilLoss(soft=0, labels=1, hidden=0),
     "soft targets": DistilLoss(soft=1, labels=0, hidden=0, temperature=1),
-    "soft targets, T = 2": DistilLoss(soft=1, labels=0, hidden=0, temperature=2),
-    "soft targets and labels": DistilLoss(soft=1, labels=0.5, hidden=0, temperature=1),
     "three losses": DistilLoss(soft=1, labels=0.5, hidden=1, temperature=1),
 }
 

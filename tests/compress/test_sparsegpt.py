@@ -95,5 +95,9 @@ def test_a_whole_model():
 def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="whole groups of four"):
         prune_matrix(torch.ones(2, 8), torch.eye(8), block=6)
+    with pytest.raises(ValueError, match="not 0.3"):
+        prune_matrix(torch.ones(2, 8), torch.eye(8), 0.3, "2:4")
+    with pytest.raises(ValueError, match="unknown pattern"):
+        prune_matrix(torch.ones(2, 8), torch.eye(8), 0.5, "4:2")
     with pytest.raises(ValueError, match="not positive definite"):
         inverse_factor(-torch.eye(4))

@@ -32,6 +32,9 @@ BLOCK = 128
 def _goes(weight: Tensor, corners: Tensor, sparsity: float, pattern: str) -> Tensor:
     """True where a weight is to be zero: the cheapest of these columns. weight (rows, columns)."""
     price = (weight / corners).square()
+    if pattern == "2:4":  # four columns at a time, thousands of times: the shortest way
+        cheapest = price.topk(2, dim=1, largest=False).indices
+        return torch.zeros_like(price, dtype=torch.bool).scatter_(1, cheapest, True)
     return ~mask_of(price, sparsity, "layer", pattern)
 
 
@@ -63,8 +66,10 @@ def prune_matrix(
     ValueError for unknown patterns, 2:4 with a sparsity other than 0.5, and a block that is no multiple of
     four.
     """
-    if block % 4:
-        raise ValueError(f"block is {block}; it must hold whole groups of four columns")
+    if block % 4 or (pattern == "2:4" and weight.shape[1] % 4):
+        raise ValueError(f"{weight.shape[1]} columns in blocks of {block}: both must be whole groups of four")
+    if pattern == "2:4" and sparsity != 0.5:
+        raise ValueError(f"2:4 is a sparsity of 0.5, not {sparsity}")
     weight, factor = weight.detach().float().clone(), inverse_factor(hessian)
     for first in range(0, weight.shape[1], block):
         span = slice(first, min(first + block, weight.shape[1]))

@@ -25,6 +25,7 @@ def soft_targets(
         axis.barh(places, values, color=colours)
         axis.set_yticks(places, [repr(word) for word in words] if axis is panels[0] else [""] * len(words))
         axis.invert_yaxis()
+        axis.locator_params(axis="x", nbins=4)
         axis.set_title(name, fontsize=9)
     panels[0].set_xlabel("probability")
     highest = ", ".join(f"{name}: {max(values):.2f}" for name, values in probabilities.items())

@@ -33,4 +33,4 @@ def spread(values: Mapping[str, Sequence[float]], label: str) -> Picture:
     axis.set_ylim(len(values) - 0.5, -0.5)
     axis.set_xlabel(label)
     means = ", ".join(f"{name} {sum(seeds) / len(seeds):.2f}" for name, seeds in values.items())
-    return Picture(figure, f"{label}, a dot for each seed; means: {means}")
+    return Picture(figure, f"{label}; means: {means}")

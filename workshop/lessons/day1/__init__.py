@@ -1,10 +1,11 @@
 """Exercises of day 1: what a training step costs, in time and in memory."""
 
 from workshop.lessons.day1.activation_bytes import ACTIVATION_BYTES
+from workshop.lessons.day1.adamw_step import ADAMW_STEP
 from workshop.lessons.day1.days_to_train import DAYS_TO_TRAIN
 from workshop.lessons.day1.largest_micro_batch import LARGEST_MICRO_BATCH
 from workshop.lessons.day1.mfu import MFU
 from workshop.lessons.day1.step_bytes import STEP_BYTES
 from workshop.lessons.day1.train_flops import TRAIN_FLOPS
 
-EXERCISES = (TRAIN_FLOPS, DAYS_TO_TRAIN, MFU, STEP_BYTES, ACTIVATION_BYTES, LARGEST_MICRO_BATCH)
+EXERCISES = (TRAIN_FLOPS, DAYS_TO_TRAIN, MFU, STEP_BYTES, ACTIVATION_BYTES, LARGEST_MICRO_BATCH, ADAMW_STEP)
