@@ -1,0 +1,1 @@
+"""Smaller models from larger ones: quantization, distillation, pruning."""
