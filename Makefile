@@ -23,7 +23,7 @@ define CHECKS
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test check format bench faults notebooks
+.PHONY: help lab test check format assets bench faults notebooks
 
 help: ## this list
 	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
@@ -31,6 +31,7 @@ help: ## this list
 	@echo "make check      style, types, import rules, notebook pairs: seconds"
 	@echo "make format     put the code in its usual form"
 	@echo "make notebooks  execute the lessons again and pair them"
+	@echo "make assets     fetch the models and data of the lessons into the cache (185 MB, once)"
 	@echo "make bench      round trips and starts, beside torchrun, nbdistributed and ipyparallel"
 	@echo "make faults     the failure lab: break cells in many ways and count what is left"
 
@@ -46,6 +47,8 @@ test:
 	@$(SETUP) --extras dev
 	@echo "test 1/3: style, types, import rules, notebook pairs"
 	$(CHECKS)
+	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
+	-@$(PY) -m workshop assets fetch --all
 	@echo "test 2/3: rules and unit tests, many of them on real ranks; then, alone, those that keep time"
 	@$(PY) -m pytest tests -n 2 --dist loadfile --ignore tests/launch --ignore tests/jupyter
 	@$(PY) -m pytest tests/launch tests/jupyter
@@ -65,6 +68,10 @@ format:
 notebooks:
 	@$(SETUP) --extras dev
 	@$(PY) tools/notebooks.py
+
+assets:
+	@$(SETUP)
+	@$(PY) -m workshop assets fetch --all
 
 bench:
 	@$(SETUP) --extras dev,bench

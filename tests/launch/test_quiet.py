@@ -1,0 +1,33 @@
+"""A block in which libraries do not talk."""
+
+import logging
+import warnings
+
+import pytest
+
+from workshop.launch.quiet import quietly
+
+
+def test_warnings_and_loggers_are_quiet_inside_and_back_after(caplog, recwarn):
+    log = logging.getLogger("some.library")
+    with quietly():
+        log.warning("hidden")
+        log.error("heard")
+        warnings.warn("hidden", stacklevel=1)
+    log.warning("after")
+    warnings.warn("after", stacklevel=1)
+    assert [record.message for record in caplog.records] == ["heard", "after"]
+    assert [str(warning.message) for warning in recwarn] == ["after"]
+
+
+def test_back_after_an_error():
+    with pytest.raises(RuntimeError), quietly():
+        raise RuntimeError
+    assert logging.root.manager.disable == 0
+
+
+def test_progress_bars_of_transformers():
+    talk = pytest.importorskip("transformers").utils.logging
+    with quietly():
+        assert not talk.is_progress_bar_enabled()
+    assert talk.is_progress_bar_enabled()
