@@ -3,10 +3,11 @@
 =============  =====================  ========================================================================
 library        what it does           how close ours is to it
 =============  =====================  ========================================================================
-modelopt       GPTQ, AWQ ("lite")     the same algorithm on the same grid: with ``static_groups`` and
+modelopt       GPTQ, AWQ ("lite")     the same algorithms on the same grid: with ``static_groups`` and
                                       ``by_weight`` ours gives the same weights, up to rounding ties
 bitsandbytes   LLM.int8(), NF4        int8 codes are the same; NF4 is another kind of grid, not evenly spaced
-torchao        int8, int4 by groups   the same codes as round to nearest, for the same scales
+torchao        int8, int4 by groups   a slightly other scale: its symmetric grid is 2^bits - 1 steps wide, ours
+                                      2^bits - 2, so that the largest number is a value of the grid
 =============  =====================  ========================================================================
 
 NVIDIA's Model Optimizer (``pip install nvidia-modelopt``, optional here) runs GPTQ and AWQ on a CPU. It
@@ -18,17 +19,18 @@ AWQ's search of scales without the clipping of weights that the authors' code ad
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import importlib.util
-import logging
-import warnings
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from workshop.compress.quantize import Grid
+from workshop.compress.quantize_model import layer_linears, swap_linears
+from workshop.launch.quiet import quietly
 
 
 def has_modelopt() -> bool:
@@ -55,14 +57,16 @@ def modelopt_layers(
     }
     if method not in algorithms:
         raise ValueError(f"method = {method!r}: one of {', '.join(algorithms)}")
-    import modelopt.torch.quantization as mtq
 
     def run(inner: nn.Module) -> None:
         for batch in batches:
             inner(batch)
 
     config = {"quant_cfg": _rules(model, grid, num_layers), "algorithm": algorithms[method]}
-    mtq.quantize(model, config, run)
+    with quietly(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        import modelopt.torch.quantization as mtq
+
+        mtq.quantize(model, config, run)
 
 
 def _rules(model: nn.Module, grid: Grid, num_layers: int | None) -> list[dict[str, Any]]:
@@ -73,3 +77,79 @@ def _rules(model: nn.Module, grid: Grid, num_layers: int | None) -> list[dict[st
         {"quantizer_name": f"*layers.{number}.*weight_quantizer", "cfg": how, "enable": True}
         for number in range(count)
     ]
+
+
+def bitsandbytes_layers(model: nn.Module, kind: str, num_layers: int | None = None) -> None:
+    """Put bitsandbytes' layers in the place of the linear maps: ``"int8"`` (LLM.int8()) or ``"nf4"``.
+
+    NF4 has blocks of 64 with a scale of 32 bits each; its double quantization is off.
+    """
+    if kind not in ("int8", "nf4"):
+        raise ValueError(f"kind = {kind!r}: int8 or nf4")
+    with quietly():
+        swap_linears(model, _int8_linear if kind == "int8" else _nf4_linear, num_layers)
+
+
+def _int8_linear(linear: nn.Linear) -> nn.Module:
+    import bitsandbytes as bnb
+
+    sizes = linear.in_features, linear.out_features
+    made = bnb.nn.Linear8bitLt(*sizes, bias=linear.bias is not None, has_fp16_weights=False, threshold=6.0)
+    made.weight = bnb.nn.Int8Params(linear.weight.detach(), requires_grad=False, has_fp16_weights=False)
+    made.bias = linear.bias
+    return made.to(linear.weight.device)
+
+
+def _nf4_linear(linear: nn.Linear) -> nn.Module:
+    import bitsandbytes as bnb
+
+    made = bnb.nn.Linear4bit(
+        linear.in_features,
+        linear.out_features,
+        bias=linear.bias is not None,
+        compute_dtype=linear.weight.dtype,
+        compress_statistics=False,
+        quant_type="nf4",
+    )
+    made.weight = bnb.nn.Params4bit(
+        linear.weight.detach(), requires_grad=False, compress_statistics=False, quant_type="nf4"
+    )
+    made.bias = linear.bias
+    return made.to(linear.weight.device)
+
+
+def bitsandbytes_bytes_per_weight(model: nn.Module) -> float:
+    """Bytes of codes and scales in bitsandbytes' layers, for each of their weights."""
+    import bitsandbytes as bnb
+
+    held, count = 0, 0
+    for layer in model.modules():
+        if isinstance(layer, bnb.nn.Linear4bit):
+            held += layer.weight.nbytes + layer.weight.quant_state.absmax.nbytes
+        elif isinstance(layer, bnb.nn.Linear8bitLt):
+            scales = layer.state.SCB if layer.weight.SCB is None else layer.weight.SCB
+            held += layer.weight.nbytes + scales.nbytes
+        else:
+            continue
+        count += layer.in_features * layer.out_features
+    if not count:
+        raise ValueError("the model has no layer of bitsandbytes")
+    return held / count
+
+
+def torchao_layers(model: nn.Module, bits: int, group_size: int = 64, num_layers: int | None = None) -> None:
+    """Round the linear maps' weights with torchao: 8 bits with a scale a row, fewer with one a group.
+
+    Below 8 bits its generic tensors, which run on any device, keep each code in a byte.
+    """
+    named = {id(linear) for linear in layer_linears(model, num_layers).values()}
+    with quietly():
+        from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
+        from torchao.quantization.granularity import PerGroup
+
+        if bits == 8:
+            config: Any = Int8WeightOnlyConfig()
+        else:
+            dtype = getattr(torch, f"int{bits}")
+            config = IntxWeightOnlyConfig(weight_dtype=dtype, granularity=PerGroup(group_size))
+        quantize_(model, config, filter_fn=lambda module, _: id(module) in named)
