@@ -3,8 +3,8 @@
 Calibration by hooks on the whole model would keep every layer's statistics at once, and all of them of the
 *unharmed* model. Instead: run the embedding once, keep what enters the first layer, and then go down: run a
 layer with a watcher on each of its linear maps, compress it, run it again for what enters the next one
-(SparseGPT, arXiv 2301.00774, section 3.3; GPTQ, arXiv 2210.17323, section 4). One layer's statistics in memory at
-a time, two forward passes of the layers in all.
+(SparseGPT, arXiv 2301.00774, section 3.3; GPTQ, arXiv 2210.17323, section 4). One layer's statistics in
+memory at a time, two forward passes of the layers in all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Entry:
     """What enters the first layer of a decoder with `model.layers`, for each batch of tokens."""
 
     def __init__(self, model: nn.Module, batches: Sequence[Tensor]) -> None:
-        self.layers: Any = model.model.layers  # type: ignore[union-attr]
+        decoder: Any = model.model
+        self.layers = decoder.layers
         self.hidden: list[Tensor] = []
         self.rest: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         hook = self.layers[0].register_forward_pre_hook(self._keep, with_kwargs=True)
@@ -68,10 +69,11 @@ class Entry:
 
 @torch.no_grad()
 def layer_by_layer(model: nn.Module, batches: Sequence[Tensor]) -> Iterator[dict[str, Hessian]]:
-    """Yield for each layer its linear maps' Hessians by full name; change the weights before asking for the next.
+    """Yield for each layer its linear maps' Hessians by full name; change the weights before asking for the
+    next.
 
-    batches: tokens, each (batch, seq). ``seen.linear`` is the layer to change, in place. Works for `GPT` and for
-    transformers' decoders with `model.layers`. ValueError where there is no batch.
+    batches: tokens, each (batch, seq). ``seen.linear`` is the layer to change, in place. Works for `GPT` and
+    for transformers' decoders with `model.layers`. ValueError where there is no batch.
     """
     if not batches:
         raise ValueError("no batches: calibration needs some text, a few hundred tokens at least")
