@@ -35,14 +35,12 @@ class Hessian:
         self.linear, self.num_tokens = linear, 0
         self.total = torch.zeros(linear.in_features, linear.in_features, device=linear.weight.device)
         self.total_magnitude = torch.zeros(linear.in_features, device=linear.weight.device)
-        self.total_magnitude = torch.zeros(linear.in_features, device=linear.weight.device)
         self._hook: Any = None
 
     def add(self, inputs: Tensor) -> None:
         """Inputs (..., in_features) of the layer."""
         flat = inputs.detach().flatten(0, -2).float()
         self.total.addmm_(flat.T, flat)
-        self.total_magnitude += flat.abs().sum(0)
         self.total_magnitude += flat.abs().sum(0)
         self.num_tokens += flat.shape[0]
 
@@ -57,11 +55,6 @@ class Hessian:
     def input_norms(self) -> Tensor:
         """Root mean square of each input feature, (in_features,)."""
         return self.matrix.diagonal().sqrt()
-
-    @property
-    def mean_magnitude(self) -> Tensor:
-        """Mean of |x| of each input feature, (in_features,): what AWQ looks at."""
-        return self.total_magnitude / max(self.num_tokens, 1)
 
     @property
     def mean_magnitude(self) -> Tensor:
