@@ -3,8 +3,8 @@
     python -m benchmarks.quantization --json data/measurements/quantization.json
 
 The full-size record behind lesson 53, which quantizes only some layers so as not to wait. Calibration:
-the first tokens of each State of the Union address from 1850 to 1861. Scored: Lincoln's of 1863. Each line is a
-fresh model. modelopt's GPTQ takes some twenty seconds a layer on two cores: ten minutes for its two lines.
+the first tokens of each State of the Union address from 1850 to 1861. Scored: Lincoln's of 1863. Each line is
+a fresh model. modelopt's GPTQ takes some twenty seconds a layer on two cores: ten minutes for its two lines.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def contenders(seen: list[Tensor], layers: int | None) -> dict[str, Change]:
             found[f"{bits} {name}"] = partial(
                 calibrate_layers, method=method, batches=seen, num_layers=layers
             )
-    found["int4 rtn, asymmetric"] = partial(round_layers, grid=Grid(4, 64, symmetric=False), num_layers=layers)
+    found["int4 rtn, asymmetric"] = partial(
+        round_layers, grid=Grid(4, 64, symmetric=False), num_layers=layers
+    )
     found["int4 rtn, library's blocks of 32, asymmetric"] = partial(
         round_layers, grid=Grid(4, 32, symmetric=False), num_layers=layers
     )

@@ -1,7 +1,7 @@
 """A number becomes a small whole number and a scale: rounding to a grid.
 
-A weight takes 16 bits, but its values are few in kind: small, around zero, of about one size in a row. So keep
-a whole number of ``bits`` bits for each, its *code*, and one scale for many::
+A weight takes 16 bits, but its values are few in kind: small, around zero, of about one size in a row. So
+keep a whole number of ``bits`` bits for each, its *code*, and one scale for many::
 
     absmax (symmetric)      scale = max|w| / (2^(bits-1) - 1)      code = round(w / scale)
                             w is taken to be  code * scale
@@ -9,16 +9,17 @@ a whole number of ``bits`` bits for each, its *code*, and one scale for many::
     zero-point (asymmetric) scale = (max w - min w) / (2^bits - 1)  zero = round(-min w / scale)
                             code = round(w / scale) + zero          w is taken to be  (code - zero) * scale
 
-Absmax spends as many codes below zero as above it; zero-point moves the grid to where the numbers are. Both have
-zero itself as a value. The error of a number is at most half a scale, so **the largest number decides how well
-all others are kept**. Hence groups: one scale for the whole matrix, for a row, or for ``group_size`` neighbours
-in a row. A group costs a scale (here 16 bits): 16 / 64 = a quarter of a bit a weight.
+Absmax spends as many codes below zero as above it; zero-point moves the grid to where the numbers are. Both
+have zero itself as a value. The error of a number is at most half a scale, so **the largest number decides
+how well all others are kept**. Hence groups: one scale for the whole matrix, for a row, or for ``group_size``
+neighbours in a row. A group costs a scale (here 16 bits): 16 / 64 = a quarter of a bit a weight.
 
 Rounding each weight to its nearest value, as here, is called *round to nearest*. It looks at nothing but the
 weight. `quantize_gptq` and `quantize_awq` look at the inputs as well, with the same grids. `quantize_packed`
 stores codes in as many bits as they have.
 
-Dettmers et al. 2022, arXiv 2208.07339, section 2.1 (absmax and zero-point); Nagel et al. 2021, arXiv 2106.08295.
+Dettmers et al. 2022, arXiv 2208.07339, section 2.1 (absmax and zero-point); Nagel et al. 2021, arXiv
+2106.08295.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def one_group_at_a_time(weight: Tensor, grid: Grid) -> Quantized:
         for group in range(columns // size):
             members = slice(group * size, (group + 1) * size)
             numbers = weight[row, members].float()
-            scales[row, group], zeros[row, group] = absmax(numbers, grid) if grid.symmetric else zero_point(numbers, grid)
+            scales[row, group], zeros[row, group] = (
+                absmax(numbers, grid) if grid.symmetric else zero_point(numbers, grid)
+            )
             moved = (numbers / scales[row, group]).round() + zeros[row, group]
             codes[row, members] = moved.clamp(grid.smallest, grid.largest)
     kind = torch.int8 if grid.symmetric else torch.uint8

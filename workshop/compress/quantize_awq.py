@@ -1,22 +1,22 @@
 """AWQ: give the weights that matter a finer grid. (Lin et al., arXiv 2306.00978)
 
-Some inputs of a layer are far larger than others, and a weight's error counts times its input. Keeping 1 % of the
-weights in 16 bits, those of the largest *inputs* (not the largest weights), repairs most of the damage (table 1
-of the paper). But mixed formats are slow. A product gives a way round::
+Some inputs of a layer are far larger than others, and a weight's error counts times its input. Keeping 1 % of
+the weights in 16 bits, those of the largest *inputs* (not the largest weights), repairs most of the damage
+(table 1 of the paper). But mixed formats are slow. A product gives a way round::
 
     y = W x = (W diag(s)) (diag(1/s) x)
 
-Multiply the weights of an important input by s > 1 before rounding. The group's scale hardly changes as long as
-its largest weight is another one, so the error of the rounding stays what it was, and is divided by s on the way
-out (equation 2). Make s too large, and the group's scale grows for all others. So s is searched, with one
-number for the whole layer (equation 5)::
+Multiply the weights of an important input by s > 1 before rounding. The group's scale hardly changes as long
+as its largest weight is another one, so the error of the rounding stays what it was, and is divided by s on
+the way out (equation 2). Make s too large, and the group's scale grows for all others. So s is searched, with
+one number for the whole layer (equation 5)::
 
     s = magnitude^a        magnitude: mean |x| of each input over some text,   a from 0 (as if nothing) to 1
 
-and that a is taken whose output is nearest to the layer's own. Nothing is trained, and little text is enough. Only the
-size of the inputs is used, so it cannot overfit much. What has become of 1/s: here the layer multiplies its
-input by it. In a deployed model it is folded into what comes before (the norm's weight, the matrix
-above), and costs nothing.
+and that a is taken whose output is nearest to the layer's own. Nothing is trained, and little text is enough.
+Only the size of the inputs is used, so it cannot overfit much. What has become of 1/s: here the layer
+multiplies its input by it. In a deployed model it is folded into what comes before (the norm's weight, the
+matrix above), and costs nothing.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Scaled:
 def input_scale(magnitude: Tensor, exponent: float, weight: Tensor | None = None) -> Tensor:
     """s for one exponent: magnitude^a, brought to a middle of 1 (its largest times its smallest).
 
-    With ``weight`` (columns,), the size of each input's weights, it is magnitude^a / weight^(1-a): large weights
-    are held back. The paper has no such term; the authors' code and its relatives do.
+    With ``weight`` (columns,), the size of each input's weights, it is magnitude^a / weight^(1-a): large
+    weights are held back. The paper has no such term; the authors' code and its relatives do.
     """
     scale = magnitude.clamp(min=1e-8).pow(exponent)
     if weight is not None:
@@ -111,7 +111,7 @@ def _squared(change: Tensor, hessian: Tensor) -> float:
 def fold(norm_weight: Tensor, weights: list[Tensor], scale: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Move 1/s from the inputs of some layers into the weight of the norm before them.
 
-    All layers that read the norm must share s. ``norm_weight``: (columns,); ``weights``: each (rows, columns).
-    Norm and layers together compute what they did before, and nothing more.
+    All layers that read the norm must share s. ``norm_weight``: (columns,); ``weights``: each (rows,
+    columns). Norm and layers together compute what they did before, and nothing more.
     """
     return norm_weight / scale, [weight * scale for weight in weights]

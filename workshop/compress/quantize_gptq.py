@@ -1,4 +1,5 @@
-"""GPTQ: let the weights that are still free make up for the one just rounded. (Frantar et al., arXiv 2210.17323)
+"""GPTQ: let the weights that are still free make up for the one just rounded. (Frantar et al., arXiv
+2210.17323)
 
 Rounding to nearest keeps each weight close. But what a layer is for is its output, and inputs are correlated:
 where two inputs are always alike, an error of +e on one weight is undone by -e on the other. So minimise
@@ -6,7 +7,8 @@ where two inputs are always alike, an error of +e on one weight is undone by -e 
     | X W^T - X Q^T |^2      over Q on the grid             X: (positions, columns), the layer's inputs
 
 The error of one row is (w - q) H (w - q)^T with the *Hessian* H = X^T X, the same for all rows
-(`compress.hessian`). Round column after column. When column j has been rounded, the best move of all later ones is (equation 2)
+(`compress.hessian`). Round column after column. When column j has been rounded, the best move of all later
+ones is (equation 2)
 
     w_later  -=  (w_j - q_j) / [H^-1]_jj * [H^-1]_j,later                          ("optimal brain surgeon")
 
@@ -16,11 +18,11 @@ and then column j leaves the problem, which takes one step of Gaussian eliminati
 * all rows in the same order, so one H^-1 serves for all of them (step 1 of the paper);
 * the numbers needed from H^-1, after each elimination, are the rows of its Cholesky factor (step 3): so
   one factorization at the start, and it is stable;
-* columns are done in blocks; what a block did wrong is moved to the columns behind it once, as one matrix product
-  (step 2, *lazy batch updates*).
+* columns are done in blocks; what a block did wrong is moved to the columns behind it once, as one matrix
+  product (step 2, *lazy batch updates*).
 
-The rounding itself is that of `quantize`: a group's scale is taken from the weights as they are when its first
-column comes up, or (``static_groups``) from the weights as they were at the start.
+The rounding itself is that of `quantize`: a group's scale is taken from the weights as they are when its
+first column comes up, or (``static_groups``) from the weights as they were at the start.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def column_by_column(weight: Tensor, hessian: Tensor, grid: Grid, damping: float
     ``weight``: (rows, columns); ``hessian``: (columns, columns), X^T X or a multiple of it, positive definite
     when ``damping`` times its mean diagonal is added to its diagonal.
     """
-    left = weight.float().T.clone()
+    left = weight.float().T.clone(memory_format=torch.contiguous_format)
     extra = damping * hessian.diagonal().mean() * torch.eye(len(hessian))
     inverse = torch.linalg.inv(hessian.float() + extra)
     rounding = Rounding(left, grid, static_groups=False)
@@ -101,8 +103,7 @@ def gptq(
 
     ValueError where H cannot be inverted even so.
     """
-    left = weight.float().T.contiguous()
-    left = left.clone() if left.data_ptr() == weight.data_ptr() else left
+    left = weight.float().T.clone(memory_format=torch.contiguous_format)
     factor = inverse_factor(hessian, damping)
     rounding = Rounding(left, grid, static_groups)
     step = block if grid.group_size is None else max(block // rounding.size, 1) * rounding.size

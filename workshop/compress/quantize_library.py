@@ -6,29 +6,30 @@ library        what it does           how close ours is to it
 modelopt       GPTQ, AWQ ("lite")     the same algorithms on the same grid: with ``static_groups`` and
                                       ``by_weight`` ours gives the same weights, up to rounding ties
 bitsandbytes   LLM.int8(), NF4        int8 codes are the same; NF4 is another kind of grid, not evenly spaced
-torchao        int8, int4 by groups   a slightly other scale: its symmetric grid is 2^bits - 1 steps wide, ours
+torchao        int8, int4 by groups   a slightly other scale: symmetric grids are 2^bits - 1 steps wide, ours
                                       2^bits - 2, so that the largest number is a value of the grid
 =============  =====================  ========================================================================
 
 NVIDIA's Model Optimizer (``pip install nvidia-modelopt``, optional here) runs GPTQ and AWQ on a CPU. It
-calibrates with *fake* quantization: weights keep their type and only take values of the grid. Its ``awq_lite`` is
-AWQ's search of scales without the clipping of weights that the authors' code adds. Others were tried:
-``auto-round`` runs on a CPU too, but is an algorithm of its own (it trains the roundings); ``llmcompressor`` and
-``gptqmodel`` wanted other versions of transformers or torch than the rest.
+calibrates with *fake* quantization: weights keep their type and only take values of the grid. Its
+``awq_lite`` is AWQ's search of scales without the clipping of weights that the authors' code adds. Others
+were tried: ``auto-round`` runs on a CPU too, but is an algorithm of its own (it trains the roundings);
+``llmcompressor`` and ``gptqmodel`` wanted other versions of transformers or torch than the rest.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from workshop.compress.quantize import Grid
+from workshop.compress.quantize import Grid, round_to_nearest
 from workshop.compress.quantize_model import layer_linears, swap_linears
 from workshop.launch.quiet import quietly
 
@@ -46,13 +47,37 @@ def modelopt_layers(
     Symmetric grids only; scales in fp32, and weights stay in their own type. The other arguments are those of
     `quantize_model.calibrate_layers`. ValueError where the library is missing, or does not know the grid.
     """
+    count = len(model.model.layers) if num_layers is None else num_layers  # type: ignore[union-attr,arg-type]
+    names = [f"*layers.{number}.*weight_quantizer" for number in range(count)]
+    _modelopt(model, method, grid, batches, names)
+
+
+def modelopt_linear(linear: nn.Linear, method: str, grid: Grid, inputs: Tensor) -> Tensor:
+    """One linear layer's weights as modelopt quantizes them, as they act on the inputs: (rows, columns),
+    fp32.
+
+    ``inputs``: (positions, columns). The layer is left as it was. ValueError as in `modelopt_layers`.
+    """
+    model = nn.Sequential(copy.deepcopy(linear))
+    _modelopt(model, method, grid, [inputs], ["*weight_quantizer"])
+    with torch.no_grad():
+        seen = torch.eye(linear.in_features, dtype=linear.weight.dtype)
+        outputs = model(seen) - (0 if linear.bias is None else linear.bias)
+    return outputs.T.float()
+
+
+def _modelopt(
+    model: nn.Module, method: str, grid: Grid, batches: Sequence[Tensor], quantizers: Sequence[str]
+) -> None:
+    """Quantize where the quantizers of these names stand."""
     if not has_modelopt():
         raise ValueError("modelopt is not installed: pip install nvidia-modelopt")
     if not grid.symmetric or grid.group_size is None:
         raise ValueError(f"{grid}: modelopt's GPTQ and AWQ are asked for symmetric groups here")
+    layerwise = {"enable": hasattr(model, "model")}
     algorithms: dict[str, dict[str, Any]] = {
         "max": {"method": "max"},
-        "gptq": {"method": "gptq", "layerwise": {"enable": True}},
+        "gptq": {"method": "gptq", "layerwise": layerwise},
         "awq": {"method": "awq_lite", "alpha_step": 0.1},
     }
     if method not in algorithms:
@@ -62,21 +87,13 @@ def modelopt_layers(
         for batch in batches:
             inner(batch)
 
-    config = {"quant_cfg": _rules(model, grid, num_layers), "algorithm": algorithms[method]}
+    how = {"num_bits": grid.bits, "block_sizes": {-1: grid.group_size, "type": "static"}}
+    rules: list[dict[str, Any]] = [{"quantizer_name": "*", "enable": False}]
+    rules += [{"quantizer_name": name, "cfg": how, "enable": True} for name in quantizers]
     with quietly(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         import modelopt.torch.quantization as mtq
 
-        mtq.quantize(model, config, run)
-
-
-def _rules(model: nn.Module, grid: Grid, num_layers: int | None) -> list[dict[str, Any]]:
-    count = len(model.model.layers) if num_layers is None else num_layers  # type: ignore[union-attr,arg-type]
-    how = {"num_bits": grid.bits, "block_sizes": {-1: grid.group_size, "type": "static"}}
-    rules: list[dict[str, Any]] = [{"quantizer_name": "*", "enable": False}]
-    return rules + [
-        {"quantizer_name": f"*layers.{number}.*weight_quantizer", "cfg": how, "enable": True}
-        for number in range(count)
-    ]
+        mtq.quantize(model, {"quant_cfg": rules, "algorithm": algorithms[method]}, run)
 
 
 def bitsandbytes_layers(model: nn.Module, kind: str, num_layers: int | None = None) -> None:
@@ -124,11 +141,12 @@ def bitsandbytes_bytes_per_weight(model: nn.Module) -> float:
 
     held, count = 0, 0
     for layer in model.modules():
+        weight: Any = getattr(layer, "weight", None)
         if isinstance(layer, bnb.nn.Linear4bit):
-            held += layer.weight.nbytes + layer.weight.quant_state.absmax.nbytes
+            held += weight.nbytes + weight.quant_state.absmax.nbytes
         elif isinstance(layer, bnb.nn.Linear8bitLt):
-            scales = layer.state.SCB if layer.weight.SCB is None else layer.weight.SCB
-            held += layer.weight.nbytes + scales.nbytes
+            scales: Any = layer.state.SCB if weight.SCB is None else weight.SCB
+            held += weight.nbytes + scales.nbytes
         else:
             continue
         count += layer.in_features * layer.out_features
@@ -153,3 +171,32 @@ def torchao_layers(model: nn.Module, bits: int, group_size: int = 64, num_layers
             dtype = getattr(torch, f"int{bits}")
             config = IntxWeightOnlyConfig(weight_dtype=dtype, granularity=PerGroup(group_size))
         quantize_(model, config, filter_fn=lambda module, _: id(module) in named)
+
+
+def torch_dynamic_linear(linear: nn.Linear) -> nn.Module:
+    """PyTorch's own dynamic int8 layer: FBGEMM's or oneDNN's kernels on x86; one scale for all inputs of a
+    call.
+
+    PyTorch calls this part deprecated and points to torchao, whose layers are quick only when compiled.
+    """
+    with quietly():
+        from torch.ao.quantization import quantize_dynamic
+
+        return quantize_dynamic(nn.Sequential(linear), {nn.Linear}, dtype=torch.qint8)[0]
+
+
+def int4_product(linear: nn.Linear, group_size: int = 64) -> Callable[[Tensor], Tensor]:
+    """A function from inputs (positions, in_features) in bf16 to outputs, by PyTorch's int4 kernel for CPUs.
+
+    It reads 4 bits a weight and multiplies in bf16: round to nearest on `Grid(4, group_size)`'s codes.
+    """
+    found = round_to_nearest(linear.weight.detach(), Grid(4, group_size))
+    codes = found.codes.to(torch.int32) + 8
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
+    scales_and_zeros = torch.stack((found.scales, torch.zeros_like(found.scales)), -1)
+    by_group = scales_and_zeros.transpose(0, 1).contiguous().bfloat16()
+
+    def product(x: Tensor) -> Tensor:
+        return torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, group_size, by_group)
+
+    return product

@@ -1,12 +1,12 @@
 """Quantize the linear maps of a decoder's layers, and see what it has cost.
 
-Embedding, head and norms stay as they are, as nearly all published figures have it: they are few, and the head
-is sensitive. So "a model in int4" is one whose layers are. `round_layers` needs no text. `calibrate_layers`
-runs some text through: down the layers, each quantized with the inputs that the quantized layers
-before it produce (`compress.layer_by_layer`), so a layer can make up for what those have done.
+Embedding, head and norms stay as they are, as nearly all published figures have it: they are few, and the
+head is sensitive. So "a model in int4" is one whose layers are. `round_layers` needs no text.
+`calibrate_layers` runs some text through: down the layers, each quantized with the inputs that the quantized
+layers before it produce (`compress.layer_by_layer`), so a layer can make up for what those have done.
 
-The cost is told by *perplexity* on other text: e to the mean cross-entropy, the number of words between which the
-model is as undecided as if it threw a fair die.
+The cost is told by *perplexity* on other text: e to the mean cross-entropy, the number of words between which
+the model is as undecided as if it threw a fair die.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Method = Callable[[Hessian], PackedLinear]  # ``seen.linear`` is the layer, ``se
 
 
 def layer_linears(model: nn.Module, num_layers: int | None = None) -> dict[str, nn.Linear]:
-    """The linear maps of the first ``num_layers`` layers (all by default) of a `GPT` or a transformers decoder."""
+    """The linear maps of the first ``num_layers`` layers (all by default) of a decoder."""
     layers = model.model.layers  # type: ignore[union-attr]
     return {
         f"model.layers.{number}.{name}": linear

@@ -9,8 +9,8 @@ A weight then takes, with a scale of 16 bits a group, and a zero point as wide a
     bits / 8  +  2 / group_size  ( + bits / 8 / group_size )     bytes
 
 `PackedLinear` unpacks before each product: weights travel from memory in few bits, and the product is done in
-the type of the inputs (*weight-only* quantization). On a GPU one kernel does both. Here unpacking is a handful
-of tensor operations, so the layer saves memory and costs time; `quantize_dynamic` has what is fast on a CPU.
+the type of the inputs (*weight-only* quantization). On a GPU one kernel does both. Here unpacking is a
+handful of tensor operations, so the layer saves memory and costs time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workshop.compress.quantize import Grid, Quantized
+from workshop.compress.quantize import Quantized
 
 
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
@@ -31,7 +31,7 @@ def pack_bits(codes: Tensor, bits: int) -> Tensor:
     rows, columns = codes.shape
     if columns * bits % 8:
         raise ValueError(f"a row of {columns} codes of {bits} bits does not fill whole bytes")
-    if codes.min() < 0 or codes.max() >= 2**bits:
+    if int(codes.min()) < 0 or int(codes.max()) > 2**bits - 1:
         raise ValueError(f"codes from {codes.min()} to {codes.max()} do not fit into {bits} bits from 0 up")
     single = codes.to(torch.uint8).unsqueeze(-1) >> torch.arange(bits, dtype=torch.uint8) & 1
     by_eight = single.reshape(rows, -1, 8) << torch.arange(8, dtype=torch.uint8)
@@ -77,6 +77,12 @@ class PackedLinear(nn.Module):
     there is nothing to train. ``bytes_held`` counts them.
     """
 
+    packed: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    bias: Tensor | None
+    input_scale: Tensor | None
+
     def __init__(self, quantized: Quantized, bias: Tensor | None = None, input_scale: Tensor | None = None):
         super().__init__()
         self.grid = grid = quantized.grid
@@ -92,7 +98,7 @@ class PackedLinear(nn.Module):
     def quantized(self) -> Quantized:
         """Codes, scales and zero points, unpacked."""
         codes = unpack(self.packed, self.grid.bits)
-        if self.grid.symmetric:
+        if self.zeros is None:
             codes = codes.view(torch.int8).add(self.grid.smallest)
             zeros = torch.zeros_like(self.scales, dtype=torch.float32)
         else:

@@ -2,14 +2,14 @@
 
 After training, rounding is a shock that the model never saw. During training it can be a part of the model:
 forward uses the rounded weights, the optimizer moves the unrounded ones. But rounding is flat nearly
-everywhere, so its derivative is zero and nothing would learn. The *straight-through estimator* (Bengio et al. 2013,
-arXiv 1308.3432) says: backward, pretend that rounding was not there::
+everywhere, so its derivative is zero and nothing would learn. The *straight-through estimator* (Bengio et al.
+2013, arXiv 1308.3432) says: backward, pretend that rounding was not there::
 
     forward      q = rounded(w)
     backward     dL/dw = dL/dq     (zero where w lies beyond the grid's ends: moving it there changes nothing)
 
-A weight then wanders between two grid points until it pays to be on the other one. What is trained is the very grid
-that will be stored, so `finish` gives exactly the outputs that training saw.
+A weight then wanders between two grid points until it pays to be on the other one. What is trained is the
+very grid that will be stored, so `finish` gives exactly the outputs that training saw.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class StraightThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, grid: Grid) -> Tensor:
         """``weight`` (rows, columns) on its grid, in its own type."""
-        scale, zero = (each.repeat_interleave(grid.columns_of_group(weight.shape[1]), 1) for each in grid.scales(weight))
+        scale, zero = (
+            each.repeat_interleave(grid.columns_of_group(weight.shape[1]), 1) for each in grid.scales(weight)
+        )
         place = (weight.float() / scale).round() + zero
         ctx.save_for_backward((place >= grid.smallest) & (place <= grid.largest))
         return ((place.clamp(grid.smallest, grid.largest) - zero) * scale).to(weight.dtype)
