@@ -34,6 +34,11 @@ PICTURES = {
         [("ready", 0, "b", 0.1), ("sent", 0, "", 0.1), ("ready", 1, "a", 0.2), ("sent", 1, "", 0.2)], 0.3
     ),
     "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
+    "soft_targets": lambda: show.soft_targets(["a", "b"], {"T = 1": [0.9, 0.1], "T = 4": [0.6, 0.4]}, "a"),
+    "two_fits": lambda: show.two_fits([0, 1, 2], [0, 1, 0], {"forward": [0.2, 0.6, 0.2]}),
+    "scores_by_step": lambda: show.scores_by_step({"x": {0: 2.0, 10: 1.0}}, "loss", ("teacher", 0.5)),
+    "zero_patterns": lambda: show.zero_patterns({"2:4": [[True, False], [False, True]], "row": [[True]]}),
+    "spread": lambda: show.spread({"ticket": [1.0, 1.2], "fresh": [0.8, 0.9]}, "accuracy"),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
     "cut_matrices": lambda: show.cut_matrices(
         {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4

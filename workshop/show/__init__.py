@@ -19,7 +19,9 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
 * `cut`: which rank holds which part of a matrix;
-* `proposals`: the layouts of a plan.
+* `proposals`: the layouts of a plan;
+* `distilled`: soft targets, two ways to be near a distribution, scores by step;
+* `pruned`: where zeros lie, and the spread over seeds.
 """
 
 from __future__ import annotations
@@ -46,6 +48,11 @@ _PICTURES = {
     "plan_table": "workshop.show.proposals",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",
+    "soft_targets": "workshop.show.distilled",
+    "two_fits": "workshop.show.distilled",
+    "scores_by_step": "workshop.show.distilled",
+    "zero_patterns": "workshop.show.pruned",
+    "spread": "workshop.show.pruned",
 }
 
 __all__ = list(_PICTURES)

@@ -1,0 +1,9 @@
+"""Exercises of day 5: adapting a model with little, and making it smaller."""
+
+from workshop.lessons.day5.soft_loss import SOFT_LOSS
+from workshop.lessons.day5.two_of_four import TWO_OF_FOUR
+
+EXERCISES = (
+    SOFT_LOSS,
+    TWO_OF_FOUR,
+)
