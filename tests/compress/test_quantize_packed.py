@@ -48,7 +48,9 @@ def test_the_layer(bits, group, symmetric):
     torch.testing.assert_close(packed(x), nn.functional.linear(x, found.dequantize(), linear.bias))
     form = WeightFormat("", bits, group or 0, 16, 0 if symmetric else bits)
     predicted = form.bytes_per_weight(48) * 480
-    assert predicted - 0.01 <= packed.bytes_held < predicted + (0 if symmetric else bits) + 0.01  # filled to eight
+    assert (
+        predicted - 0.01 <= packed.bytes_held < predicted + (0 if symmetric else bits) + 0.01
+    )  # filled to eight
 
 
 def test_it_is_saved_and_moved_as_it_is():
