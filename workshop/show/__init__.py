@@ -18,6 +18,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `gantt`: a pipeline schedule, simulated or measured, alone or one below the other;
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
+* `quantized`: the values of a grid, inputs by feature, perplexity by bytes a weight;
 * `cut`: which rank holds which part of a matrix;
 * `proposals`: the layouts of a plan;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
@@ -48,6 +49,9 @@ _PICTURES = {
     "plan_table": "workshop.show.proposals",
     "bucket_timeline": "workshop.show.buckets",
     "loss_by_bytes": "workshop.show.losses",
+    "channel_sizes": "workshop.show.quantized",
+    "grid_steps": "workshop.show.quantized",
+    "size_and_perplexity": "workshop.show.quantized",
     "soft_targets": "workshop.show.distilled",
     "two_fits": "workshop.show.distilled",
     "scores_by_step": "workshop.show.distilled",

@@ -28,7 +28,7 @@ def grid_steps(numbers: Sequence[float], grids: Mapping[str, Sequence[float]]) -
 
 
 def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> Picture:
-    """A panel for each name: the largest magnitude of every input feature, with a threshold (log scale)."""
+    """A panel for each name: the largest magnitude of each input feature, and a threshold (log scale)."""
     figure, axes = new_figure(8.4, 2.7, columns=len(largest))
     for axis, (name, values) in zip(axes if len(largest) > 1 else [axes], largest.items(), strict=True):
         colours = [LIMIT if value >= threshold else MEASURED for value in values]
@@ -46,8 +46,8 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
 def size_and_perplexity(
     found: Mapping[str, tuple[float, float]], unharmed: tuple[str, float], title: str = ""
 ) -> Picture:
-    """Perplexity (down is better) over bytes a weight, a labelled dot for each; the unharmed model is a
-    line.""" figure, axis = new_figure(6.8, 3.6)
+    """Perplexity over bytes a weight: a labelled dot for each, a line for the unharmed model (name, value)."""
+    figure, axis = new_figure(6.8, 3.6)
     name, level = unharmed
     axis.axhline(level, color=PREDICTED, linewidth=1.5)
     axis.annotate(name, (0.99, level), xycoords=("axes fraction", "data"), ha="right", va="bottom",
@@ -66,7 +66,7 @@ def size_and_perplexity(
 
 
 def _plain_numbers(axis: object, values: Sequence[float]) -> None:
-    """A logarithmic axis whose ticks are numbers as people write them, about five in the range."""
+    """Ticks of a logarithmic axis as people write numbers, about five in the range."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
     vertical = axis.yaxis  # type: ignore[attr-defined]
