@@ -17,8 +17,12 @@ def grid_steps(numbers: Sequence[float], grids: Mapping[str, Sequence[float]]) -
         height = -0.14 * top * row
         axes.plot(list(values), [height] * len(values), "|", color=rank_colour(row - 1), markersize=11)
         axes.annotate(
-            name, (1, height), xycoords=("axes fraction", "data"), va="center", fontsize=8,
-            annotation_clip=False
+            name,
+            (1, height),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            annotation_clip=False,
         )
     axes.set_ylim(-0.14 * top * (len(grids) + 0.7), 1.05 * top)
     axes.set_yticks([])
@@ -28,7 +32,7 @@ def grid_steps(numbers: Sequence[float], grids: Mapping[str, Sequence[float]]) -
 
 
 def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> Picture:
-    """A panel for each name: the largest magnitude of each input feature, and a threshold (log scale)."""
+    """A panel for each name: each input feature's largest magnitude, and a threshold (log scale)."""
     figure, axes = new_figure(8.4, 2.7, columns=len(largest))
     for axis, (name, values) in zip(axes if len(largest) > 1 else [axes], largest.items(), strict=True):
         colours = [LIMIT if value >= threshold else MEASURED for value in values]
@@ -43,33 +47,18 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
     return Picture(figure, f"largest input by feature; features that reach {threshold:g}: {said}")
 
 
-def size_and_perplexity(
-    found: Mapping[str, tuple[float, float]], unharmed: tuple[str, float], title: str = ""
-) -> Picture:
+def size_and_perplexity(found: Mapping[str, tuple[float, float]], unharmed: tuple[str, float]) -> Picture:
     """Perplexity over bytes a weight: a labelled dot for each, a line for the unharmed model (name, value)."""
     figure, axis = new_figure(6.8, 3.6)
     name, level = unharmed
     axis.axhline(level, color=PREDICTED, linewidth=1.5)
-    axis.annotate(name, (0.99, level), xycoords=("axes fraction", "data"), ha="right", va="bottom",
-    fontsize=8) for index, (label, (size, score)) in enumerate(found.items()):
+    where = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom", "fontsize": 8}
+    axis.annotate(name, (0.99, level), **where)
+    for index, (label, (size, score)) in enumerate(found.items()):
         axis.plot(size, score, "o", color=rank_colour(index), markersize=6)
         axis.annotate(label, (size, score), (6, 3), textcoords="offset points", fontsize=8)
     axis.set_xlabel("bytes a weight")
     axis.set_ylabel("perplexity")
-    axis.set_yscale("log")
-    _plain_numbers(axis, [score for _, score in found.values()] + [level])
     axis.margins(0.12, 0.12)
-    if title:
-        axis.set_title(title, fontsize=10)
     said = ", ".join(f"{label} {score:.1f} at {size:.2f}" for label, (size, score) in found.items())
     return Picture(figure, f"perplexity by bytes a weight: {said}; {name} {level:.1f}")
-
-
-def _plain_numbers(axis: object, values: Sequence[float]) -> None:
-    """Ticks of a logarithmic axis as people write numbers, about five in the range."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-
-    vertical = axis.yaxis  # type: ignore[attr-defined]
-    vertical.set_major_locator(MaxNLocator(5) if max(values) < 4 * min(values) else
-    vertical.get_major_locator()) vertical.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    vertical.set_minor_locator(NullLocator())
