@@ -48,7 +48,7 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
 
 
 def size_and_perplexity(found: Mapping[str, tuple[float, float]], unharmed: tuple[str, float]) -> Picture:
-    """Perplexity over bytes a weight: a labelled dot for each, a line for the unharmed model (name, value)."""
+    """Perplexity over bytes a weight: a labelled dot for each, a line for the whole model (name, value)."""
     figure, axis = new_figure(6.8, 3.6)
     name, level = unharmed
     axis.axhline(level, color=PREDICTED, linewidth=1.5)

@@ -26,7 +26,7 @@ def gptq_column(weight, inverse, j, nearest):
     moved = weight.copy()
     moved[:, j] = nearest(weight[:, j])
     error = ...
-    moved[:, j + 1 :] = ...
+    moved[:, j + 1 :] -= np.outer(error, ...)
     return moved
 '''
 
