@@ -84,7 +84,7 @@ def contenders(seen: list[Tensor], layers: int | None) -> dict[str, Change]:
     found["int4 rtn, asymmetric"] = partial(
         round_layers, grid=Grid(4, 64, symmetric=False), num_layers=layers
     )
-    found["int4 rtn, library's blocks of 32, asymmetric"] = partial(
+    found["int4 rtn, blocks of 32, asymmetric"] = partial(
         round_layers, grid=Grid(4, 32, symmetric=False), num_layers=layers
     )
     for name, method in (("gptq", with_gptq(same, True)), ("awq", with_awq(same, 10, True))):

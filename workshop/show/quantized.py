@@ -36,9 +36,10 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
     figure, axes = new_figure(8.4, 2.7, columns=len(largest))
     for axis, (name, values) in zip(axes if len(largest) > 1 else [axes], largest.items(), strict=True):
         colours = [LIMIT if value >= threshold else MEASURED for value in values]
-        axis.vlines(range(len(values)), min(values) * 0.8, list(values), color=colours, linewidth=0.7)
+        axis.vlines(range(len(values)), 1e-9, list(values), color=colours, linewidth=0.7)
         axis.axhline(threshold, color=LIMIT, linewidth=0.8, linestyle="--")
         axis.set_yscale("log")
+        axis.set_ylim(0.8 * min(map(min, largest.values())), 2 * max(threshold, *map(max, largest.values())))
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("input feature")
     (axes if len(largest) == 1 else axes[0]).set_ylabel("largest |x|")
@@ -48,17 +49,18 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
 
 
 def size_and_perplexity(found: Mapping[str, tuple[float, float]], unharmed: tuple[str, float]) -> Picture:
-    """Perplexity over bytes a weight: a labelled dot for each, a line for the whole model (name, value)."""
+    """Perplexity over bytes a weight: a dot for each, a line for the whole model (name, value)."""
     figure, axis = new_figure(6.8, 3.6)
     name, level = unharmed
     axis.axhline(level, color=PREDICTED, linewidth=1.5)
-    where = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom", "fontsize": 8}
-    axis.annotate(name, (0.99, level), **where)
+    where = {"xycoords": ("axes fraction", "data"), "ha": "left", "va": "bottom", "fontsize": 8}
+    axis.annotate(name, (0.01, level), **where)
     for index, (label, (size, score)) in enumerate(found.items()):
-        axis.plot(size, score, "o", color=rank_colour(index), markersize=6)
-        axis.annotate(label, (size, score), (6, 3), textcoords="offset points", fontsize=8)
+        told = f"{label}: {score:.1f}"
+        axis.plot(size, score, "o", color=rank_colour(index), markersize=7, label=told)
     axis.set_xlabel("bytes a weight")
     axis.set_ylabel("perplexity")
     axis.margins(0.12, 0.12)
+    axis.legend(fontsize=8, frameon=False, loc="upper right")
     said = ", ".join(f"{label} {score:.1f} at {size:.2f}" for label, (size, score) in found.items())
     return Picture(figure, f"perplexity by bytes a weight: {said}; {name} {level:.1f}")
