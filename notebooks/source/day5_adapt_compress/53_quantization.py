@@ -402,17 +402,23 @@ for method, mine in by_hand.items() if has_modelopt() else []:
 
 # %% [markdown]
 # What is missing are ties: a number half way between two codes falls to one side or the other, by the last bit of a division, and moves
-# those behind it. This model has many, for its weights lay on a grid before. Over 30 layers that is enough to set two right programs apart
-# by a few percent (compare the lines `as modelopt` and `modelopt` above). So for a comparison of *programs* each weight was
-# first moved by about a thousandth of itself, which leaves no ties. Ten layers, measured once:
+# those behind it. This model has many, for its weights lay on a grid before. AWQ scales them first, and then hardly any are left. For GPTQ
+# (and for plain rounding) the ties alone can set two right programs apart by a few percent over 30 layers: see the lines `as modelopt` and
+# `modelopt` above. So for GPTQ a second pair was measured, on ten layers: each weight first moved by about a thousandth of itself, at random.
 
 # %%
 pairs = json.loads((FOLDER.parent / "measurements" / "quantization_pairs.json").read_text())["results"]
-for method in ("gptq", "awq"):
-    names = f"int4 {method}, as modelopt", f"modelopt int4 {method}"
-    mine, library = (pairs[name]["perplexity"] for name in names)
-    print(f"{method}: perplexity by hand {mine:.2f}, by modelopt {library:.2f}, {mine / library - 1:+.2%}")
-    assert abs(mine / library - 1) < 0.02
+compared = {
+    "AWQ, 30 layers": (whole["int4 awq, as modelopt"], whole["modelopt int4 awq"]),
+    "GPTQ, 30 layers": (whole["int4 gptq, as modelopt"], whole["modelopt int4 gptq"]),
+    "GPTQ, 10 layers, no ties": tuple(
+        pairs[name]["perplexity"] for name in ("int4 gptq, as modelopt", "modelopt int4 gptq")
+    ),
+}
+for name, (mine, library) in compared.items():
+    print(f"{name:<26} perplexity by hand {mine:.2f}, by modelopt {library:.2f}: {mine / library - 1:+.2%}")
+    assert mine / library - 1 < 0.02  # ours is not worse by 2 %
+    assert abs(mine / library - 1) < 0.02 or name == "GPTQ, 30 layers"
 
 # %% [markdown]
 # ## Is it faster?
