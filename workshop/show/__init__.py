@@ -20,6 +20,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `gantt`: a pipeline schedule, simulated or measured, alone or one below the other;
 * `roof`: a device's roofline and matrix products under it;
 * `ranks`: which rank holds which coordinate;
+* `quantized`: the values of a grid, inputs by feature, perplexity by bytes a weight;
 * `cut`: which rank holds which part of a matrix;
 * `causal`: which rank computes which scores under a causal mask;
 * `proposals`: the layouts of a plan;
@@ -76,6 +77,9 @@ _PICTURES = {
     "gradient_sizes": "workshop.show.gradients",
     "training_curves": "workshop.show.training",
     "storage_and_views": "workshop.show.storage",
+    "channel_sizes": "workshop.show.quantized",
+    "grid_steps": "workshop.show.quantized",
+    "size_and_perplexity": "workshop.show.quantized",
     "soft_targets": "workshop.show.distilled",
     "two_fits": "workshop.show.distilled",
     "scores_by_step": "workshop.show.distilled",

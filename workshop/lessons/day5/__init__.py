@@ -10,10 +10,14 @@ EXERCISES = (
     QLORA_BYTES,
 """Exercises of day 5: adapting a model with little, and making it smaller."""
 
+from workshop.lessons.day5.gptq_column import GPTQ_COLUMN
+from workshop.lessons.day5.quantize_groups import QUANTIZE_GROUPS
 from workshop.lessons.day5.soft_loss import SOFT_LOSS
 from workshop.lessons.day5.two_of_four import TWO_OF_FOUR
 
 EXERCISES = (
+    QUANTIZE_GROUPS,
+    GPTQ_COLUMN,
     SOFT_LOSS,
     TWO_OF_FOUR,
 )

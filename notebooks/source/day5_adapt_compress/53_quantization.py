@@ -1,0 +1,597 @@
+# %% [markdown]
+# # How few bits can a weight have?
+#
+# - **You need** what a linear layer computes, and `13_memory_of_a_step` for where memory goes.
+# - **It takes** 50 minutes to read and try, about a minute and a half to run.
+# - **What runs where:** all of it here, in one process, on CPU. GPTQ and AWQ by hand run on GPUs as they are (untested here); the timings
+#   are those of this machine's kernels. The library beside ours, NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
+#
+# ## Question
+#
+# A model of 70 billion parameters takes 140 GB in 16 bits, and then a GPU of 80 GB does not hold it. In 4 bits it takes less than 40. What
+# is lost on the way, who decides how much, and is it faster too?
+
+# %%
+# %load_ext workshop
+import json
+
+import torch
+
+from workshop import show
+from workshop.assets import language_model, text
+from workshop.compress.quantize import Grid, output_error, round_to_nearest
+from workshop.facts.catalogue import device, model
+from workshop.facts.published import FOLDER
+from workshop.predict.weight_formats import FORMATS, most_tokens_per_second, weight_bytes
+
+torch.manual_seed(0)
+smol, tokenizer = language_model.load("smollm2", dtype=torch.float32)
+
+# %% [markdown]
+# ## A grid
+#
+# A quantized weight is a small whole number, its *code*, times a *scale* that many weights share. With 4 bits there are 16 codes. Two ways
+# to lay them over the numbers:
+#
+# - **absmax** (symmetric): the largest magnitude gets the largest code, 7. Zero is code 0.
+# - **zero-point** (asymmetric): the codes reach from the smallest number to the largest, and a *zero point* says which code means zero.
+#
+# Here are 64 neighbours in one row of a real layer, and the values they may take:
+
+# %%
+layer = smol.model.layers[0].mlp.up_proj
+W = layer.weight.detach()  # (1536 outputs, 576 inputs)
+group = W[40:41, :64]
+
+
+def values_of(grid):
+    """All values that a grid has for this group."""
+    scale, zero = grid.scales(group)
+    return [float((code - zero) * scale) for code in range(grid.smallest, grid.largest + 1)]
+
+
+show.grid_steps(
+    group[0].tolist(),
+    {
+        "absmax, 4 bits": values_of(Grid(4, 64)),
+        "zero-point, 4 bits": values_of(Grid(4, 64, symmetric=False)),
+        "absmax, 3 bits": values_of(Grid(3, 64)),
+    },
+)
+
+# %% [markdown]
+# Every number goes to the nearest tick, so it is off by at most half a step. And the step is set by the **largest number of the group**. Hence
+# groups: one scale for all of a matrix is cheap and bad, one for every 64 neighbours costs 16 bits / 64 = a quarter of a bit a weight.
+#
+# ### Exercise: codes and scales, group by group
+
+
+# %%
+# %%exercise quantize_groups
+import numpy as np
+
+
+def quantize_groups(weight, group_size, bits, clip=1.0):
+    """Codes (rows, columns) and scales (rows, groups) of an array (rows, columns)."""
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, columns // group_size, group_size)
+    scales = ...
+    codes = ...
+    return codes.reshape(rows, columns), scales
+
+
+# %% tags=["nbval-check-output"]
+codes, scales = quantize_groups(W.double().numpy(), 64, 4)
+ours = round_to_nearest(W, Grid(4, 64, scale_dtype=torch.float32))
+same = float((torch.from_numpy(codes) == ours.codes).float().mean())
+print(f"your codes and the package's: {'the same' if same > 0.999 else f'{same:.2%} alike'}")
+assert same > 0.999  # ties may fall either way: yours are in 64 bits
+
+# %% [markdown]
+# ## What we start from
+#
+# One thing must be said first. This SmolLM2 comes from a file of 4 bits: Q4_1, blocks of 32, asymmetric, with an offset that is not a whole
+# code. The 16-bit weights that we call "the model" are those numbers, written out:
+
+# %% tags=["nbval-check-output"]
+blocks = W.reshape(-1, 32)
+most = max(len(set(block)) for block in blocks.tolist())
+low, high = blocks.amin(1, keepdim=True), blocks.amax(1, keepdim=True)
+step = (high - low) / 15
+again = ((blocks - low) / step).round() * step + low
+print(f"different values in a block of 32 weights: at most {most}")
+print(f"the file's own grid finds them again to {(again - blocks).norm() / blocks.norm():.0e}")
+assert most <= 16
+
+# %% [markdown]
+# So a grid like the file's would look free of loss, and asymmetric ones look a little better than they are. We use **symmetric groups of
+# 64**, which share nothing with it. What follows is damage on top of damage. It compares methods; it is not the price of 4 bits for a
+# model that had 16.
+#
+# ## Predict: bytes of a weight
+#
+# $$\text{bytes} = \frac{\text{bits}}{8} + \frac{\text{bits of scale and zero point}}{8 \cdot \text{group}}$$
+#
+# **Say before you run it:** int4, groups of 64, scales of 16 bits?
+
+# %% tags=["nbval-check-output"]
+from workshop.compress.quantize_packed import PackedLinear
+
+GRIDS = {
+    "int8": Grid(8, None),
+    "int4": Grid(4, 64),
+    "int4-asymmetric": Grid(4, 64, symmetric=False),
+    "int3": Grid(3, 64),
+}
+print("                 predicted   measured   bytes a weight")
+for name, grid in GRIDS.items():
+    packed = PackedLinear(round_to_nearest(W, grid))
+    predicted, measured = FORMATS[name].bytes_per_weight(576), packed.bytes_held / W.numel()
+    print(f"{name:<16} {predicted:9.4f}  {measured:9.4f}")
+    assert abs(measured - predicted) < 1e-4
+
+# %% [markdown]
+# These bytes are real: two codes of 4 bits lie in a byte, eight codes of 3 bits in three (`workshop/compress/quantize_packed.py`). Many
+# libraries' trial modes are *fake* quantization: weights keep 16 bits and merely take few values.
+#
+# How far do the layer's **outputs** move? We need inputs for that: what enters this layer when the model reads Lincoln's address of 1862.
+
+# %%
+speeches = text.load("sotu")
+
+
+def tokens_of(name, sequences, length=256):
+    """The first tokens of an address, (sequences, length)."""
+    found = tokenizer(speeches[name], return_tensors="pt").input_ids[0]
+    return found[: sequences * length].view(sequences, length)
+
+
+def inputs_of(model, tokens):
+    """What enters each linear map of the layers: (positions, inputs), by name."""
+    from workshop.compress.quantize_model import layer_linears
+
+    seen, hooks = {}, []
+    for name, linear in layer_linears(model).items():
+
+        def keep(_, args, name=name):
+            seen[name] = args[0].flatten(0, -2)
+
+        hooks.append(linear.register_forward_pre_hook(keep))
+    with torch.no_grad():
+        model(tokens)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+seen = inputs_of(smol, tokens_of("1862_abraham_lincoln_r", 1))
+X = seen["model.layers.0.mlp.up_proj"]
+
+# %%
+print("relative error of the layer's outputs, round to nearest")
+print("bits        a row    groups of 64    of 16")
+errors = {}
+for bits in (8, 4, 3, 2):
+    for size in (None, 64, 16):
+        values = round_to_nearest(W, Grid(bits, size)).dequantize()
+        errors[bits, size] = output_error(W, values, X)
+    print(f"{bits}   " + "".join(f"{errors[bits, size]:13.2%}" for size in (None, 64, 16)))
+assert errors[8, None] < 0.02 < errors[4, 64] < errors[3, 64] < errors[2, 64]
+assert errors[4, 16] < errors[4, 64] < errors[4, None]
+
+# %% [markdown]
+# Each bit less about doubles the error, until at 2 bits there are three values left. Smaller groups help. 8 bits are hardly to be noticed.
+#
+# ## Outliers: LLM.int8()
+#
+# Why then did 8 bits fail for large models in 2022? Because there the **inputs** were quantized too, so that the product runs in whole
+# numbers. And inputs have outliers: a few features that are far larger than all others, at nearly every position. Look at what enters two
+# layers; the dashed line is 6, the threshold of the paper.
+
+# %%
+NAMES = ("model.layers.0.mlp.up_proj", "model.layers.11.mlp.down_proj")
+sizes = {name.replace("model.", ""): seen[name].abs().amax(0) for name in NAMES}
+show.channel_sizes({name: largest.tolist() for name, largest in sizes.items()}, 6.0)
+
+# %%
+from workshop.compress.quantize_outliers import INT8_ROWS, int8_product, outlier_columns
+
+inside = seen[NAMES[1]]
+V = smol.get_submodule(NAMES[1]).weight.detach()
+int8_weight = round_to_nearest(V, INT8_ROWS)
+exact = (
+    inside @ int8_weight.dequantize().T
+)  # the same weights, inputs as they are: what is left is their rounding
+apart = outlier_columns(inside)
+worst = (inside[:, apart].abs().amax() / inside.abs().amax(0).median()).item()
+here = int(inside.abs().amax(1).argmax())  # the position of the largest outlier
+print(
+    f"{int(apart.sum())} of {len(apart)} features reach 6; the largest is {worst:,.0f} times the median one"
+)
+off = {}
+for name, threshold in (("all in int8", float("inf")), ("outliers apart", 6.0)):
+    product = int8_product(inside, int8_weight, threshold)
+    off[name] = float((product - exact)[here].norm())
+    print(f"{name:<16} error at the outlier's position {off[name]:9.4f}")
+assert 0 < int(apart.sum()) < 0.02 * len(apart)
+assert off["outliers apart"] < off["all in int8"] / 10
+
+
+# %% [markdown]
+# Where an outlier is, the scale of that row must reach it, and all other inputs round to nothing. LLM.int8() takes the few features that
+# pass 6 out of the product, multiplies them in full precision, and adds. From here on we quantize **weights only**; inputs stay as they are.
+#
+# ## GPTQ: the others make up for it
+#
+# Rounding to nearest looks at a weight alone. But if two inputs are always alike, +e on one weight is undone by −e on the other. The squared
+# error of a row's outputs is $(w-q)\,H\,(w-q)^\top$ with $H = X^\top X$. Round column $j$, and the best move of all later columns is
+#
+# $$w_k \mathrel{-}= \frac{w_j - q_j}{[H^{-1}]_{jj}}\,[H^{-1}]_{jk}$$
+#
+# ### Exercise: one column
+
+
+# %%
+# %%exercise gptq_column
+import numpy as np
+
+
+def gptq_column(weight, inverse, j, nearest):
+    """The matrix after column j has been rounded, and the later ones have made up for it."""
+    moved = weight.copy()
+    moved[:, j] = nearest(weight[:, j])
+    error = ...
+    moved[:, j + 1 :] -= np.outer(error, ...)
+    return moved
+
+
+# %% [markdown]
+# Do that for each column, and take it out of $H^{-1}$ each time: `column_by_column` in `workshop/compress/quantize_gptq.py`, to be read. A
+# layer of 4,096 inputs would need 4,096 eliminations. The paper's fast version gets all of them from **one Cholesky factorization**, and moves
+# the columns behind a block once a block. The heart of it:
+
+# %%
+import inspect
+
+from workshop.compress import quantize_gptq
+
+print(inspect.getsource(quantize_gptq._round_block))
+
+# %%
+import time
+
+from workshop.compress.quantize_awq import awq
+from workshop.compress.quantize_gptq import column_by_column, gptq
+
+few, x_few = W[:64, :128], X[:, :128]
+H = x_few.T @ x_few / len(x_few)
+began = time.perf_counter()
+slow = column_by_column(few, H, Grid(4, 64))
+middle = time.perf_counter()
+fast = gptq(few, H, Grid(4, 64))
+ended = time.perf_counter()
+alike = float((slow.codes == fast.codes).float().mean())
+print(
+    f"64 x 128: {alike:.2%} of the codes are the same. Column by column {1e3 * (middle - began):.0f} ms, ",
+    end="",
+)
+print(f"by Cholesky and blocks {1e3 * (ended - middle):.0f} ms")
+assert alike > 0.99
+
+# %% [markdown]
+# ## AWQ: a finer grid for what matters
+#
+# AWQ rounds to nearest, but first multiplies the columns of important inputs by $s > 1$, and divides the input by $s$: the same product, but
+# these weights' error is divided by $s$. Important is what has a large *input*, so $s = \text{mean}|x|^a$, and the exponent $a$ is searched:
+# 0 is rounding to nearest.
+
+# %%
+H = X.T @ X / len(X)
+found = awq(W, H, X.abs().mean(0), Grid(4, 64), num_steps=10)
+for exponent, error in found.errors.items():
+    print(f"a = {exponent:.1f}  error {error**0.5:7.2%}  {'<- taken' if exponent == found.exponent else ''}")
+by_gptq = output_error(W, gptq(W, H, Grid(4, 64)).dequantize(), X)
+print(f"GPTQ         {by_gptq:7.2%}")
+assert found.errors[found.exponent] < found.errors[0]
+assert by_gptq < errors[4, 64]
+
+# %% [markdown]
+# On the inputs from which it learned GPTQ wins easily, for it may fit every weight to them. What counts is other text.
+#
+# ## Run: the model
+#
+# The first **eight of the 30 layers** in each format; head, embedding and the other layers stay. (All 30 take some minutes: they were
+# measured once, and follow below.) Calibration on Lincoln's addresses of 1861 and 1862, layer after layer, each with the inputs that the
+# quantized layers before it give. The score is perplexity on the address of 1863: 1,024 tokens that no method has seen.
+
+# %%
+from workshop.compress.quantize_library import bitsandbytes_bytes_per_weight, bitsandbytes_layers
+from workshop.compress.quantize_model import (
+    bytes_per_weight,
+    calibrate_layers,
+    perplexity,
+    round_layers,
+    with_awq,
+    with_gptq,
+)
+
+LAYERS = 8
+scored = [tokens_of("1863_abraham_lincoln_r", 4)]
+calibration = [torch.cat([tokens_of(f"{year}_abraham_lincoln_r", 2) for year in (1861, 1862)])]
+int4, int3 = Grid(4, 64), Grid(3, 64)
+WAYS = {
+    "int8": lambda m: round_layers(m, Grid(8, None), LAYERS),
+    "int4 rtn": lambda m: round_layers(m, int4, LAYERS),
+    "int4 GPTQ": lambda m: calibrate_layers(m, with_gptq(int4), calibration, LAYERS),
+    "int4 AWQ": lambda m: calibrate_layers(m, with_awq(int4, num_steps=10), calibration, LAYERS),
+    "NF4": lambda m: bitsandbytes_layers(m, "nf4", LAYERS),
+    "int3 rtn": lambda m: round_layers(m, int3, LAYERS),
+    "int3 GPTQ": lambda m: calibrate_layers(m, with_gptq(int3), calibration, LAYERS),
+}
+
+# %%
+unharmed = perplexity(smol, scored)
+results = {}
+for name, change in WAYS.items():
+    changed, _ = language_model.load("smollm2", dtype=torch.float32)
+    began = time.perf_counter()
+    change(changed)
+    seconds = time.perf_counter() - began
+    size = bitsandbytes_bytes_per_weight(changed) if name == "NF4" else bytes_per_weight(changed)
+    results[name] = (size, perplexity(changed, scored), seconds)
+del changed
+
+# %% [markdown]
+# ## Compare
+
+# %%
+print(f"{'':<12} bytes a weight   perplexity   seconds to quantize")
+print(f"{'unharmed':<12} {'':>14} {unharmed:12.2f}")
+for name, (size, score, seconds) in results.items():
+    print(f"{name:<12} {size:14.4f} {score:12.2f} {seconds:12.1f}")
+score = {name: result[1] for name, result in results.items()}
+assert abs(score["int8"] / unharmed - 1) < 0.02
+assert score["int4 GPTQ"] < score["int4 rtn"]
+assert score["int4 AWQ"] < score["int4 rtn"]
+assert score["int3 GPTQ"] < score["int3 rtn"]
+
+# %%
+show.size_and_perplexity({name: found[:2] for name, found in results.items()}, ("unharmed", unharmed))
+
+# %% [markdown]
+# 8 bits are free. At 4 bits it matters *how* one rounds: GPTQ and AWQ take back a good part of what rounding to nearest has lost, for the
+# same bytes. (AWQ holds one number more for each input.) NF4 is the grid of QLoRA, lesson 52: 16 values that are not evenly spaced, but
+# closer together where weights are many.
+#
+# All 30 layers, with 3,072 tokens of calibration and 2,048 of score, measured by `benchmarks/quantization.py`:
+
+# %%
+record = json.loads((FOLDER.parent / "measurements" / "quantization.json").read_text())
+whole = {name: row["perplexity"] for name, row in record["results"].items()}
+for name, value in whole.items():
+    print(f"{name:<46} {value:8.2f}")
+assert whole["int4 gptq"] < whole["int4 rtn"]
+assert whole["int4 awq"] < whole["int4 rtn"]
+
+# %% [markdown]
+# At 4 bits AWQ is ahead of GPTQ here, at 3 bits GPTQ of AWQ. And the asymmetric grid does well with plain rounding: that is the file's own
+# kind of grid, as said above. Such rankings hold for this model, this text and this grid.
+#
+# ## The same by a library
+#
+# Is ours right? NVIDIA's Model Optimizer has GPTQ and "AWQ lite" (AWQ's search, without the clipping of weights that the authors' code adds),
+# and both run on a CPU. It differs from our defaults in two details, which ours has as options: GPTQ's scales come from the weights as they
+# were at the start (`static_groups`), and AWQ's $s$ is divided by the size of the weights, to the power of $1-a$ (`by_weight`). With these,
+# one layer's weights should be *the same*.
+
+# %%
+from workshop.compress.quantize_library import has_modelopt, modelopt_linear
+
+k_proj, K_IN = smol.model.layers[0].self_attn.k_proj, seen["model.layers.0.self_attn.k_proj"]
+W_k, H_k = k_proj.weight.detach(), K_IN.T @ K_IN / len(K_IN)
+grid = Grid(4, 64, scale_dtype=torch.float32)
+by_hand = {
+    "gptq": gptq(W_k, H_k, grid, static_groups=True),
+    "awq": awq(W_k, H_k, K_IN.abs().mean(0), grid, num_steps=10, by_weight=True),
+}
+for method, mine in by_hand.items() if has_modelopt() else []:
+    theirs = modelopt_linear(k_proj, method, grid, K_IN)
+    equal = float(((mine.dequantize() - theirs).abs() < 1e-4).float().mean())
+    print(f"{method}: {equal:.2%} of the weights are those of modelopt")
+    assert equal > 0.95
+
+# %% [markdown]
+# What is missing are ties: a number half way between two codes falls to one side or the other, by the last bit of a division, and moves
+# those behind it. This model has many, for its weights lay on a grid before. AWQ scales them first, and then hardly any are left. For GPTQ
+# (and for plain rounding) the ties alone can set two right programs apart by a few percent over 30 layers: see the lines `as modelopt` and
+# `modelopt` above. So for GPTQ a second pair was measured, on ten layers: each weight first moved by about a thousandth of itself, at random.
+
+# %%
+pairs = json.loads((FOLDER.parent / "measurements" / "quantization_pairs.json").read_text())["results"]
+compared = {
+    "AWQ, 30 layers": (whole["int4 awq, as modelopt"], whole["modelopt int4 awq"]),
+    "GPTQ, 30 layers": (whole["int4 gptq, as modelopt"], whole["modelopt int4 gptq"]),
+    "GPTQ, 10 layers, no ties": tuple(
+        pairs[name]["perplexity"] for name in ("int4 gptq, as modelopt", "modelopt int4 gptq")
+    ),
+}
+for name, (mine, library) in compared.items():
+    print(f"{name:<26} perplexity by hand {mine:.2f}, by modelopt {library:.2f}: {mine / library - 1:+.2%}")
+    assert mine / library - 1 < 0.02  # ours is not worse by 2 %
+    assert abs(mine / library - 1) < 0.02 or name == "GPTQ, 30 layers"
+
+# %% [markdown]
+# ## Is it faster?
+#
+# A product with one token is limited by *reading the weights*: fewer bytes, less time. One with many tokens is limited by arithmetic: there
+# the processor must have instructions for int8. And in both cases somebody must have written a kernel. Six ways through one layer:
+#
+# - `fp32`, `bf16`: PyTorch's usual product. Not every CPU has instructions for bf16; without them it is slow.
+# - `packed int4`: ours. Unpacks with tensor operations, then multiplies in fp32.
+# - `int8 by hand`: inputs rounded as they come, `torch._int_mm`, scales.
+# - `int8 dynamic`: PyTorch's own kernel for the same (FBGEMM or oneDNN).
+# - `int4 kernel`: PyTorch's kernel that reads 4 bits and multiplies in bf16.
+
+# %%
+from workshop.compress.quantize_library import int4_product, torch_dynamic_linear
+from workshop.compress.quantize_outliers import Int8Linear
+
+big = torch.nn.Linear(2048, 2048, bias=False)
+contenders = {
+    "fp32": (big, torch.float32),
+    "bf16": (torch.nn.Linear(2048, 2048, bias=False, dtype=torch.bfloat16), torch.bfloat16),
+    "packed int4": (PackedLinear(round_to_nearest(big.weight.detach(), int4)), torch.float32),
+    "int8 by hand": (Int8Linear(big, threshold=float("inf")), torch.float32),
+    "int8 dynamic": (torch_dynamic_linear(big), torch.float32),
+    "int4 kernel": (int4_product(big), torch.bfloat16),
+}
+
+
+@torch.no_grad()
+def best_milliseconds(product, x, repeats=5):
+    """The quickest of some calls, after one to warm up."""
+    times = []
+    for _ in range(repeats + 1):
+        began = time.perf_counter()
+        product(x)
+        times.append(time.perf_counter() - began)
+    return 1e3 * min(times[1:])
+
+
+# %%
+print(f"CPU capability: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads")
+print("milliseconds       1 token   128 tokens")
+spent = {}
+for name, (product, dtype) in contenders.items():
+    spent[name] = [best_milliseconds(product, torch.randn(count, 2048).to(dtype)) for count in (1, 128)]
+    print(f"{name:<14} {spent[name][0]:11.2f} {spent[name][1]:12.2f}")
+for column, what in enumerate(("1 token", "128 tokens")):
+    gain = spent["fp32"][column] / spent["int8 dynamic"][column]
+    print(f"dynamic int8 with {what}: {gain:.1f} times as fast as fp32")
+
+# %% [markdown]
+# Read your own numbers against this:
+#
+# - **One token:** fp32 reads 16 MB of weights, int8 4 MB, int4 2 MB. Where a kernel unpacks as it reads, that is where the gain comes from.
+# - **128 tokens:** here int8 gains where the CPU multiplies int8 faster than fp32. AVX2 has an instruction for pairs of bytes, which FBGEMM
+#   uses; VNNI and AMX (`AVX512_VNNI` and above) have better ones. bf16 is slow where there are none for it (`AVX2`).
+# - **By hand** it is rarely faster: finding the scales and rounding are passes over the inputs of their own, and `torch._int_mm` is a plain
+#   loop on CPUs without these instructions.
+# - **Packed int4 by hand** unpacks 4 million weights before each product. It saves memory, and costs time.
+#
+# "It is smaller" and "it is faster" are two claims. The second one needs a kernel, and the hardware for it.
+#
+# ## Train through the rounding
+#
+# What if the rounding were there during training? *Quantization-aware training* rounds in every forward pass and trains the unrounded weights;
+# backward pretends that rounding was not there (the *straight-through estimator*). A little of it, on one MLP of the model: 3 bits, to give
+# the outputs that it gave before. It learns on the address of 1862, and is scored on that of 1861.
+
+# %%
+from workshop.compress.quantize_training import RoundedLinear
+
+mlp, name = smol.model.layers[4].mlp, "model.layers.4.mlp.up_proj"
+given, new = seen[name], inputs_of(smol, tokens_of("1861_abraham_lincoln_r", 1))[name]
+with torch.no_grad():
+    wanted, wanted_new = mlp(given), mlp(new)
+for name in ("gate_proj", "up_proj", "down_proj"):
+    mlp.set_submodule(name, RoundedLinear.of(mlp.get_submodule(name), Grid(3, 64)))
+optimizer = torch.optim.Adam(mlp.parameters(), 5e-4)
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.05, 20)
+
+
+def mlp_error(inputs, outputs):
+    """Squared error relative to the squared outputs."""
+    return (mlp(inputs) - outputs).square().mean() / outputs.square().mean()
+
+
+# %%
+with torch.no_grad():
+    before = float(mlp_error(new, wanted_new))
+curve = []
+for _ in range(20):
+    loss = mlp_error(given, wanted)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    curve.append(float(loss.detach()))
+with torch.no_grad():
+    after = float(mlp_error(new, wanted_new))
+print("squared error, relative: " + "  ".join(f"{value:.3f}" for value in curve[::3]))
+print(f"on the other address: {before:.3f} before, {after:.3f} after")
+assert curve[-1] < 0.8 * curve[0]
+assert after < before
+
+# %% [markdown]
+# And `finish()` gives the packed layer that computes what training computed:
+
+# %%
+trained = mlp.up_proj.finish()
+with torch.no_grad():
+    apart = (trained(given) - mlp.up_proj(given)).abs().max()
+print(f"{trained}\n{trained.bytes_held / W.numel():.4f} bytes a weight")
+assert apart < 1e-3
+
+# %% [markdown]
+# ## At scale
+#
+# The layers' matrices in each format, the rest in 16 bits. Which of these models fit on one GPU of 80 GB, with no room for anything else?
+
+# %% tags=["nbval-check-output"]
+MODELS = {"7B": "llama-7b", "70B": "llama-2-70b", "405B": "llama-3.1-405b"}
+SHOWN = ("bf16", "int8", "nf4-double", "int4", "int3")
+gpu = device("H100")
+print(f"{'':<17}" + "".join(f"{name:>12}" for name in SHOWN))
+for label, name in MODELS.items():
+    held = [weight_bytes(model(name), form) for form in SHOWN]
+    print(f"{label + ', GB':<17}" + "".join(f"{size / 1e9:12.1f}" for size in held))
+    print(f"{'  H100s, at least':<17}" + "".join(f"{-(-size // gpu.memory_bytes):12.0f}" for size in held))
+assert (
+    weight_bytes(model("llama-2-70b"), "bf16") > gpu.memory_bytes > weight_bytes(model("llama-2-70b"), "int8")
+)
+
+
+# %% [markdown]
+# And the speed for one text: each new token reads all weights once. So tokens a second are at most bandwidth over bytes. (Keys and values
+# come on top. Where the model does not fit on one device, take as many: bytes and bandwidth are then both divided.)
+
+# %% tags=["nbval-check-output"]
+print(f"at most so many tokens a second, {gpu.name} with {gpu.memory_bandwidth / 1e12:.2f} TB/s")
+for label, name in MODELS.items():
+    rates = {
+        form: most_tokens_per_second(model(name), form, gpu) for form in ("bf16", "int8", "int4", "int3")
+    }
+    fits = {form: weight_bytes(model(name), form) <= gpu.memory_bytes for form in rates}
+    told = [f"{form} {rate:.0f}" + ("" if fits[form] else " (does not fit)") for form, rate in rates.items()]
+    print(f"{label:<6}" + "   ".join(told))
+    assert rates["int4"] > 3 * rates["bf16"]
+
+# %% [markdown]
+# That is why weights of 4 bits are the usual way to serve one user on one GPU: more than three times as many tokens, where the kernel keeps
+# up. With many users at once the product is limited by arithmetic, the weights are read once for all of them, and the gain shrinks: there
+# inputs must be in 8 bits too, or FP8 (day 4).
+#
+# ## What to take away
+#
+# - A code, a scale, a group: **bits/8 + 2/group bytes a weight**. The largest number of a group decides for all others.
+# - 8 bits for weights are free. At 4 bits use GPTQ or AWQ; they cost minutes, once, and nothing afterwards. At 3 bits everything shows.
+# - Inputs have outliers, a few features thousands of times the median. Weights do not. So weight-only is easy and int8 × int8 is not.
+# - Calibrate on text like that of the task. Score on other text.
+# - Ask of each library whether its quantization is real or fake, and for each speed-up which kernel, and on which hardware.
+#
+# Next: `54_distillation`, a smaller model instead of smaller numbers.
+#
+# ## Sources
+#
+# - T. Dettmers, M. Lewis, Y. Belkada, L. Zettlemoyer, *LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale*, NeurIPS 2022,
+#   arXiv:2208.07339: sections 2.1, 3.2, 3.3.
+# - E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, *GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers*,
+#   ICLR 2023, arXiv:2210.17323: section 3, algorithm 1.
+# - J. Lin et al., *AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration*, MLSys 2024, arXiv:2306.00978.
+# - T. Dettmers et al., *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, arXiv:2305.14314: section 3 (NF4).
+# - Y. Bengio, N. Léonard, A. Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013, arXiv:1308.3432.
+# - B. Jacob et al., *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR 2018,
+#   arXiv:1712.05877.
+# - R. Pope et al., *Efficiently Scaling Transformer Inference*, 2022, arXiv:2211.05102: section 2.
+# - NVIDIA Model Optimizer 0.47: github.com/NVIDIA/Model-Optimizer, `modelopt/torch/quantization/model_calib.py`.
