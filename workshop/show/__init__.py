@@ -24,15 +24,13 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `cut`: which rank holds which part of a matrix;
 * `causal`: which rank computes which scores under a causal mask;
 * `proposals`: the layouts of a plan;
-* `layouts`: seconds of layouts, predicted beside measured; what each piece of a model holds.
-* `proposals`: the layouts of a plan;
+* `layouts`: seconds of layouts, predicted beside measured; what each piece of a model holds;
 * `bits`: one number in several formats, and their ranges;
 * `rounding`: error by the size of a number;
 * `amax`: largest magnitudes by layer, and by step beside delayed scaling; errors in groups;
 * `gradients`: how large gradients are, and where a format ends;
 * `training`: losses of several runs, and one number more of each, step by step;
-* `storage`: what lies in memory, and the tables that strides make of it.
-* `proposals`: the layouts of a plan;
+* `storage`: what lies in memory, and the tables that strides make of it;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
