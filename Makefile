@@ -14,6 +14,12 @@ export TORCH
 PY := .venv/bin/python
 SETUP := $(PYTHON) tools/setup_environment.py
 
+# Tests that keep time run when nothing else does; lessons in one process run two at a time.
+KEEP_TIME := tests/launch tests/jupyter tests/parallel/test_bubble.py
+NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=110
+ONE_PROCESS := $(sort $(foreach name,11 14 15,$(wildcard notebooks/day1_one_device/$(name)_*.ipynb)) \
+	$(wildcard notebooks/day4_fp8/*.ipynb notebooks/day5_adapt_compress/*.ipynb))
+
 define CHECKS
 @$(PY) -m ruff check .
 @$(PY) -m ruff format --check .
@@ -50,10 +56,11 @@ test:
 	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
 	-@$(PY) -m workshop assets fetch --all
 	@echo "test 2/3: rules and unit tests, many of them on real ranks; then, alone, those that keep time"
-	@$(PY) -m pytest tests -n 2 --dist loadfile --ignore tests/launch --ignore tests/jupyter
-	@$(PY) -m pytest tests/launch tests/jupyter
+	@$(PY) -m pytest tests -n 2 --dist loadfile $(addprefix --ignore ,$(KEEP_TIME))
+	@$(PY) -m pytest $(KEEP_TIME)
 	@echo "test 3/3: every lesson, executed again, stable cells compared with what is stored (nbval)"
-	@$(PY) -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=110 notebooks
+	@$(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(ONE_PROCESS)
+	@$(PY) -m pytest $(NBVAL) $(filter-out $(ONE_PROCESS),$(sort $(wildcard notebooks/day*/*.ipynb)))
 	@echo "test: all green"
 
 check:
