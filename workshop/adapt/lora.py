@@ -66,7 +66,8 @@ class LoRALinear(nn.Module):
         """(α / r) B A x, without ever making B A: r (in + out) products a token instead of in x out."""
         return self.scale * F.linear(F.linear(x.to(self.lora_a.dtype), self.lora_a), self.lora_b)
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
+        """W x and the change beside it."""
         h = self.base(x)
         return (h + self.beside(x)).to(h.dtype)
 
@@ -90,7 +91,8 @@ class DoRALinear(LoRALinear):
         super().__init__(base, rank, alpha)
         self.magnitude = nn.Parameter(base.weight.detach().float().norm(dim=1))
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
+        """Directions of unit length, each times its magnitude."""
         base: nn.Linear = self.base  # type: ignore[assignment]
         length = (base.weight + self.change().detach()).norm(dim=1)  # a constant in backward
         h = self.magnitude / length * (F.linear(x, base.weight) + self.beside(x))

@@ -2,7 +2,7 @@ r"""NF4 by hand: sixteen numbers for a weight, where weights are.
 
 Trained weights are spread about like a normal distribution. Sixteen numbers at equal distances would leave
 most of their codes to the rare large weights. NF4 (Dettmers et al. 2023, arXiv 2305.14314, section 3 and
-appendix E) puts its numbers at *quantiles*, so that each code is used about equally often. The normal
+appendix E) puts its numbers at *quantiles*, so that all codes are put to use. The normal
 distribution has no ends, so the outermost quantile is chosen, δ = (1 - 1/30 + 1 - 1/32) / 2 = 0.9677; eight
 quantiles from δ down to one half for the positive side, seven for the negative, an exact zero, and all of it
 divided so that the ends are

@@ -51,7 +51,8 @@ class NF4Product(torch.autograd.Function):
         return F.linear(x, weight.dequantize().to(x.dtype))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: D102
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """(..., out) -> (..., in), from the codes again."""
         (gradient,) = gradients
         return gradient @ ctx.weight.dequantize().to(gradient.dtype), None
 
@@ -87,7 +88,8 @@ class NF4Linear(nn.Module):
         """(out, in), in the dtype that the weight had."""
         return self.nf4().dequantize()
 
-    def forward(self, x: Tensor) -> Tensor:  # noqa: D102
+    def forward(self, x: Tensor) -> Tensor:
+        """W x, W unpacked for the moment."""
         product: Tensor = NF4Product.apply(x, self.nf4())
         return product if self.bias is None else product + self.bias
 

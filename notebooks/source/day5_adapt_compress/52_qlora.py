@@ -31,7 +31,7 @@ print(f"{tuple(weight.shape)}: mean {weight.mean():.4f}, standard deviation {wei
 #
 # Four bits are sixteen codes. Cut a matrix into blocks of 64 weights, divide each block by its largest absolute value, and all weights lie in
 # -1 to 1. Which sixteen numbers should the codes stand for? Equal steps spend most codes where few weights are. NF4 (Dettmers et al., 2023) takes
-# *quantiles of the normal distribution*, so that each code is used about equally often, and an exact zero.
+# *quantiles of the normal distribution*, so that more codes are where more weights are, and an exact zero.
 
 # %%
 from workshop import show
@@ -46,7 +46,8 @@ show.codes_used({"NF4": (values.tolist(), torch.bincount(codes.long(), minlength
                  "equal steps": (equal_steps.tolist(), torch.bincount(even.long(), minlength=16).tolist())})  # fmt: skip
 
 # %% [markdown]
-# (Each stands where its number is; its height is how often it is used in this matrix. The ends are used seldom in any block of 64: one weight is the largest.)
+# (A stem stands at each number, as high as the share of weights that use it; dotted: all alike. NF4 is more even, and not even: the largest of 64
+# numbers lies further out than NF4's outermost quantile, 1.85 standard deviations.)
 #
 # ### Exercise: the codes of a block
 
@@ -186,12 +187,12 @@ try:
     by_library.zero_grad()
     qlora.check_gradients(by_library)
 except ValueError as told:
-    print(str(told)[:75])
+    print(str(told).partition(",")[0])
 
 # %% [markdown]
 # ## Memory: full, LoRA, QLoRA
 #
-# Predict first. The frozen linear maps have 4.127 bits; embedding and head stay in fp32, and of this small model they are the larger half.
+# Predict first. The frozen linear maps have 4.127 bits; embedding and head stay in fp32, and of this small model they are the larger part.
 
 # %%
 from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
@@ -270,7 +271,7 @@ for way, measured in ((way, memory[0][way]) for way in ("full", "lora", "qlora")
 show.memory_by_part({way: memory[0][way] for way in ("full", "lora", "qlora")}, compare=False)
 
 # %% [markdown]
-# Predicted within two percent. Moments and gradients went with LoRA; with QLoRA the layers' weights went too. What is left here is
+# Predicted within two percent. (Of *full*, most temporaries are two gradients of the embedding, see `51_adapters`.) Moments and gradients went with LoRA; with QLoRA the layers' weights went too. What is left here is
 # the embedding, which stays in fp32, and activations.
 #
 # ## On two ranks
@@ -279,6 +280,7 @@ show.memory_by_part({way: memory[0][way] for way in ("full", "lora", "qlora")}, 
 # all ranks first `take_from_rank_0`. FSDP shards the packed bytes too, if they are *labelled* as the dtype of the other parameters
 # (`storage=torch.float32`). The embedding, which is also the head, stays whole here: gathered for each forward it would be most of
 # what travels. The ranks are seeded differently; the losses must be those of one process.
+# (A model cut to two layers talks nonsense, so the loss begins high: what counts here is that the three agree, and fall.)
 
 # %%
 # %%torchrun -n 2 --into ranks

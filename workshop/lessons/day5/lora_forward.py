@@ -108,7 +108,7 @@ LORA_FORWARD = Exercise(
         ),
         WrongAnswer(
             "nothing frozen",
-            SOLUTION.replace("return frozen + change", "return change"),
+            SOLUTION.replace("frozen + change", "change").replace("    frozen = x @ weight.T\n", ""),
             "The frozen part W x is lost",
         ),
         WrongAnswer(
