@@ -27,6 +27,9 @@ first column comes up, or (``static_groups``) from the weights as they were at t
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -107,11 +110,23 @@ def gptq(
     factor = inverse_factor(hessian, damping)
     rounding = Rounding(left, grid, static_groups)
     step = block if grid.group_size is None else max(block // rounding.size, 1) * rounding.size
-    for start in range(0, len(left), step):
-        span = slice(start, min(start + step, len(left)))
-        errors = _round_block(left, span, factor, rounding)
-        left[span.stop :].addmm_(factor[span, span.stop :].T, errors, alpha=-1)
+    with _one_thread():
+        for start in range(0, len(left), step):
+            span = slice(start, min(start + step, len(left)))
+            errors = _round_block(left, span, factor, rounding)
+            left[span.stop :].addmm_(factor[span, span.stop :].T, errors, alpha=-1)
     return rounding.result()
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """A column is too little work to share: on a busy machine threads would spend their time waiting."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _round_block(left: Tensor, span: slice, factor: Tensor, rounding: Rounding) -> Tensor:
