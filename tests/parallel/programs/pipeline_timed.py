@@ -12,13 +12,13 @@ from workshop.parallel.pipeline import open_wire, run_schedule
 from workshop.parallel.stages import cut_stages, split_evenly
 
 CHUNKS = {"naive": 1, "gpipe": 1, "1f1b": 1, "interleaved": 2, "breadth-first": 2}
-TRIES, MICRO_BATCHES, LENGTH = 12, 4, 256
+TRIES, MICRO_BATCHES, LENGTH = 6, 4, 128
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 config = GPTConfig(
-    vocab_size=64, hidden_size=128, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=352
+    vocab_size=64, hidden_size=640, num_layers=8, num_heads=8, num_kv_heads=4, intermediate_size=1728
 )
 whole = GPT(config)
 stages = {
