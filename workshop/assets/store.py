@@ -4,7 +4,7 @@
                         it has not: fetch it, or say why it cannot be had and what to do
 
 The ways to a file are tried in order: a file that somebody put into the cache's ``downloads`` folder by hand
-(a cluster's node without a network), then the registry's client, then https. Whatever came is compared with
+(a cluster's node without a network), then the registry's client. Whatever came is compared with
 the SHA-256 of the table, and another file is refused by its name.
 """
 

@@ -31,7 +31,6 @@ class Asset:
     licence: str
     source: str
     fallback: str
-    url: str = ""
     hub: str = ""
 
     def __post_init__(self) -> None:
