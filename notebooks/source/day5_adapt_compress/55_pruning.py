@@ -304,7 +304,7 @@ assert found["structured"] > found["whole"]
 # ## The lottery ticket
 #
 # If a twentieth of the weights is enough, why not train only those from the start? Take a sparse network, give it fresh random weights, train: it gets less far. But *rewind* the weights that stayed to what they were at
-# **their own beginning**, train again, and it gets nearly as far as the large one (Frankle and Carbin, 2018). The large network held a winning ticket in the lottery of its first draw.
+# **their own beginning**, train again, and it gets as far as the large one, or nearly (Frankle and Carbin, 2018). The large network held a winning ticket in the lottery of its first draw.
 #
 # A small network on handwritten digits: train, prune 40 % of what is left, rewind, six times. 0.6⁶ is 5 %. Three seeds.
 
