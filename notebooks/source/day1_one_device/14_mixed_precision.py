@@ -389,7 +389,7 @@ print(
 # - Mixed precision does not shrink the state: 16 bytes a parameter either way. It halves activations, and is faster where there are units
 #   for it. Ask your device.
 #
-# Next: day 2, more devices; and `41_fp8_scaling`, where scaling comes back for every tensor.
+# Next: `15_optimizers`, what the optimizer remembers. Scaling comes back, for every tensor, in `41_fp8_scaling`.
 #
 # ## Sources
 #
