@@ -13,6 +13,8 @@ from workshop.measure.report import Timeline
 from workshop.predict.pipeline import Durations, simulate_pipeline
 
 PICTURES = {
+    "accuracy_by_trained": lambda: show.accuracy_by_trained({"none": (0, 0.3), "some": (1_000, 0.7)}),
+    "codes_used": lambda: show.codes_used({"two": ([-1.0, 1.0], [1, 3])}),
     "predicted_and_measured": lambda: show.predicted_and_measured(
         ["a", "b"], [4e6, 8e6], [4e6, None], cap=6e6
     ),

@@ -88,11 +88,24 @@ def install_for_imports(name: str) -> None:
     if name == "transformers":
         _plain_masks()
     elif name == "bitsandbytes":
+        _refuse_few_bits()
+
+
+def _refuse_few_bits() -> None:
+    """Its layers are refused when one is made: peft and transformers import the library in any case."""
+    from bitsandbytes import functional
+    from bitsandbytes import nn as layers
+
+    def refuse(*_: Any, **__: Any) -> None:
         raise NotRehearsableError(
             "bitsandbytes keeps 4-bit weights in kernels that need real memory, so its layers cannot be "
             "rehearsed. Rehearse the model with plain bf16 weights and LoRA, then replace the bytes of the "
             "frozen weights: 4.127 bits each with double quantization (arXiv:2305.14314, section 3)"
         )
+
+    swap(functional, "quantize_4bit", refuse)
+    swap(layers.Linear4bit, "__init__", refuse)
+    swap(layers.Linear8bitLt, "__init__", refuse)
 
 
 def _note_random_states(tracer: Tracer) -> None:

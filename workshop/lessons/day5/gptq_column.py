@@ -45,7 +45,13 @@ def gptq_column(weight, inverse, j, nearest):
 
 WRONG_SIGN = SOLUTION.replace("weight[:, j + 1 :] - np", "weight[:, j + 1 :] + np")
 NOT_DIVIDED = SOLUTION.replace(" / inverse[j, j]", "")
-ONLY_ROUNDED = SOLUTION.replace(" - np.outer(error, inverse[j, j + 1 :])", "")
+ONLY_ROUNDED = '''\
+def gptq_column(weight, inverse, j, nearest):
+    """The matrix after column j has been rounded."""
+    moved = weight.copy()
+    moved[:, j] = nearest(weight[:, j])
+    return moved
+'''
 ALL_COLUMNS = SOLUTION.replace(
     "    moved[:, j + 1 :] = weight[:, j + 1 :] - np.outer(error, inverse[j, j + 1 :])\n",
     "    rounded = moved[:, j].copy()\n    moved = weight - np.outer(error, inverse[j])\n"
