@@ -17,7 +17,7 @@ SETUP := $(PYTHON) tools/setup_environment.py
 # Tests that keep time run when nothing else does; lessons in one process run two at a time, one thread each:
 # two processes of two threads on two cores wait for each other many times longer than they compute.
 KEEP_TIME := tests/launch tests/jupyter tests/parallel/test_bubble.py
-NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
+NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --timeout=330
 ONE_PROCESS := $(sort $(foreach name,11 14 15,$(wildcard notebooks/day1_one_device/$(name)_*.ipynb)) \
 	$(wildcard notebooks/day4_fp8/*.ipynb notebooks/day5_adapt_compress/*.ipynb))
 
