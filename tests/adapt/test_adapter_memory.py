@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from workshop import Adapter, Layout, ModelSpec, Run, launch, predict_memory
-from workshop.adapt.nf4 import bits_per_weight
+from workshop.facts.nf4 import nf4_bits
 
 PROGRAM = Path(__file__).parent / "programs" / "adapter_memory.py"
 SPEC = ModelSpec(
@@ -24,7 +24,7 @@ def ran():
     [
         ("lora", 32),
         ("peft", 32),
-        ("qlora", bits_per_weight(double=True)),
+        ("qlora", nf4_bits(double=True)),
     ],
 )
 def test_predicted_and_measured(ran, way, bits):

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from workshop.adapt.nf4 import (
-    bits_per_weight,
     block_codes,
     dynamic_values,
     nearest,
     nf4_values,
     quantize_nf4,
 )
+from workshop.facts.nf4 import nf4_bits
 
 SHAPES = [(1000, 1024), (576, 192), (33, 7), (64,), (1, 1)]
 
@@ -76,7 +76,7 @@ def test_double_quantization():
 def test_bytes(double, bits):
     weight = torch.randn(1024, 1024)
     assert abs(8 * quantize_nf4(weight, double).num_bytes / weight.numel() - bits) < 1e-3
-    assert abs(bits_per_weight(double) - bits) < 1e-3
+    assert abs(nf4_bits(double) - bits) < 1e-3
 
 
 def test_nearest_is_the_nearest():

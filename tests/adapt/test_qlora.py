@@ -6,7 +6,7 @@ from torch import nn
 
 from workshop.adapt import methods, qlora
 from workshop.adapt.lora import DoRALinear, add_lora, dense_weight, merge_lora
-from workshop.adapt.nf4 import bits_per_weight
+from workshop.facts.nf4 import nf4_bits
 
 
 def both_ways(tiny, double):
@@ -78,7 +78,7 @@ def test_bytes_and_error(way, double):
     plain = nn.Sequential(nn.Linear(1024, 512, bias=False))
     weight = plain[0].weight.detach().clone()
     qlora.quantize_base(plain, way, double)
-    assert abs(8 * qlora.packed_bytes(plain) / weight.numel() - bits_per_weight(double)) < 1e-2
+    assert abs(8 * qlora.packed_bytes(plain) / weight.numel() - nf4_bits(double)) < 1e-2
     error = (dense_weight(plain[0]) - weight).norm() / weight.norm()
     assert 0.05 < error < 0.15
 

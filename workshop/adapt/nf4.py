@@ -2,11 +2,7 @@ r"""NF4 by hand: sixteen numbers for a weight, where weights are.
 
 Trained weights are spread about like a normal distribution. Sixteen numbers at equal distances would leave
 most of their codes to the rare large weights. NF4 (Dettmers et al. 2023, arXiv 2305.14314, section 3 and
-appendix E) puts its numbers at *quantiles*, so that all codes are put to use. The normal
-distribution has no ends, so the outermost quantile is chosen, δ = (1 - 1/30 + 1 - 1/32) / 2 = 0.9677; eight
-quantiles from δ down to one half for the positive side, seven for the negative, an exact zero, and all of it
-divided so that the ends are
--1 and 1::
+appendix E) puts its numbers at *quantiles*, so that all codes are put to use (`facts.nf4` derives them)::
 
     code     0      1      2      3     ...   7    8     ...   14     15
     value  -1.00  -0.70  -0.53  -0.39   ...   0   0.08   ...  0.72   1.00
@@ -32,22 +28,15 @@ from math import prod
 import torch
 from torch import Tensor
 
-DELTA = 0.9677083  # (1 - 1/30 + 1 - 1/32) / 2
-BLOCK = 64
-BLOCK_OF_SCALES = 256
+from workshop.facts.nf4 import BLOCK, BLOCK_OF_SCALES, NF4_VALUES
+
 SMALLEST = 1e-38  # a block of zeros is divided by this
 
 
 @lru_cache(maxsize=1)
 def nf4_values() -> Tensor:
-    """The sixteen numbers, ascending, fp32."""
-
-    def quantiles(count: int) -> Tensor:
-        """From δ down to one half, without the half; on single-precision places, as bitsandbytes has them."""
-        return torch.special.ndtri(torch.linspace(DELTA, 0.5, count + 1)[:-1].double())
-
-    both = torch.cat([-quantiles(7), torch.zeros(1), quantiles(8).flip(0)]).float()
-    return both / both.max()
+    """The sixteen numbers, ascending, fp32; `facts.nf4` derives them."""
+    return torch.tensor(NF4_VALUES)
 
 
 @lru_cache(maxsize=1)
@@ -142,8 +131,3 @@ def double_quantize(absmax: Tensor) -> DoubleQuantized:
     """The scales of blocks in 8 bits, with an fp32 scale for each 256 of them."""
     offset = absmax.mean()
     return DoubleQuantized(*block_codes(absmax - offset, BLOCK_OF_SCALES, dynamic_values()), offset)
-
-
-def bits_per_weight(double: bool) -> float:
-    """What a weight takes with its share of the scales: 4.5, or 4.127 with double quantization."""
-    return 4 + (8 / BLOCK + 32 / (BLOCK * BLOCK_OF_SCALES) if double else 32 / BLOCK)

@@ -48,7 +48,18 @@ NF4_VALUES = (
 NF4_MIDPOINTS = tuple((lower + upper) / 2 for lower, upper in itertools.pairwise(NF4_VALUES))
 """Halfway between neighbours: a number takes code c if c of these fifteen lie below it."""
 
+BLOCK, BLOCK_OF_SCALES = 64, 256
+"""Weights that share a scale; under double quantization, scales that share one of their own."""
+
 NF4_OFFSET = ((1 - 1 / 32) + (1 - 1 / 30)) / 2
+
+
+def nf4_bits(double: bool) -> float:
+    """Bits a weight takes with its share of the scales: 4.5, or 4.127 with double quantization.
+
+    An fp32 scale a block; or 8 bits for it, and an fp32 scale for each 256 of those (section 3).
+    """
+    return 4 + (8 + 32 / BLOCK_OF_SCALES if double else 32) / BLOCK
 
 
 def nf4_from_quantiles(offset: float = NF4_OFFSET) -> tuple[float, ...]:

@@ -115,8 +115,9 @@ def _heads(linear: nn.Linear, head_dim: int) -> int:
 def cut_context(model: Model, group: Group = None, *, method: str = "ring", order: str = "") -> Model:
     """Let a GPT run on this rank's positions of a sequence; changed in place, and returned.
 
-    Call it after matrices are cut (`cut_tensor`, `cut_by_plan`) or stages (`cut_stages`), and before anything
-    wraps the layers (recompute, compile, DDP, FSDP). Batches are cut by `cut_sequence` with the same group,
+    Matrices (`cut_tensor`, `cut_by_plan`) and stages (`cut_stages`) may be cut before or after; Ulysses comes
+    after matrices, for it deals out the heads that a rank has. All before anything wraps the layers
+    (recompute, compile, DDP, FSDP). Batches are cut by `cut_sequence` with the same group,
     method and order.
 
     Args:

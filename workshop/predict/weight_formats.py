@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from workshop.facts.checks import check_choice
 from workshop.facts.device import DeviceSpec
 from workshop.facts.model import ModelSpec
+from workshop.facts.nf4 import BLOCK, nf4_bits
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,6 @@ class WeightFormat:
 
 
 def _formats() -> dict[str, WeightFormat]:
-    double = 8 + 32 / 256  # bits: 8 a scale, and a second scale of 32 bits for 256 of them
     listed = [
         WeightFormat("bf16", 16),
         WeightFormat("int8", 8, 0, 16),
@@ -53,8 +53,8 @@ def _formats() -> dict[str, WeightFormat]:
         WeightFormat("int4-128", 4, 128, 16),
         WeightFormat("int4-asymmetric", 4, 64, 16, 4),
         WeightFormat("int3", 3, 64, 16),
-        WeightFormat("nf4", 4, 64, 32),
-        WeightFormat("nf4-double", 4, 64, double),  # arXiv 2305.14314, section 3
+        WeightFormat("nf4", 4, BLOCK, (nf4_bits(double=False) - 4) * BLOCK),
+        WeightFormat("nf4-double", 4, BLOCK, (nf4_bits(double=True) - 4) * BLOCK),
     ]
     return {each.name: each for each in listed}
 

@@ -32,6 +32,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.stages import stage_layers
 from workshop.models.gpt import GPT
+from workshop.parallel.context_gpt import cut_context
 from workshop.parallel.ddp import begin_together
 from workshop.parallel.materialise import local_device
 from workshop.parallel.mesh import group_along, mesh_of, new_group_of
@@ -109,8 +110,6 @@ def cut_model(model: nn.Module, axes: Axes, batch: tuple[int, int], around: Sequ
     layout = axes.layout
     begin_together(model)
     if axes.context is not None:
-        from workshop.parallel.context_gpt import cut_context
-
         cut_context(model, axes.context)
     if layout.pipeline > 1:
         return Pipelined(model, axes, batch, around)

@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from workshop.parallel.context_gpt import cut_sequence
 from workshop.parallel.ddp import fill_buckets
 from workshop.train.cut_model import Axes, Pipelined
 from workshop.train.ready import Contexts, Ready
@@ -58,8 +59,6 @@ class ReadyCut(Ready):
     def _own_positions(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if self.axes.context is None:
             return tokens, targets
-        from workshop.parallel.context_gpt import cut_sequence
-
         tokens, targets = cut_sequence(tokens, targets, group=self.axes.context)
         return tokens, targets
 

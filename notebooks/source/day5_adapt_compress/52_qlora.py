@@ -196,6 +196,7 @@ except ValueError as told:
 
 # %%
 from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
+from workshop.facts.nf4 import nf4_bits
 
 LAYERS, ROWS, TOKENS = 8, 2, 64
 spec = ModelSpec(
@@ -213,7 +214,7 @@ def predict(bits):
     )
 
 
-predicted = {"lora": predict(32), "qlora": predict(nf4.bits_per_weight(double=True))}
+predicted = {"lora": predict(32), "qlora": predict(nf4_bits(double=True))}
 for name, found in predicted.items():
     print(
         f"{name:<6} {found.peak_bytes / 1e6:7.1f} MB at the peak, {found.parts['weights'][0] / 1e6:7.1f} MB of it weights"
@@ -377,8 +378,8 @@ print(
 )
 for name, bits in (
     ("LoRA, 16 bits", 16),
-    ("QLoRA", nf4.bits_per_weight(False)),
-    ("QLoRA, double", nf4.bits_per_weight(True)),
+    ("QLoRA", nf4_bits(False)),
+    ("QLoRA, double", nf4_bits(True)),
 ):
     beside_all = Adapter("lora", 64, ("all",), base_bits=bits, weight_bytes=2)
     run = Run(

@@ -15,10 +15,11 @@ from __future__ import annotations
 from workshop.facts.device import split_count
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
+from workshop.facts.nf4 import nf4_bits
 from workshop.facts.run import Adapter, Run
 from workshop.predict.validate.memory_cases import MemoryCase, NotPredictable, Row, amount, count, text
 
-NF4_BITS = {"bnb.nf4": 4.5, "bnb.nf4-dq": 4.127}
+NF4_BITS = {"bnb.nf4": nf4_bits(double=False), "bnb.nf4-dq": nf4_bits(double=True)}
 """NF4 with an fp32 scale per 64 weights; with double quantization (arXiv 2305.14314, section 3)."""
 TORCHTUNE_STEPS = (
     "packed dataset",
