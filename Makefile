@@ -38,7 +38,7 @@ help: ## this list
 	@echo "make check      style, types, import rules, notebook pairs: seconds"
 	@echo "make format     put the code in its usual form"
 	@echo "make notebooks  execute the lessons again and pair them"
-	@echo "make assets     fetch the models and data of the lessons into the cache (185 MB, once)"
+	@echo "make assets     fetch the models and data of the lessons into the cache (165 MB, once)"
 	@echo "make bench      round trips and starts, beside torchrun, nbdistributed and ipyparallel"
 	@echo "make faults     the failure lab: break cells in many ways and count what is left"
 
