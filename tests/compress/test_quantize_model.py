@@ -82,9 +82,10 @@ def test_gptq_and_awq_are_better_than_round_to_nearest(trained):
 
 
 def test_calibration_stops_after_the_layers_asked_for(trained):
-    model = copy.deepcopy(trained[0])
+    model = copy.deepcopy(trained[0]).train()
     calibrate_layers(model, with_gptq(GRID), [trained[1]], 1)
     assert len(list(packed_layers(model))) == 7
+    assert model.training  # as it came, also where not all layers were asked for
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("int8", 1 + 4 / 72), ("nf4", 0.5 + 4 / 64)])

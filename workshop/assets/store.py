@@ -36,8 +36,7 @@ def is_offline() -> bool:
 
 
 def place(wanted: Asset) -> Path:
-    """Where the asset's files lie, or would; the hash is part of the name, so that a new version is "
-    "another."""
+    """Where the asset's files lie, or would; the hash is in its name, so another version is another place."""
     return cache.root() / f"{wanted.name}-{wanted.version.replace('~', '-')}-{wanted.sha256[:8]}"
 
 

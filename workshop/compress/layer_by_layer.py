@@ -79,13 +79,16 @@ def layer_by_layer(model: nn.Module, batches: Sequence[Tensor]) -> Iterator[dict
         raise ValueError("no batches: calibration needs some text, a few hundred tokens at least")
     was_training = model.training
     entry = Entry(model.eval(), batches)
-    for number, layer in enumerate(entry.layers):
-        with ExitStack() as watching:
-            seen = {
-                f"model.layers.{number}.{name}": watching.enter_context(Hessian(linear))
-                for name, linear in linears(layer).items()
-            }
-            entry.run(layer)
-        yield seen
-        entry.hidden = entry.run(layer)
-    model.train(was_training)
+    try:
+        for number, layer in enumerate(entry.layers):
+            with ExitStack() as watching:
+                seen = {
+                    f"model.layers.{number}.{name}": watching.enter_context(Hessian(linear))
+                    for name, linear in linears(layer).items()
+                }
+                entry.run(layer)
+            yield seen
+            if number + 1 < len(entry.layers):
+                entry.hidden = entry.run(layer)
+    finally:  # also where only the first layers were asked for
+        model.train(was_training)
