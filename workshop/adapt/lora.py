@@ -106,7 +106,7 @@ class DoRALinear(LoRALinear):
 def dense_weight(linear: nn.Module) -> Tensor:
     """The weight (out, in) of a linear map, de-quantized where it is kept in four bits."""
     unpack = getattr(linear, "dequantized_weight", None)
-    if unpack is not None:  # nf4_linear's
+    if unpack is not None:  # qlora.NF4Linear
         return unpack()
     weight: Tensor = linear.weight.detach()  # type: ignore[operator]
     state = getattr(linear.weight, "quant_state", None)

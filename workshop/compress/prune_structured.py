@@ -87,10 +87,10 @@ def mask_structures(model: nn.Module, kept: Sequence[Kept]) -> nn.Module:
     with torch.no_grad():
         for layer, stays in zip(model.model.layers, kept, strict=True):  # type: ignore[union-attr, arg-type]
             down, out = layer.mlp.down_proj, layer.self_attn.o_proj
-            gone = torch.ones(down.in_features, dtype=torch.bool)
+            gone = torch.ones(down.in_features, dtype=torch.bool, device=down.weight.device)
             gone[stays.neurons] = False
             down.weight[:, gone] = 0
-            gone = torch.ones(out.in_features, dtype=torch.bool)
+            gone = torch.ones(out.in_features, dtype=torch.bool, device=out.weight.device)
             gone[_of_heads(layer.self_attn, stays.heads, out.in_features)] = False
             out.weight[:, gone] = 0
     return model
