@@ -31,7 +31,7 @@ from workshop.facts.layout import Layout
 from workshop.parallel.materialise import Initialise, local_device
 from workshop.parallel.wrapping import layers
 from workshop.train.cut_model import Axes, Pipelined, cut_model
-from workshop.train.engine import FLAT, choose_engine, is_cut
+from workshop.train.engine import FLAT, choose_engine, is_cut, optimizer_problems
 from workshop.train.optimizers import build_optimizers, optimizer_class
 from workshop.train.ready import Contexts, Ready, ReadyDeepSpeed, ReadyZero
 from workshop.train.ready_cut import ReadyCut
@@ -96,11 +96,8 @@ def apply_layout(
 
 def _cut(model: nn.Module, layout: Layout, settings: Settings, engine: str, batch: tuple[int, int]) -> Ready:
     """A model cut by context, pipeline or tensor, and around it the data-parallel axes."""
-    if settings.optimizer not in FLAT:
-        raise ValueError(
-            f"{settings.optimizer} looks at whole matrices, and a rank of a cut model has parts of them: use "
-            f"one of {', '.join(FLAT)}"
-        )
+    for problem in optimizer_problems(settings.optimizer):
+        raise ValueError(problem)
     if layout.precision == "bf16":
         model.to(torch.bfloat16)
     axes, around = Axes(layout, engine), _around_forward(layout)

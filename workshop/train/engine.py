@@ -23,7 +23,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from workshop.configs import engines
-from workshop.facts.checks import check_choice
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
@@ -86,7 +85,7 @@ def check_run(run: Run, settings: Settings) -> Settings:
     layout = run.layout
     engine = choose_engine(layout, settings.engine, run.implementation.name)
     if is_cut(layout):
-        found = cut_problems(run.model, layout) + _optimizer_problems(settings)
+        found = cut_problems(run.model, layout) + optimizer_problems(settings.optimizer)
         if found:
             raise ValueError("train() cannot cut this run:\n- " + "\n- ".join(found))
     if layout.pipeline > 1:
@@ -175,9 +174,9 @@ def cut_problems(model: ModelSpec, layout: Layout) -> list[str]:
     return found
 
 
-def _optimizer_problems(settings: Settings) -> list[str]:
-    check_choice("engine", settings.engine, ("auto", *RECIPES))
-    if settings.optimizer in FLAT:
+def optimizer_problems(name: str) -> list[str]:
+    """Why an optimizer cannot train a model that is cut inside; empty where it can."""
+    if name in FLAT:
         return []
-    why = f"optimizer {settings.optimizer!r} looks at whole matrices, and a rank of a cut model has parts"
+    why = f"optimizer {name!r} looks at whole matrices, and a rank of a cut model has parts"
     return [f"{why}: use one of {', '.join(FLAT)}"]
