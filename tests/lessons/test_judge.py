@@ -44,6 +44,21 @@ def test_plain(source, words):
     assert words in said("ring_bytes", source)
 
 
+@pytest.mark.parametrize(
+    ("open_lines", "said"),
+    [
+        ("d", "line 6 waits"),
+        ("ad", "lines 3 and 6 wait"),
+        ("abcd", "lines 3 to 6 wait"),
+        ("abd", "lines 3, 4 and 6 wait"),
+    ],
+)
+def test_open_lines_are_named_as_one_would_say_them(open_lines, said):
+    body = "".join(f"    {name} = {'..., ...' if name in open_lines else '1'}\n" for name in "abcd")
+    verdict = judge.judge(find("train_flops"), f"def train_flops(params, tokens):\n{body}", {})
+    assert said in verdict.message
+
+
 def test_an_earlier_answer_does_not_stand_in_for_a_missing_one():
     namespace = {"ring_bytes": lambda n, world: 2 * n * (world - 1) / world}
     assert "defines no function" in said("ring_bytes", "other = 1\n", namespace)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -44,8 +45,7 @@ def judge(exercise: Exercise, source: str, namespace: dict[str, Any]) -> Verdict
     if not tree.body:
         return Verdict("unsolved", "the cell is empty.")
     if places := cell.open_places(tree):
-        many = f"lines {' and '.join(map(str, places))} wait"
-        where = f"line {places[0]} waits" if len(places) == 1 else many
+        where = f"line {places[0]} waits" if len(set(places)) == 1 else f"lines {_spoken(places)} wait"
         return Verdict("unsolved", f"`...` on {where} for your code.")
     judge_kind = _judge_on_ranks if exercise.ranks else _judge_plain
     try:
@@ -146,6 +146,18 @@ def _raised(error: BaseException, name: str, source: str) -> str:
     if isinstance(error, SystemExit):
         said = "the cell ends the program (exit); an answer returns instead"
     return f"{where}{said}.{notes}"
+
+
+def _spoken(numbers: Sequence[int]) -> str:
+    """Line numbers as one would say them: "5 and 8", "9 to 11", "4, 8 and 10 to 14"."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said = [each for run in runs for each in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
 
 
 def _one_line(error_type: str, message: str) -> str:

@@ -242,7 +242,7 @@ for name in ("adamw", "adamw-8bit", "lion", "adafactor"):
     print(f"{name:<12} {per:.0f} bytes a parameter: {70e9 * per / 1e9:5.0f} GB for 70 billion")
 
 # %% [markdown]
-# 560 GB for AdamW: seven H100s that hold nothing else. That is what ZeRO divides (`24_zero`), and what 8-bit states cut to a quarter.
+# (Adafactor's sums of rows and columns are too few to show here.) 560 GB for AdamW: seven H100s that hold nothing else. That is what ZeRO divides (`24_zero`), and what 8-bit states cut to a quarter.
 #
 # ## What to take away
 #
