@@ -35,6 +35,16 @@ def test_zero_sends_and_steps_as_it_should():
         assert found.causes["optimizer"] == pytest.approx(1e-9 * SPEC.num_params / 2)
 
 
+def test_a_collective_that_was_measured_by_itself_counts_by_its_own_rate():
+    slow = LinkSpec("reduce_scatter", 5e8, 2e-4)
+    apart = VisionSetting(SPEC, setting().profile, LINK, 8, {"reduce_scatter": slow})
+    found = predict_way(apart, Way(Layout(shard=2, zero=2)))
+    sent = 2 * SPEC.num_params
+    assert found.causes["data"] == pytest.approx(2e-4 + sent / 5e8 + 1e-4 + sent / 1e9)
+    data = Way(Layout(replicate=2))
+    assert predict_way(apart, data).seconds == predict_way(setting(), data).seconds
+
+
 def test_tensor_parallel_cuts_what_the_plan_cuts():
     found = predict_way(setting(), Way(Layout(tensor=2)))
     assert found.causes["compute"] == pytest.approx(

@@ -31,5 +31,9 @@ def test_losses_and_answers_are_those_of_one_process(ranks, way):
         assert ranks[rank][way]["answers"] < 1e-4  # after three steps of Adam, which divides small numbers
 
 
+def test_stages_of_a_pipeline_share_no_statistics(ranks):
+    assert [ranks[rank].shared for rank in range(2)] == [0, 0]
+
+
 def test_a_layout_for_other_ranks_is_refused(ranks):
     assert ranks[0].said == "data parallel is for 4 ranks and there are 2"

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from workshop.facts.this_machine import save_calibration
+from workshop.predict.collectives import wire_bytes
 
 FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 COPIED_BYTES = 256 * 2**20
@@ -123,9 +124,12 @@ def all_reduce_seconds(num_ranks: int, repeats: int) -> dict[int, float]:
     return {int(size): float(seconds) for size, seconds in pairs}
 
 
-def line_of(seconds: dict[int, float], num_ranks: int) -> tuple[float, float]:
-    """(a, b) of t = a + wire bytes / b, by least squares on relative errors; both positive."""
-    wire = np.array([2 * (num_ranks - 1) / num_ranks * size for size in seconds])
+def line_of(seconds: dict[int, float], num_ranks: int, collective: str = "all_reduce") -> tuple[float, float]:
+    """(a, b) of t = a + wire bytes / b, by least squares on relative errors; both positive.
+
+    seconds: by bytes of the whole tensor (the gathered or not yet scattered one).
+    """
+    wire = np.array([float(wire_bytes(collective, size, num_ranks)) for size in seconds])
     times = np.array(list(seconds.values()))
     columns = np.stack([np.ones_like(wire), wire], axis=1) / times[:, None]
     start, slope = np.linalg.lstsq(columns, np.ones_like(times), rcond=None)[0]

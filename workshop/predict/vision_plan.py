@@ -20,8 +20,8 @@ piece at work: the gradient of what it keeps most of, and under ZeRO its gathere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from workshop.facts.device import LinkSpec
@@ -135,12 +135,16 @@ class Predicted:
 class VisionSetting:
     """What stays the same while layouts vary. ``link`` is what a rank's collectives reach, ``global_batch``
     in images.
+
+    others: collectives that were measured by themselves, by name. A library need not run all at one rate:
+    gloo's reduce_scatter takes about as long as two all_reduces of the same tensor.
     """
 
     spec: Spec
     profile: Profile
     link: LinkSpec
     global_batch: int
+    others: Mapping[str, LinkSpec] = field(default_factory=dict)
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -153,7 +157,11 @@ class VisionSetting:
 
     def collective(self, name: str, num_bytes: float, ranks: int) -> float:
         """Seconds of a collective."""
-        return self.link.seconds(float(wire_bytes(name, num_bytes, ranks))) if ranks > 1 else 0.0
+        return (
+            self.others.get(name, self.link).seconds(float(wire_bytes(name, num_bytes, ranks)))
+            if ranks > 1
+            else 0.0
+        )
 
     def stage_seconds(self, way: Way) -> list[tuple[float, float]]:
         """Forward and backward of every stage for a micro-batch."""

@@ -35,6 +35,9 @@ from workshop.predict.vision_plan import Way
 class VisionTrainer:
     """The model of a spec on this rank, cut as a way says, with AdamW; all ranks begin with rank 0's weights.
 
+    share_norms: batch norm over all data-parallel ranks. Under a pipeline or a tensor cut it changes nothing:
+    there every rank that has the layer has all images of the micro-batch.
+
     Raises ValueError where the layout is for another number of ranks.
     """
 
@@ -48,7 +51,7 @@ class VisionTrainer:
         self.device = local_device()
         self.model: Any = build_vision(spec).to(self.device)
         begin_alike([*self.model.parameters(), *self.model.buffers()])
-        if share_norms:
+        if share_norms and way.layout.data_parallel > 1:
             share_batch_norm(self.model)
         self.wires: dict[int, Any] = {}
         options = {"lr": learning_rate, "weight_decay": 0.0, "fused": True}

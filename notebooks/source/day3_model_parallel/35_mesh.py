@@ -679,6 +679,8 @@ assert found.keys() == closed_form.by_axis().keys()
 # - Bytes by axis can be predicted to the byte, counted on ranks, and divided by the speed of a link. **That decides which axis is
 #   inside.**
 #
+# Next: `36_vision_lab`, where layers are not alike and a plan begins with a profile.
+#
 # ## Sources
 #
 # - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021,

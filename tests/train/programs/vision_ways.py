@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from workshop import report
 from workshop.facts.layout import Layout
-from workshop.facts.vision import ViTSpec
+from workshop.facts.vision import CoAtNetSpec, ViTSpec
+from workshop.parallel.batch_norm import SharedBatchNorm
 from workshop.parallel.vision_stages import build_vision
 from workshop.predict.vision_plan import Way
 from workshop.train.vision import VisionTrainer
@@ -57,6 +58,13 @@ for way in ways:
     )
     del trainer
     gc.collect()
+# Stages have other images at other times: norms that waited for each other would wait for ever.
+coatnet = CoAtNetSpec(
+    "coatnet", (1, 1, 1, 1, 1), (8, 8, 8, 32, 32), image_size=32, num_classes=10, channels=1
+)
+trainer = VisionTrainer(coatnet, Way(Layout(pipeline=2), 2, (range(3), range(3, 6))), share_norms=True)
+trainer.step(torch.randn(4, 1, 32, 32), torch.arange(4))
+report(shared=sum(isinstance(module, SharedBatchNorm) for module in trainer.model.modules()))
 try:
     VisionTrainer(SPEC, Way(Layout(replicate=4)))
 except ValueError as error:
