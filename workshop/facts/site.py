@@ -17,7 +17,7 @@ directives = ["--constraint=a100"]     # handed on to the scheduler as they are
 [node]
 gpus = 4
 cpus = 32
-interface = "ib0"                # the network that ranks talk over, as `ip link` names it; "" leaves the choice
+interface = "ib0"                # the network of the ranks, as `ip link` names it; "" leaves the choice
 
 [software]
 modules = ["cuda/12.8"]          # `module load`, in this order
@@ -124,9 +124,7 @@ class SiteSpec:
                     raise ValueError(f"{f.name} {text!r} has more than one line")
         for directive in self.directives:
             if not directive.startswith("-"):
-                raise ValueError(
-                    f"directive {directive!r} is no flag of the scheduler: no - before it"
-                )
+                raise ValueError(f"directive {directive!r} is no flag of the scheduler: no - before it")
 
 
 def check_time(time: str) -> str:
