@@ -10,16 +10,18 @@ from workshop import launch
 from workshop.predict.pipeline_measured import measured_timeline, replayed
 
 PROGRAM = Path(__file__).parent / "programs" / "pipeline_timed.py"
-# How far measured and simulated idle shares may be apart, as a share of the latter. With two thin stages a rank
-# there are twice the messages for half the idle time, and what a message takes is in no schedule.
-APART = {"naive": 0.1, "gpipe": 0.1, "1f1b": 0.1, "interleaved": 0.4, "breadth-first": 0.4}
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first")
+APART = 0.1  # how far measured and simulated idle shares may be apart, as a share of the latter
+# With two thin stages a rank there are twice the messages for half of the idle time, and what a message takes is in
+# no schedule. Where others want a core now and then, these two come out further apart: said, and not called right.
+DISTURBED = {"interleaved": 0.4, "breadth-first": 0.3}
 LAUNCHES = 3
 
 
 @pytest.fixture(scope="module")
 def tries():
     """By schedule the timelines so far, and how to get more of all."""
-    found = {schedule: [] for schedule in APART}
+    found = {schedule: [] for schedule in SCHEDULES}
 
     def more():
         ranks = launch.torchrun(launch.Script(PROGRAM), 2, limits=launch.Limits(timeout=110))
@@ -42,25 +44,22 @@ def unrest(timelines):
     return median(timeline.seconds for timeline in timelines) / quickest(timelines).seconds - 1
 
 
-def agrees(timelines, schedule):
-    """Whether the quickest try idled as its schedule says."""
+def apart(timelines):
+    """How far the idle share of the quickest try is from what its schedule says, as a share of that."""
     measured = quickest(timelines)
-    return measured.idle_share == pytest.approx(replayed(measured).idle_share, rel=APART[schedule])
+    return abs(measured.idle_share / replayed(measured).idle_share - 1)
 
 
-@pytest.mark.parametrize("schedule", APART)
-@pytest.mark.timeout(360)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.timeout(480)
 def test_measured_idle_share_is_the_schedules(tries, schedule):
     found, more = tries
-    for _ in range(LAUNCHES - 1):
-        if agrees(found[schedule], schedule):
-            return
+    while (least := apart(found[schedule])) > APART and len(found[schedule]) < LAUNCHES * 6:
         more()
-    if not agrees(found[schedule], schedule) and unrest(found[schedule]) > 0.05:
-        pytest.skip(
-            f"others used these cores: a median step took {unrest(found[schedule]):.0%} more than the least"
-        )
-    assert agrees(found[schedule], schedule), (quickest(found[schedule]), replayed(quickest(found[schedule])))
+    restless = unrest(found[schedule])
+    if least > APART and (restless > 0.05 or least < DISTURBED.get(schedule, APART)):
+        pytest.skip(f"{least:.0%} apart; a median step took {restless:.0%} more than the least: not quiet")
+    assert least <= APART, (quickest(found[schedule]), replayed(quickest(found[schedule])))
 
 
 def test_schedules_come_in_the_order_that_their_bubbles_have(tries):

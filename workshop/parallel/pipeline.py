@@ -18,6 +18,10 @@ stage that follows (Narayanan et al. 2021, arXiv 2104.04473, section 2.2.1).
 
 Messages of the two directions have groups of their own. Rank 0 may send an activation while rank 1 sends a
 gradient: in one queue each would wait for the other.
+
+A message takes longer than its bytes tell where both cores of a machine compute: gloo moves it in a thread,
+and that thread waits for a core. So on CPU a rank asks for what its next action needs before it computes.
+Not on GPUs: NCCL does what a group is asked in order, so two ranks that both receive first wait for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -61,11 +66,21 @@ class Wire:
 
     def receive(self, from_stage: int, for_stage: int, micro_batch: int, *, upward: bool) -> Tensor:
         """Wait for what another stage sends."""
+        return self.ask(from_stage, for_stage, micro_batch, upward=upward)()
+
+    def ask(self, from_stage: int, for_stage: int, micro_batch: int, *, upward: bool) -> Callable[[], Tensor]:
+        """Begin to receive what another stage sends; what comes back waits for it when called."""
         shape = self.shapes[min(from_stage, for_stage) if len(self.shapes) > 1 else 0]
         x = torch.empty(shape, dtype=self.dtype, device=self.device)
         group = self.up if upward else self.down
-        dist.recv(x, self.where(from_stage), group, tag=_tag(for_stage, micro_batch))
-        return x
+        under_way = dist.irecv(x, self.where(from_stage), group, tag=_tag(for_stage, micro_batch))
+
+        def arrived() -> Tensor:
+            if under_way is not None:  # torch says None to a rank that is not in the group
+                under_way.wait()
+            return x
+
+        return arrived
 
 
 def _tag(stage: int, micro_batch: int) -> int:
@@ -113,6 +128,7 @@ class _Stages:
         self.kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
         self.to_next: dict[tuple[int, int], Tensor] = {}  # between two stages of the same rank
         self.to_previous: dict[tuple[int, int], Tensor] = {}
+        self.asked: dict[Action, Callable[[], Tensor]] = {}
         self.on_the_way: list[tuple[Any, Tensor]] = []  # a tensor must live until it has been sent
         self.computed = 0.0  # when the last action had its result, and began to hand it on
 
@@ -146,15 +162,28 @@ class _Stages:
         else:
             self.on_the_way.append((self.wire.send(x, to, micro, upward=upward), x))
 
+    def ask(self, action: Action) -> None:
+        """Begin to receive what an action needs from another rank."""
+        other = _neighbour(action)
+        if 0 <= other <= self.last and other not in self.stages:
+            upward = action.kind == "B"
+            self.asked[action] = self.wire.ask(other, action.stage, action.micro_batch, upward=upward)
+
     def take(self, action: Action) -> Tensor | None:
         """What an action needs from a neighbour; None where it needs nothing."""
-        upward = action.kind == "B"
-        other = action.stage + 1 if upward else action.stage - 1
-        if not 0 <= other <= self.last:
+        if not 0 <= (other := _neighbour(action)) <= self.last:
             return None
         if other in self.stages:
-            return (self.to_previous if upward else self.to_next).pop((action.stage, action.micro_batch))
-        return self.wire.receive(other, action.stage, action.micro_batch, upward=upward)
+            shelf = self.to_previous if action.kind == "B" else self.to_next
+            return shelf.pop((action.stage, action.micro_batch))
+        if action not in self.asked:
+            self.ask(action)
+        return self.asked.pop(action)()
+
+
+def _neighbour(action: Action) -> int:
+    """The stage that an action needs something from; -1 and one past the last are nobody."""
+    return action.stage + (1 if action.kind == "B" else -1)
 
 
 def run_order(
@@ -188,8 +217,10 @@ def run_order(
         )
     here = _Stages(stages, num_stages, wire, lambda y, target: loss(y, target) / len(targets))
     step, began = Step(), time.perf_counter()
-    for action in order:
+    for action, following in zip_longest(order, order[1:]):
         arrived, micro = here.take(action), action.micro_batch
+        if following is not None and wire.device.type == "cpu":
+            here.ask(following)
         start = time.perf_counter()
         if action.kind == "F":
             here.forward(action.stage, micro, inputs[micro] if arrived is None else arrived, targets[micro])

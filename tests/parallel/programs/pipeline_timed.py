@@ -12,18 +12,18 @@ from workshop.parallel.pipeline import open_wire, run_schedule
 from workshop.parallel.stages import cut_stages, split_evenly
 
 CHUNKS = {"naive": 1, "gpipe": 1, "1f1b": 1, "interleaved": 2, "breadth-first": 2}
-TRIES, MICRO_BATCHES, LENGTH = 6, 4, 128
+TRIES, MICRO_BATCHES, LENGTH = 6, 4, 64
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 config = GPTConfig(
-    vocab_size=64, hidden_size=640, num_layers=8, num_heads=8, num_kv_heads=4, intermediate_size=1728
+    vocab_size=64, hidden_size=640, num_layers=16, num_heads=8, num_kv_heads=4, intermediate_size=1728
 )
 whole = GPT(config)
 stages = {
-    1: cut_stages(whole, split_evenly(8, 2), [rank]),
-    2: cut_stages(whole, split_evenly(8, 4), [rank, rank + 2]),
+    1: cut_stages(whole, split_evenly(16, 2), [rank]),
+    2: cut_stages(whole, split_evenly(16, 4), [rank, rank + 2]),
 }
 tokens = torch.randint(config.vocab_size, (MICRO_BATCHES, 1, LENGTH)).unbind()
 wire = open_wire((1, LENGTH, config.hidden_size))
