@@ -25,6 +25,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from workshop.launch.site import site_of_file
+
 CONTENTS = "contents.json"
 UNFINISHED = ".unfinished-"
 OLD_SECONDS = 24 * 3600.0
@@ -32,10 +34,16 @@ LOCK_SECONDS = 900.0
 
 
 def root() -> Path:
-    """The cache folder: ``WORKSHOP_CACHE``, else ``workshop`` in the user's cache folder. May not exist."""
+    """The cache folder: ``WORKSHOP_CACHE``, else the site's, else ``workshop`` in the user's cache folder.
+
+    It may not exist. Raises ValueError and FileNotFoundError for a site file that cannot be used.
+    """
     chosen = os.environ.get("WORKSHOP_CACHE")
     if chosen:
         return Path(chosen).expanduser()
+    here = site_of_file()
+    if here and here.cache:
+        return Path(here.cache)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "workshop"
 
 

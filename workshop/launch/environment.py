@@ -2,7 +2,7 @@
 
 A notebook started inside a Slurm job, under mpirun, or from another torchrun carries RANK,
 WORLD_SIZE, SLURM_PROCID and their like. A program that reads them would believe them, so none of
-them reaches our ranks; the elastic agent sets its own.
+them reaches our ranks; the elastic agent sets its own. The site adds what its nodes need (`launch.site`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+
+from workshop.launch import site
 
 LAUNCHER_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
@@ -34,8 +36,14 @@ def rank_environment(environment: Mapping[str, str], *, one_node: bool = True) -
 
     One thread per rank unless the user chose (as torchrun does: ranks that each take all cores
     slow one another down). On one node gloo stays on the loopback interface: nothing listens beyond it.
+    Over several nodes the site's interface is taken. What the user set goes before what the site says.
+
+    Raises ValueError and FileNotFoundError for a site file that cannot be used.
     """
     env = scrubbed(environment)
+    if here := site.site_of_file(environment):
+        offline = site.is_offline(here, environment)
+        env = {**site.site_environment(here, one_node=one_node, offline=offline), **env}
     env.setdefault("OMP_NUM_THREADS", "1")
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # time stamps and thread numbers are not output
     env.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler announces itself else
