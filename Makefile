@@ -17,6 +17,7 @@ SETUP := $(PYTHON) tools/setup_environment.py
 # Tests that keep time run when nothing else does; lessons in one process run two at a time, one thread each:
 # two processes of two threads on two cores wait for each other many times longer than they compute.
 KEEP_TIME := tests/launch tests/jupyter tests/parallel/test_bubble.py
+CLUSTER := tests/cluster
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --timeout=330
 ONE_PROCESS := $(sort $(foreach name,11 14 15,$(wildcard notebooks/day1_one_device/$(name)_*.ipynb)) \
 	$(wildcard notebooks/day4_fp8/*.ipynb notebooks/day5_adapt_compress/*.ipynb))
@@ -29,12 +30,18 @@ define CHECKS
 @$(PY) tools/notebooks.py --check
 endef
 
+define CLUSTER_TESTS
+@$(PY) tools/cluster_packages.py
+@$(PY) -m pytest $(CLUSTER)
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help lab test check format assets bench faults notebooks
+.PHONY: help lab test test-cluster check format assets bench faults notebooks
 
 help: ## this list
 	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
 	@echo "make test       every rule, every test, every notebook"
+	@echo "make test-cluster   a real Slurm of two nodes, two hosts, a container: on this machine (part of make test)"
 	@echo "make check      style, types, import rules, notebook pairs: seconds"
 	@echo "make format     put the code in its usual form"
 	@echo "make notebooks  execute the lessons again and pair them"
@@ -52,17 +59,23 @@ endif
 
 test:
 	@$(SETUP) --extras dev
-	@echo "test 1/3: style, types, import rules, notebook pairs"
+	@echo "test 1/4: style, types, import rules, notebook pairs"
 	$(CHECKS)
 	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
 	-@$(PY) -m workshop assets fetch --all
-	@echo "test 2/3: rules and unit tests, many of them on real ranks; then, alone, those that keep time"
-	@$(PY) -m pytest tests -n 2 --dist loadfile $(addprefix --ignore ,$(KEEP_TIME))
+	@echo "test 2/4: rules and unit tests, many of them on real ranks; then, alone, those that keep time"
+	@$(PY) -m pytest tests -n 2 --dist loadfile $(addprefix --ignore ,$(KEEP_TIME) $(CLUSTER))
 	@$(PY) -m pytest $(KEEP_TIME)
-	@echo "test 3/3: every lesson, executed again, stable cells compared with what is stored (nbval)"
+	@echo "test 3/4: a Slurm of two nodes, two hosts, a container: brought up here, skipped where they cannot be"
+	$(CLUSTER_TESTS)
+	@echo "test 4/4: every lesson, executed again, stable cells compared with what is stored (nbval)"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(ONE_PROCESS)
 	@$(PY) -m pytest $(NBVAL) $(filter-out $(ONE_PROCESS),$(sort $(wildcard notebooks/day*/*.ipynb)))
 	@echo "test: all green"
+
+test-cluster:
+	@$(SETUP) --extras dev
+	$(CLUSTER_TESTS)
 
 check:
 	@$(SETUP) --extras dev
