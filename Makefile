@@ -32,7 +32,7 @@ endef
 
 define CLUSTER_TESTS
 @$(PY) tools/cluster_packages.py
-@$(PY) -m pytest $(CLUSTER)
+@test ! -d $(CLUSTER) || $(PY) -m pytest $(CLUSTER)
 endef
 
 .DEFAULT_GOAL := help
@@ -41,7 +41,7 @@ endef
 help: ## this list
 	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
 	@echo "make test       every rule, every test, every notebook"
-	@echo "make test-cluster   a real Slurm of two nodes, two hosts, a container: on this machine (part of make test)"
+	@echo "make test-cluster   a real Slurm, two hosts, a container, all on this machine (part of make test)"
 	@echo "make check      style, types, import rules, notebook pairs: seconds"
 	@echo "make format     put the code in its usual form"
 	@echo "make notebooks  execute the lessons again and pair them"
