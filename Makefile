@@ -14,7 +14,7 @@ export TORCH
 PY := .venv/bin/python
 SETUP := $(PYTHON) tools/setup_environment.py
 
-# Tests that keep time run when nothing else does; lessons in one process run two at a time, one thread each:
+# Tests that keep time run when nothing else does. Lessons run two at a time; those in one process with one thread:
 # two processes of two threads on two cores wait for each other many times longer than they compute.
 KEEP_TIME := tests/launch tests/jupyter tests/parallel/test_bubble.py
 CLUSTER := tests/cluster
@@ -70,7 +70,7 @@ test:
 	$(CLUSTER_TESTS)
 	@echo "test 4/4: every lesson, executed again, stable cells compared with what is stored (nbval)"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(ONE_PROCESS)
-	@$(PY) -m pytest $(NBVAL) $(filter-out $(ONE_PROCESS),$(sort $(wildcard notebooks/day*/*.ipynb)))
+	@$(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(filter-out $(ONE_PROCESS),$(sort $(wildcard notebooks/day*/*.ipynb)))
 	@echo "test: all green"
 
 test-cluster:
