@@ -139,3 +139,25 @@ def test_rules_are_in_one_place():
 
     assert {"auto", *RECIPES} == set(ENGINES)
     assert RUN_BY_HAND is CLASSIC
+
+
+@pytest.mark.parametrize(
+    ("layout", "settings", "words"),
+    [
+        (
+            {"shard": 2, "zero": 2},
+            {"engine": "zero", "optimizer": "adafactor"},
+            "ZeRO by hand cuts flat tensors",
+        ),
+        ({"shard": 2, "zero": 2}, {"engine": "zero", "weight_decay": 0.1}, "would decay both"),
+        ({"shard": 2, "zero": 3}, {"optimizer": "adafactor"}, "Adafactor does not take sharded weights"),
+    ],
+)
+def test_an_optimizer_that_cannot_is_refused_before_ranks_start(monkeypatch, layout, settings, words):
+    def never(*_, **__):
+        raise AssertionError("ranks were started")
+
+    monkeypatch.setattr(launch, "torchrun", never)
+    run = Run(SMALL, "this-machine", Layout(precision="fp32", **layout), micro_batch=2, seq_len=32)
+    with pytest.raises(ValueError, match=words):
+        train(run, **settings)

@@ -31,7 +31,7 @@ from workshop.facts.layout import Layout
 from workshop.parallel.materialise import Initialise, local_device
 from workshop.parallel.wrapping import layers
 from workshop.train.cut_model import Axes, Pipelined, cut_model
-from workshop.train.engine import FLAT, choose_engine, is_cut, optimizer_problems
+from workshop.train.engine import choose_engine, is_cut, optimizer_problems
 from workshop.train.optimizers import build_optimizers, optimizer_class
 from workshop.train.ready import Contexts, Ready, ReadyDeepSpeed, ReadyZero
 from workshop.train.ready_cut import ReadyCut
@@ -69,6 +69,8 @@ def apply_layout(
     settings = settings or Settings()
     engine = choose_engine(layout, settings.engine)
     _check_ranks(layout, engine)
+    for problem in optimizer_problems(settings, engine, layout):
+        raise ValueError(problem)
     if is_cut(layout):
         return _cut(model, layout, settings, engine, (micro_batch, accumulation))
     if layout.precision == "bf16" or (engine == "zero" and layout.precision == "deepspeed-bf16"):
@@ -82,8 +84,6 @@ def apply_layout(
     if engine == "zero":
         return _zero(model, layout, settings, initialise, around)
     if engine == "fsdp":
-        if settings.optimizer == "adafactor":
-            raise ValueError("torch's Adafactor does not take sharded weights: use lion (one moment), or DDP")
         model = _fsdp(model, layout, _data_mesh(layout), initialise)
     if engine == "ddp":
         from workshop.parallel.ddp import wrap_ddp
@@ -96,8 +96,6 @@ def apply_layout(
 
 def _cut(model: nn.Module, layout: Layout, settings: Settings, engine: str, batch: tuple[int, int]) -> Ready:
     """A model cut by context, pipeline or tensor, and around it the data-parallel axes."""
-    for problem in optimizer_problems(settings.optimizer):
-        raise ValueError(problem)
     if layout.precision == "bf16":
         model.to(torch.bfloat16)
     axes, around = Axes(layout, engine), _around_forward(layout)
@@ -175,17 +173,7 @@ def _zero(
 ) -> Ready:
     from workshop.parallel.zero import zero
 
-    if settings.optimizer not in FLAT:
-        raise ValueError(
-            f"{settings.optimizer} looks at whole matrices, and ZeRO by hand gives it parts of flat tensors: "
-            f"use one of {', '.join(FLAT)}, or engine 'fsdp'"
-        )
     kind, options = optimizer_class(settings.optimizer)
-    if settings.weight_decay:
-        raise ValueError(
-            f"weight_decay = {settings.weight_decay}: ZeRO by hand joins matrices and vectors in one flat "
-            "tensor and would decay both; use 0, or engine 'fsdp' or 'deepspeed'"
-        )
     options = {**options, "lr": settings.learning_rate, "weight_decay": 0.0}
     optimizer = zero(model, layout.zero, optimizer=kind, initialise=initialise, **options)
     return ReadyZero(model, optimizer, around)

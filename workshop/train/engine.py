@@ -84,10 +84,10 @@ def check_run(run: Run, settings: Settings) -> Settings:
     """The settings with the engine that the run gets; ValueError with every reason why it cannot train."""
     layout = run.layout
     engine = choose_engine(layout, settings.engine, run.implementation.name)
-    if is_cut(layout):
-        found = cut_problems(run.model, layout) + optimizer_problems(settings.optimizer)
-        if found:
-            raise ValueError("train() cannot cut this run:\n- " + "\n- ".join(found))
+    found = cut_problems(run.model, layout) if is_cut(layout) else []
+    found += optimizer_problems(settings, engine, layout)
+    if found:
+        raise ValueError("train() cannot do this run:\n- " + "\n- ".join(found))
     if layout.pipeline > 1:
         pipeline_orders(layout.schedule, layout.pipeline, run.accumulation, layout.virtual_stages)
     return replace(settings, engine=engine)
@@ -174,9 +174,18 @@ def cut_problems(model: ModelSpec, layout: Layout) -> list[str]:
     return found
 
 
-def optimizer_problems(name: str) -> list[str]:
-    """Why an optimizer cannot train a model that is cut inside; empty where it can."""
-    if name in FLAT:
-        return []
-    why = f"optimizer {name!r} looks at whole matrices, and a rank of a cut model has parts"
-    return [f"{why}: use one of {', '.join(FLAT)}"]
+def optimizer_problems(settings: Settings, engine: str, layout: Layout) -> list[str]:
+    """Why an optimizer cannot train what a rank of this engine and layout holds; empty where it can."""
+    name, found = settings.optimizer, []
+    if name not in FLAT and (is_cut(layout) or engine == "zero"):
+        parts = "a rank of a cut model has parts" if is_cut(layout) else "ZeRO by hand cuts flat tensors"
+        flat = ", ".join(FLAT)
+        found.append(f"optimizer {name!r} looks at whole matrices, and {parts}: use one of {flat}")
+    elif name == "adafactor" and engine == "fsdp":
+        found.append("torch's Adafactor does not take sharded weights: use lion (one moment), or DDP")
+    if settings.weight_decay and engine == "zero":
+        found.append(
+            f"weight_decay = {settings.weight_decay}: ZeRO by hand joins matrices and vectors in one flat "
+            "tensor and would decay both; use 0, or engine 'fsdp' or 'deepspeed'"
+        )
+    return found
