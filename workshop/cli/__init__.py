@@ -14,6 +14,7 @@ from pathlib import Path
 
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
+from workshop.cli.site_options import add_container, add_site
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -39,6 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_lab(commands)
     _add_doctor(commands)
+    add_site(commands)
+    add_container(commands)
     _add_assets(commands)
     _add_export(commands)
     _add_predict(commands)
