@@ -52,8 +52,6 @@ def prepare(
     Raises ValueError for a program that is no Python or a value that cannot be passed, EngineError where
     nothing can be written.
     """
-    if sweep is not None:
-        job = replace(job, array=f"0-{len(sweep[1]) - 1}")
     source = None if isinstance(program, Script) else _cell_text(program)
     values = _passed_files(passing or {}, sweep)
     try:

@@ -72,10 +72,8 @@ def submit(
     """
     site = site or current_site()
     check_scheduler(site)
-    if sweep is not None and job.array:
-        raise ValueError("--sweep is an array already: leave --array out")
     told = (sweep.name, sweep.values) if sweep else None
-    directory, record = job_directory.prepare(program, site, job, passing, told)
+    directory, record = job_directory.prepare(program, site, with_array(job, sweep), passing, told)
     script = directory / job_directory.SCRIPT
     keeper = None
     if detach:
@@ -85,6 +83,15 @@ def submit(
     record = replace(record, job=number, detached=detach)
     write_record(directory, record)
     return Submitted(directory, record, keeper)
+
+
+def with_array(job: Job, sweep: Sweep | None) -> Job:
+    """The job as an array with an element for each value. Raises ValueError where it is one already."""
+    if sweep is None:
+        return job
+    if job.array:
+        raise ValueError("--sweep is an array already: leave --array out")
+    return replace(job, array=f"0-{len(sweep.values) - 1}")
 
 
 def check_scheduler(site: SiteSpec) -> None:

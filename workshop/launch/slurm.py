@@ -90,19 +90,19 @@ class State:
         return f"{said}, expected to start at {self.start}" if self.start not in ("", "N/A") else said
 
 
-def call(*words: str, seconds: float = CLIENT_SECONDS) -> str:
+def call(*words: str) -> str:
     """What a client of Slurm prints.
 
     Raises SlurmError: there is no such client here, the controller does not answer, or it refuses.
     """
-    done = _run(words, seconds)
+    done = _run(words)
     if done.returncode:
         said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
         raise SlurmError(f"{words[0]} refused: {_plain(said)}")
     return done.stdout
 
 
-def _run(words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     program = shutil.which(words[0])
     if program is None:
         raise SlurmError(
@@ -114,7 +114,7 @@ def _run(words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[st
             [program, *words[1:]],
             capture_output=True,
             text=True,
-            timeout=seconds,
+            timeout=CLIENT_SECONDS,
             stdin=subprocess.DEVNULL,
             env=client_environment(os.environ),
             start_new_session=True,  # the stop button is for the notebook; it cancels the job in order
@@ -122,7 +122,7 @@ def _run(words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[st
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(
-            f"Slurm's controller did not answer `{words[0]}` within {seconds:g} s. `scontrol ping` says "
+            f"Slurm's controller did not answer `{words[0]}` within {CLIENT_SECONDS:g} s. `scontrol ping` says "
             "whether it is up; a job that was submitted goes on without us (`workshop jobs`)"
         ) from None
 
@@ -149,7 +149,7 @@ def submit(script: str | Path) -> str:
 
 def check_script(script: str | Path) -> str:
     """``sbatch --test-only``: when and where the job would start. Raises SlurmError where it never could."""
-    done = _run(("sbatch", "--test-only", str(script)), CLIENT_SECONDS)
+    done = _run(("sbatch", "--test-only", str(script)))
     if done.returncode:
         raise SlurmError(f"sbatch would refuse {Path(script).name}: {_plain(done.stderr)}")
     return _plain(done.stderr)
