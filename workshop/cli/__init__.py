@@ -14,6 +14,7 @@ from pathlib import Path
 
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
+from workshop.cli.jobs_options import add_jobs
 from workshop.cli.site_options import add_container, add_site
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
@@ -47,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_predict(commands)
     _add_plan(commands)
     add_configs(commands)
+    add_jobs(commands)
     _add_validate(commands)
     return parser
 

@@ -11,12 +11,14 @@ def load(ip: Any) -> None:
     from workshop.jupyter.exercise import ExerciseMagics
     from workshop.jupyter.magics import ParallelMagics
     from workshop.jupyter.rehearse_magic import RehearseMagics
+    from workshop.jupyter.sbatch_magic import JobMagics
     from workshop.jupyter.usage import make_usage_errors_red
     from workshop.launch.session import EngineError, Session
 
     ip.register_magics(ParallelMagics)
     ip.register_magics(ExerciseMagics)
     ip.register_magics(RehearseMagics)
+    ip.register_magics(JobMagics)
     make_usage_errors_red(ip)
     with contextlib.suppress(EngineError, OSError):  # said when the first cell needs it
         Session.get()

@@ -11,13 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from workshop.facts.leaked import LAUNCHER_NAMES, LAUNCHER_PREFIXES
 from workshop.launch import site
-
-LAUNCHER_NAMES = frozenset(
-    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
-    "ROLE_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT JPY_PARENT_PID JPY_SESSION_NAME".split()
-)
-LAUNCHER_PREFIXES = ("TORCHELASTIC_", "SLURM_", "SRUN_", "OMPI_", "PMI_", "PMIX_", "MPI_", "HYDRA_", "PET_")
 
 
 def leaked(environment: Mapping[str, str]) -> list[str]:

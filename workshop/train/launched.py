@@ -24,9 +24,11 @@ from workshop.train.engine import check_run
 from workshop.train.settings import Settings
 
 _PROGRAM = """
+import os
+
 from workshop.train.on_rank import train_on_rank
 
-train_on_rank(run, settings, folder, measured)
+train_on_rank(run, settings, folder or os.environ.get("WORKSHOP_JOB_FILES"), measured)
 """
 
 
@@ -116,11 +118,29 @@ def train(
         ValueError: the run cannot be trained here; the message says why and what would do.
         RankFailed: a rank failed; RankTimeout: they took too long (`workshop.launch`).
     """
+    where = None if folder is None else str(Path(folder).resolve())
+    program, passing = as_program(run, measured=measured, **settings)
+    _check_machine(run)
+    passing["folder"] = where
+    result = launch.torchrun(program, run.layout.world_size, passing=passing, limits=limits)
+    return trained(result, measured)
+
+
+def as_program(run: Run, *, measured: bool = True, **settings: Any) -> tuple[str, dict[str, Any]]:
+    """The training as a program of its ranks and what is passed to it, for a job (`launch.jobs`).
+
+    Its checkpoints go to the job's own folder, where a job that was queued again finds them.
+
+    Raises:
+        ValueError: the run cannot be trained; the message says why and what would do.
+    """
     told = Settings(**{"num_steps": 4, "optimizer": run.optimizer, **settings})
     told = _check(run, measured, told)
-    where = None if folder is None else str(Path(folder).resolve())
-    passing = {"run": run, "settings": told, "folder": where, "measured": measured}
-    result = launch.torchrun(_PROGRAM, run.layout.world_size, passing=passing, limits=limits)
+    return _PROGRAM, {"run": run, "settings": told, "folder": None, "measured": measured}
+
+
+def trained(result: launch.Result, measured: bool = True) -> Trained:
+    """What the ranks of `as_program` reported, as `train` returns it."""
     first = result[0]
     return Trained(
         first["first_step"],
@@ -144,15 +164,18 @@ def _check(run: Run, measured: bool, settings: Settings) -> Settings:
             "muon is two optimizers, for matrices and for the rest, and a measurement takes every step() "
             "for the end of a step: train(run, measured=False)"
         )
-    told = check_run(run, settings)
+    return check_run(run, settings)
+
+
+def _check_machine(run: Run) -> None:
+    """ValueError where the run is for a cluster that this machine is not."""
     if run.cluster.name == "this-machine":
-        return told
+        return
     session = launch.Session.get()
     session.wait_ready()
     if session.gpus < run.layout.world_size:
         raise ValueError(
             f"the run is for {run.cluster.name} and train() starts its ranks on this machine, with "
             f"{session.gpus} GPUs for {run.layout.world_size} ranks: say cluster='this-machine', "
-            "or write the cluster's configuration with `workshop configs` and start the program there"
+            "or hand it in on the cluster with `workshop sbatch RUN.toml`"
         )
-    return told

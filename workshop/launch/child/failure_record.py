@@ -16,6 +16,7 @@ from typing import Any
 from workshop.launch.child.rank_io import FAILURE
 
 _MOST_FRAMES = 60
+CLOCK = time.monotonic  # of one machine; ranks on several nodes set another
 
 
 def describe(error: BaseException, program: str) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def describe(error: BaseException, program: str) -> dict[str, Any]:
         syntax = {"file": error.filename, "line": error.lineno, "source": (error.text or "").rstrip()}
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return {
-        "time": time.monotonic(),
+        "time": CLOCK(),
         "type": type(error).__name__,
         "message": _message(error),
         "frames": [{"file": f.filename, "line": f.lineno, "name": f.name, "source": f.line} for f in kept],

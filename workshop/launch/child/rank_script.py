@@ -47,16 +47,21 @@ def run(spec: dict[str, Any]) -> None:
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     rank_dir = Path(spec["run_dir"], f"attempt_{attempt}", f"rank_{rank}")
     rank_dir.mkdir(parents=True, exist_ok=True)
-    (rank_dir / _PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
-    rank_io.capture(rank_dir)
-    rank_io.dump_stacks_on_signal(rank_dir)
-    os.environ[REPORT_FILE] = str(rank_dir / rank_io.REPORT)
-    code = _run_program(spec, rank_dir)
+    settle_in(rank_dir)
+    code = run_program(spec, rank_dir)
     if code == 0:
         (rank_dir / rank_io.DONE).touch()
         hang_up()
         return  # the agent takes the return value, and waits for the others
     os._exit(code)
+
+
+def settle_in(rank_dir: Path) -> None:
+    """From here on this process's output, stacks and reports go to ``rank_dir``, under its process id."""
+    (rank_dir / _PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
+    rank_io.capture(rank_dir)
+    rank_io.dump_stacks_on_signal(rank_dir)
+    os.environ[REPORT_FILE] = str(rank_dir / rank_io.REPORT)
 
 
 def adopt_environment(env: dict[str, str]) -> None:
@@ -67,7 +72,8 @@ def adopt_environment(env: dict[str, str]) -> None:
     os.environ.update(ours)
 
 
-def _run_program(spec: dict[str, Any], rank_dir: Path) -> int:
+def run_program(spec: dict[str, Any], rank_dir: Path) -> int:
+    """Run the program to its end, exit handlers included; its exit code. A failure leaves its record."""
     program = spec["program"]
     try:
         _execute(spec)
@@ -135,9 +141,14 @@ def _failed(error: BaseException, program: str, rank_dir: Path) -> int:
 
 
 def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
-    """Before this rank goes and takes its connections along: have the others write down where they are."""
+    """Before this rank goes and takes its connections along: have the others write down where they are.
+
+    Only those of this node: a process number of another node is somebody else here.
+    """
     asked = {}
-    for other in rank_dir.parent.glob("rank_*"):
+    first = int(os.environ["RANK"]) - int(os.environ["LOCAL_RANK"])
+    here = range(first, first + int(os.environ["LOCAL_WORLD_SIZE"]))
+    for other in (rank_dir.with_name(f"rank_{rank}") for rank in here):
         ended = any((other / name).exists() for name in (rank_io.DONE, rank_io.FAILURE))
         if ended or not (other / rank_io.STACKS).exists():
             continue

@@ -1,0 +1,62 @@
+"""``workshop jobs``: the jobs that were handed in from here, and one of them again.
+
+    workshop jobs                 every job whose directory is still there, with its state
+    workshop jobs 12              follow it: state, output of its ranks, and how it ended
+    workshop jobs 12 --cancel     end it
+    workshop jobs 12 --remove     forget it: remove its directory (only when it is over)
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+
+from workshop.cli.sbatch import followed
+from workshop.launch import EngineError, jobs
+from workshop.launch.job_asked import chosen_site
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command. Exit code 0: well; 1: the job failed, or Slurm could not be asked; 2: a wrong call."""
+    site = chosen_site(options.site)
+    if options.job is None:
+        if options.cancel or options.remove:
+            raise ValueError("which job? workshop jobs NUMBER --cancel")
+        return listed(jobs.known(site))
+    job = jobs.find(options.job, site)
+    try:
+        if options.cancel:
+            job.cancel()
+            print(f"{job.record.sentence}: cancelled")
+            return 0
+        if options.remove:
+            return removed(job)
+    except EngineError as error:
+        print(f"workshop jobs: {error}", file=sys.stderr)
+        return 1
+    return followed(job)
+
+
+def listed(found: list[jobs.Submitted]) -> int:
+    """One line a job, the latest last."""
+    if not found:
+        print("no jobs; `workshop sbatch FILE` or a %%sbatch cell hands one in")
+    code = 0
+    for job in found:
+        try:
+            said = job.sentence(job.states())
+        except EngineError as error:
+            said, code = str(error).partition(". ")[0], 1
+        print(f"{job.number:>8}  {job.record.submitted}  {job.record.name:<16}  {said}")
+    return code
+
+
+def removed(job: jobs.Submitted) -> int:
+    """Remove the directory of a job that is over. Raises ValueError while it is not."""
+    states = job.states()
+    if not all(state.over for state in states.values()):
+        raise ValueError(f"job {job.number} is not over ({job.sentence(states)}): --cancel ends it")
+    shutil.rmtree(job.directory)
+    print(f"{job.directory} is removed")
+    return 0

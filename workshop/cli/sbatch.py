@@ -1,0 +1,136 @@
+"""``workshop sbatch FILE``: a cell, a script or a run of the house as a job of Slurm; followed as in a notebook.
+
+    workshop sbatch train.py -N 2 -n 4 --time 00:30:00
+    workshop sbatch cell.txt --sweep lr=1e-3,3e-3 --dry-run
+    workshop sbatch run.toml -N 2 --set num_steps=100 --set save_every=20 --requeue
+
+A ``.toml`` is a run (`facts.run`): it is trained by `workshop.train`, and its checkpoints go to the job's own
+folder, so that it resumes after a requeue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workshop.cli.export import ranks_in, split_cell
+from workshop.configs.job import Job
+from workshop.facts.run import Run, read_run
+from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, job_directory, jobs
+from workshop.launch.job_asked import chosen_site, job_of, sweep_of
+from workshop.launch.slurm import check_script
+
+Handed = tuple[Cell | Script, Job, dict[str, Any]]
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command. Exit code 0: it ran well (or was handed in); 1: it failed; 2: a wrong call."""
+    site, sweep = chosen_site(options.site), sweep_of(options.sweep)
+    program, job, passing = handed_in(options, job_of(options, options.source.stem, site))
+    if options.dry_run or options.test_only:
+        text = job_directory.batch_script(site, jobs.with_array(job, sweep), Path(site.jobs, "NEW"))
+        if options.dry_run:
+            print(text, end="")
+        return _tested(text) if options.test_only else 0
+    try:
+        submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=options.detach)
+    except EngineError as error:
+        print(f"workshop sbatch: {error}", file=sys.stderr)
+        return 1
+    print(f"{submitted.record.sentence}\n  {submitted.directory}", flush=True)
+    if options.detach:
+        print(f"  later: workshop jobs {submitted.number}")
+        return 0
+    return followed(submitted)
+
+
+def handed_in(options: argparse.Namespace, job: Job) -> Handed:
+    """The program, the job with as many ranks as the program wants, and what is passed to it.
+
+    Raises ValueError for a file that is no program, a run of another number of ranks, an unknown setting.
+    """
+    source: Path = options.source
+    if source.suffix == ".toml":
+        return _run_of_the_house(options, job, read_run(source))
+    if options.settings:
+        raise ValueError("--set is for a RUN.toml; a script takes its arguments after --")
+    text = source.read_text(encoding="utf-8")
+    body, flags = split_cell(text)
+    if options.nproc_per_node is None and (ranks := ranks_in(flags)):
+        job = replace(job, nproc_per_node=ranks)
+    if body != text:
+        return Cell(body, f"%%torchrun {flags}"), job, {}
+    return Script(source, tuple(options.arguments)), job, {}
+
+
+def _run_of_the_house(options: argparse.Namespace, job: Job, asked: Run) -> Handed:
+    from workshop.train.launched import as_program
+
+    wanted, each = asked.layout.world_size, options.nproc_per_node
+    if each is None:
+        each, rest = divmod(wanted, options.nnodes)
+        if rest:
+            raise ValueError(f"{wanted} ranks of the layout do not divide over {options.nnodes} nodes: -N")
+    if each * options.nnodes != wanted:
+        raise ValueError(
+            f"-N {options.nnodes} -n {each} makes {each * options.nnodes} ranks and the layout has {wanted}"
+        )
+    body, passing = as_program(asked, measured=False, **settings_of(options.settings))
+    return Cell(body, "# workshop sbatch"), replace(job, nproc_per_node=each), passing
+
+
+def settings_of(words: list[str]) -> dict[str, Any]:
+    """``["num_steps=100"]`` as keyword arguments. Raises ValueError for a word without =."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"--set {word}: write it as --set num_steps=100")
+        try:
+            settings[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            settings[name] = value
+    return settings
+
+
+def _tested(text: str) -> int:
+    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
+        path = Path(folder) / job_directory.SCRIPT
+        path.write_text(text, encoding="utf-8")
+        try:
+            print(check_script(path))
+        except EngineError as error:
+            print(f"workshop sbatch: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+class Printed:
+    """Follows a job on a terminal: each new state once, each line of the text when it has come to stay."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, sentence: str, _text: str) -> None:
+        """Say the state, if it is new."""
+        if sentence != self._said:
+            print(sentence, flush=True)
+            self._said = sentence
+
+
+def followed(submitted: jobs.Submitted) -> int:
+    """Follow a job to its end and print what its ranks said; 0 where it ended well, 1 where not."""
+    try:
+        result = submitted.follow(Printed())
+    except (RankFailed, RankInterrupted, EngineError) as error:
+        partial = getattr(error, "result", None)
+        print(partial.text if partial is not None else "", end="")
+        print(f"workshop: {error}", file=sys.stderr)
+        return 1
+    print(result.text, end="")
+    return 0

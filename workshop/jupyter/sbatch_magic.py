@@ -1,0 +1,142 @@
+"""``%%sbatch``: a ``%%torchrun`` cell as a job. ``%sbatch``: a script as a job, or one that is under way.
+
+    %%sbatch -N 2 -n 4 --time 00:05:00 --pass run --into results
+
+The cell stays what it was, a plain program; what changes is who starts it. Flags have the names that sbatch
+and torchrun give them. Everything about the place (account, partition, container ...) is the site's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from workshop.configs.job import Job
+from workshop.facts.site import SiteSpec
+from workshop.jupyter.live import LiveView
+from workshop.jupyter.usage import explain_errors
+from workshop.launch import Cell, RankFailed, RankInterrupted, Script, job_directory, jobs
+from workshop.launch import script as program_file
+from workshop.configs.job_flags import add_job_flags
+from workshop.launch.job_asked import chosen_site, job_of, sweep_of
+from workshop.launch.passing import select
+from workshop.launch.slurm import SlurmError, check_script
+
+
+def job_flags(magic: Any) -> Any:
+    """The flags of a job (`launch.job_flags`), as decorators of a magic."""
+    add_job_flags(lambda *names, **told: _collect(magic, names, told))
+    return magic
+
+
+def _collect(magic: Any, names: tuple[str, ...], told: dict[str, Any]) -> None:
+    argument(*names, **told)(magic)
+
+
+def notebook_flags(magic: Any) -> Any:
+    """What a cell of fresh ranks has too."""
+    for flag in (
+        argument("--into", metavar="NAME", help="variable that gets what the ranks report(...)"),
+        argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the ranks: run,lr"),
+    ):
+        magic = flag(magic)
+    return magic
+
+
+@magics_class
+class JobMagics(Magics):
+    """Registered by ``%load_ext workshop``."""
+
+    shell: Any  # IPython's InteractiveShell
+
+    @explain_errors("%%sbatch")
+    @cell_magic("sbatch")
+    @magic_arguments()
+    @job_flags
+    @notebook_flags
+    @argument("--save", metavar="FILE.py", help="also write the cell as a program of its own")
+    def sbatch_cell(self, line: str, cell: str) -> None:
+        """Hand the cell in as a job and follow it: queue, output of the ranks, results."""
+        args = parse_argstring(self.sbatch_cell, line)
+        passing = select(args.passing or "", self.shell.user_ns)
+        magic_line = f"%%sbatch {line}"
+        program_file.check_syntax(program_file.cell_source(magic_line, cell))
+        if args.save:
+            program_file.save(Path(args.save), magic_line, cell, passing)
+        self._hand_in(args, Cell(cell, magic_line), job_of(args, "cell"), passing)
+
+    @explain_errors("%sbatch")
+    @line_magic("sbatch")
+    @magic_arguments()
+    @job_flags
+    @notebook_flags
+    @argument("--follow", metavar="JOB", help="no new job: follow this one, which was detached")
+    @argument("program", nargs=argparse.REMAINDER, metavar="script.py ...", help="a script and its arguments")
+    def sbatch_line(self, line: str) -> None:
+        """Hand a script in as a job; what follows the script's name is handed on to it."""
+        args = parse_argstring(self.sbatch_line, line)
+        if args.follow:
+            found = jobs.find(args.follow, chosen_site(args.site))
+            self._show(found, args.into)
+            return
+        if not args.program:
+            raise ValueError("%sbatch needs a script: %sbatch -N 2 -n 4 train.py --lr 1e-3")
+        script = Path(args.program[0])
+        passing = select(args.passing or "", self.shell.user_ns)
+        self._hand_in(args, Script(script, tuple(args.program[1:])), job_of(args, script.stem), passing)
+
+    def _hand_in(self, args: Any, program: Cell | Script, job: Job, passing: dict[str, Any]) -> None:
+        if args.into is not None and not args.into.isidentifier():
+            raise ValueError(f"--into {args.into}: a variable's name, for example --into results")
+        site, sweep = chosen_site(args.site), sweep_of(args.sweep)
+        if args.dry_run or args.test_only:
+            self._try_out(args, site, job, sweep)
+            return
+        submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=args.detach)
+        if not args.detach:
+            self._show(submitted, args.into)
+            return
+        print(f"{submitted.record.sentence}; it outlives this notebook. Later: %sbatch --follow {submitted.number}")
+        self._bind(args.into, submitted)
+
+    def _try_out(self, args: Any, site: SiteSpec, job: Job, sweep: jobs.Sweep | None) -> None:
+        """The script, and with ``--test-only`` what Slurm says of it. No job is made."""
+        text = job_directory.batch_script(site, jobs.with_array(job, sweep), Path(site.jobs, "NEW"))
+        if args.dry_run:
+            print(text, end="")
+        if args.test_only:
+            jobs.check_scheduler(site)
+            print(check_text(text))
+
+    def _show(self, job: jobs.Submitted, into: str | None) -> None:
+        """Follow the job in the cell, show what was printed whatever happened, and bind ``--into``."""
+        view = LiveView(self.shell)
+        view.begin(job.record.sentence)
+        try:
+            result = job.follow(view)
+        except (RankFailed, RankInterrupted, SlurmError) as error:
+            partial = getattr(error, "result", None)
+            if partial is not None:
+                view.end(partial)
+                self._bind(into, partial)
+            raise
+        view.end(result)
+        self._bind(into, result)
+
+    def _bind(self, into: str | None, value: Any) -> None:
+        if into:
+            self.shell.user_ns[into] = value
+
+
+def check_text(text: str) -> str:
+    """``sbatch --test-only`` on a script that is not kept. Raises SlurmError where it would be refused."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
+        path = Path(folder) / job_directory.SCRIPT
+        path.write_text(text, encoding="utf-8")
+        return check_script(path)

@@ -1,0 +1,68 @@
+"""One rank of a job: started by torchrun on a node, it runs the notebook's program and writes down what it did.
+
+    python -m torch.distributed.run ... --module workshop.launch.child.job_rank DIRECTORY
+
+DIRECTORY is the job's, on a file system that every node and the notebook see. Each start of the job (a requeue
+is a new start), each attempt within it (torchrun's restarts) and each rank has a folder of its own there::
+
+    task_0/start_0/attempt_0/rank_0/   log  report.pkl  failure.json  stacks  done
+
+The program itself is plain: under torchrun alone it would do the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from workshop.launch.child import failure_record, rank_io, rank_script
+
+
+def main() -> None:
+    """Run the program of the job in ``sys.argv[1]`` as the rank that torchrun's variables say."""
+    directory = Path(sys.argv[1])
+    spec = json.loads((directory / "program.json").read_text(encoding="utf-8"))
+    task = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
+    rank_dir = _rank_dir(directory, task)
+    rank_dir.mkdir(parents=True, exist_ok=True)
+    failure_record.CLOCK = time.time  # nodes share no other; their clocks agree to milliseconds
+    rank_script.settle_in(rank_dir)
+    files = directory / f"task_{task}" / "files"
+    files.mkdir(exist_ok=True)
+    os.environ["WORKSHOP_JOB_FILES"] = str(files)
+    code = rank_script.run_program({**spec, **_of_this_task(directory, spec, task)}, rank_dir)
+    if code == 0:
+        (rank_dir / rank_io.DONE).touch()
+    os._exit(code)
+
+
+def _rank_dir(directory: Path, task: int) -> Path:
+    start = os.environ.get("SLURM_RESTART_COUNT", "0")
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    return directory / f"task_{task}" / f"start_{start}" / f"attempt_{attempt}" / f"rank_{os.environ['RANK']}"
+
+
+def _of_this_task(directory: Path, spec: dict[str, Any], task: int) -> dict[str, Any]:
+    """What only the node knows: its search path, its device, the values of this element of an array."""
+    passed = directory / (f"passed_{task}.pkl" if spec["sweep"] else "passed.pkl")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return {
+        "passed": str(passed) if passed.exists() else None,
+        "sys_path": [*spec["sys_path"], *[path for path in sys.path if path]],
+        "device": "cuda" if _gpu_for_each_rank() else "cpu",
+        "device_memory": None,
+    }
+
+
+def _gpu_for_each_rank() -> bool:
+    import torch
+
+    return torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+
+
+if __name__ == "__main__":
+    main()
