@@ -14,6 +14,7 @@ from pathlib import Path
 
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
+from workshop.cli.monitor_options import add_gpus, add_monitor
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -45,6 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     add_configs(commands)
     _add_validate(commands)
+    add_gpus(commands)
+    add_monitor(commands)
     return parser
 
 
