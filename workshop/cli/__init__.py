@@ -16,6 +16,7 @@ from workshop import __version__
 from workshop.cli.configs_options import add_configs
 from workshop.cli.jobs_options import add_jobs
 from workshop.cli.site_options import add_container, add_site
+from workshop.cli.monitor_options import add_gpus, add_monitor
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -50,6 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_configs(commands)
     add_jobs(commands)
     _add_validate(commands)
+    add_gpus(commands)
+    add_monitor(commands)
     return parser
 
 

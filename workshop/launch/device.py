@@ -1,20 +1,38 @@
-"""Which device the ranks run on, and the sentence that says so."""
+"""Which device the ranks run on, the sentence that says so, and the lease of its GPUs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workshop.launch import leases
+from workshop.launch.lease_files import in_words
+from workshop.launch.nvml import Gpu, node_gpus
 
 
 @dataclass(frozen=True)
 class Device:
-    """``cuda`` with NCCL where every rank has a GPU of its own, else ``cpu`` with gloo."""
+    """``cuda`` with NCCL where every rank has a GPU of its own, else ``cpu`` with gloo.
+
+    lease: the GPUs that were taken (None: nothing was).
+    """
 
     kind: str
     sentence: str
+    lease: leases.Lease | None = None
 
     def environment(self) -> dict[str, str]:
-        """Variables that hold the ranks to the choice: on CPU they see no GPU."""
-        return {} if self.kind == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}
+        """Variables that hold the ranks to the choice: the GPUs of the lease; on CPU none."""
+        if self.kind != "cuda":
+            return {"CUDA_VISIBLE_DEVICES": ""}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(self.lease.gpus)} if self.lease else {}
+
+    def release(self) -> None:
+        """Give the GPUs back; safe to call twice."""
+        if self.lease is not None:
+            self.lease.release()
 
 
 def choose(n: int, gpus: int) -> Device:
@@ -28,3 +46,43 @@ def choose(n: int, gpus: int) -> Device:
     if gpus:
         return Device("cpu", f"{ranks} on CPU, gloo (NCCL needs a GPU for each rank; {gpus} here)")
     return Device("cpu", f"{ranks} on CPU, gloo")
+
+
+def take(n: int, session: Any) -> Device:
+    """The device for ``n`` ranks, with a lease of as many GPUs where it is ``cuda``.
+
+    session: the launch engine's, which has counted the GPUs. Raises `leases.GpusTaken` when other notebooks
+    leave too few, EngineError when leases cannot be written.
+    """
+    if not session.gpus:
+        return choose(n, 0)
+    known = node_gpus()
+    names = visible_gpus(session.gpus, known)
+    device = choose(n, len(names))
+    if device.kind != "cuda":
+        return device
+    used = {gpu.uuid: gpu.processes for gpu in known if gpu.processes}
+    lease = leases.take(n, names, busy=used, also=[session.process])
+    foreign = [name for name in lease.gpus if name in used and not lease.shares(name)]
+    said = "".join(
+        f"; {in_words(name)} also runs {', '.join(f'process {pid}' for pid in used[name])}"
+        for name in foreign
+    )
+    return replace(device, sentence=device.sentence + said, lease=lease)
+
+
+def visible_gpus(count: int, known: Sequence[Gpu], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Names of the GPUs that programs here may use: UUIDs where NVML tells them, else numbers.
+
+    count: how many CUDA sees. ``CUDA_VISIBLE_DEVICES`` may name them by number, UUID or its beginning. A
+    number is NVML's (the PCI bus's), which is CUDA's own where all GPUs of a node are alike, or where
+    ``CUDA_DEVICE_ORDER=PCI_BUS_ID``.
+    """
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    named = [str(i) for i in range(count)] if text is None else [part.strip() for part in text.split(",")]
+    return [_full_name(name, known) for name in named if name][:count]
+
+
+def _full_name(name: str, known: Sequence[Gpu]) -> str:
+    fitting = [gpu.uuid for gpu in known if str(gpu.index) == name or gpu.uuid.startswith(name)]
+    return fitting[0] if len(fitting) == 1 else name

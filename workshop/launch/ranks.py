@@ -51,7 +51,14 @@ class Ranks:
     def _start(self) -> None:
         self.session = Session.get()
         self.session.wait_ready()
-        self.device = device.choose(self.n, self.session.gpus)
+        self.device = device.take(self.n, self.session)
+        try:
+            self._begin()
+        except BaseException:
+            self.device.release()
+            raise
+
+    def _begin(self) -> None:
         try:
             self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
             self.directory.mkdir()
@@ -244,6 +251,7 @@ class Ranks:
         self._context.destroy(linger=0)
         self.broken = self.broken or "the ranks were stopped"
         self.end_processes()
+        self.device.release()
         self.session.forget(self.number)
         shutil.rmtree(self.directory, ignore_errors=True)
 

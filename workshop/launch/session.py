@@ -72,6 +72,7 @@ class Session:
             )
         self._wire = Connection(ours.detach())
         self._send_lock = threading.Lock()
+        self.process = ProcessId.of(self._process.pid)  # the supervisor
         _record_owner(self.directory, self._process.pid)
         atexit.register(self.close)
 

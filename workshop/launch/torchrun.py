@@ -113,8 +113,11 @@ def torchrun(
     session = Session.get()
     session.wait_ready()
     launch = _Launch(session, n, limits, nodes)
-    launch.prepare(program, source, data)
-    return launch.run(on_output)
+    try:
+        launch.prepare(program, source, data)
+        return launch.run(on_output)
+    finally:
+        launch.device.release()
 
 
 def _source(program: str | Cell | Script) -> str | None:
@@ -140,7 +143,7 @@ class _Launch:
         self.n = n
         self.limits = limits
         self.nodes = nodes
-        self.device = device.choose(n, session.gpus)
+        self.device = device.take(n, session)
         self.run_id = uuid.uuid4().hex[:12]
         self.directory = session.directory / f"run-{time.monotonic_ns()}"
         self.attempt = -1

@@ -10,7 +10,8 @@
 
 One module for each quantity: `memory` (bytes, by part), `comms` (collectives), `flops`, `clock` (phases of a
 step); `held` (what this rank holds now); `machine` (what this machine can do: `calibrate()`). `ledger` and
-`report` hold the arithmetic and the result, and do not import torch.
+`report` hold the arithmetic and the result, and do not import torch. And to see what a machine does: `spans`
+and `step_timer` (phases with names), `trace` (torch.profiler's file), `calls` (cProfile), `monitor`.
 """
 
 import sys
@@ -18,20 +19,41 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workshop.measure.calls import profile_calls as profile_calls
     from workshop.measure.held import count_from_here as count_from_here
     from workshop.measure.held import held_bytes as held_bytes
     from workshop.measure.machine import calibrate as calibrate
+    from workshop.measure.monitor import Monitor as Monitor
     from workshop.measure.report import Measured as Measured
     from workshop.measure.session import measure as measure
+    from workshop.measure.spans import span as span
+    from workshop.measure.step_timer import StepTimer as StepTimer
+    from workshop.measure.trace import read_trace as read_trace
 
 _HOMES = {
     "calibrate": "workshop.measure.machine",
     "measure": "workshop.measure.session",
     "Measured": "workshop.measure.report",
+    "Monitor": "workshop.measure.monitor",
+    "StepTimer": "workshop.measure.step_timer",
     "count_from_here": "workshop.measure.held",
     "held_bytes": "workshop.measure.held",
+    "profile_calls": "workshop.measure.calls",
+    "read_trace": "workshop.measure.trace",
+    "span": "workshop.measure.spans",
 }
-__all__ = ["Measured", "calibrate", "count_from_here", "held_bytes", "measure"]
+__all__ = [
+    "Measured",
+    "Monitor",
+    "StepTimer",
+    "calibrate",
+    "count_from_here",
+    "held_bytes",
+    "measure",
+    "profile_calls",
+    "read_trace",
+    "span",
+]
 
 
 def __getattr__(name: str) -> Any:

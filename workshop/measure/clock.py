@@ -40,7 +40,7 @@ class StepClock:
     def _begin(self) -> None:
         self._synchronise()
         self._started = self._since = time.perf_counter()
-        self._seconds = {
+        self._seconds: dict[str, float] = {
             "forward": 0.0,
             "backward": 0.0,
             "optimizer": 0.0,
@@ -56,8 +56,11 @@ class StepClock:
     def _switch(self, name: str) -> None:
         self._synchronise()
         now = time.perf_counter()
-        self._seconds[self._phase] += now - self._since
+        self._add(self._phase, now - self._since)
         self._since, self._phase = now, name
+
+    def _add(self, name: str, seconds: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def model_begins(self, *_: Any) -> None:
         """A forward pre-hook of the model."""
@@ -91,7 +94,7 @@ class StepClock:
 
     def add_wait(self, seconds: float) -> None:
         """The program stood in a collective for so long."""
-        self._seconds["communication"] += seconds
+        self._add("communication", seconds)
 
     def watch_waits(self) -> Callable[[], None]:
         """Time every `Work.wait()` called from Python. Returns what ends it."""
