@@ -32,6 +32,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `training`: losses of several runs, and one number more of each, step by step;
 * `storage`: what lies in memory, and the tables that strides make of it;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
+* `published`: predicted beside published runs, time kept by the interval between saves;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
 
@@ -83,6 +84,8 @@ _PICTURES = {
     "scores_by_step": "workshop.show.distilled",
     "zero_patterns": "workshop.show.pruned",
     "spread": "workshop.show.pruned",
+    "predicted_and_published": "workshop.show.published",
+    "goodput_by_interval": "workshop.show.published",
 }
 
 __all__ = list(_PICTURES)
