@@ -11,6 +11,7 @@ from workshop import show
 from workshop.facts.layout import Layout
 from workshop.measure.report import Timeline
 from workshop.predict.pipeline import Durations, simulate_pipeline
+from workshop.predict.published_runs import reproduce
 
 PICTURES = {
     "accuracy_by_trained": lambda: show.accuracy_by_trained({"none": (0, 0.3), "some": (1_000, 0.7)}),
@@ -42,6 +43,8 @@ PICTURES = {
     "scores_by_step": lambda: show.scores_by_step({"x": {0: 2.0, 10: 1.0}}, "loss", ("teacher", 0.5)),
     "zero_patterns": lambda: show.zero_patterns({"2:4": [[True, False], [False, True]], "row": [[True]]}),
     "spread": lambda: show.spread({"ticket": [1.0, 1.2], "fresh": [0.8, 0.9]}, "accuracy"),
+    "predicted_and_published": lambda: show.predicted_and_published([reproduce("llama-65b")]),
+    "goodput_by_interval": lambda: show.goodput_by_interval([1, 10], {"x": [0.8, 0.9]}, {"x": 5.0}),
     "channel_sizes": lambda: show.channel_sizes({"layer 0": [1.0, 9.0]}, 6.0),
     "grid_steps": lambda: show.grid_steps([-1.0, 0.2, 0.4], {"absmax": [-1.0, 0.0, 0.5]}),
     "size_and_perplexity": lambda: show.size_and_perplexity(

@@ -33,6 +33,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `storage`: what lies in memory, and the tables that strides make of it;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
 * `watched`, `lanes`, `icicle`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
+* `published`: predicted beside published runs, time kept by the interval between saves;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
 
@@ -88,6 +89,8 @@ _PICTURES = {
     "trace_lanes": "workshop.show.lanes",
     "icicle": "workshop.show.icicle",
     "phase_bars": "workshop.show.phases",
+    "predicted_and_published": "workshop.show.published",
+    "goodput_by_interval": "workshop.show.published",
 }
 
 __all__ = list(_PICTURES)
