@@ -5,7 +5,7 @@ so that what is ended is what was started. Jobs and their steps carry SLURM_CONF
 configuration, by which those that are left, if any, are found.
 
 Two things are quicker than in a centre: the scheduler looks at every submission at once, and a job that was
-queued again waits two seconds and not two minutes (``cred_expire``: its old credentials must have expired).
+queued again waits six seconds and not two minutes (``cred_expire``: its old credentials must have expired).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={base}/munge/socket,cred_expire=2
+AuthInfo=socket={base}/munge/socket,cred_expire=5
 CredType=cred/munge
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmctldPort={controller}
@@ -49,7 +49,7 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
-SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1
+SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,sched_interval=1,bf_interval=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SlurmdParameters=config_overrides

@@ -201,7 +201,7 @@ def test_time_is_up(slurm, site):
 
 def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_preemption(slurm, site, tmp_path):
     alone = train(small(), measured=False, **SETTINGS)
-    program, passing = as_program(small(shard=4, zero=3), measured=False, **SETTINGS)
+    program, passing = as_program(small(replicate=4), measured=False, **SETTINGS)
     program = program.replace("\ntrain_on_rank(", PAUSE + "\ntrain_on_rank(")
     wanted = Job("train", "", nnodes=2, nproc_per_node=2, requeue=True)
     job = jobs.submit(program, wanted, site, passing=passing)
