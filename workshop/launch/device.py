@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -28,3 +29,13 @@ def choose(n: int, gpus: int) -> Device:
     if gpus:
         return Device("cpu", f"{ranks} on CPU, gloo (NCCL needs a GPU for each rank; {gpus} here)")
     return Device("cpu", f"{ranks} on CPU, gloo")
+
+
+def choose_for_nodes(per_node: int, gpus: Sequence[int]) -> Device:
+    """The device for ``per_node`` ranks on each of the nodes that have so many GPUs."""
+    one = choose(per_node, min(gpus))
+    if len(gpus) == 1:
+        return one
+    total = per_node * len(gpus)
+    ranks = f"{total} ranks on {len(gpus)} nodes"
+    return Device(one.kind, f"{ranks}, NCCL" if one.kind == "cuda" else f"{ranks}, CPU, gloo")
