@@ -54,3 +54,8 @@ def interface_towards(peer: str) -> str:
             ) from None
         ours = asker.getsockname()[0]
     return next((name for name, address in interfaces().items() if address == ours), "lo")
+
+
+def collectives_on(interface: str) -> dict[str, str]:
+    """The variables that keep gloo's, NCCL's and torch's own connections on this network."""
+    return dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), interface)

@@ -45,7 +45,7 @@ class NodeGroup:
         files = write_connection_files(self.directory, request["n"])
         self.key = json.loads(Path(files[0]).read_text())["key"]
         cwd = request["cwd"] if Path(request["cwd"]).is_dir() else str(Path.home())
-        network = {"GLOO_SOCKET_IFNAME": node.interface, "NCCL_SOCKET_IFNAME": node.interface}
+        network = node_network.collectives_on(node.interface)
         env = {**rank_environment(os.environ, one_node=False), **network, **request["env"]}
         self.number = self.session.send(
             "ranks_start",

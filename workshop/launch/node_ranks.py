@@ -74,8 +74,7 @@ class StayingNodes:
 
     def environment(self) -> dict[str, str]:
         """What keeps the collectives of the notebook's node on that network."""
-        name = self.own_interface()
-        return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name, "TP_SOCKET_IFNAME": name}
+        return node_network.collectives_on(self.own_interface())
 
 
 @dataclass(frozen=True)
