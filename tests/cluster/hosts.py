@@ -13,7 +13,9 @@ is taken. When that process ends, its namespaces go, and the cables with them.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import selectors
 import shutil
 import subprocess
 import sys
@@ -202,3 +204,73 @@ def _wait_for_the_switch(made: Sequence[Host]) -> None:
         while host.run([sys.executable, "-S", "-c", code, made[0].address]).returncode:
             assert time.monotonic() < deadline, f"{host.name} does not reach {made[0].name}"
             time.sleep(0.05)
+
+
+_CONSOLE = """
+import json, signal, sys, time
+from workshop import launch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would ignore it
+names = {"launch": launch, "time": time}
+for line in sys.stdin:
+    began = time.monotonic()
+    try:
+        exec(json.loads(line), names)
+        answer = {"value": names.pop("answer", None)}
+    except BaseException as error:
+        answer = {"error": type(error).__name__, "text": str(error)}
+    answer["seconds"] = time.monotonic() - began
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class HostError(Exception):
+    """What a program on a host raised: ``kind`` is the exception's name."""
+
+    def __init__(self, kind: str, text: str, seconds: float):
+        super().__init__(f"{kind}: {text}")
+        self.kind, self.text, self.seconds = kind, text, seconds
+
+
+class Console:
+    """A Python on a host, in place of a notebook: it runs what it is given and keeps its variables."""
+
+    def __init__(self, host: Host):
+        self.host = host
+        command = [sys.executable, "-c", _CONSOLE]
+        self.process = host.start(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def send(self, code: str) -> None:
+        """Have it run something, without waiting."""
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, timeout: float = 60.0) -> Any:
+        """The value of its variable ``answer``; raises `HostError` where what it ran has raised."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(timeout), f"no answer from {self.host.name} in {timeout:g} s"
+        said = json.loads(self.process.stdout.readline())
+        if "error" in said:
+            raise HostError(said["error"], said["text"], said["seconds"])
+        return said["value"]
+
+    def __call__(self, code: str, timeout: float = 60.0) -> Any:
+        """`send` and `hear`."""
+        self.send(code)
+        return self.hear(timeout)
+
+    def close(self) -> None:
+        """End it as a notebook is shut down."""
+        self.process.stdin.close()
+        self.process.wait(LIMIT_SECONDS)
+        self.process.stdout.close()
+
+
+def wait_until_gone(hosts: Sequence[Host], seconds: float) -> list[str]:
+    """What still runs on these hosts after so many seconds, as command lines."""
+    deadline = time.monotonic() + seconds
+    while (left := [p for host in hosts for p in host.processes()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [Path(f"/proc/{p.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:150] for p in left]
