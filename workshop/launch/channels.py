@@ -48,7 +48,7 @@ class Channel:
         for socket, port in ((self.shell, "shell_port"), (self.iopub, "iopub_port")):
             socket.linger = 0
             socket.reconnect_ivl = 20
-            socket.connect(f"ipc://{info['ip']}-{info[port]}")
+            socket.connect(f"{info['transport']}://{info['ip']}-{info[port]}")
         self.asked: str | None = None
 
     def ask(self, code: str, *, silent: bool, expressions: dict[str, str] | None = None) -> None:

@@ -4,7 +4,7 @@ The order matters. First the stacks are asked for (a signal, answered also from 
 collective), because the cut changes them. Then every rank's connections are shut down, by a thread
 in the rank itself; the calls that waited return, and an interrupt that was sent before ends the
 cell. When all have answered, each leaves the old group and joins a new one that meets in a new
-file. Variables are never touched.
+file (on several nodes: under a new name in their store). Variables are never touched.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.launch.channels import Exchange
@@ -117,24 +118,35 @@ def _close_store(ranks: Ranks) -> None:
 
     The store's file becomes a link to itself, which nobody can open. The next group has a new file.
     """
-    path = ranks.store_file()
+    if ranks.remote is not None:
+        ranks.remote.relay.close_store(f"{ranks.meeting()}/")
+        return
+    path = ranks.directory / ranks.meeting()
     loop = path.with_suffix(".closed")
     loop.symlink_to(path.name)
     loop.replace(path)
 
 
 def _request_cut(ranks: Ranks) -> None:
-    """Ask the cutting threads of all ranks; wait a moment for those that can answer.
+    """Ask the cutting threads of all ranks, on their nodes at once."""
+    asking = threading.Thread(target=ranks.ask_nodes_to_cut)
+    asking.start()
+    cut_here(ranks.directory, [ranks.rank_dir(rank) for rank in ranks.local])
+    asking.join()
+
+
+def cut_here(directory: Path, rank_dirs: Iterable[Path]) -> None:
+    """Ask the cutting threads of this node's ranks; wait a moment for those that can answer.
 
     A rank that has died has nobody to ask, and one that holds the interpreter's lock in compiled
     code does not get to it.
     """
     asked = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
-        wire.bind(str(ranks.directory / f"ask{time.monotonic_ns()}"))
-        for rank in ranks.processes:
+        wire.bind(str(directory / f"ask{time.monotonic_ns()}"))
+        for rank_dir in rank_dirs:
             with contextlib.suppress(OSError):
-                wire.sendto(b"cut", str(ranks.rank_dir(rank) / "cut"))
+                wire.sendto(b"cut", str(rank_dir / "cut"))
                 asked += 1
         deadline = time.monotonic() + ANSWER_TO_CUT_SECONDS
         with contextlib.suppress(OSError):
@@ -169,7 +181,7 @@ def after_cell(ranks: Ranks, *, must: bool, look: bool) -> str:
 def renew(ranks: Ranks, why: str) -> str:
     """All ranks leave their group and join a new one."""
     ranks.generation += 1
-    answers = call_each(ranks, f"heal({str(ranks.store_file())!r}, globals())")
+    answers = call_each(ranks, f"heal({ranks.meeting()!r}, globals())")
     failed = [answer["error"] for answer in answers.values() if "error" in answer]
     if failed:
         ranks.broken = f"healing failed ({failed[0]})"

@@ -8,14 +8,15 @@ When a cell fails on some ranks while others wait for them in a collective, or h
 interrupted, the process group is cut (`child/cut.py`): the waiting calls return with an error,
 every rank keeps its variables, and all of them join a new group. Only a rank's death, or a rank
 that does not come back, breaks the set; then every later cell says so at once, until `restart`.
+
+On several nodes (`node_ranks.StayingNodes`) all of this is the same; a rank of another node is reached
+through that node's one connection, and the loss of a node is the death of its ranks.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,25 +24,30 @@ from typing import Any
 
 import zmq
 
-from workshop.launch import device, healing
-from workshop.launch.channels import Channel, Exchange, write_connection_files
-from workshop.launch.environment import rank_environment
+from workshop.launch import device, healing, node_files, node_start, staying_start
+from workshop.launch.channels import Channel, Exchange
 from workshop.launch.failures import RankEnd, RankFailed, death_in_words, place_in
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.node_ranks import RemoteNodes, RemoteProcess, StayingNodes
 from workshop.launch.output import Transcript
 from workshop.launch.passing import pickled
 from workshop.launch.processes import ProcessId
-from workshop.launch.session import EngineError, Session
+from workshop.launch.session import Session
 from workshop.launch.staying_cell import CellRun, RanksResult
-
-START_SECONDS = 60.0
 
 
 class Ranks:
-    """``n`` ranks with a process group between them. Starts them; `stop` ends them."""
+    """``n`` ranks, on each node if there are several, and a process group between all of them.
 
-    def __init__(self, n: int, limits: Limits | None = None):
-        self.n = check_rank_count(n)
+    Starts them; `stop` ends them. ``local``: the numbers of those on the notebook's own node.
+    """
+
+    def __init__(self, n: int, limits: Limits | None = None, nodes: StayingNodes | None = None):
+        self.per_node = check_rank_count(n)
+        self.nodes = nodes
+        self.n = check_rank_count(n * (nodes.count if nodes else 1))
+        self.local = range(n if nodes is None or nodes.here else 0)
+        self.remote: RemoteNodes | None = None
         self.limits = limits or Limits()
         self.broken = ""
         self.generation = 0
@@ -81,43 +87,29 @@ class Ranks:
         self._context = zmq.Context()
         self.channels = [Channel(self._context, path, rank) for rank, path in enumerate(connections)]
         self.deaths: dict[int, int | None] = {}
+        self.processes: dict[int, ProcessId | RemoteProcess] = {}
+        self.channels: list[Channel] = []
+        self._context = zmq.Context()
+        self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
+        self.number = 0
         try:
-            self._await_ready()
+            if self.nodes is not None and self.remote is None:
+                self.remote = RemoteNodes(self.nodes, self.session.directory)
+            self.session.wait_ready()
+            gpus = [self.session.gpus] if self.local else []
+            if self.remote is not None:
+                self.remote.wait_ready()
+                gpus += self.remote.gpus()
+            self.device = device.choose_for_nodes(self.per_node, gpus)
+            staying_start.start_processes(self)
+            staying_start.await_ready(self)
         except BaseException:
             self.stop()
             raise
 
-    def _await_processes(self) -> dict[int, ProcessId]:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            for event in self.session.events(self.number, 0.5):
-                if event["event"] == "ranks_failed":
-                    raise EngineError(
-                        f"the ranks could not be started: {event['why']}. Run `workshop doctor`."
-                    )
-                if event["event"] == "ranks_started":
-                    found = {int(rank): ProcessId.of(pid) for rank, pid in event["pids"].items()}
-                    return {rank: process or ProcessId(-1, -1) for rank, process in found.items()}
-        raise EngineError(f"the ranks were not started within {START_SECONDS:.0f} s")
-
-    def _await_ready(self) -> None:
-        """The first request waits in the socket until the rank's kernel is up; the second makes the group."""
-        deadline = time.monotonic() + START_SECONDS
-        for channel in self.channels:  # iopub drops what is sent before the subscription has arrived
-            while not channel.iopub.poll(20):
-                channel.ask("", silent=True)
-                self._note_deaths()
-                if self.deaths or time.monotonic() > deadline:
-                    raise EngineError(f"the ranks did not start. {self._last_words()}")
-        self.generation += 1
-        replies = healing.call_each(self, f"join({str(self.store_file())!r})")
-        bad = [str(reply) for reply in replies.values() if "error" in reply]
-        if bad:
-            raise EngineError(f"the ranks could not form a group: {bad[0]}")
-
-    def store_file(self) -> Path:
-        """Where the ranks of this generation meet."""
-        return self.directory / f"store_{self.generation}"
+    def meeting(self) -> str:
+        """The name under which the ranks of this generation meet."""
+        return f"store_{self.generation}"
 
     def rank_dir(self, rank: int) -> Path:
         """Logs, stacks and reports of one rank."""
@@ -152,7 +144,7 @@ class Ranks:
 
     def _check(self, on: Sequence[int] | None) -> list[int]:
         if self.session.usable():
-            self._note_deaths()
+            self.note_deaths()
         if self.broken or not self.session.usable():
             raise RankFailed(
                 f"{self.broken or 'the launch engine has ended'}. `%ranks restart` starts new ranks."
@@ -167,54 +159,78 @@ class Ranks:
     def _pass(self, passing: Mapping[str, Any] | None) -> str:
         if not passing:
             return ""
-        path = self.directory / "passed.pkl"
-        path.write_bytes(pickled(passing))
-        return f"__workshop__.receive({str(path)!r}, globals());"
+        name, data = "passed.pkl", pickled(passing)
+        (self.directory / name).write_bytes(data)
+        if self.remote is not None:
+            self.remote.each("pass", self.remote.ranks, data, patience=healing.ANSWER_SECONDS, name=name)
+        return f"__workshop__.receive({name!r}, globals());"
 
     def _clear(self, chosen: Sequence[int]) -> dict[int, int]:
         """Forget the last cell's failure and report; where each rank's log begins for this one."""
         starts = {}
-        for rank in chosen:
-            here = self.rank_dir(rank)
-            try:
-                for name in ("failure.json", "report.pkl"):
-                    (here / name).unlink(missing_ok=True)
-                for name in ("stacks", "bars"):  # the rank holds these open for appending
-                    os.truncate(here / name, 0)
-                starts[rank] = (here / "log").stat().st_size
-            except FileNotFoundError as error:
-                self.broken = f"somebody removed {error.filename}, which rank {rank} writes to"
-                self.end_processes()
-                raise RankFailed(f"{self.broken}. `%ranks restart` starts new ranks.") from None
+        try:
+            if self.remote is not None:  # first there: what is on its way still belongs to the last cell
+                self.remote.each("clear", chosen, patience=healing.ANSWER_SECONDS)
+            for rank in chosen:
+                node_files.clear(self.rank_dir(rank))
+                starts[rank] = (self.rank_dir(rank) / "log").stat().st_size
+        except FileNotFoundError as error:
+            self.broken = f"somebody removed {error.filename}, which a rank writes to"
+            self.end_processes()
+            raise RankFailed(f"{self.broken}. `%ranks restart` starts new ranks.") from None
         return starts
+
+    def fetch(self, exchange: Exchange) -> None:
+        """Have all that the ranks of other nodes have written, here, now that their cell is over."""
+        if self.remote is not None:
+            ranks = [channel.rank for channel in exchange.channels]
+            self.remote.each("sync", ranks, patience=healing.ANSWER_SECONDS)
+
+    def ask_nodes_to_cut(self) -> None:
+        """Have the other nodes ask their ranks' cutting threads."""
+        if self.remote is not None:
+            self.remote.each("cut", self.remote.ranks, patience=2 * healing.ANSWER_TO_CUT_SECONDS)
 
     # -- life and death ------------------------------------------------------------------------
 
-    def _note_deaths(self) -> None:
+    def note_deaths(self) -> None:
+        """Take in which ranks have ended since; any death breaks the set."""
         for event in self.session.events(self.number):
             if event["event"] == "rank_died":
                 self.deaths[event["rank"]] = event["exit_code"]
+        if self.remote is not None:
+            self.deaths |= self.remote.note_deaths()
         if self.deaths and not self.broken:
-            self.broken = f"the ranks are gone since {self._deaths_in_words()}"
+            self.broken = f"the ranks are gone since {self.deaths_in_words()}"
 
-    def _deaths_in_words(self) -> str:
-        return "; ".join(f"rank {rank}: {death_in_words(code)}" for rank, code in sorted(self.deaths.items()))
+    def deaths_in_words(self) -> str:
+        """Who died, and how."""
+        return "; ".join(f"rank {rank}: {self._death_of(rank)}" for rank in sorted(self.deaths))
 
-    def _last_words(self) -> str:
-        """Why the ranks did not come up: how they ended, and the end of what one of them wrote."""
-        log = self.rank_dir(min(self.deaths, default=0)) / "log"
-        tail = log.read_text(errors="replace").strip().splitlines()[-6:] if log.exists() else []
-        return "\n".join([self._deaths_in_words() or "no answer", *tail])
+    def _death_of(self, rank: int) -> str:
+        """How a rank died, and on which node where there are several."""
+        words = death_in_words(self.deaths.get(rank))
+        if self.remote is None:
+            return words
+        name = self.node_of(rank)
+        lost = self.remote.lost().get(name)
+        return f"its node {name} is gone: {lost}" if lost else f"{words}, on node {name}"
+
+    def node_of(self, rank: int) -> str:
+        """The name of the node on which a rank runs."""
+        if self.remote is None or rank in self.local:
+            return node_start.this_node()
+        return self.remote.node_of(rank)
 
     def ends_of_the_dead(self) -> list[RankEnd]:
         """Evidence of every rank that has died."""
-        self._note_deaths()
+        self.note_deaths()
         found = []
         for rank, code in sorted(self.deaths.items()):
             frames = healing.stacks(self, rank)
             place = place_in(frames, healing.CELL)
             found.append(
-                RankEnd(rank, "died", place, "died", death_in_words(code), frames=frames, exit_code=code)
+                RankEnd(rank, "died", place, "died", self._death_of(rank), frames=frames, exit_code=code)
             )
         return found
 
@@ -231,13 +247,14 @@ class Ranks:
         """A line per rank: its process, and how it is."""
         if not self.session.usable():
             return "the launch engine has ended; `%ranks start` begins anew"
-        self._note_deaths()
+        self.note_deaths()
         lines = [
             f"{self.device.sentence}; group {self.generation}" + (f"; {self.broken}" if self.broken else "")
         ]
         for rank, process in self.processes.items():
-            state = "alive" if process.alive() else death_in_words(self.deaths.get(rank))
-            lines.append(f"rank {rank}: process {process.pid}, {state}")
+            state = "alive" if process.alive() else self._death_of(rank)
+            on = f" on {self.node_of(rank)}" if self.remote else ""
+            lines.append(f"rank {rank}: process {process.pid}{on}, {state}")
         return "\n".join(lines)
 
     def summary(self) -> str:
@@ -245,7 +262,13 @@ class Ranks:
         return f"{self.device.sentence}: {self.broken or 'ready'}"
 
     def stop(self) -> None:
-        """End the ranks and remove their directory; safe to call twice."""
+        """End the ranks, also on other nodes, and remove their directory; safe to call twice."""
+        self._stop_ranks()
+        if self.remote is not None:
+            self.remote.close()
+            self.remote = None
+
+    def _stop_ranks(self) -> None:
         for channel in self.channels:
             channel.close()
         self._context.destroy(linger=0)
@@ -257,6 +280,8 @@ class Ranks:
 
     def end_processes(self) -> None:
         """End what is left of the ranks and what they started."""
+        if self.remote is not None:
+            self.remote.stop_ranks()
         if self.session.usable():
             stopping = self.session.send("ranks_stop", group=self.number)
             deadline = time.monotonic() + 5
@@ -267,7 +292,10 @@ class Ranks:
 
     def restart(self) -> None:
         """End these ranks and start as many new ones; variables are gone."""
-        self.stop()
+        self._stop_ranks()
+        if self.remote is not None and (self.remote.lost() or not self.session.usable()):
+            self.remote.close()
+            self.remote = None
         self.broken = ""
         self.stale = set()
         self._start()

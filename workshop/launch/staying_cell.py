@@ -85,7 +85,7 @@ class CellRun:
                 return
 
     def _one_died(self) -> bool:
-        self.ranks._note_deaths()
+        self.ranks.note_deaths()
         if self.ranks.deaths:
             self.places = healing.ask_stacks(self.ranks, self.exchange.unanswered())
         return bool(self.ranks.deaths)
@@ -114,6 +114,7 @@ class CellRun:
             else:
                 look = failed or self._left_group()
                 healed = healing.after_cell(ranks, must=bool(self.cut_ranks), look=look)
+        ranks.fetch(self.exchange)
         self.transcript.finish()
         result = self._result(time.monotonic() - started, healed)
         note = self._note(healed, died)

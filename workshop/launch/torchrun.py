@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import device, script, verdicts
+from workshop.launch import device, node_network, script, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.limits import Limits, check_rank_count
@@ -54,13 +54,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Several nodes: this launch is one of ``count``; flags as torchrun's ``--nnodes``, ``--rdzv-*``."""
+    """Several nodes: this launch is one of ``count``; flags as torchrun's ``--nnodes``, ``--rdzv-*``.
+
+    interface: the network of the ranks, as in the site's file; "" takes the one that leads to ``endpoint``.
+    """
 
     count: int
     endpoint: str
     run_id: str = "workshop"
     backend: str = "c10d"
     timeout: int = 60
+    interface: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """What keeps the collectives on that network; ValueError when there is none such."""
+        meeting = self.endpoint.rpartition(":")[0]
+        if not meeting:
+            raise ValueError(f"endpoint {self.endpoint!r}: write it as HOST:PORT, the same on every node")
+        return node_network.collectives_on(self.interface or node_network.interface_towards(meeting))
 
 
 @dataclass(frozen=True)
@@ -185,7 +196,7 @@ class _Launch:
             n=self.n,
             run_id=self.run_id,
             run_dir=str(self.directory),
-            env={**rank_environment(os.environ, one_node=self.nodes is None), **self.device.environment()},
+            env=self._environment(),
             cwd=str(Path.cwd()),
             timeout=self.limits.seconds(),
             max_restarts=self.limits.max_restarts,
@@ -203,6 +214,11 @@ class _Launch:
         finally:
             self.session.forget(number)
         return self._conclude(done, time.monotonic() - started)
+
+    def _environment(self) -> dict[str, str]:
+        network = self.nodes.environment() if self.nodes else {}
+        ours = rank_environment(os.environ, one_node=self.nodes is None)
+        return {**ours, **network, **self.device.environment()}
 
     def _follow(self, number: int, on_output: Callable[[str, str], None] | None) -> dict[str, Any]:
         shown_at = time.monotonic()

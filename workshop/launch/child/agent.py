@@ -19,8 +19,9 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
 from torch.distributed.elastic.rendezvous.api import RendezvousHandler
 
+from workshop.launch import node_network
 from workshop.launch.child import rank_script
-from workshop.launch.child.rendezvous import LoopbackRendezvous
+from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
 
 PATIENCE_SECONDS = 2
 OnStart = Callable[[int, dict[int, int], dict[int, int | None]], None]
@@ -53,6 +54,9 @@ class CellAgent(LocalElasticAgent):
         self.exit_codes: dict[int, int | None] = {}
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        rendezvous = worker_group.spec.rdzv_handler
+        if isinstance(rendezvous, NodesRendezvous):  # a restart is one on every node, whoever failed
+            self._remaining_restarts = max(0, worker_group.spec.max_restarts - rendezvous.attempt)
         pids = super()._start_workers(worker_group)
         context = self._pcontext
         assert context is not None
@@ -90,16 +94,24 @@ def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:
         rdzv_handler=_rendezvous(request),
         max_restarts=request["max_restarts"],
         monitor_interval=0.01,
-        local_addr=None if request["nodes"] else "127.0.0.1",
+        local_addr=_address(request["nodes"]) if request["nodes"] else "127.0.0.1",
     )
     return CellAgent(spec, on_start)
+
+
+def _address(nodes: dict[str, Any]) -> str:
+    """This node's address on the ranks' network."""
+    meeting = nodes["endpoint"].rpartition(":")[0]
+    interface = nodes["interface"] or node_network.interface_towards(meeting)
+    return node_network.address_of(interface)
 
 
 def _rendezvous(request: dict[str, Any]) -> RendezvousHandler:
     nodes = request["nodes"]
     if not nodes:
         return LoopbackRendezvous(request["run_id"])
-    return rendezvous_registry.get_rendezvous_handler(
+    address = _address(nodes)
+    torchs = rendezvous_registry.get_rendezvous_handler(
         RendezvousParameters(
             backend=nodes["backend"],
             endpoint=nodes["endpoint"],
@@ -107,5 +119,7 @@ def _rendezvous(request: dict[str, Any]) -> RendezvousHandler:
             min_nodes=nodes["count"],
             max_nodes=nodes["count"],
             timeout=nodes["timeout"],
+            local_addr=address,
         )
     )
+    return NodesRendezvous(torchs, address)

@@ -12,16 +12,20 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from workshop.launch.child.cut import GroupSockets
+from workshop.launch.child.node_store import NodeStore
 from workshop.launch.passing import unpickled
 
 
 class Group:
     """The default process group of this rank; the notebook calls it as ``__workshop__``."""
 
-    def __init__(self, rank: int, world_size: int, device: str, sockets: GroupSockets):
+    def __init__(self, spec: dict[str, Any], rank: int, sockets: GroupSockets):
         self.rank = rank
-        self.world_size = world_size
-        self.device = torch.device(device, rank) if device == "cuda" else torch.device("cpu")
+        self.world_size = spec["world_size"]
+        kind, local_rank = spec["device"], rank - spec["first"]
+        self.device = torch.device(kind, local_rank) if kind == "cuda" else torch.device("cpu")
+        self.directory = Path(spec["dir"])
+        self.nodes_store: str | None = spec["store"]
         self.sockets = sockets
         self.cap: Any = None
         self._init = dist.init_process_group
@@ -42,10 +46,17 @@ class Group:
         if not dist.is_initialized():
             self._init(*args, **kwargs)
 
-    def join(self, store_file: str) -> dict[str, Any]:
-        """Make the default group; the ranks meet in a file that only their user can open."""
+    def _store(self, name: str) -> dist.Store:
+        """Where the ranks meet: a file that only their user can open; on several nodes, their own store."""
+        if self.nodes_store is None:
+            return dist.FileStore(str(self.directory / name), self.world_size)
+        self.met_in = NodeStore(self.nodes_store)  # C++ holds on to its half of the object only
+        return dist.PrefixStore(name, self.met_in)
+
+    def join(self, name: str) -> dict[str, Any]:
+        """Make the default group; ``name`` is new for each generation."""
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "0"
-        store = dist.FileStore(store_file, self.world_size)
+        store = self._store(name)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         self._init(
             backend,
@@ -63,13 +74,13 @@ class Group:
             return {"group": False, "sequence": -1}
         return {"group": True, "sequence": _sequence(c10d._get_default_group())}
 
-    def heal(self, store_file: str, user_names: dict[str, Any]) -> dict[str, Any]:
+    def heal(self, name: str, user_names: dict[str, Any]) -> dict[str, Any]:
         """Leave the cut group and join a new one. Variables stay; those that hold the old group are named."""
-        stale = sorted(name for name, value in user_names.items() if self._holds_group(name, value))
+        stale = sorted(own for own, value in user_names.items() if self._holds_group(own, value))
         if dist.is_initialized():
             dist.destroy_process_group()
         self.sockets.forget()
-        return {**self.join(store_file), "stale": stale}
+        return {**self.join(name), "stale": stale}
 
     def _holds_group(self, name: str, value: Any) -> bool:
         """Does this variable of the learner's hold a process group (DDP, FSDP, a mesh, a sub-group)?"""
@@ -87,10 +98,9 @@ class Group:
             return True
         return any(hasattr(p, "device_mesh") for p in module.parameters(recurse=False))
 
-    @staticmethod
-    def receive(path: str, names: dict[str, Any]) -> None:
+    def receive(self, file: str, names: dict[str, Any]) -> None:
         """Values that the notebook passed with ``--pass`` become variables of the rank."""
-        names.update(unpickled(Path(path)))
+        names.update(unpickled(self.directory / file))
 
 
 def _sequence(group: Any) -> int:

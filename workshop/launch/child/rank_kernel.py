@@ -107,9 +107,10 @@ def interrupt_learner(_signum: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
 
-def main(spec: dict[str, Any], rank: int) -> None:
+def main(spec: dict[str, Any], local_rank: int) -> None:
     """Entry point of a rank of ``%%ranks``; ``spec`` is the start request as plain data."""
     die_with_parent()
+    rank = spec["first"] + local_rank
     rank_dir = Path(spec["dir"], f"rank_{rank}")
     rank_dir.mkdir(parents=True, exist_ok=True)
     rank_io.capture(rank_dir)
@@ -118,8 +119,8 @@ def main(spec: dict[str, Any], rank: int) -> None:
     os.environ.update(spec["env"])
     os.environ.update(
         RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(spec["n"]),
+        LOCAL_RANK=str(local_rank),
+        WORLD_SIZE=str(spec["world_size"]),
         LOCAL_WORLD_SIZE=str(spec["n"]),
         IPYTHONDIR=str(Path(spec["dir"], "ipython")),  # nobody's start-up files, no history
         **{REPORT_FILE: str(rank_dir / rank_io.REPORT)},
@@ -133,7 +134,7 @@ def main(spec: dict[str, Any], rank: int) -> None:
 
 def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
     sockets = cut.GroupSockets()
-    group = Group(rank, spec["n"], spec["device"], sockets)
+    group = Group(spec, rank, sockets)
     app = _make_app(spec, rank)
     shell = app.kernel.shell
     shell.rank_dir = rank_dir
@@ -182,6 +183,7 @@ def _make_app(spec: dict[str, Any], rank: int) -> RankApp:
     config.InteractiveShell.xmode = "Plain"
     config.IPKernelApp.no_stdout = config.IPKernelApp.no_stderr = False
     config.IPCompleter.use_jedi = False
-    app = RankApp.instance(connection_file=spec["connections"][rank], config=config)
+    connection = spec["connections"][rank - spec["first"]]
+    app = RankApp.instance(connection_file=connection, config=config)
     app.initialize([])
     return app

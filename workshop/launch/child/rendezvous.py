@@ -1,15 +1,22 @@
-"""Where the ranks of one node find one another: a store on loopback, a fresh one for each attempt.
+"""Where the ranks find one another: a store on loopback, or on the nodes' network; a fresh one an attempt.
 
 torchrun's c10d rendezvous opens its store on every interface of the machine and keeps it through
 restarts, so that a restarted gloo group meets the dead attempt's addresses (seen with torch 2.13:
 0 of 6 restarts recovered). Here the agent binds 127.0.0.1 on a port that the system picks, and
 hands the ranks a new store each time. The store speaks torch's own TCPStore protocol, as under
 torchrun: it keeps short byte strings and unpickles nothing.
+
+On several nodes the agents meet by torch's rendezvous, each round of which they all take part in. The first
+node's agent then opens a store on the address of the ranks' network. torch counts restarts on each node by
+itself: the node whose rank died counts one, the others none, and a group whose nodes disagree about their
+number looks in its store under different names and waits for ever. Here the number is the round's.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+from typing import Any
 
 from torch.distributed import Store, TCPStore
 from torch.distributed.elastic.rendezvous.api import (
@@ -21,14 +28,14 @@ from torch.distributed.elastic.rendezvous.api import (
 LOOPBACK = "127.0.0.1"
 
 
-def loopback_store() -> TCPStore:
-    """A TCPStore that listens on 127.0.0.1 alone, on a free port."""
+def store_on(address: str) -> TCPStore:
+    """A TCPStore that listens on this address alone, on a free port."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((LOOPBACK, 0))
+    listener.bind((address, 0))
     listener.listen(128)
     port = listener.getsockname()[1]
     return TCPStore(
-        LOOPBACK, port, 1, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
+        address, port, 1, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
 
 
@@ -51,7 +58,7 @@ class LoopbackRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """A fresh store for this attempt, with one node in it."""
-        store = loopback_store()
+        store = store_on(LOOPBACK)
         self._stores.append(store)
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(LOOPBACK, store.port))
 
@@ -75,3 +82,61 @@ class LoopbackRendezvous(RendezvousHandler):
         """Let go of every attempt's store."""
         self._stores.clear()
         return True
+
+
+class NodesRendezvous(RendezvousHandler):
+    """torch's own rendezvous, with a fresh store at each round and the same attempt number on every node."""
+
+    def __init__(self, torchs: Any, address: str):
+        self._torchs = torchs
+        self._address = address
+        self._rounds = 0
+        self._stores: list[Store] = []
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it would open one on every network
+
+    def get_backend(self) -> str:
+        """The name of torch's rendezvous."""
+        return self._torchs.get_backend()
+
+    @property
+    def use_agent_store(self) -> bool:
+        """True: the ranks use the store that the first node's agent opened."""
+        return True
+
+    @property
+    def attempt(self) -> int:
+        """How many rounds there were before this one."""
+        holder = getattr(self._torchs, "_state_holder", None)  # also right for an agent that joined later
+        return self._rounds - 1 if holder is None else holder.state.round
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Meet the other nodes; then a store for this round."""
+        met = self._torchs.next_rendezvous()
+        self._rounds += 1
+        if met.rank == 0:
+            store = store_on(self._address)
+            self._stores.append(store)
+            met.store.set("workshop/store", f"{self._address} {store.port}")
+        address, port = met.store.get("workshop/store").decode().split()
+        return RendezvousInfo(met.store, met.rank, met.world_size, RendezvousStoreInfo(address, int(port)))
+
+    def is_closed(self) -> bool:
+        """Has an agent closed it?"""
+        return self._torchs.is_closed()
+
+    def set_closed(self) -> None:
+        """No further attempt will follow."""
+        self._torchs.set_closed()
+
+    def num_nodes_waiting(self) -> int:
+        """Nodes that want a new round: one of their ranks has failed."""
+        return self._torchs.num_nodes_waiting()
+
+    def get_run_id(self) -> str:
+        """The name of this launch."""
+        return self._torchs.get_run_id()
+
+    def shutdown(self) -> bool:
+        """Leave, and let go of every attempt's store."""
+        self._stores.clear()
+        return self._torchs.shutdown()

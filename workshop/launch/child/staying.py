@@ -22,9 +22,12 @@ class StayingRanks:
         """Fork one kernel per rank; sends `ranks_started` with their process numbers."""
         context = multiprocessing.get_context("forkserver")
         group: list[Any] = []
+        first = request["first"]
         try:
             for rank in range(request["n"]):
-                process = context.Process(target=rank_kernel.main, args=(request, rank), name=f"rank {rank}")
+                process = context.Process(
+                    target=rank_kernel.main, args=(request, rank), name=f"rank {first + rank}"
+                )
                 process.start()
                 group.append(process)
         except OSError as error:
@@ -34,13 +37,15 @@ class StayingRanks:
             return
         found = [processes.ProcessId.of(process.pid) for process in group]
         self._groups[request["id"]] = [process for process in found if process]
-        pids = {rank: process.pid for rank, process in enumerate(group)}
+        pids = {rank: process.pid for rank, process in enumerate(group, first)}
         self.wire.send(event="ranks_started", id=request["id"], pids=pids)
-        threading.Thread(target=self._watch, args=(request["id"], list(group)), daemon=True).start()
+        threading.Thread(
+            target=self._watch, args=(request["id"], dict(enumerate(group, first))), daemon=True
+        ).start()
 
-    def _watch(self, launch_id: int, group: list[Any]) -> None:
+    def _watch(self, launch_id: int, group: dict[int, Any]) -> None:
         """Tell the notebook of each rank that ends, and how."""
-        waiting = {process.sentinel: rank for rank, process in enumerate(group)}
+        waiting = {process.sentinel: rank for rank, process in group.items()}
         while waiting:
             for sentinel in multiprocessing.connection.wait(list(waiting)):
                 rank = waiting.pop(sentinel)
