@@ -32,7 +32,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `training`: losses of several runs, and one number more of each, step by step;
 * `storage`: what lies in memory, and the tables that strides make of it;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
-* `watched`, `lanes`, `icicle`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
+* `watched`, `lanes`, `call_tree`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
 
@@ -86,7 +86,7 @@ _PICTURES = {
     "spread": "workshop.show.pruned",
     "monitor_strips": "workshop.show.watched",
     "trace_lanes": "workshop.show.lanes",
-    "icicle": "workshop.show.icicle",
+    "icicle": "workshop.show.call_tree",
     "phase_bars": "workshop.show.phases",
 }
 
