@@ -71,6 +71,9 @@ PICTURES = {
     "training_curves": lambda: show.training_curves(
         {"a": [3.0, 2.0], "b": [3.0, 1.0]}, {"b": [4, 8]}, "scale", True
     ),
+    "phase_bars": lambda: show.phase_bars(
+        {"rank 0": {"data": 0.01, "forward": 0.02, "mine": 0.001}}, "a step"
+    ),
     "storage_and_views": lambda: show.storage_and_views(
         6, {"x": ((2, 3), (3, 1), 0), "x.T": ((3, 2), (1, 3), 0)}
     ),
@@ -78,9 +81,10 @@ PICTURES = {
 
 
 NO_PICTURES = {"traffic_table", "wire_bytes_by_axis", "plan_table", "layer_products"}
+DRAWINGS = {"monitor_strips", "trace_lanes", "icicle"}  # SVG: tests/measure
 
 
-@pytest.mark.parametrize("name", sorted(set(show.__all__) - NO_PICTURES))
+@pytest.mark.parametrize("name", sorted(set(show.__all__) - NO_PICTURES - DRAWINGS))
 def test_each_picture_is_a_png_and_has_words(name: str) -> None:
     for _ in range(2):  # a second call finds the function, not the module it lives in
         picture = PICTURES[name]()

@@ -24,8 +24,8 @@ def add_monitor(commands: argparse._SubParsersAction) -> None:
         "monitor",
         help="say what cores, memory, disk, network and GPUs of this machine do",
         description="Print a line for each sample until Ctrl-C or --seconds, and with --log write every "
-        "number as JSON lines. Without an NVIDIA driver it says so once and shows the CPU. Exit code 0: done; "
-        "2: a wrong call.",
+        "number as JSON lines. Without an NVIDIA driver it says so once and shows the CPU. Exit code 0: "
+        "done; 2: a wrong call.",
     )
     monitor.add_argument("--seconds", type=float, metavar="S", help="end after so long (default: Ctrl-C)")
     monitor.add_argument(

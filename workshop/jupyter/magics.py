@@ -14,6 +14,7 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from workshop.jupyter import nsys_cell
 from workshop.jupyter.live import LiveView
 from workshop.jupyter.usage import explain_errors
 from workshop.launch import (
@@ -84,6 +85,8 @@ class ParallelMagics(Magics):
     @shared_flags
     @node_flags
     @argument("--save", metavar="FILE.py", help="also write the cell as a program of its own")
+    @argument("--nsys", metavar="NAME", help="profile NAME.py, the cell, with Nsight Systems: NAME.nsys-rep")
+    @argument("--nsys-range", metavar="RANGE", help="record only inside the first NVTX range of that name")
     def torchrun_cell(self, line: str, cell: str) -> None:
         """Run the cell as a program on N fresh ranks, as torchrun would."""
         args = parse_argstring(self.torchrun_cell, line)
@@ -92,6 +95,16 @@ class ParallelMagics(Magics):
         program_file.check_syntax(program_file.cell_source(magic_line, cell))
         if args.save:
             program_file.save(Path(args.save), magic_line, cell, passing)
+        if args.nsys:
+            nsys_cell.check_flags(args)
+            n = 2 if args.nproc_per_node is None else args.nproc_per_node
+            command = nsys_cell.command_of(args, n, magic_line, cell, passing)
+            if nsys_cell.say(command):
+                view, limits = LiveView(self.shell), Limits(args.timeout)
+                self._show(view, None, lambda: nsys_cell.run(command, n, limits, view))
+                return
+        elif args.nsys_range:
+            raise ValueError("--nsys-range RANGE needs --nsys NAME: a name for the report")
         self._fresh(args, Cell(cell, magic_line), passing)
 
     @explain_errors("%torchrun")

@@ -148,7 +148,13 @@ class Monitor:
             if gpus:
                 gpus.close()
             if log:
-                log.close()
+                self._close(log)
+
+    def _close(self, log: TextIO) -> None:
+        try:
+            log.close()
+        except OSError as error:  # what was left could not be written either
+            self._error = self._error or error
 
     def stop(self) -> None:
         """Take a last sample and end the thread; safe to call twice."""

@@ -1,9 +1,10 @@
 """A trace opened in the notebook: torch.profiler's file, read into spans that can be counted and drawn.
 
 `torch.profiler.profile(...).export_chrome_trace("trace.json")` writes Chrome's trace format: a list of
-events, of which those with ``"ph": "X"`` have a beginning (``ts``) and a length (``dur``), in microseconds. Events of
-one thread lie inside each other like brackets. So an operator's *total* time includes what it calls, and its
-*self* time is what is left when the spans directly inside it are taken away: self times sum to the whole.
+events, of which those with ``"ph": "X"`` have a beginning (``ts``) and a length (``dur``), in microseconds.
+Events of one thread lie inside each other like brackets. So an operator's *total* time includes what it
+calls, and its *self* time is what is left when the spans directly inside it are taken away: self times sum to
+the whole.
 
 The same file opens in Perfetto: go to https://ui.perfetto.dev, "Open trace file" (it stays in your browser).
 Source: Chrome's *Trace Event Format*; PyTorch, `torch.profiler`.

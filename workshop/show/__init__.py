@@ -34,6 +34,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
 * `watched`, `lanes`, `icicle`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
 * `published`: predicted beside published runs, time kept by the interval between saves;
+* `watched`, `lanes`, `call_tree`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
 
@@ -87,7 +88,7 @@ _PICTURES = {
     "spread": "workshop.show.pruned",
     "monitor_strips": "workshop.show.watched",
     "trace_lanes": "workshop.show.lanes",
-    "icicle": "workshop.show.icicle",
+    "icicle": "workshop.show.call_tree",
     "phase_bars": "workshop.show.phases",
     "predicted_and_published": "workshop.show.published",
     "goodput_by_interval": "workshop.show.published",
