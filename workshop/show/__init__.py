@@ -33,6 +33,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `storage`: what lies in memory, and the tables that strides make of it;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
 * `published`: predicted beside published runs, time kept by the interval between saves;
+* `saving`: how long training stands still for a save;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
 
@@ -86,6 +87,7 @@ _PICTURES = {
     "spread": "workshop.show.pruned",
     "predicted_and_published": "workshop.show.published",
     "goodput_by_interval": "workshop.show.published",
+    "saves_in_time": "workshop.show.saving",
 }
 
 __all__ = list(_PICTURES)
