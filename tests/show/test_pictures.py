@@ -45,6 +45,7 @@ PICTURES = {
     "spread": lambda: show.spread({"ticket": [1.0, 1.2], "fresh": [0.8, 0.9]}, "accuracy"),
     "predicted_and_published": lambda: show.predicted_and_published([reproduce("llama-65b")]),
     "goodput_by_interval": lambda: show.goodput_by_interval([1, 10], {"x": [0.8, 0.9]}, {"x": 5.0}),
+    "saves_in_time": lambda: show.saves_in_time({"plain": (0.2, 0.2), "asynchronous": (0.03, 0.4)}),
     "channel_sizes": lambda: show.channel_sizes({"layer 0": [1.0, 9.0]}, 6.0),
     "grid_steps": lambda: show.grid_steps([-1.0, 0.2, 0.4], {"absmax": [-1.0, 0.0, 0.5]}),
     "size_and_perplexity": lambda: show.size_and_perplexity(

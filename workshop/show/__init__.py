@@ -35,6 +35,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `watched`, `lanes`, `icicle`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
 * `published`: predicted beside published runs, time kept by the interval between saves;
 * `watched`, `lanes`, `call_tree`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
+* `saving`: how long training stands still for a save;
 * `pruned`: where zeros lie, and the spread over seeds.
 """
 
@@ -92,6 +93,7 @@ _PICTURES = {
     "phase_bars": "workshop.show.phases",
     "predicted_and_published": "workshop.show.published",
     "goodput_by_interval": "workshop.show.published",
+    "saves_in_time": "workshop.show.saving",
 }
 
 __all__ = list(_PICTURES)

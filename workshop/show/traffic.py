@@ -75,7 +75,8 @@ def traffic_by_axis(cases: Mapping[str, Any], title: str = "what a rank sends in
     picture.invert_yaxis()
     picture.set_xlabel("bytes on the wire")
     picture.set_title(title, fontsize=9, loc="left")
-    picture.legend(fontsize=8, frameon=False, loc="lower right", ncols=len(found))
+    short = sum(map(len, found)) < 40  # a wide legend would lie over the labels of short bars
+    picture.legend(fontsize=8, frameon=False, loc="lower right", ncols=len(found) if short else 1)
     words = "; ".join(
         f"{name}: " + ", ".join(f"{axis} {_bytes(sums.get(axis, 0))}" for axis in axes)
         for name, sums in found.items()

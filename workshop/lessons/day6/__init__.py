@@ -2,8 +2,10 @@
 
 from workshop.lessons.day6.checkpoint_interval import CHECKPOINT_INTERVAL
 from workshop.lessons.day6.gpus_for_deadline import GPUS_FOR_DEADLINE
+from workshop.lessons.day6.what_to_save import WHAT_TO_SAVE
 
 EXERCISES = (
-    CHECKPOINT_INTERVAL,
+    WHAT_TO_SAVE,
     GPUS_FOR_DEADLINE,
+    CHECKPOINT_INTERVAL,
 )

@@ -53,8 +53,8 @@ CALLS = (
     Call((SMALL, 9e12, 20.0, A100, 0.4)),
 )
 
-Params, Sheet = dict[str, float], dict[str, float]
-Formula = Callable[[Params, float, float, Sheet, float], float]
+ByName = dict[str, float]
+Formula = Callable[[ByName, float, float, ByName, float], float]
 
 
 def _gpus(
@@ -66,7 +66,7 @@ def _gpus(
 ) -> Formula:
     """The right formula, or one that differs from it in one way."""
 
-    def formula(params: Params, tokens: float, days: float, sheet: Sheet, mfu: float) -> float:
+    def formula(params: ByName, tokens: float, days: float, sheet: ByName, mfu: float) -> float:
         flops = each * sum(params[part] for part in parts) * tokens
         return rounded(flops / (sheet[peak] * (mfu if reached else 1.0) * days * 86400))
 

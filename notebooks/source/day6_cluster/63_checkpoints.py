@@ -1,0 +1,567 @@
+# %% [markdown]
+# # Checkpoints
+#
+# - **You need** `25_fsdp` (what a shard is) and `15_optimizers` (what the optimizer remembers).
+# - **It takes** 45 minutes to read and try, about half a minute to run.
+# - **What runs where:** everything here runs on two and four ranks (gloo), with files in a temporary folder; the same cells run on GPUs
+#   (NCCL; untested here). The last part is arithmetic for clusters.
+#
+# ## Question
+#
+# At three in the night a GPU falls off the bus, and 1,024 processes end. What is on the disk? Can you go on in the morning, with one
+# node less? And is the run that goes on *the same run*, or one that only looks like it?
+
+# %%
+# %load_ext workshop
+import shutil
+import tempfile
+from pathlib import Path
+
+from workshop import launch, show
+from workshop.facts.tabular import Table
+from workshop.facts.units import format_bytes, format_seconds
+
+folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+
+# %% [markdown]
+# ## How large is it?
+#
+# **Predict:** AdamW in fp32 keeps a weight and two moments. Gradients are made anew in each step. How many bytes a parameter?
+
+# %% tags=["nbval-check-output"]
+from workshop.facts.model import ModelSpec
+from workshop.predict.checkpoints import checkpoint_bytes, write_seconds
+
+model = ModelSpec(
+    "small", num_layers=4, hidden_size=256, num_heads=8, num_kv_heads=4, ffn_hidden_size=704, vocab_size=8_192
+)
+expected = checkpoint_bytes(model.num_params)
+print(
+    f"{model.num_params:,} parameters: weights {expected.weights:,.0f} B, moments {expected.moments:,.0f} B"
+)
+print(
+    f"12 bytes each: {expected.total:,.0f} B, a quarter on each of four ranks: {expected.per_rank(4):,.0f} B"
+)
+
+# %% [markdown]
+# ## Run: sharded
+#
+# Four ranks with FSDP2. Nobody holds the whole model, so nobody writes it: `torch.distributed.checkpoint` lets every rank write its
+# part, and one more file say what is where.
+
+# %%
+SHAPE = {
+    "vocab_size": 8_192,
+    "hidden_size": 256,
+    "num_layers": 4,
+    "num_heads": 8,
+    "num_kv_heads": 4,
+    "intermediate_size": 704,
+}
+sharded = str(folder / "sharded")
+
+# %%
+# %%torchrun -n 4 --pass SHAPE,sharded
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.fsdp import shard_model
+
+dist.init_process_group()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(dist.get_rank())
+model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+tokens = torch.randint(8_192, (2, 64), device=device)
+model(tokens, tokens).backward()
+optimizer.step()
+
+weights, moments = get_state_dict(model, optimizer)  # names -> each rank's own part
+dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=sharded)
+dist.destroy_process_group()
+
+# %%
+written = {path.name: path.stat().st_size for path in sorted(Path(sharded).iterdir())}
+shards = {name: size for name, size in written.items() if name.endswith(".distcp")}
+for name, size in written.items():
+    print(f"{name:<14} {size:>12,} B")
+print(
+    f"shards together {sum(shards.values()):,} B, predicted {expected.total:,.0f} B: {sum(shards.values()) / expected.total - 1:+.2%}"
+)
+assert len(shards) == 4
+assert 0 <= sum(shards.values()) / expected.total - 1 < 0.02
+assert max(shards.values()) / expected.per_rank(4) < 1.05
+
+# %% [markdown]
+# 12 bytes a parameter, a quarter each; the little that is over is names and headers. No rank waited for another to send it anything.
+#
+# ## What must be in it?
+#
+# A run goes on exactly if nothing that changes while it trains is lost. Weights and moments are the large part. Three small ones are
+# easily forgotten: where the **schedule** of the learning rate is, where the **data** are, and the **random state**, from which
+# dropout draws.
+#
+# Here is a run that has all five. It trains three steps, saves, and takes four more. Then a fresh run takes up everything *but one*.
+#
+# **Predict:** for each of the five, which loss after going on is the first that differs: the first, or the second? (The first loss is
+# computed before anything is updated.)
+
+# %%
+# %%torchrun -n 2 --into left_out
+import copy
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from workshop import report
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+class Data:
+    position = 0
+
+    def next(self):
+        self.position += 1
+        return torch.randn(4, 8, generator=torch.Generator().manual_seed(1_000 * rank + self.position))
+
+
+class Run:
+    def __init__(self, seed):
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 8))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 0.7**step)
+        self.data = Data()
+
+    def step(self):
+        inputs = self.data.next()
+        loss = nn.functional.mse_loss(self.model(inputs), inputs.flip(1))
+        loss.backward()
+        for parameter in self.model.parameters():
+            dist.all_reduce(parameter.grad)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return loss.item()
+
+
+def save(run):
+    return copy.deepcopy(
+        {
+            "weights": run.model.state_dict(),
+            "moments": run.optimizer.state_dict(),
+            "schedule": run.schedule.state_dict(),
+            "data": run.data.position,
+            "random": torch.get_rng_state(),
+        }
+    )
+
+
+def go_on(run, saved):
+    load = {
+        "weights": run.model.load_state_dict,
+        "moments": run.optimizer.load_state_dict,
+        "schedule": run.schedule.load_state_dict,
+        "data": lambda position: setattr(run.data, "position", position),
+        "random": torch.set_rng_state,
+    }
+    for name, value in copy.deepcopy(saved).items():  # an optimizer may keep the very tensors that it loads
+        load[name](value)
+
+
+first = Run(seed=0)
+for _ in range(3):
+    first.step()
+saved = save(first)
+losses = {"unbroken": [first.step() for _ in range(4)]}
+for missing in ("nothing", *saved):
+    torch.manual_seed(99)
+    again = Run(seed=5)
+    go_on(again, {name: value for name, value in saved.items() if name != missing})
+    losses[missing] = [again.step() for _ in range(4)]
+report(losses=losses)
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+losses = left_out[0].losses
+saved_parts = ("weights", "moments", "schedule", "data", "random")
+differs = {}
+for missing in ("nothing", *saved_parts):
+    pairs = zip(losses["unbroken"], losses[missing], strict=True)
+    differs[missing] = next((number for number, (a, b) in enumerate(pairs, 1) if a != b), None)
+    first = (
+        f"loss {differs[missing]} is the first that differs"
+        if differs[missing]
+        else "every loss is equal, to the last bit"
+    )
+    print(f"without {missing:<9} {first}")
+assert differs == {"nothing": None, "weights": 1, "moments": 2, "schedule": 3, "data": 1, "random": 1}
+
+# %%
+Table(
+    ("without", "loss 1", "loss 2", "loss 3", "loss 4"),
+    [[name, *(f"{loss:.4f}" for loss in losses[name])] for name in ("nothing", *saved_parts)],
+    "losses after going on, rank 0",
+)
+
+# %% [markdown]
+# With everything, the runs are the same to the last bit, on both ranks. Without the moments the first loss is right, so the log looks
+# fine at first. Without the schedule even two losses are: the optimizer has saved the rate of the next step with its groups. **Nothing
+# crashes.** A run that forgot something trains on, a little worse, and nobody sees why.
+#
+# The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions of the step's
+# number*: to go on is to call them with the next number. What cannot be forgotten is not.
+#
+# ### Exercise: what to save
+
+
+# %%
+# %%exercise what_to_save
+import copy
+
+import torch
+
+
+def state_of(run) -> dict:
+    """Everything that changes while a run trains, as it is now."""
+    state = {
+        "model": run.model.state_dict(),
+        ...: ...,
+    }
+    return copy.deepcopy(...)
+
+
+def go_on(run, state: dict) -> None:
+    """Make a fresh run the one that was saved."""
+    run.model.load_state_dict(state["model"])
+    ...
+
+
+# %% [markdown]
+# ## Saved on four, loaded on two, and cut another way
+#
+# The files say which numbers of which *parameter* they hold, not which rank wrote them. So other ranks can read them: each asks for
+# the rows it needs. `train(run, folder=...)` does what we did above, and goes on with what it finds in its folder.
+#
+# **Predict:** four ranks with FSDP save after four of eight steps. Who goes on with the losses of the unbroken run to the last bit, and
+# who only nearly?
+
+# %%
+from workshop.facts.layout import Layout
+from workshop.facts.run import Run
+from workshop.train import train
+
+tiny = ModelSpec("tiny", 2, 64, 4, 256, num_kv_heads=2, ffn_hidden_size=176)
+
+
+def run_of(layout):
+    return Run(
+        tiny, "this-machine", layout, micro_batch=8 // layout.data_parallel, seq_len=64, accumulation=1
+    )
+
+
+saved_by = run_of(Layout(shard=4, zero=3, precision="fp32"))
+unbroken = train(saved_by, num_steps=8, measured=False).losses
+train(saved_by, num_steps=4, save_every=4, folder=folder / "four", measured=False)
+
+layouts = {
+    "FSDP on four": Layout(shard=4, zero=3, precision="fp32"),
+    "FSDP on two": Layout(shard=2, zero=3, precision="fp32"),
+    "DDP on two": Layout(replicate=2, precision="fp32"),
+    "FSDP x tensor, 2 x 2": Layout(shard=2, zero=3, tensor=2, precision="fp32"),
+    "one process": Layout(precision="fp32"),
+}
+resumed = {}
+for name, layout in layouts.items():
+    copied = shutil.copytree(folder / "four", folder / name)
+    resumed[name] = train(run_of(layout), num_steps=8, folder=copied, measured=False)
+
+# %% tags=["nbval-check-output"]
+for name, found in resumed.items():
+    assert found.first_step == 4
+    apart = max(abs(a - b) for a, b in zip(found.losses, unbroken[4:], strict=True))
+    exact = name == "FSDP on four"
+    print(f"{name:<21} goes on at step 4: equal {'to the last bit' if exact else 'to 1e-5'}")
+    assert apart == 0 if exact else apart < 1e-5
+assert resumed["FSDP on four"].losses == unbroken[4:]
+
+# %% [markdown]
+# On the same ranks: bit by bit. On others the weights are the same bits and the sequences the same. But gradients are summed in
+# another order, and floating-point sums depend on order. Nobody's fault, and nobody's to repair.
+#
+# The random state is the exception: four states cannot be dealt to two ranks. A run with dropout that changes its number of ranks is a
+# new draw of the same lottery.
+#
+# ## Killed in the middle of a save
+#
+# A save is a long moment in which a process may die, and failures love it: it is when disks and networks are busiest. The naive way
+# writes over the last checkpoint. We kill it half-way.
+
+# %%
+naive = folder / "naive.pt"
+PROGRAM = """
+import os
+import signal
+import torch
+
+state = {"weights": torch.arange(100_000.0), "step": 1}
+torch.save(state, naive)  # the last good one
+whole = os.path.getsize(naive)
+
+
+class Dying:
+    def __init__(self, file):
+        self.file, self.written = file, 0
+
+    def write(self, data):
+        self.written += self.file.write(data)
+        if self.written > whole / 2:
+            self.file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return len(data)
+
+    def flush(self):
+        self.file.flush()
+
+
+state["step"] = 2
+with open(naive, "wb") as file:
+    torch.save(state, Dying(file))
+"""
+try:
+    launch.torchrun(PROGRAM, 1, passing={"naive": str(naive)})
+except launch.RankFailed as error:
+    print(str(error).splitlines()[0])
+
+# %%
+LOADING = """
+import torch
+torch.load(naive)
+"""
+try:
+    launch.torchrun(LOADING, 1, passing={"naive": str(naive)})
+except launch.RankFailed as error:
+    print(f"{naive.stat().st_size:,} bytes are there, and loading them says:")
+    print("\n".join(line for line in str(error).splitlines() if "Error" in line)[:200])
+    said = str(error)
+assert "zip" in said or "EOF" in said, said
+
+# %% [markdown]
+# Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make that harmless, and `Checkpoints` has them: write
+# *beside*; flush and note the sums; *rename*. A rename happens or does not.
+#
+# Now two ranks, FSDP2, a save after every second step. In the second save rank 0 dies, when all is written and nothing is renamed.
+
+# %%
+SAVING = """
+import os
+import signal
+import torch
+import torch.distributed as dist
+from workshop import report
+from workshop.facts.layout import Layout
+from workshop.models.from_spec import gpt_config
+from workshop.models.gpt import GPT
+from workshop.models.text import TextBatches
+from workshop.train import Checkpoints, Settings, files, train_loop
+from workshop.train.apply_layout import apply_layout
+from workshop.train.group import join_group
+
+join_group()
+publish = files.publish  # the rename
+
+
+def dies_before_the_second(partial, found):
+    if dies and "00000004" in partial.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return publish(partial, found)
+
+
+files.publish = dies_before_the_second
+settings = Settings(num_steps=8, save_every=2)
+torch.manual_seed(settings.seed)
+ready = apply_layout(GPT(gpt_config(tiny)), Layout(shard=2, zero=3, precision="fp32"), settings)
+batches = TextBatches(64, 8, dist.get_rank(), 2)
+went = train_loop(ready, batches, settings, checkpoints=Checkpoints(where))
+report(first_step=went.first_step, losses=went.values)
+dist.destroy_process_group()
+"""
+
+
+def saving(where, dies):
+    return launch.torchrun(SAVING, 2, passing={"tiny": tiny, "where": str(where), "dies": dies})
+
+
+killed = folder / "killed"
+try:
+    saving(killed, dies=True)
+except launch.RankFailed as error:
+    print(str(error).splitlines()[0])
+left = sorted(path.name for path in killed.iterdir())
+print("left behind:", left)
+assert left == ["latest", "step-00000002", "step-00000004.partial"]
+assert (killed / "latest").read_text().strip() == "step-00000002"
+
+# %% tags=["nbval-check-output"]
+again, whole = saving(killed, dies=False)[0], saving(folder / "whole", dies=False)[0]
+print(f"goes on at step {again.first_step}")
+assert again.first_step == 2
+assert again.losses == whole.losses[2:]
+halves = len(list(killed.glob("*.partial")))
+print(f"with the losses of the unbroken run, to the last bit; {halves} halves are left")
+
+# %% [markdown]
+# ## Asynchronous: how long does training stand still?
+#
+# Writing is slow, copying is not. `dcp.async_save` copies the state to memory of its own (*staging*), returns, and writes in the
+# background while training goes on.
+#
+# **Predict:** what share of the time of a plain save is left in which training stands still?
+
+# %%
+beside = str(folder / "beside")
+
+# %%
+# %%torchrun -n 2 --pass SHAPE,beside --into timed
+import time
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+from workshop import report
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.fsdp import shard_model
+
+dist.init_process_group()
+of_its_own = dist.new_group(backend="gloo")  # the background must not mix its messages with training's
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(dist.get_rank())
+model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+tokens = torch.randint(8_192, (2, 64), device=device)
+
+
+def step():
+    model(tokens, tokens).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def state():
+    weights, moments = get_state_dict(model, optimizer)
+    return {"model": weights, "optimizer": moments}
+
+
+step()
+still = {"plain": [], "asynchronous": [], "until written": []}
+for attempt in range(3):
+    dist.barrier()
+    begin = time.perf_counter()
+    dcp.save(state(), checkpoint_id=f"{beside}-plain-{attempt}")
+    still["plain"].append(time.perf_counter() - begin)
+
+    dist.barrier()
+    begin = time.perf_counter()
+    future = dcp.async_save(state(), checkpoint_id=f"{beside}-{attempt}", process_group=of_its_own)
+    still["asynchronous"].append(time.perf_counter() - begin)
+    then = {name: part.to_local().clone() for name, part in state()["model"].items()}
+    step()  # the weights move while the old ones are being written
+    future.result()
+    still["until written"].append(time.perf_counter() - begin)
+
+read = {"model": state()["model"]}
+dcp.load(read, checkpoint_id=f"{beside}-{attempt}")
+as_saved = all(torch.equal(part.to_local(), then[name]) for name, part in read["model"].items())
+report(still={name: min(values) for name, values in still.items()}, as_saved=as_saved)
+dist.barrier()
+dist.destroy_process_group()
+
+# %%
+worst = {name: max(timed[rank].still[name] for rank in (0, 1)) for name in timed[0].still}
+for name, seconds in worst.items():
+    print(f"{name:<14} {format_seconds(seconds):>8}   {seconds / worst['plain']:.0%} of a plain save")
+assert worst["asynchronous"] < worst["plain"]
+assert timed[0].as_saved
+assert timed[1].as_saved
+print("what was written is the state before the step that ran meanwhile")
+
+# %%
+show.saves_in_time(
+    {
+        "plain save": (worst["plain"], worst["plain"]),
+        "asynchronous": (worst["asynchronous"], worst["until written"]),
+    }
+)
+
+# %% [markdown]
+# Training stands still for the copy only, and the copy is what makes it safe: the step that ran meanwhile changed the weights, not the
+# checkpoint. (That was the last mistake in the exercise.) Three things to know:
+#
+# - The background needs a **group of its own**, or its messages mix with those of training. On GPUs it is a gloo group beside NCCL.
+# - It needs **memory**: the whole of this rank's state once more, on the host.
+# - A save is only a save when `future.result()` has returned. Before the next one, wait for it.
+#
+# ## At scale
+#
+# How long for Llama 3.1 405B on 16,384 GPUs? Its storage takes 2 TB/s sustained (Dubey et al., 2024). Beside it a plain file system,
+# and a single process that collects everything and writes it at 2 GB/s.
+
+# %% tags=["nbval-check-output"]
+from workshop.facts import catalogue
+from workshop.predict.failures import Failures, goodput, young_interval
+
+rows = []
+for name, gpus in (("llama-3-70b", 1_024), ("llama-3.1-405b", 16_384)):
+    total = checkpoint_bytes(catalogue.model(name).num_params)
+    between = Failures().seconds_between(gpus)
+    for way, rate in (("2 TB/s", 2e12), ("20 GB/s", 20e9), ("one writer, 2 GB/s", 2e9)):
+        save = write_seconds(total.total, rate)
+        every = young_interval(save, between)
+        rows.append(
+            [name, format_bytes(total.per_rank(gpus), binary=False), way, format_seconds(save), format_seconds(every),
+             f"{goodput(every, save, between, 600):.1%}"]
+        )  # fmt: skip
+assert 280e6 < checkpoint_bytes(405e9).per_rank(16_384) < 310e6
+Table(("model", "a GPU holds", "storage", "a save takes", "best: every", "time kept"), rows)
+
+# %% [markdown]
+# A rank of 405B holds 300 MB of checkpoint. Together they fill 2 TB/s for two seconds, or keep one writer busy for most of an hour, and
+# a job that fails every three hours would hardly train. That is why everybody writes their own part.
+#
+# How often one should save, and why the last column is what it is, is in `64_plan_a_run`: $\sqrt{2 d M}$ for a save of $d$ seconds and
+# $M$ seconds between failures. An asynchronous save makes $d$ small. What is then the limit is that one save must end before the next
+# begins.
+
+# %%
+shutil.rmtree(folder)
+
+# %% [markdown]
+# ## What to take away
+#
+# - A checkpoint is **12 bytes a parameter** with AdamW in fp32; gradients are not in it. Every rank writes its part.
+# - Five things: weights, moments, schedule, data, random state. **Leave one out, and nothing crashes**: the losses differ, from the
+#   first step on or from the third.
+# - Make what you can a function of the step's number. What is not saved cannot be forgotten.
+# - By parameter, not by rank: saved on four, loaded on two or cut in another way. The same ranks go on bit by bit, others to rounding.
+# - Write beside, flush, rename. Never over the last good one.
+# - Asynchronous saving costs a copy, memory, and a group of its own.
+#
+# Next: `64_plan_a_run`, where failures, saves, days and money come together.
+#
+# ## Sources
+#
+# - PyTorch documentation, `torch.distributed.checkpoint` (`save`, `async_save`, `load`, `state_dict`), and *Asynchronous Saving with
+#   Distributed Checkpoint* in the tutorials.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.1 (storage: 2 TB/s sustained; 1 MB to 4 GB a GPU)
+#   and 3.3.4 (interruptions).
+# - BLOOM's checkpoint of 2.3 TB: github.com/bigscience-workshop/bigscience, `train/tr11-176B-ml/README.md`.
+# - POSIX, rename(2) and fsync(2). `workshop/train/files.py` and `workshop/train/checkpoint.py` are the habits in code.
+# - J. W. Young, Comm. ACM 17(9), 1974.
