@@ -10,8 +10,6 @@ from typing import Any
 from workshop.launch import leases
 from workshop.launch.lease_files import in_words
 from workshop.launch.nvml import Gpu, node_gpus
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,8 @@ def visible_gpus(count: int, known: Sequence[Gpu], environment: Mapping[str, str
 def _full_name(name: str, known: Sequence[Gpu]) -> str:
     fitting = [gpu.uuid for gpu in known if str(gpu.index) == name or gpu.uuid.startswith(name)]
     return fitting[0] if len(fitting) == 1 else name
+
+
 def choose_for_nodes(per_node: int, gpus: Sequence[int]) -> Device:
     """The device for ``per_node`` ranks on each of the nodes that have so many GPUs."""
     one = choose(per_node, min(gpus))

@@ -56,51 +56,23 @@ class Ranks:
 
     def _start(self) -> None:
         self.session = Session.get()
-        self.session.wait_ready()
-        self.device = device.take(self.n, self.session)
-        try:
-            self._begin()
-        except BaseException:
-            self.device.release()
-            raise
-
-    def _begin(self) -> None:
-        try:
-            self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
-            self.directory.mkdir()
-            connections = write_connection_files(self.directory, self.n)
-        except OSError as error:
-            where = self.session.directory
-            raise EngineError(f"cannot write to {where} ({error.strerror}): free some room") from None
-        self.number = self.session.send(
-            "ranks_start",
-            n=self.n,
-            dir=str(self.directory),
-            connections=connections,
-            env={**rank_environment(os.environ), **self.device.environment()},
-            cwd=str(Path.cwd()),
-            sys_path=[*[p for p in sys.path if p], str(Path.cwd())],
-            device=self.device.kind,
-            device_memory=self.limits.memory_bytes(),
-        )
-        self.processes = self._await_processes()
-        self._context = zmq.Context()
-        self.channels = [Channel(self._context, path, rank) for rank, path in enumerate(connections)]
         self.deaths: dict[int, int | None] = {}
         self.processes: dict[int, ProcessId | RemoteProcess] = {}
         self.channels: list[Channel] = []
         self._context = zmq.Context()
         self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
         self.number = 0
+        self.device = device.Device("cpu", "")  # holds nothing yet
         try:
             if self.nodes is not None and self.remote is None:
                 self.remote = RemoteNodes(self.nodes, self.session.directory)
             self.session.wait_ready()
-            gpus = [self.session.gpus] if self.local else []
-            if self.remote is not None:
+            if self.remote is None:
+                self.device = device.take(self.n, self.session)
+            else:  # nodes that a scheduler gave out are this user's alone: no leases
                 self.remote.wait_ready()
-                gpus += self.remote.gpus()
-            self.device = device.choose_for_nodes(self.per_node, gpus)
+                gpus = [self.session.gpus] if self.local else []
+                self.device = device.choose_for_nodes(self.per_node, [*gpus, *self.remote.gpus()])
             staying_start.start_processes(self)
             staying_start.await_ready(self)
         except BaseException:

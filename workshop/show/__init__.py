@@ -32,7 +32,6 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `training`: losses of several runs, and one number more of each, step by step;
 * `storage`: what lies in memory, and the tables that strides make of it;
 * `distilled`: soft targets, two ways to be near a distribution, scores by step;
-* `watched`, `lanes`, `icicle`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
 * `published`: predicted beside published runs, time kept by the interval between saves;
 * `watched`, `lanes`, `call_tree`, `phases`: what a monitor, a trace, cProfile and a step timer saw;
 * `saving`: how long training stands still for a save;
