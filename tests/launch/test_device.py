@@ -107,6 +107,12 @@ class Engine:
     def tell(self, *_, **__):
         pass
 
+    def usable(self):
+        return False
+
+    def forget(self, number):
+        pass
+
     def send(self, op, **content):
         self.sent, self.held = content, [holder.gpu for holder in leases.holders()]
         raise EngineError("refused")
