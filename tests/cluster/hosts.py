@@ -102,9 +102,9 @@ class Host:
         _in_net(self.switch, "ip", "link", "set", f"port{self.number}", state)
 
     def slow_down(self, bytes_per_second: float) -> None:
-        """Shape what leaves this host to that rate, by a token bucket of 64 KiB."""
-        rate = f"{round(bytes_per_second * 8)}bit"
-        shape = ("root", "tbf", "rate", rate, "burst", "64kb", "latency", "400ms")
+        """Shape what leaves this host to that rate, by a token bucket that lasts for 5 ms."""
+        rate, burst = f"{round(bytes_per_second * 8)}bit", f"{max(65536, round(bytes_per_second * 0.005))}"
+        shape = ("root", "tbf", "rate", rate, "burst", burst, "latency", "400ms")
         _in_net(self.keeper, "tc", "qdisc", "replace", "dev", INTERFACE, *shape)
 
     def full_speed(self) -> None:

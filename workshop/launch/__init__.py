@@ -6,11 +6,13 @@ Nothing here imports torch: the ranks live in processes of their own (`workshop.
 
 from workshop.launch.failures import Failure, RankFailed, RankInterrupted, RankTimeout
 from workshop.launch.limits import Limits
+from workshop.launch.node_ranks import StayingNodes
+from workshop.launch.nodes import Nodes
 from workshop.launch.ranks import Ranks
 from workshop.launch.report import Reported, report
 from workshop.launch.session import EngineError, Session
 from workshop.launch.staying_cell import RanksResult
-from workshop.launch.torchrun import Cell, Nodes, Result, Script, torchrun
+from workshop.launch.torchrun import Cell, Result, Script, torchrun
 
 __all__ = [
     "Cell",
@@ -27,6 +29,7 @@ __all__ = [
     "Result",
     "Script",
     "Session",
+    "StayingNodes",
     "report",
     "torchrun",
 ]

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import device, node_network, script, verdicts
+from workshop.launch import device, script, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.nodes import Nodes
 from workshop.launch.output import Transcript
 from workshop.launch.passing import pickled
 from workshop.launch.report import Reported, read_report
@@ -50,28 +51,6 @@ class Cell:
 
     body: str
     magic_line: str = "%%torchrun"
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Several nodes: this launch is one of ``count``; flags as torchrun's ``--nnodes``, ``--rdzv-*``.
-
-    interface: the network of the ranks, as in the site's file; "" takes the one that leads to ``endpoint``.
-    """
-
-    count: int
-    endpoint: str
-    run_id: str = "workshop"
-    backend: str = "c10d"
-    timeout: int = 60
-    interface: str = ""
-
-    def environment(self) -> dict[str, str]:
-        """What keeps the collectives on that network; ValueError when there is none such."""
-        meeting = self.endpoint.rpartition(":")[0]
-        if not meeting:
-            raise ValueError(f"endpoint {self.endpoint!r}: write it as HOST:PORT, the same on every node")
-        return node_network.collectives_on(self.interface or node_network.interface_towards(meeting))
 
 
 @dataclass(frozen=True)
@@ -279,7 +258,8 @@ class _Launch:
             raise EngineError(f"the ranks could not be started: {done['why']}. Run `workshop doctor`.")
         ends = self._ends(_by_rank(done["exit_codes"]), state)
         if state == "timeout":
-            raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program), result)
+            note = self.nodes.note() if self.nodes else ""
+            raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
         raise attach(verdicts.failed(ends, self.program), result)
 
 

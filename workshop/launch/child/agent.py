@@ -7,8 +7,11 @@ patience before SIGKILL is two seconds instead of thirty, and exit codes are kep
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +27,7 @@ from workshop.launch.child import rank_script
 from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
 
 PATIENCE_SECONDS = 2
+LEAVE_SECONDS = 2.0
 OnStart = Callable[[int, dict[int, int], dict[int, int | None]], None]
 
 
@@ -82,6 +86,22 @@ class CellAgent(LocalElasticAgent):
         processes = getattr(getattr(self._pcontext, "_pc", None), "processes", None) or []
         for worker, process in zip(group.workers, processes, strict=False):
             self.exit_codes[worker.global_rank] = process.exitcode
+
+    def leave(self) -> None:
+        """Close the rendezvous, as torchrun does when it ends, and let go of its store (and of its port).
+
+        The node that holds the store may have gone, so nobody waits for its answer for long.
+        """
+        rendezvous = self._worker_group.spec.rdzv_handler
+        closing = threading.Thread(target=_close, args=(rendezvous,), daemon=True)
+        closing.start()
+        closing.join(LEAVE_SECONDS)
+
+
+def _close(rendezvous: RendezvousHandler) -> None:
+    with contextlib.suppress(RuntimeError, OSError):  # another node has closed it, or taken its store along
+        rendezvous.shutdown()
+    gc.collect()
 
 
 def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:

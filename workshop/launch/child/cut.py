@@ -8,19 +8,29 @@ For NCCL the group's own abort does the same.
 Which connections? Those that the group opened when it was made. `GroupSockets` notes the sockets
 of this process before and after each group's creation, so that nothing else is ever touched: not
 the notebook's channels (Unix sockets), not a logger's connection.
+
+And who else may connect? gloo listens on its network and asks nobody for a key; a stray word to it ends the
+rank ("exit code 255"). Once a group is made, every pair of its ranks is connected, and nobody has a reason to
+come any more: `refuse_newcomers` puts a filter before the listening sockets, in the kernel, that drops what
+arrives (SO_ATTACH_FILTER, socket(7)). The connections that there are do not pass it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import socket
+import struct
 import threading
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # struct sock_filter: BPF_RET | BPF_K, keep 0 bytes
 
 
 def open_sockets() -> dict[int, int]:
@@ -47,7 +57,10 @@ class GroupSockets:
         try:
             return self._make(*args, **kwargs)
         finally:
-            self._inodes |= set(open_sockets()) - before
+            made = {inode: fd for inode, fd in open_sockets().items() if inode not in before}
+            self._inodes |= set(made)
+            for descriptor in made.values():
+                refuse_newcomers(descriptor)
 
     def cut(self) -> int:
         """Shut every group's connections down; returns how many. Each blocked call then raises."""
@@ -75,6 +88,21 @@ class GroupSockets:
     def forget(self) -> None:
         """The groups are destroyed; their sockets are nobody's."""
         self._inodes.clear()
+
+
+def refuse_newcomers(descriptor: int) -> bool:
+    """Where this is a TCP socket that listens: let nobody connect to it from now on."""
+    with socket.socket(fileno=os.dup(descriptor)) as listener:
+        if listener.family not in (socket.AF_INET, socket.AF_INET6):
+            return False
+        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return False
+        program = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
+        whole = struct.pack(
+            "HL", 1, ctypes.addressof(program)
+        )  # struct sock_fprog: one instruction, and where
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, whole)
+        return True
 
 
 def _cuda() -> Any:

@@ -17,6 +17,9 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from workshop.launch import processes
 from workshop.launch.child.agent import make_agent
 from workshop.launch.child.rank_io import DONE, FAILURE, STACKS
+from workshop.launch.child.rank_script import hang_up
+
+HEARS_WITHIN_SECONDS = 1.0  # an agent that was told to stop and is still there then waits for another node
 
 
 class FreshRanks:
@@ -35,6 +38,7 @@ class FreshRanks:
     def launch(self, request: dict[str, Any]) -> None:
         """Run the request to its end; sends `started` at each attempt and `done` once."""
         run: dict[str, Any] = {"id": request["id"], "why": None, "ranks": {}, "dir": Path(request["run_dir"])}
+        run["nodes"] = request["nodes"]
 
         def on_start(attempt: int, pids: dict[int, int], previous: dict[int, int | None]) -> None:
             found = {rank: processes.ProcessId.of(pid) for rank, pid in pids.items()}
@@ -72,6 +76,15 @@ class FreshRanks:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             agent.remember_exit_codes()
             state = run["why"] or "cancelled"
+        except (RuntimeError, OSError) as error:  # what its store or its rendezvous has raised
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            if not run["why"]:
+                raise
+            logging.info("the agent was torn from another node: %s", error)
+            agent.remember_exit_codes()
+            state = run["why"]
+        finally:
+            agent.leave()
         return {"state": state, "exit_codes": agent.exit_codes, "why": None}
 
     def cancel(self, launch_id: int, why: str) -> None:
@@ -84,8 +97,20 @@ class FreshRanks:
         if why == "timeout":
             ask_for_stacks(run["dir"] / f"attempt_{run.get('attempt', 0)}", run["ranks"])
         with self._lock:
-            if self._running is run:  # it may have ended by itself meanwhile
-                os.kill(os.getpid(), signal.SIGTERM)
+            if self._running is not run:  # it may have ended by itself meanwhile
+                return
+            os.kill(os.getpid(), signal.SIGTERM)
+        if run["nodes"]:
+            threading.Thread(target=self._tear, args=(run,), daemon=True).start()
+
+    def _tear(self, run: dict[str, Any]) -> None:
+        """An agent that asks a node which is gone waits in C++ and hears no signal: end its connections."""
+        while True:
+            time.sleep(HEARS_WITHIN_SECONDS)
+            with self._lock:
+                if self._running is not run:
+                    return
+                hang_up()
 
 
 def ask_for_stacks(attempt_dir: Path, ranks: dict[int, processes.ProcessId], patience: float = 1.0) -> None:

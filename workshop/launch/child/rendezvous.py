@@ -139,4 +139,5 @@ class NodesRendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         """Leave, and let go of every attempt's store."""
         self._stores.clear()
-        return self._torchs.shutdown()
+        torchs, self._torchs = self._torchs, None
+        return torchs.shutdown() if torchs is not None else True
