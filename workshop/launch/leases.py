@@ -132,6 +132,8 @@ def _give_all_back() -> None:
 
 def _forget_in_child() -> None:
     """A forked child holds nothing: the leases stay its parent's, and end with it."""
+    global _own_lock
+    _own_lock = threading.RLock()  # another thread may have held it when we were forked
     for descriptor, _ in _own.values():
         os.close(descriptor)
     _own.clear()

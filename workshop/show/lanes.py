@@ -35,7 +35,8 @@ class TraceLanes(Drawing):
 
     def save_html(self, path: str | Path) -> Path:
         """A page of its own, with every span: the wheel zooms, dragging moves, a double click resets."""
-        page = _PAGE.replace("WORDS", escape(self.words)).replace("DRAWING", self._everything)
+        page = _PAGE.replace("FROM", str(_LEFT)).replace("WIDE", str(_WIDTH))
+        page = page.replace("WORDS", escape(self.words)).replace("DRAWING", self._everything)
         Path(path).write_text(page, "utf-8")
         return Path(path)
 
@@ -90,30 +91,52 @@ def _colour(span: Any) -> str:
 
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>trace</title>
-<style>body{font:14px sans-serif;margin:8px}svg{width:100%;height:90vh;cursor:grab}</style>
-<p>WORDS. The wheel zooms, dragging moves, a double click resets.</p>
+<style>body{font:14px sans-serif;margin:8px}svg{cursor:grab;user-select:none}</style>
+<p>WORDS. The wheel zooms, dragging moves, a double click resets; the mouse on a box says what it is.</p>
 DRAWING
 <script>
-const svg = document.querySelector("svg");
-const whole = svg.getAttribute("viewBox").split(" ").map(Number);
-let view = [...whole], from = null;
-const draw = () => svg.setAttribute("viewBox", view.join(" "));
-svg.removeAttribute("width"); svg.removeAttribute("height");
-svg.setAttribute("preserveAspectRatio", "none");
+const LEFT = FROM, WIDTH = WIDE, svg = document.querySelector("svg");
+svg.querySelectorAll("text").forEach(words => { if (words.querySelector("title")) words.remove(); });
+const boxes = [...svg.querySelectorAll("rect")].slice(1).map(box => ({
+  box, x: +box.getAttribute("x") - LEFT, width: +box.getAttribute("width"), y: +box.getAttribute("y"),
+  name: box.textContent.slice(0, box.textContent.lastIndexOf(": ")),
+}));
+const labels = svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "g"));
+let zoom = 1, first = 0, drag = null;
+function draw() {
+  first = Math.min(Math.max(first, 0), WIDTH - WIDTH / zoom);
+  labels.replaceChildren();
+  for (const {box, x, width, y, name} of boxes) {
+    const left = Math.max((x - first) * zoom, 0), right = Math.min((x - first + width) * zoom, WIDTH);
+    box.style.display = right > left ? "" : "none";
+    if (right <= left) continue;
+    box.setAttribute("x", LEFT + left);
+    box.setAttribute("width", Math.max(right - left, 0.3));
+    const room = Math.floor((right - left - 4) / 5.6);
+    if (room < 3) continue;
+    const words = document.createElementNS("http://www.w3.org/2000/svg", "text");
+    words.setAttribute("x", LEFT + left + 3);
+    words.setAttribute("y", y + 10.5);
+    words.setAttribute("font-size", 9.5);
+    words.setAttribute("pointer-events", "none");
+    words.textContent = name.length <= room ? name : name.slice(0, room - 1) + "\u2026";
+    labels.append(words);
+  }
+}
 svg.addEventListener("wheel", event => {
   event.preventDefault();
-  const box = svg.getBoundingClientRect(), at = view[0] + view[2] * (event.clientX - box.left) / box.width;
-  const width = Math.min(whole[2], view[2] * (event.deltaY > 0 ? 1.25 : 0.8));
-  view = [at - (at - view[0]) * width / view[2], view[1], width, view[3]];
+  const at = Math.min(Math.max(event.clientX - svg.getBoundingClientRect().left - LEFT, 0), WIDTH);
+  const under = first + at / zoom;
+  zoom = Math.min(Math.max(zoom * (event.deltaY > 0 ? 0.8 : 1.25), 1), 1e5);
+  first = under - at / zoom;
   draw();
 }, {passive: false});
-svg.addEventListener("mousedown", event => { from = [event.clientX, view[0]]; });
-window.addEventListener("mouseup", () => { from = null; });
+svg.addEventListener("mousedown", event => { drag = [event.clientX, first]; });
+window.addEventListener("mouseup", () => { drag = null; });
 window.addEventListener("mousemove", event => {
-  if (!from) return;
-  view[0] = from[1] - (event.clientX - from[0]) / svg.getBoundingClientRect().width * view[2];
-  draw();
+  if (drag) { first = drag[1] - (event.clientX - drag[0]) / zoom; draw(); }
 });
-svg.addEventListener("dblclick", () => { view = [...whole]; draw(); });
+svg.addEventListener("dblclick", () => { zoom = 1; first = 0; draw(); });
+draw();
 </script>
 """

@@ -258,3 +258,5 @@ for name in ("adamw", "adamw-8bit", "lion", "adafactor"):
 # - N. Shazeer, M. Stern, *Adafactor*, 2018, arXiv:1804.04235.
 # - T. Dettmers et al., *8-bit Optimizers via Block-wise Quantization*, 2021, arXiv:2110.02861.
 # - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023, arXiv:2306.09782.
+#
+# Next: `17_profile_and_monitor`, where the seconds of a step go. On day 2, `24_zero` divides this state.
