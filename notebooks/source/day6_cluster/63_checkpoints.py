@@ -300,8 +300,7 @@ assert resumed["FSDP on four"].losses == unbroken[4:]
 #
 # ## Killed in the middle of a save
 #
-# A save is a long moment in which a process may die, and failures love it: it is when disks and networks are busiest. The naive way
-# writes over the last checkpoint. We kill it half-way.
+# A save is a long moment, and a process may die in it. The naive way writes over the last checkpoint. We kill it half-way.
 
 # %%
 naive = folder / "naive.pt"

@@ -1,0 +1,560 @@
+# %% [markdown]
+# # When it breaks
+#
+# - **You need** `21_collectives` and `22_ddp`.
+# - **It takes** 45 minutes to read and try, about half a minute to run.
+# - **What runs where:** every failure here is real and runs on two to four ranks (gloo). Where NCCL on GPUs behaves differently, the text
+#   says so, and what it says there is not tried here.
+#
+# ## Question
+#
+# A program on one process fails where it is wrong: one line, one traceback. A program on a thousand ranks fails *somewhere else*. One
+# rank goes wrong, and 999 wait for it, in a line that is right. Sometimes nobody says anything at all. How do you find the one?
+
+# %%
+# %load_ext workshop
+import socket
+import tempfile
+from pathlib import Path
+
+from workshop import launch
+from workshop.facts.tabular import Table
+
+
+def happens(program, n=2, **limits):
+    """Run a program that is meant to fail; show its lines and what is said, and return the error."""
+    for number, line in enumerate(program.splitlines(), 2):  # line 1 is that of a cell's magic
+        print(f"{number:>3}  {line}")
+    print()
+    try:
+        return launch.torchrun(program, n, limits=launch.Limits(**limits))
+    except launch.RankFailed as error:
+        print("\n".join(line[:150] for line in str(error).splitlines()))
+        return error
+
+
+HEAD = """import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
+"""
+
+# %% [markdown]
+# ## Predict, then run: nine failures
+#
+# Each lab is a few lines. **Before you look below the lines, say two things:** which rank will be named, and at which line.
+#
+# ### 1. A guard around a collective
+#
+# Somebody wants to print the mean loss once, and puts everything below `if rank == 0:`.
+
+# %%
+guard = happens(
+    HEAD
+    + """loss = torch.tensor([rank + 1.0])
+if rank == 0:
+    dist.all_reduce(loss)
+    print("mean loss", loss.item() / 2)
+dist.barrier()
+dist.destroy_process_group()
+""",
+    timeout=8,
+)
+
+# %% tags=["nbval-check-output"]
+at = {failure.rank: (failure.function, failure.line) for failure in guard.failures}
+for rank, (function, line) in at.items():
+    print(f"rank {rank} waits in {function}, line {line}")
+assert at == {0: ("all_reduce", 9), 1: ("barrier", 11)}
+
+# %% [markdown]
+# Both ranks wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself; wrong is that
+# they are not the same. Without a time limit this cell would never end. (Torch's own limit is 30 minutes for gloo, ten for NCCL.)
+#
+# ### Exercise: fix the guard
+
+
+# %%
+# %%exercise fix_the_guard
+import torch
+import torch.distributed as dist
+
+
+def tell_mean(loss: torch.Tensor, say) -> None:
+    """Rank 0 says the mean loss of all ranks; nobody's own loss changes."""
+    total = ...
+    ...
+    if dist.get_rank() == 0:
+        say(...)
+
+
+# %% [markdown]
+# ### 2. Other shapes
+#
+# The last batch is smaller on one rank, and its tensor is one number longer or shorter. The call is the same.
+
+# %%
+shapes = happens(
+    HEAD
+    + """gradient = torch.ones(1_000 if rank == 0 else 1_001)
+dist.all_reduce(gradient)
+dist.destroy_process_group()
+""",
+    timeout=20,
+)
+assert isinstance(shapes, launch.RankFailed)
+assert shapes.failures[0].line == 8
+
+# %% [markdown]
+# Here a rank *died*: gloo's C++ found more bytes than it had room for, and gave up. What it says has nothing of shapes in it. (NCCL does not
+# even notice: it hangs, or adds what lies behind.) But torch can compare before it sends. One line more, or `TORCH_DISTRIBUTED_DEBUG=DETAIL`
+# in the environment:
+
+# %%
+detail = happens(
+    HEAD.replace("dist.init", "dist.set_debug_level(dist.DebugLevel.DETAIL)\ndist.init")
+    + """gradient = torch.ones(1_000 if rank == 0 else 1_001)
+dist.all_reduce(gradient)
+dist.destroy_process_group()
+""",
+    timeout=20,
+)
+
+# %% tags=["nbval-check-output"]
+import re
+
+said = detail.failures[0].message
+shown = sorted(set(re.findall(r"TensorShape=\[(\d+)\]", said)))
+print(
+    f"ranks {sorted(failure.rank for failure in detail.failures)}, line {detail.failures[0].line}: shapes {shown} differ"
+)
+assert "Detected mismatch between collectives" in said
+assert shown == ["1000", "1001"]
+
+# %% [markdown]
+# Now every rank says what it was about to do. It costs a message more before each collective, so switch it on to look, not to train.
+#
+# ### 3. Another order
+#
+# Rank 0 sums its loss and then its tokens, rank 1 the other way round. Say, because a dictionary was filled in another order.
+#
+# **Predict:** an error, a hang, or neither?
+
+# %%
+order = happens(
+    HEAD
+    + """from workshop import report
+values = {"loss": torch.tensor([2.0]), "tokens": torch.tensor([100.0])}
+for name in values if rank == 0 else reversed(values):
+    dist.all_reduce(values[name])
+report(loss=values["loss"].item() / 2, tokens=values["tokens"].item())
+dist.destroy_process_group()
+"""
+)
+
+# %% tags=["nbval-check-output"]
+print(f"mean loss {order[0].loss} (should be 2.0), tokens {order[0].tokens:.0f} (should be 200)")
+assert order[0].loss == 51.0
+assert order[0].tokens == 102.0
+
+# %% [markdown]
+# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was added to the tokens,
+# everybody is content, and the log says 51. The same shapes, the same call: not even `DETAIL` can see it. Sort your dictionaries.
+#
+# ### 4. A hang
+#
+# Four ranks load data and reduce. One of them reads from a file system that does not answer.
+
+# %%
+hang = happens(
+    HEAD
+    + """import time
+
+
+def next_batch(step):
+    if rank == 2 and step == 1:
+        time.sleep(1_000)  # a file system that does not answer
+    return torch.ones(4)
+
+
+for step in range(3):
+    batch = next_batch(step)
+    dist.all_reduce(batch)
+dist.destroy_process_group()
+""",
+    n=4,
+    timeout=8,
+)
+
+# %% tags=["nbval-check-output"]
+at = {failure.rank: (failure.function, failure.line) for failure in hang.failures}
+waiting = sorted(rank for rank, (function, _) in at.items() if function == "all_reduce")
+(odd,) = set(at) - set(waiting)
+print(f"ranks {waiting} wait in all_reduce at line {at[0][1]}; rank {odd} is at line {at[odd][1]}")
+assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
+
+# %% [markdown]
+# **Do not read the loudest, read the odd one out.** Three ranks say `all_reduce`, and a network would be blamed. The fourth is in no
+# collective at all: it is in line 12, in `next_batch`. The others wait for it.
+#
+# Here the workshop asked every rank for its stacks when time was up. On a machine where it did not start the ranks, `py-spy dump --pid`
+# does the same from outside, and Python's own `faulthandler` from inside.
+#
+# ### 5. A dead rank
+#
+# The kernel kills a process when the host's memory is full. It has no time to say anything.
+
+# %%
+dead = happens(
+    HEAD
+    + """import os
+import signal
+
+for step in range(10):
+    if step == 3 and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(10))
+dist.destroy_process_group()
+""",
+    n=4,
+)
+
+# %% tags=["nbval-check-output"]
+(first,) = dead.failures
+print(f"rank {first.rank} {first.kind}")
+assert (first.rank, first.kind) == (1, "died")
+
+# %% [markdown]
+# It left no line and no traceback, only the number of a signal. Had we not watched the processes, we would have seen three ranks in
+# `all_reduce`, or three times "Connection closed by peer". **Who complains of a lost connection is not the cause.**
+#
+# ### 6. Out of memory
+#
+# Rank 1 has a larger share of the batch. Each rank may hold 256 MiB (`--device-memory`).
+
+# %%
+memory = happens(
+    HEAD
+    + """kept = []
+for layer in range(40):
+    kept.append(torch.ones(2**20 * (1 + rank)))  # 4 MiB on rank 0, 8 MiB on rank 1
+    dist.all_reduce(torch.ones(1))
+dist.destroy_process_group()
+""",
+    device_memory="256MiB",
+)
+
+# %%
+(first,) = memory.failures
+print(f"rank {first.rank}, line {first.line}: {first.error_type}")
+assert (first.rank, first.error_type) == (1, "OutOfMemoryError")
+assert first.line in (9, 10)
+
+# %% [markdown]
+# On a CPU the line is 10: it asked for **four bytes**, for one number to be reduced. The line that fails is the one that asks *last*, not
+# the one that took most. What holds the memory is found with a prediction and a measurement by part, as in `13_memory_of_a_step`. And ask
+# why this rank: ranks that hold different amounts see different things.
+#
+# ### 7. A port in use
+#
+# Rank 0 of a job opens a port where the others meet. Yesterday's job is still there.
+
+# %%
+with socket.socket() as yesterday:
+    yesterday.bind(("127.0.0.1", 0))
+    yesterday.listen()
+    port = yesterday.getsockname()[1]
+    taken = happens(
+        f"""import os
+
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+store = dist.TCPStore("127.0.0.1", {port}, 2, is_master=rank == 0)
+""",
+        timeout=20,
+    )
+assert taken.failures[0].rank == 0
+assert "EADDRINUSE" in str(taken)
+
+# %% [markdown]
+# `EADDRINUSE`: find who has it (`ss -ltnp`, `workshop doctor`), or let torchrun choose (`--rdzv-endpoint HOST:0`). The other direction is
+# worse: a port in use by *another job's* rank 0, and you join that job. That is why a launch has a name, `--rdzv-id`.
+#
+# ### 8. NaN on one rank
+#
+# In step 2, one number in the data of one of four ranks is infinite. Gradients are summed over ranks in every step.
+#
+# **Predict:** after step 2, on how many ranks are the weights NaN? And what does the mean loss in the log say about where it began?
+
+# %%
+# %%torchrun -n 4 --into nan
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group()
+rank = dist.get_rank()
+weight = torch.zeros(8, requires_grad=True)
+bad, spread = {}, {}
+for step in range(4):
+    inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+    if step == 2 and rank == 3:
+        inputs[5, 1] = float("inf")
+    loss = (inputs @ weight - inputs.sum(1)).square().mean()
+    loss.backward()
+
+    finite = torch.isfinite(loss.detach()) & torch.isfinite(weight.grad).all()  # before anything is shared
+    every = [torch.zeros(1) for _ in range(4)]
+    dist.all_gather(every, finite.float().reshape(1))
+    bad[step] = [number for number, one in enumerate(every) if not one.item()]
+
+    dist.all_reduce(weight.grad)
+    with torch.no_grad():
+        weight -= 0.01 * weight.grad
+        weight.grad = None
+    spread[step] = not torch.isfinite(weight).all().item()
+report(bad=bad, spread=spread)
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+for step in range(4):
+    ranks = [rank for rank in range(4) if nan[rank].spread[step]]
+    print(f"step {step}: not finite before the sum on ranks {nan[0].bad[step]}, after it on ranks {ranks}")
+assert nan[0].bad == {0: [], 1: [], 2: [3], 3: [0, 1, 2, 3]}
+assert nan[0].spread == {0: False, 1: False, 2: True, 3: True}
+
+# %% [markdown]
+# One sum carries it to everybody. One step later all ranks look alike, and the culprit is no longer there to be found. **Look before you
+# reduce**, and keep who it was. (One number a rank, gathered: it costs a message. Where gradients are clipped, the norm is NaN in the same
+# step and says *that* it happened, not *where*.)
+#
+# ### 9. Nothing breaks, and it is wrong
+#
+# The worst. Four ranks train a small model, in four ways. One is right. One has forgotten the `all_reduce`. One began with other weights
+# on every rank. One gives every rank the same data.
+#
+# **Predict:** all four run to the end with a falling loss. Which of them can you tell by comparing a checksum of the weights over ranks?
+
+# %%
+# %%torchrun -n 4 --into silent
+import hashlib
+
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group()
+rank = dist.get_rank()
+
+
+def checksum(tensors):
+    """The same bits, the same eight letters."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()[:8]
+
+
+def distinct(value):
+    """How many different values there are over all ranks."""
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, value)
+    return len(set(every))
+
+
+def train(reduces=True, seed=0, data_rank=rank):
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(8, 8)
+    losses, data = [], []
+    for step in range(20):
+        inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * step + data_rank))
+        data.append(inputs)
+        loss = (model(inputs) - inputs.flip(1)).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if reduces:
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= dist.get_world_size()
+                parameter -= 0.2 * parameter.grad
+                parameter.grad = None
+        losses.append(loss.item())
+    return losses, distinct(checksum(model.parameters())), distinct(checksum(data))
+
+
+report(
+    **{
+        "right": train(),
+        "no all_reduce": train(reduces=False),
+        "other first weights": train(seed=rank),
+        "the same data": train(data_rank=0),
+    }
+)
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+rows, found = [], {}
+for way in ("right", "no all_reduce", "other first weights", "the same data"):
+    losses, weights, data = silent[0][way]
+    found[way] = (weights, data)
+    verdict = (
+        "fine" if (weights, data) == (1, 4) else "weights differ" if weights > 1 else "data do not differ"
+    )
+    rows.append([way, "yes" if losses[-1] < losses[0] else "no", f"{weights} of 4", f"{data} of 4", verdict])
+assert found == {
+    "right": (1, 4),
+    "no all_reduce": (4, 4),
+    "other first weights": (4, 4),
+    "the same data": (1, 1),
+}
+Table(("on four ranks", "loss falls", "different weights", "different data", "so"), rows)
+
+# %% [markdown]
+# **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same ones: four ranks
+# doing one rank's work, at four times the price. Only a checksum of what must *differ* finds it. Both are a line each; run them in the
+# first steps of every new program, and after each resume.
+#
+# ## Compare: who is to blame?
+#
+# Nine failures, one pattern. Evidence comes from all ranks, and most of it is effect. The rules so far:
+#
+# 1. Who failed by itself comes before who lost a connection.
+# 2. Of several that failed by themselves, the earliest.
+# 3. If nobody failed, the one who has made the fewest collectives. The others wait for it.
+#
+# ### Exercise: name the culprit
+
+
+# %%
+# %%exercise first_to_fail
+def first_to_fail(records: list[dict]) -> int:
+    """The rank that failed by itself; where none did, the one that the others wait for."""
+    by_themselves = [record for record in records if ...]
+    if by_themselves:
+        return ...
+    return ...
+
+
+# %% tags=["nbval-check-output"]
+records = [
+    {"rank": 0, "ended": "raised", "message": "Connection closed by peer", "seconds": 81.20, "calls": 57},
+    {
+        "rank": 1,
+        "ended": "raised",
+        "message": "Connection reset by peer, connection lost",
+        "seconds": 81.19,
+        "calls": 57,
+    },
+    {"rank": 2, "ended": "killed", "message": "SIGKILL", "seconds": 81.21, "calls": 56},
+    {"rank": 3, "ended": "waiting", "message": "", "seconds": 90.00, "calls": 57},
+]
+print("to blame: rank", first_to_fail(records))
+assert first_to_fail(records) == 2
+
+# %% [markdown]
+# ## Then go on: elastic restart
+#
+# Sooner or later a rank dies and it is nobody's mistake. `--max-restarts 1` starts **all** ranks again, once. They are fresh processes:
+# what they know is what is on the disk. So a program that can be restarted is a program that saves and looks for its last checkpoint.
+#
+# **Predict:** two ranks, a checkpoint after every second step. Rank 1 is killed in step 5 of 8. From which step does the second attempt go
+# on, and is its last loss that of a run that never broke?
+
+# %%
+folder = tempfile.TemporaryDirectory()
+TRAINING = """import os
+import signal
+import torch
+import torch.distributed as dist
+from workshop import report
+from workshop.facts.layout import Layout
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.text import TextBatches
+from workshop.train import Checkpoints, Settings, train_loop
+from workshop.train.apply_layout import apply_layout
+from workshop.train.group import join_group
+
+join_group()
+rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+
+
+class Fragile(TextBatches):
+    def step(self, step, device="cpu"):
+        if dies and attempt == 0 and step == 5 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(step, device)
+
+
+settings = Settings(num_steps=8, save_every=2)
+torch.manual_seed(rank)
+model = GPT(GPTConfig(256, 32, 2, 4, 2, 96))
+ready = apply_layout(model, Layout(shard=2, zero=3, precision="fp32"), settings)
+went = train_loop(ready, Fragile(32, 8, rank, 2), settings, checkpoints=Checkpoints(where))
+report(attempt=attempt, first_step=went.first_step, losses=went.values)
+dist.destroy_process_group()
+"""
+
+
+def trained(name, dies):
+    passing = {"where": str(Path(folder.name, name)), "dies": dies}
+    return launch.torchrun(TRAINING, 2, passing=passing, limits=launch.Limits(max_restarts=1))[0]
+
+
+broken, unbroken = trained("broken", dies=True), trained("unbroken", dies=False)
+
+# %% tags=["nbval-check-output"]
+print(
+    f"attempt {broken.attempt} went on at step {broken.first_step}; the unbroken run needed {unbroken.attempt} restarts"
+)
+assert (broken.attempt, broken.first_step) == (1, 4)
+assert broken.losses == unbroken.losses[4:]
+print("losses of steps 4 to 7: equal to the last bit")
+folder.cleanup()
+
+# %% [markdown]
+# One step was done twice, and nothing else was lost. On **two nodes** it is the same: each node's agent sees that a group broke, they
+# meet again at the same endpoint, and all ranks start anew. If a node is gone for good, torchrun's `--nnodes 1:2` lets the rest go on
+# with fewer ranks; then sums are added in another order, and losses agree to rounding (`63`). That is not run in this notebook.
+#
+# ## At scale: what to switch on before
+#
+# On GPUs nobody can ask a stuck kernel for its line. What helps must be on *before* it breaks. NCCL's **flight recorder** keeps the last
+# collectives of every rank, with sizes, state and stack, and writes them down when one takes too long. Then rule 3 is applied to the files:
+# the rank with the smallest number in its last finished collective is the one that the others wait for.
+#
+# | variable | does | cost |
+# |---|---|---|
+# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | compares shapes and calls before each collective | a message each |
+# | `TORCH_FR_BUFFER_SIZE=2000` (older: `TORCH_NCCL_TRACE_BUFFER_SIZE`) | the flight recorder keeps so many collectives | little |
+# | `TORCH_NCCL_DUMP_ON_TIMEOUT=1` | it writes them to files when time is up | none |
+# | `TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/path/trace_` | where | none |
+# | `TORCH_NCCL_ASYNC_ERROR_HANDLING=1` (the default) | a time-out ends the process instead of leaving it waiting | none |
+# | `NCCL_DEBUG=INFO`, `NCCL_DEBUG_SUBSYS=INIT,NET` | which interface and which links NCCL has taken | a long log |
+# | `init_process_group(timeout=...)` | your own patience | none |
+#
+# Llama 3's authors used that recorder to find their hangs. More than half of their 419 interruptions were GPUs and their memory, and
+# six were silent data corruption: number 9 of this lesson, by hardware.
+#
+# ## What to take away
+#
+# - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: another line, another collective, no collective.
+# - Every rank makes the same collectives, in the same order, with the same shapes. Guards go around words, not around calls.
+# - A collective has no name. In another order it adds apples to pears, and says nothing.
+# - Set a time limit. A hang with a limit is an error with a line.
+# - Check what is finite *before* it is summed. After it, everybody is guilty.
+# - Weights must be equal, data must not: two checksums.
+# - A restart gives fresh processes. They know what you have saved.
+#
+# Next: `63_checkpoints`: what a restart needs on the disk.
+#
+# ## Sources
+#
+# - PyTorch documentation: *Distributed communication package* (debugging, `TORCH_DISTRIBUTED_DEBUG`), *torchrun* (restarts, rendezvous),
+#   and the tutorial *Flight Recorder for Debugging Stuck Jobs*; NCCL documentation, environment variables.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.4 and table 5 (interruptions by cause, the flight
+#   recorder).
+# - The rules for who is to blame, in code: `workshop/launch/failures.py`, `judge`.
