@@ -115,8 +115,9 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
     export.add_argument("--slurm", action="store_true", help="write NAME.sbatch too")
     export.add_argument("--gpus", action="store_true", help="one GPU for each rank in the batch file")
     export.add_argument(
-        "--time", default="00:10:00", metavar="HH:MM:SS", help="time limit (default: 00:10:00)"
+        "--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's, else 00:10:00)"
     )
+    export.add_argument("--site", metavar="FILE", help="the site's file, for the batch file")
 
 
 def _add_predict(commands: argparse._SubParsersAction) -> None:
