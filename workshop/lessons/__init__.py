@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from workshop.lessons.exercise import Exercise, Solution
 
-DAYS = ("day0", "day1", "day2", "day3", "day4", "day5")
+DAYS = ("day0", "day1", "day2", "day3", "day4", "day5", "day6")
 
 __all__ = ["all_exercises", "find", "solution"]
 
