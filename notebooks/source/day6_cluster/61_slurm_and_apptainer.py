@@ -161,7 +161,7 @@ for word in container_line(centre, folder="/scratch/ada/course", node_variables=
 # is not there. What you need must be in the cache before (`workshop assets fetch --all`, on a machine that has a network).
 
 # %% tags=["nbval-check-output"]
-print("\n".join(line for line in lines if line.startswith("export ") or line.startswith("unset ")))
+print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
 
 # %% [markdown]
 # `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; a wrong guess is slow, or waits for

@@ -15,8 +15,8 @@ from workshop.lessons.exercise import Exercise, WrongAnswer
 QUESTION = """\
 A training takes `work` seconds in all. A job has `limit` seconds; the first `start` of them go by before it
 trains (imports, loading). It saves a checkpoint after every `every` seconds of training, for nothing; what
-was done since the last one is lost when time is up. Write `starts_needed(work, limit, start, every)`: how many
-starts it takes until the training is done, or 0 if it never is."""
+was done since the last one is lost when time is up. Write `starts_needed(work, limit, start, every)`: how
+many starts it takes until the training is done, or 0 if it never is."""
 
 STUB = '''\
 def starts_needed(work: int, limit: int, start: int, every: int) -> int:
