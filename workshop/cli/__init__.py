@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
-from workshop.cli.site_options import add_container, add_site
+from workshop.cli.site_options import add_container, add_lab_in_job, add_site
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -66,6 +66,7 @@ def _add_lab(commands: argparse._SubParsersAction) -> None:
         "--welcome-only", action="store_true", help="run 00_welcome here in the terminal and end"
     )
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    add_lab_in_job(lab)
 
 
 def _add_doctor(commands: argparse._SubParsersAction) -> None:
