@@ -83,6 +83,15 @@ def test_what_cannot_be_had_is_refused(given, said):
         container_command(replace(CENTRE, **given), COMMAND, folder=FOLDER)
 
 
+def test_values_that_env_would_read_as_a_list_are_quoted():
+    variables = {"A": "x=1,y=2", "B": "0,1", "C": 'a="b"'}
+    words = container_command(CENTRE, [], folder=FOLDER, environment=variables)
+    given = [words[i + 1] for i, word in enumerate(words) if word == "--env"]
+    assert given[1:] == ['"A=x=1,y=2"', "B=0,1", '"C=a=""b"""']
+    with pytest.raises(ValueError, match="drops a quote at the end"):
+        container_command(CENTRE, [], folder=FOLDER, environment={"A": 'say "hi"'})
+
+
 @pytest.mark.parametrize("gpus", [None, "", "2,3"])
 def test_what_the_node_sets_is_passed_as_it_is_there(tmp_path, gpus):
     show = tmp_path / "apptainer"

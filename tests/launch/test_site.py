@@ -30,7 +30,14 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sites, "EVERYONE", tmp_path / "etc.toml")
     monkeypatch.setattr(sites, "NVIDIA", tmp_path / "no-driver")
-    for name in ("WORKSHOP_SITE", "WORKSHOP_CACHE", "WORKSHOP_OFFLINE", "XDG_CONFIG_HOME", "SGE_ROOT"):
+    for name in (
+        "WORKSHOP_SITE",
+        "WORKSHOP_CACHE",
+        "WORKSHOP_OFFLINE",
+        "XDG_CONFIG_HOME",
+        "SGE_ROOT",
+        "SLURM_CONF",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USER", "ada")
@@ -162,6 +169,16 @@ def test_slurm_is_found_with_its_nodes_gpus(home, said, gpus):
     program(home, "sinfo", f"printf '{said}\\n'")
     found = current_site()
     assert (found.scheduler, found.gpus, found.source) == ("slurm", gpus, "found on this machine")
+
+
+def test_a_slurm_client_without_a_slurm_is_a_laptop(home, monkeypatch):
+    sites._found.cache_clear()
+    monkeypatch.setattr(sites, "SLURM_CONF", home / "slurm.conf")
+    program(home, "sbatch", "exit 1")
+    program(home, "sinfo", "echo 'could not establish a configuration source' >&2; exit 1")
+    assert current_site().scheduler == "none"
+    monkeypatch.setenv("SLURM_CONF", str(home / "other.conf"))  # set up, and down for the moment
+    assert current_site().scheduler == "slurm"
 
 
 def test_sge_is_found_by_qsub_and_its_root(home, monkeypatch):

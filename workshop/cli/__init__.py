@@ -15,6 +15,7 @@ from pathlib import Path
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
 from workshop.cli.jobs_options import add_jobs
+from workshop.cli.site_options import add_container, add_lab_in_job, add_site
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -40,6 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_lab(commands)
     _add_doctor(commands)
+    add_site(commands)
+    add_container(commands)
     _add_assets(commands)
     _add_export(commands)
     _add_predict(commands)
@@ -65,6 +68,7 @@ def _add_lab(commands: argparse._SubParsersAction) -> None:
         "--welcome-only", action="store_true", help="run 00_welcome here in the terminal and end"
     )
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    add_lab_in_job(lab)
 
 
 def _add_doctor(commands: argparse._SubParsersAction) -> None:

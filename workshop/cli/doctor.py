@@ -1,8 +1,8 @@
 """``workshop doctor``: can this machine run the workshop, and if not, what is to be done.
 
-Each check is a small function in ``checks_software.py``, ``checks_machine.py`` or ``checks_ranks.py`` that
-returns a `Finding`. A check that takes longer than its limit (a network disk that hangs, a driver that does
-not answer) is a finding too.
+Each check is a small function in ``checks_software.py``, ``checks_machine.py``, ``checks_cluster.py`` or
+``checks_ranks.py`` that returns a `Finding`. A check that takes longer than its limit (a network disk that
+hangs, a driver that does not answer) is a finding too.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Diagnosis(tuple[Line, ...]):
 
 def all_checks() -> list[Check]:
     """The registry, in the order in which one thing needs another."""
-    from workshop.cli import checks_machine, checks_ranks, checks_software
+    from workshop.cli import checks_cluster, checks_machine, checks_ranks, checks_software
 
-    return [*checks_software.CHECKS, *checks_machine.CHECKS, *checks_ranks.CHECKS]
+    return [*checks_software.CHECKS, *checks_machine.CHECKS, *checks_cluster.CHECKS, *checks_ranks.CHECKS]
 
 
 def diagnose(

@@ -120,10 +120,14 @@ def _start(site: SiteSpec, folder: str, variables: Mapping[str, str], gpus: bool
 
 
 def _pair(name: str, value: str) -> str:
-    """``NAME=VALUE``; in quotes where a second = would make the flag look for a list between commas."""
+    """``NAME=VALUE`` as ``--env`` reads it: with a second = it is a list between commas, unless in quotes;
+    without one it loses quotes at its end (seen with Apptainer 1.4.5).
+    """
     pair = f"{name}={value}"
-    if "=" in value or '"' in value:
-        pair = '"' + pair.replace('"', '""') + '"'
+    if "=" in value:
+        return '"' + pair.replace('"', '""') + '"'
+    if value.endswith('"'):
+        raise ValueError(f"{name}={value}: --env drops a quote at the end; write the value another way")
     return pair
 
 

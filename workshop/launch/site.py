@@ -36,6 +36,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "sites"
 FOUND = "found on this machine"
 CLIENT_SECONDS = 10
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+SLURM_CONF = Path("/etc/slurm/slurm.conf")
 
 # What may hold $USER and the like.
 _FILLED = ("account", "partition", "reservation", "python", "container", "binds", "jobs", "data", "cache")
@@ -153,13 +154,16 @@ def site_of_machine(environment: Mapping[str, str] | None = None) -> SiteSpec:
     On a machine with Slurm the GPUs are those of its nodes, as ``sinfo`` tells them.
     """
     environment = os.environ if environment is None else environment
-    found = _found(environment.get("PATH", os.defpath), environment.get("SGE_ROOT", ""))
+    path, slurm_conf = environment.get("PATH", os.defpath), environment.get("SLURM_CONF", "")
+    found = _found(path, slurm_conf, environment.get("SGE_ROOT", ""))
     return expanded(found, environment)
 
 
 @functools.lru_cache(maxsize=8)
-def _found(path: str, sge_root: str) -> SiteSpec:
-    if shutil.which("sbatch", path=path):
+def _found(path: str, slurm_conf: str, sge_root: str) -> SiteSpec:
+    # Debian's client may be there without a Slurm: it is set up, or it answers.
+    has_client = shutil.which("sbatch", path=path) is not None
+    if has_client and (slurm_conf or SLURM_CONF.is_file() or _ask(["sinfo", "--noheader"], path) is not None):
         gpus = max(gpus_of_slurm(path), gpus_here(path))
         return SiteSpec(name="a machine with Slurm", scheduler="slurm", gpus=gpus, source=FOUND)
     if sge_root and shutil.which("qsub", path=path):
@@ -173,28 +177,29 @@ def gpus_here(path: str | None = None) -> int:
     """GPUs of this machine: the driver's own list, else what ``nvidia-smi -L`` says within ten seconds."""
     if NVIDIA.is_dir():
         return sum(entry.is_dir() for entry in NVIDIA.iterdir())
-    said = _ask(["nvidia-smi", "-L"], path)
+    said = _ask(["nvidia-smi", "-L"], path) or ""
     return sum(line.startswith("GPU ") for line in said.splitlines())
 
 
 def gpus_of_slurm(path: str | None = None) -> int:
     """The most GPUs that a node of this Slurm has (``sinfo -o %G``); 0 where it says none, or nothing."""
-    counts = re.findall(r"gpu:(?:[^:,()\s]+:)?(\d+)", _ask(["sinfo", "--noheader", "--format=%G"], path))
+    said = _ask(["sinfo", "--noheader", "--format=%G"], path) or ""
+    counts = re.findall(r"gpu:(?:[^:,()\s]+:)?(\d+)", said)
     return max(map(int, counts), default=0)
 
 
-def _ask(command: list[str], path: str | None) -> str:
-    """What a program prints; "" where it is missing, fails, or takes longer than ten seconds."""
+def _ask(command: list[str], path: str | None) -> str | None:
+    """What a program prints; None where it is missing, fails, or takes longer than ten seconds."""
     program = shutil.which(command[0], path=path)
     if program is None:
-        return ""
+        return None
     try:
         done = subprocess.run(
             [program, *command[1:]], capture_output=True, text=True, timeout=CLIENT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 # ---------------------------------------------------------------------------- what ranks are told

@@ -1,0 +1,66 @@
+"""``workshop site``: which site is in force, what it says, and whether it fits this machine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+
+from workshop.cli.checks_site import site_checks
+from workshop.cli.doctor import diagnose, render, summary
+from workshop.facts.site import SiteSpec, read_site, schema
+from workshop.launch.site import current_site, known_sites, named_site, site_file, site_of_machine
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    actions = {"check": _check, "show": _show, "schema": _schema}
+    return actions[options.what](options)
+
+
+def chosen(file: str | None) -> SiteSpec:
+    """The site to look at, as it was read: the file or example named, else the one in force.
+
+    Raises ValueError and FileNotFoundError for a name or file that is none.
+    """
+    path = named_site(file) if file else site_file(os.environ)
+    return read_site(path) if path else site_of_machine()
+
+
+def _check(options: argparse.Namespace) -> int:
+    site = chosen(options.file)
+    checks = site_checks(site)
+    if options.json:
+        diagnosis = diagnose(checks)
+        print(json.dumps([dataclasses.asdict(line) for line in diagnosis], indent=1))
+    else:
+        print(f"{site.name} ({site.source})", flush=True)
+        diagnosis = diagnose(checks, on_line=lambda line: print(render(line), flush=True))
+        print(summary(diagnosis).replace("this machine can run the workshop", "this machine fits the site"))
+    return 0 if diagnosis.can_run else 1
+
+
+def _show(options: argparse.Namespace) -> int:
+    site = chosen(options.file) if options.file else current_site()
+    values = dataclasses.asdict(site)
+    if options.json:
+        print(json.dumps(values, indent=1))
+        return 0
+    print(f"{values.pop('name')} ({values.pop('source')})\n")
+    for key, value in values.items():
+        print(f"  {key:<12} {', '.join(value) if isinstance(value, tuple) else value}".rstrip())
+    print(f"\nexamples to start from: {', '.join(known_sites()) or 'none beside the package'}")
+    return 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps(schema(), indent=1))
+        return 0
+    for section, keys in schema().items():
+        if section:
+            print(f"\n[{section}]")
+        for key, told in keys.items():
+            print(f"{key:<12} {told}")
+    return 0
