@@ -108,6 +108,31 @@ def test_a_host_name_that_leads_to_loopback(site, monkeypatch, address, verdict)
     assert verdict == "ok" or "/etc/hosts" in finding.do
 
 
+# ---------------------------------------------------------------------------- shared memory
+
+
+def test_shared_memory_that_is_full(tmp_path):
+    """A /dev/shm of 64 MiB, and a file in it of 60: seen in a mount namespace of one's own."""
+    alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    mount = "mount -t tmpfs -o size=64m none /dev/shm"
+    if subprocess.run([*alone, "sh", "-c", mount], capture_output=True, timeout=20, check=False).returncode:
+        pytest.skip("no mount namespace of one's own here (unshare --mount)")
+    ask = "from workshop.cli.checks_machine import check_shared_memory as c; print(c().verdict, c().found, c().do)"
+    fill = "head -c 60M /dev/zero > /dev/shm/left-over"
+    python = f"{sys.executable} -c '{ask}'"
+    done = subprocess.run(
+        [*alone, "sh", "-c", f"{mount} && {python} && {fill} && {python}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    before, after = done.stdout.splitlines()
+    assert before.startswith(
+        "note 64.0 MiB of 64.0 MiB free tight for data loaders and NCCL; docker and podman"
+    )
+    assert after.startswith(
+        "no 4.0 MiB of 64.0 MiB free remove old files from /dev/shm (the largest: left-over, 60.0 MiB)"
+    )
+
+
 # ---------------------------------------------------------------------------- cache and clock
 
 

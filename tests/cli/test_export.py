@@ -87,7 +87,7 @@ def test_another_file_is_not_overwritten(cell, capsys):
         ("%%torchrun -n 2\nx = (\n", [], "line 1 is not Python"),
         ("%%ranks -n 2\nx = 1\n", ["-n", "2"], "line 1 is not Python"),
         ('{"nbformat": 4}', ["-n", "2"], "this is a notebook: save one cell"),
-        ("x = 1\n", ["-n", "2", "--slurm", "--time", "soon"], "--time 'soon': write it as HH:MM:SS"),
+        ("x = 1\n", ["-n", "2", "--slurm", "--time", "soon"], "time 'soon': write it as HH:MM:SS"),
     ],
 )
 def test_what_cannot_be_exported_is_told(tmp_path, capsys, text, arguments, said):

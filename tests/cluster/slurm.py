@@ -215,7 +215,9 @@ class TwoNodes:
             try:
                 if mark not in (entry / "environ").read_bytes().split(b"\0"):
                     continue
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                command = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                )
             except OSError:  # it has ended
                 continue
             process = ProcessId.of(int(entry.name))

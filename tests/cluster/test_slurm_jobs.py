@@ -7,16 +7,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from workshop import launch
 from workshop.configs.job import Job
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.facts.site import read_site
-from workshop.launch import RankFailed, RankInterrupted, RankTimeout, job_directory, jobs
+from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
 from workshop.launch import slurm as client
 from workshop.launch.processes import ProcessId, wait_gone
 from workshop.train.launched import as_program, train, trained
@@ -63,17 +61,13 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sbatch_accepts_the_script(slurm, site, tmp_path, shape):
-    path = tmp_path / "job.sbatch"
-    path.write_text(job_directory.batch_script(site, SHAPES[shape], tmp_path))
-    assert "to start at" in client.check_script(path)
+def test_sbatch_accepts_the_script(slurm, site, shape):
+    assert "to start at" in client.check_script(jobs.try_out(SHAPES[shape], site))
 
 
-def test_sbatch_refuses_a_script_that_can_never_run(slurm, site, tmp_path):
-    path = tmp_path / "job.sbatch"
-    path.write_text(job_directory.batch_script(site, Job("big", "", nnodes=3), tmp_path))
-    with pytest.raises(client.SlurmError, match="would refuse job.sbatch: .*node"):
-        client.check_script(path)
+def test_sbatch_refuses_a_script_that_can_never_run(slurm, site):
+    with pytest.raises(client.SlurmError, match="would refuse it: .*node"):
+        client.check_script(jobs.try_out(Job("big", "", nnodes=3), site))
 
 
 ALL_REDUCE = """\
@@ -136,7 +130,9 @@ def test_a_rank_that_is_killed_is_named(slurm, site):
 
 def test_a_script_that_fails_before_its_ranks_shows_its_own_words(slurm, site):
     site = replace(site, python="/no/such/python")
-    with pytest.raises(client.SlurmError, match=r"(?s)ended as FAILED before its ranks had started.*no/such/python"):
+    with pytest.raises(
+        client.SlurmError, match=r"(?s)ended as FAILED before its ranks had started.*no/such/python"
+    ):
         jobs.submit("print()", Job("lost", ""), site).follow()
 
 
@@ -260,7 +256,9 @@ time.sleep(60)
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_a_killed_notebook_takes_its_jobs_along_unless_they_were_detached(slurm, site, detach):
-    body = "from workshop import report\nimport time\ntime.sleep(0.5)\nreport(done=True)" if detach else SLEEPS
+    body = (
+        "from workshop import report\nimport time\ntime.sleep(0.5)\nreport(done=True)" if detach else SLEEPS
+    )
     notebook = subprocess.Popen(
         [sys.executable, "-c", NOTEBOOK.format(program=body, detach=detach)],
         stdout=subprocess.PIPE, text=True, env=os.environ,

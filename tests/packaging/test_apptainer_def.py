@@ -25,6 +25,7 @@ SECTIONS = {
     "labels",
     "help",
 }
+SAID = ("OMP_NUM_THREADS", "HF_HUB_OFFLINE", "PYTHONNOUSERSITE", "WORKSHOP_CACHE")
 SCRIPTS = ("post", "test", "environment", "runscript")
 
 
@@ -72,8 +73,17 @@ def _script_problems(parts, defaults):
     names = {Requirement(text).name for text in PROJECT["dependencies"]} - {"torch"}
     words = set(re.findall(r"[\w-]+", parts.get("post", "")))
     said += [f"%post lists {name}: only pyproject.toml does" for name in names & words]
-    if "/opt/workshop[hpc]" not in parts.get("post", ""):
+    if "/opt/workshop[{{ EXTRAS }}]" not in parts.get("post", ""):
         said.append("%post does not install from pyproject.toml")
+    extras = set(defaults.get("EXTRAS", "").split(","))
+    said += [f"no extra {name}" for name in extras - set(PROJECT["optional-dependencies"])]
+    said += [f"EXTRAS lacks {name}" for name in {"gpu", "hpc"} - extras]
+    said += [f"%environment does not set {name}" for name in SAID if name not in parts.get("environment", "")]
+    said += [
+        f"{name} is set for everyone"
+        for name in ("ASSETS", "CACHE", "PACKAGES", "TORCH")
+        if defaults.get(name)
+    ]
     return said
 
 
@@ -93,6 +103,10 @@ def test_the_definition_is_good():
         ("    LICENSE /opt", "    LICENCE /opt", "no file LICENCE"),
         ("; fi\n", "; if\n", "%post is no shell script"),
         ("workshop doctor\n\n%runscript", "true\n\n%runscript", "%test does not run the doctor"),
+        ("EXTRAS=gpu,hpc", "EXTRAS=gpu,hps", "no extra hps"),
+        ("EXTRAS=gpu,hpc", "EXTRAS=hpc", "EXTRAS lacks gpu"),
+        ("export PYTHONNOUSERSITE=1", "true", "%environment does not set PYTHONNOUSERSITE"),
+        ("    PACKAGES=\n", "    PACKAGES=/opt/mine\n", "PACKAGES is set for everyone"),
         ("--editable", "numpy --editable", "%post lists numpy"),
         ("From: {{ BASE }}", "From: debian", "the header is"),
     ],

@@ -24,6 +24,8 @@ PICTURES = {
     "message_curve": lambda: show.message_curve([1e3, 1e6], {"x": [1e-4, 1e-3]}, {"fit": (1e-4, 1e9)}),
     "replicas": lambda: show.replicas({"weights": 4e9, "moments": 8e9}, 4, 16e9),
     "parallel_cell": lambda: show.parallel_cell(2),
+    "job_tree": lambda: show.job_tree(2, 2),
+    "continued_losses": lambda: show.continued_losses([3.0, 2.0, 1.0], [(0, [3.0, 2.0]), (2, [1.0])]),
     "memory_by_part": lambda: show.memory_by_part({"predicted": {"weights": 4e9}}, cap=6e9),
     "memory_timeline": lambda: show.memory_timeline(
         Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"])

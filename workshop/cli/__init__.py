@@ -15,8 +15,8 @@ from pathlib import Path
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
 from workshop.cli.jobs_options import add_jobs
-from workshop.cli.site_options import add_container, add_site
 from workshop.cli.monitor_options import add_gpus, add_monitor
+from workshop.cli.site_options import add_container, add_lab_in_job, add_site
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -71,6 +71,7 @@ def _add_lab(commands: argparse._SubParsersAction) -> None:
         "--welcome-only", action="store_true", help="run 00_welcome here in the terminal and end"
     )
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    add_lab_in_job(lab)
 
 
 def _add_doctor(commands: argparse._SubParsersAction) -> None:
@@ -121,8 +122,9 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
     export.add_argument("--slurm", action="store_true", help="write NAME.sbatch too")
     export.add_argument("--gpus", action="store_true", help="one GPU for each rank in the batch file")
     export.add_argument(
-        "--time", default="00:10:00", metavar="HH:MM:SS", help="time limit (default: 00:10:00)"
+        "--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's, else 00:10:00)"
     )
+    export.add_argument("--site", metavar="FILE", help="the site's file, for the batch file")
 
 
 def _add_predict(commands: argparse._SubParsersAction) -> None:

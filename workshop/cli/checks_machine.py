@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -72,10 +73,22 @@ def check_shared_memory() -> Finding:
     room = shutil.disk_usage(SHARED_MEMORY)
     said = f"{format_bytes(room.free)} of {format_bytes(room.total)} free"
     if room.free < 32 * MIB:
-        return Finding("no", said, f"remove old files from {SHARED_MEMORY}; {how}")
+        return Finding("no", said, f"remove old files from {SHARED_MEMORY}{_largest(SHARED_MEMORY)}; {how}")
     if room.free < 512 * MIB:
         return Finding("note", said, f"tight for data loaders and NCCL; {how}")
     return Finding("ok", said)
+
+
+def _largest(folder: Path) -> str:
+    """The largest file of ``folder`` in words; "" where there is none that can be seen."""
+    sizes = {}
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # gone meanwhile
+            sizes[path] = path.lstat().st_size
+    if not sizes:
+        return ""
+    name = max(sizes, key=sizes.__getitem__)
+    return f" (the largest: {name.name}, {format_bytes(sizes[name])}) that no program of yours still uses"
 
 
 def check_temporary_folder() -> Finding:

@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import workshop
@@ -50,7 +49,7 @@ def _build(site: SiteSpec, options: argparse.Namespace) -> int:
         raise ValueError("Charliecloud builds no image from a .def: build it where Apptainer is, as a folder "
                          "(--output NAME/ makes one), and give that to ch-run")  # fmt: skip
     runtime = "apptainer" if site.runtime == "none" else site.runtime
-    line = build_command(replace(site, runtime=runtime), options)
+    line = build_command(runtime, site.container or "workshop.sif", options)
     print(f"cd {shlex.quote(str(root))} && {shlex.join(line)}", flush=True)
     if not options.run:
         return 0
@@ -59,10 +58,10 @@ def _build(site: SiteSpec, options: argparse.Namespace) -> int:
     return subprocess.run(line, cwd=root, timeout=BUILD_SECONDS, check=False).returncode
 
 
-def build_command(site: SiteSpec, options: argparse.Namespace) -> list[str]:
-    """``apptainer build ...``: a SIF file, or a folder where the output ends with /."""
-    output = str(options.output or site.container or "workshop.sif")
-    words = [site.runtime, "build", *(["--sandbox"] if options.output and _is_folder(options.output) else [])]
+def build_command(runtime: str, usual: str, options: argparse.Namespace) -> list[str]:
+    """``apptainer build ...``: a SIF file, or a folder where the output's name has no suffix."""
+    output = str(options.output or usual)
+    words = [runtime, "build", *(["--sandbox"] if options.output and not options.output.suffix else [])]
     if options.torch:
         words += ["--build-arg", f"TORCH={options.torch}"]
     if options.assets:
@@ -72,7 +71,3 @@ def build_command(site: SiteSpec, options: argparse.Namespace) -> list[str]:
         if cache.root().is_dir():
             words += ["--bind", f"{cache.root()}:{CACHE_INSIDE}", "--build-arg", f"CACHE={CACHE_INSIDE}"]
     return [*words, output, "apptainer.def"]
-
-
-def _is_folder(output: Path) -> bool:
-    return output.is_dir() or not output.suffix

@@ -14,57 +14,34 @@ import re
 import shlex
 from pathlib import Path
 
-_MAGIC = re.compile(r"^%%torchrun\b(?P<flags>.*)$", re.MULTILINE)
-_TIME = re.compile(r"(\d+-)?\d{1,2}:\d\d:\d\d")
+from workshop.configs.job import Job
+from workshop.configs.slurm_script import slurm_script
+from workshop.facts.site import SiteSpec
+from workshop.launch.job_asked import chosen_site
+from workshop.launch.site import site_environment
 
-SBATCH = """\
-#!/bin/bash
-#SBATCH --job-name={name}
-#SBATCH --nodes={nnodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task={cpus}
-{gpus}#SBATCH --time={time}
-#SBATCH --output=%x-%j.out
-
-# Submit from the folder of {script}, with an environment active that has torch: sbatch {name}.sbatch
-set -euo pipefail
-
-# The torchruns of all nodes meet on the first one. The port comes from the job's number: two jobs rarely
-# share it, as they would a fixed one.
-head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-port=$((20000 + SLURM_JOB_ID % 20000))
-export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-1}}
-
-srun --kill-on-bad-exit=1 \\
-    "${{PYTHON:-python3}}" -m torch.distributed.run \\
-    --nnodes="$SLURM_JOB_NUM_NODES" \\
-    --nproc-per-node={nproc} \\
-    --rdzv-id="$SLURM_JOB_ID" \\
-    --rdzv-backend=c10d \\
-    --rdzv-endpoint="$head_node:$port" \\
-    {script}
-"""
+_MAGIC = re.compile(r"^%%(?:torchrun|sbatch)\b(?P<flags>.*)$", re.MULTILINE)
 
 
 def run(options: argparse.Namespace) -> int:
     """The command."""
-    text = options.source.read_text(encoding="utf-8")
-    program, flags = split_cell(text)
+    program, flags = split_cell(options.source.read_text(encoding="utf-8"))
     nproc = ranks_in(flags) if options.nproc_per_node is None else options.nproc_per_node
     if nproc is None:
         raise ValueError(f"{options.source} does not say how many ranks: give --nproc-per-node N")
     if nproc < 1 or options.nnodes < 1:
         raise ValueError(f"{nproc} ranks on {options.nnodes} nodes: both must be 1 or more")
     folder = options.output or options.source.parent
-    folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"{options.source.stem}.py"
+    batch_text = sbatch(script.name, nproc, options) if options.slurm else ""
+    folder.mkdir(parents=True, exist_ok=True)
     write_script(script, program, options.source)
     quoted = shlex.quote(script.name)
     print(f"export: {script}")
     print(f"        python3 -m torch.distributed.run --standalone --nproc-per-node={nproc} {quoted}")
     if options.slurm:
         batch = script.with_suffix(".sbatch")
-        batch.write_text(sbatch(script.name, nproc, options), encoding="utf-8")
+        batch.write_text(batch_text, encoding="utf-8")
         print(f"export: {batch}\n        sbatch {shlex.quote(batch.name)}")
     return 0
 
@@ -112,22 +89,22 @@ def write_script(script: Path, program: str, source: Path) -> None:
 
 
 def sbatch(script: str, nproc: int, options: argparse.Namespace) -> str:
-    """The batch file's text.
+    """The batch file's text: `configs.slurm_script`, for ``--site`` or for a site that nothing is known of.
 
     Raises
     ------
     ValueError
-        The time limit is not ``HH:MM:SS`` (or ``D-HH:MM:SS``).
+        The time limit is not ``HH:MM:SS`` (or ``D-HH:MM:SS``), or the site's nodes have too few GPUs.
     """
-    if not _TIME.fullmatch(options.time):
-        raise ValueError(f"--time {options.time!r}: write it as HH:MM:SS or D-HH:MM:SS")
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(script).stem)
-    return SBATCH.format(
-        name=name,
+    site = chosen_site(options.site) if options.site else SiteSpec()
+    job = Job(
+        Path(script).stem,
+        script,
         nnodes=options.nnodes,
-        nproc=nproc,
-        cpus=nproc,
-        gpus=f"#SBATCH --gpus-per-node={nproc}\n" if options.gpus else "",
+        nproc_per_node=nproc,
         time=options.time,
-        script=shlex.quote(script),
+        gpus_per_node=nproc if options.gpus else None,
+        environment=site_environment(site, one_node=options.nnodes == 1),
+        python=site.python,
     )
+    return slurm_script(site, job)

@@ -1,9 +1,9 @@
 """``workshop jobs``: the jobs that were handed in from here, and one of them again.
 
-    workshop jobs                 every job whose directory is still there, with its state
-    workshop jobs 12              follow it: state, output of its ranks, and how it ended
-    workshop jobs 12 --cancel     end it
-    workshop jobs 12 --remove     forget it: remove its directory (only when it is over)
+workshop jobs                 every job whose directory is still there, with its state
+workshop jobs 12              follow it: state, output of its ranks, and how it ended
+workshop jobs 12 --cancel     end it
+workshop jobs 12 --remove     forget it: remove its directory (only when it is over)
 """
 
 from __future__ import annotations

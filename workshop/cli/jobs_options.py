@@ -13,9 +13,9 @@ def add_jobs(commands: argparse._SubParsersAction) -> None:
     sbatch = commands.add_parser(
         "sbatch",
         help="hand a cell, a script or a run in to Slurm, and follow it",
-        description="Turn FILE (a cell as text, a script, or a RUN.toml) into a job of the site's Slurm, follow "
-        "it and print what its ranks print; Ctrl-C cancels it. Exit code 0: it ran well; 1: it failed; 2: a "
-        "wrong call.",
+        description="Turn FILE (a cell as text, a script, or a RUN.toml) into a job of Slurm, "
+        "follow it, print what its ranks print; Ctrl-C cancels it. Exit code 0: it ran well; 1: it failed; "
+        "2: a wrong call.",
     )
     sbatch.add_argument("source", type=Path, metavar="FILE", help="cell.txt, script.py or RUN.toml")
     add_job_flags(sbatch.add_argument)

@@ -1,4 +1,4 @@
-"""``workshop lab``: working copies of the lessons, the first lesson in the terminal, JupyterLab.
+"""``workshop lab``: working copies of lessons, the first one in the terminal, JupyterLab here or in a job.
 
 The lessons stand beside the package in a clone of the repository (an editable install finds them too).
 """
@@ -14,7 +14,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 import workshop
-from workshop.cli import server
+from workshop.cli import lab_job, server
 from workshop.cli.notebook_run import plain_text, run_notebook
 from workshop.cli.working_copies import Laid, is_untouched, lay_working_copies
 
@@ -24,12 +24,15 @@ _INDENT = "    "
 
 def run(options: argparse.Namespace) -> int:
     """The command."""
+    if options.in_job:
+        return lab_job.run(options, (options.dir or Path("lab")).resolve())
     lessons = find_lessons()
     folder = (options.dir or lessons.parent / "lab").resolve()
     report(lay_working_copies(lessons, folder), folder)
     if options.welcome_only:
         return run_welcome(lessons, folder)
-    return server.serve(folder, options.port, open_browser=not options.no_browser, first_page=WELCOME)
+    at = server.Reached(options.tunnel or "", server.node_address() if options.network else server.LOOPBACK)
+    return server.serve(folder, options.port, not options.no_browser, WELCOME, at)
 
 
 def find_lessons() -> Path:

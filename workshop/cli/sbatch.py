@@ -1,4 +1,4 @@
-"""``workshop sbatch FILE``: a cell, a script or a run of the house as a job of Slurm; followed as in a notebook.
+"""``workshop sbatch FILE``: a cell, a script or a run as a job of Slurm, followed to its end.
 
     workshop sbatch train.py -N 2 -n 4 --time 00:30:00
     workshop sbatch cell.txt --sweep lr=1e-3,3e-3 --dry-run
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from workshop.cli.export import ranks_in, split_cell
 from workshop.configs.job import Job
 from workshop.facts.run import Run, read_run
-from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, job_directory, jobs
+from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch.job_asked import chosen_site, job_of, sweep_of
 from workshop.launch.slurm import check_script
 
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     site, sweep = chosen_site(options.site), sweep_of(options.sweep)
     program, job, passing = handed_in(options, job_of(options, options.source.stem, site))
     if options.dry_run or options.test_only:
-        text = job_directory.batch_script(site, jobs.with_array(job, sweep), Path(site.jobs, "NEW"))
+        text = jobs.try_out(job, site, sweep)
         if options.dry_run:
             print(text, end="")
         return _tested(text) if options.test_only else 0
@@ -99,14 +98,11 @@ def settings_of(words: list[str]) -> dict[str, Any]:
 
 
 def _tested(text: str) -> int:
-    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
-        path = Path(folder) / job_directory.SCRIPT
-        path.write_text(text, encoding="utf-8")
-        try:
-            print(check_script(path))
-        except EngineError as error:
-            print(f"workshop sbatch: {error}", file=sys.stderr)
-            return 1
+    try:
+        print(check_script(text))
+    except EngineError as error:
+        print(f"workshop sbatch: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

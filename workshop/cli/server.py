@@ -1,6 +1,7 @@
 """JupyterLab on this machine only, behind its token.
 
-The server is JupyterLab's own, in a child process. It listens on 127.0.0.1; the token is random, made for
+The server is JupyterLab's own, in a child process. It listens on 127.0.0.1 (in a job, if told so, on the
+node's network); the token is random, made for
 this run and handed over in the environment, because a command line can be read by every user of the
 machine. The news popup and update checks are off. Ctrl-C, a closed terminal or SIGTERM end the server and
 with it the kernels.
@@ -8,6 +9,7 @@ with it the kernels.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -20,12 +22,15 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
+from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 
 from workshop.launch.environment import scrubbed
+from workshop.launch.interfaces import address_of, own_address
 from workshop.launch.processes import die_with_parent
+from workshop.launch.site import current_site, in_allocation
 
 LOOPBACK = "127.0.0.1"
 PORTS_TO_TRY = 50
@@ -36,7 +41,41 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OVERRIDES = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
 
 
-def serve(folder: Path, port: int, open_browser: bool, first_page: str) -> int:
+@dataclass(frozen=True)
+class Reached:
+    """How one gets here: by ``ssh`` through ``login`` where that is given; ``address`` is listened on."""
+
+    login: str = ""
+    address: str = LOOPBACK
+
+    def said(self, port: int) -> str:
+        """The line that comes after the address."""
+        node = socket.gethostname()
+        if not self.login:
+            way = f"ssh -L {port}:{LOOPBACK}:{port} THAT_MACHINE"
+            return f"lab: Ctrl-C ends it. On a remote machine, first: {way}"
+        if self.address == LOOPBACK:
+            way = f"ssh -N -L {port}:{LOOPBACK}:{port} -J {self.login} {node}"
+        else:
+            way = f"ssh -N -L {port}:{node}:{port} {self.login}"
+        return f"lab: it runs on {node}. First, on your own machine, and leave it running:\n\n    {way}\n"
+
+
+def node_address() -> str:
+    """The address of this node that others of the cluster reach: the site's interface's, else the name's.
+
+    Raises ValueError where there is none but loopback.
+    """
+    site = current_site()
+    found = address_of(site.interface) if site.interface and not site.interface.startswith("^") else ""
+    with contextlib.suppress(OSError):
+        found = found or own_address()
+    if not found or found.startswith("127."):
+        raise ValueError("this node has no address but loopback: set interface in [node] of the site's file")
+    return found
+
+
+def serve(folder: Path, port: int, open_browser: bool, first_page: str, at: Reached = Reached()) -> int:
     """Serve ``folder`` until interrupted; the exit code is 0 after an interrupt, else the server's.
 
     Raises
@@ -44,21 +83,18 @@ def serve(folder: Path, port: int, open_browser: bool, first_page: str) -> int:
     ValueError
         None of the ports from ``port`` on is free.
     """
-    port, token = free_port(port), secrets.token_hex(24)
+    port, token = free_port(port, at.address), secrets.token_hex(24)
     with tempfile.TemporaryDirectory(prefix="workshop-lab-") as config:
-        process = start(folder, port, token, Path(config))
+        process = start(folder, port, token, Path(config), at.address)
         previous = {sig: signal.signal(sig, _interrupt) for sig in _ENDING}
         try:
-            if not wait_until_up(process, port):
+            if not wait_until_up(process, port, at.address):
                 print("lab: JupyterLab did not start; its messages are above", file=sys.stderr)
                 return process.poll() or 1
             address = f"http://{LOOPBACK}:{port}/lab/tree/{first_page}?token={token}"
-            print(f"lab: JupyterLab is up, for this machine only:\n\n    {address}\n", flush=True)
-            print(
-                "lab: Ctrl-C ends it. On a remote machine, first: "
-                f"ssh -L {port}:{LOOPBACK}:{port} THAT_MACHINE",
-                flush=True,
-            )
+            whom = "for this machine only" if at.address == LOOPBACK else "for who has its token"
+            print(f"lab: JupyterLab is up, {whom}:\n\n    {address}\n", flush=True)
+            print(at.said(port), flush=True)
             if open_browser and _has_display():
                 webbrowser.open(address)
             return process.wait()
@@ -74,7 +110,7 @@ def serve(folder: Path, port: int, open_browser: bool, first_page: str) -> int:
                 signal.signal(sig, handler)
 
 
-def free_port(first: int) -> int:
+def free_port(first: int, address: str = LOOPBACK) -> int:
     """The first port from ``first`` on that nobody listens on.
 
     Raises
@@ -87,24 +123,26 @@ def free_port(first: int) -> int:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((LOOPBACK, port))
+                probe.bind((address, port))
             except OSError:
                 continue
             return port
-    raise ValueError(f"no port from {first} to {last} is free on {LOOPBACK}: give another with --port")
+    raise ValueError(f"no port from {first} to {last} is free on {address}: give another with --port")
 
 
-def start(folder: Path, port: int, token: str, config: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, port: int, token: str, config: Path, ip: str = LOOPBACK) -> subprocess.Popen[bytes]:
     """Start JupyterLab in ``folder``; ``config`` is an empty folder for its settings of this run."""
     overrides = config / "labconfig" / "default_setting_overrides.json"
     overrides.parent.mkdir(parents=True)
     overrides.write_text(json.dumps(_OVERRIDES))
     environment = scrubbed(os.environ) | {"JUPYTER_TOKEN": token}
+    if in_allocation(os.environ):  # notebooks may ask the scheduler about their job; ranks do not see this
+        environment |= {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
     known = environment.get("JUPYTER_CONFIG_PATH")
     environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join([str(config), *([known] if known else [])])
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--log-level=WARN",
-        f"--ServerApp.ip={LOOPBACK}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        f"--ServerApp.ip={ip}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--ServerApp.root_dir={folder}",
         "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
@@ -119,14 +157,14 @@ def start(folder: Path, port: int, token: str, config: Path) -> subprocess.Popen
     )
 
 
-def wait_until_up(process: subprocess.Popen[bytes], port: int) -> bool:
+def wait_until_up(process: subprocess.Popen[bytes], port: int, ip: str = LOOPBACK) -> bool:
     """Wait until the server answers; False when it ended or took longer than 90 s."""
-    # Straight to loopback: a proxy of the environment must not be asked.
+    # Straight there: a proxy of the environment must not be asked.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            with opener.open(f"http://{LOOPBACK}:{port}/api", timeout=5) as answer:
+            with opener.open(f"http://{ip}:{port}/api", timeout=5) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""The options of ``workshop site`` and ``workshop container``."""
+"""The options of ``workshop site``, ``workshop container`` and ``workshop lab --in-job``."""
 
 from __future__ import annotations
 
@@ -40,3 +40,20 @@ def add_container(commands: argparse._SubParsersAction) -> None:
     container.add_argument("--assets", action="store_true", help="with build: models and data into the image")
     container.add_argument("--torch", default="", metavar="REQUIREMENT", help="with build: another torch")
     container.add_argument("--output", type=Path, metavar="FILE", help="with build: the image's file")
+
+
+def add_lab_in_job(lab: argparse.ArgumentParser) -> None:
+    """What ``workshop lab`` takes for a job."""
+    job = lab.add_argument_group("in a job of the site's scheduler")
+    job.add_argument(
+        "--in-job", action="store_true", help="start JupyterLab on a node; print the tunnel to it"
+    )
+    job.add_argument("--dry-run", action="store_true", help="print the batch script, submit nothing")
+    job.add_argument("--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's)")
+    job.add_argument("--wait", type=float, default=600.0, metavar="S", help="seconds to wait for it (600)")
+    job.add_argument("--tunnel", metavar="USER@HOST", help="how you log in (default: you, at this host)")
+    job.add_argument(
+        "--network",
+        action="store_true",
+        help="listen on the node's network: for sites whose nodes take no ssh",
+    )

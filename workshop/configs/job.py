@@ -1,8 +1,8 @@
 """A job: a program, how many nodes and ranks it wants, and for how long; whichever scheduler runs it.
 
 What all schedulers have in common stands here too: the variables a node exports, the variables it takes away,
-and torchrun's line. torchrun is started **once a node** (not once a rank: it starts the ranks itself), and the
-torchruns of all nodes meet at one address, that of the job's first node:
+and torchrun's line. torchrun is started **once a node** (not once a rank: it starts the ranks itself), and
+the torchruns of all nodes meet at one address, that of the job's first node:
 
     scheduler -> batch script, on the first node
               -> one torchrun on every node  (srun, mpirun)
@@ -37,8 +37,8 @@ class Job:
     nnodes, nproc_per_node: nodes, and ranks on each of them, as torchrun names them.
     time: HH:MM:SS, or "" for the site's. array: indices as sbatch writes them: ``0-3``, ``0,2``, ``0-8%2``.
     requeue: may the scheduler start it again after a preemption or the loss of a node?
-    signal: ``USR1@60``: 60 s before time is up the batch script is told; with ``requeue`` it asks to be queued
-        again. gpus_per_node: None takes one for each rank where the site's nodes have GPUs.
+    signal: ``USR1@60``: 60 s before time is up the batch script is told; with ``requeue`` it asks to be
+        queued again. gpus_per_node: None takes one for each rank where the site's nodes have GPUs.
     max_restarts: how often torchrun may start all ranks again within the job.
     directory: where the job's own record goes ("" for a script that stands alone). folder: where it starts.
 
@@ -131,21 +131,23 @@ def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
     kept = " | ".join(OF_THE_JOB)
     others = sorted(LAUNCHER_NAMES)
     prefixes = [f"{prefix}*" for prefix in LAUNCHER_PREFIXES]
-    lines = [
-        "# On every node, before torchrun: what tells a process its place among srun's or mpirun's own is taken",
+    return [
+        "# On every node, before torchrun: what tells a process its place among srun's or mpirun's is taken",
         "# away, so that no rank believes it. Then the command, in the site's container where there is one.",
         f"container={shlex.quote(_container(site, job))}",
         "on_node='",
         "    for name in $(compgen -e); do",
         "        case $name in",
         f"            {kept}) ;;",
-        f"            {' | '.join(prefixes)}) unset \"$name\" ;;",
-        *[f"            {' | '.join(others[at : at + 8])}) unset \"$name\" ;;" for at in range(0, len(others), 8)],
+        f'            {" | ".join(prefixes)}) unset "$name" ;;',
+        *[
+            f'            {" | ".join(others[at : at + 8])}) unset "$name" ;;'
+            for at in range(0, len(others), 8)
+        ],
         "        esac",
         "    done",
-        "    eval \"exec $0 \\\"\\$@\\\"\"'",
+        '    eval "exec $0 \\"\\$@\\""\'',
     ]
-    return lines
 
 
 def _container(site: SiteSpec, job: Job) -> str:

@@ -1,4 +1,4 @@
-"""The flags of a job, one list for ``%%sbatch`` and for ``workshop sbatch``, named as sbatch and torchrun do."""
+"""The flags of a job: one list for ``%%sbatch`` and ``workshop sbatch``, named as sbatch and torchrun do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 _FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (("-N", "--nnodes", "--nodes"), {"type": int, "default": 1, "metavar": "K", "help": "nodes (default: 1)"}),
+    (
+        ("-N", "--nnodes", "--nodes"),
+        {"type": int, "default": 1, "metavar": "K", "help": "nodes (default: 1)"},
+    ),
     (
         ("-n", "--nproc-per-node"),
         {"type": int, "metavar": "N", "help": "ranks on each node (default: a node's GPUs, else 2)"},
@@ -19,16 +22,25 @@ _FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         {"metavar": "NAME=V,V,V", "help": "run it once for each value of this variable: lr=1e-3,3e-3"},
     ),
     (("--requeue",), {"action": "store_true", "help": "after a preemption it may start again, and resumes"}),
-    (("--signal",), {"default": "", "metavar": "USR1@60", "help": "with --requeue: again, 60 s before the end"}),
+    (
+        ("--signal",),
+        {"default": "", "metavar": "USR1@60", "help": "with --requeue: again, 60 s before the end"},
+    ),
     (
         ("--gpus-per-node",),
         {"type": int, "metavar": "G", "help": "0: ranks on CPU (default: a GPU each, where there are)"},
     ),
-    (("--max-restarts",), {"type": int, "default": 0, "metavar": "K", "help": "times all ranks may start again"}),
+    (
+        ("--max-restarts",),
+        {"type": int, "default": 0, "metavar": "K", "help": "times all ranks may start again"},
+    ),
     (("--site",), {"metavar": "FILE", "help": "the site's file (default: the one in force)"}),
     (("--detach",), {"action": "store_true", "help": "leave the job, also when the notebook ends"}),
     (("--dry-run",), {"action": "store_true", "help": "show the batch script, hand nothing in"}),
-    (("--test-only",), {"action": "store_true", "help": "ask sbatch whether it would take it, hand nothing in"}),
+    (
+        ("--test-only",),
+        {"action": "store_true", "help": "ask sbatch whether it would take it, hand nothing in"},
+    ),
 )
 
 

@@ -47,6 +47,8 @@ def slurm_script(site: SiteSpec, job: Job) -> str:
     Raises ValueError where the site's nodes have fewer GPUs than the job wants, or cannot run its container.
     """
     lines = ["#!/bin/bash -l" if site.modules else "#!/bin/bash", *directives(site, job), ""]
+    if not job.directory:
+        lines.append(f"# Submit it from the folder of {job.program}: sbatch {job.title}.sbatch")
     lines += [f"module load {shlex.quote(module)}" for module in site.modules]
     lines += ["set -euo pipefail", *export_lines(site, job)]
     lines += exit_record(job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")

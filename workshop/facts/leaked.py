@@ -1,4 +1,4 @@
-"""Variables by which a launcher tells a process its place: RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK and the like.
+"""What a launcher tells a process of its place: RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK and the like.
 
 They are right for the process they were made for and wrong for every process that inherits them. A rank that
 believes an inherited ``SLURM_NTASKS`` waits for tasks that do not exist. So each launch takes them away from
@@ -13,5 +13,11 @@ LAUNCHER_NAMES = frozenset(
 )
 LAUNCHER_PREFIXES = ("TORCHELASTIC_", "SLURM_", "SRUN_", "OMPI_", "PMI_", "PMIX_", "MPI_", "HYDRA_", "PET_")
 # What says which job this is, and not which process: a program may want it, for example after a requeue.
-OF_THE_JOB = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
+OF_THE_JOB = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_RESTART_COUNT",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+)
 PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

@@ -16,12 +16,12 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from workshop.configs.job import Job
+from workshop.configs.job_flags import add_job_flags
 from workshop.facts.site import SiteSpec
 from workshop.jupyter.live import LiveView
 from workshop.jupyter.usage import explain_errors
-from workshop.launch import Cell, RankFailed, RankInterrupted, Script, job_directory, jobs
+from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
-from workshop.configs.job_flags import add_job_flags
 from workshop.launch.job_asked import chosen_site, job_of, sweep_of
 from workshop.launch.passing import select
 from workshop.launch.slurm import SlurmError, check_script
@@ -100,17 +100,17 @@ class JobMagics(Magics):
         if not args.detach:
             self._show(submitted, args.into)
             return
-        print(f"{submitted.record.sentence}; it outlives this notebook. Later: %sbatch --follow {submitted.number}")
+        print(f"{submitted.record.sentence}; it outlives this notebook: %sbatch --follow {submitted.number}")
         self._bind(args.into, submitted)
 
     def _try_out(self, args: Any, site: SiteSpec, job: Job, sweep: jobs.Sweep | None) -> None:
         """The script, and with ``--test-only`` what Slurm says of it. No job is made."""
-        text = job_directory.batch_script(site, jobs.with_array(job, sweep), Path(site.jobs, "NEW"))
+        text = jobs.try_out(job, site, sweep)
         if args.dry_run:
             print(text, end="")
         if args.test_only:
             jobs.check_scheduler(site)
-            print(check_text(text))
+            print(check_script(text))
 
     def _show(self, job: jobs.Submitted, into: str | None) -> None:
         """Follow the job in the cell, show what was printed whatever happened, and bind ``--into``."""
@@ -130,13 +130,3 @@ class JobMagics(Magics):
     def _bind(self, into: str | None, value: Any) -> None:
         if into:
             self.shell.user_ns[into] = value
-
-
-def check_text(text: str) -> str:
-    """``sbatch --test-only`` on a script that is not kept. Raises SlurmError where it would be refused."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
-        path = Path(folder) / job_directory.SCRIPT
-        path.write_text(text, encoding="utf-8")
-        return check_script(path)

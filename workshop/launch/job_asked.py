@@ -11,8 +11,9 @@ from workshop.facts.site import SiteSpec, read_site
 from workshop.launch.jobs import Sweep
 from workshop.launch.site import current_site, expanded, named_site
 
+
 def chosen_site(file: str | None) -> SiteSpec:
-    """The site of ``--site``, else the one in force. Raises ValueError or FileNotFoundError as `launch.site`."""
+    """The site of ``--site``, else the one in force. Raises as `launch.site`."""
     return expanded(read_site(named_site(file)), os.environ) if file else current_site()
 
 

@@ -18,12 +18,12 @@ from workshop.launch.torchrun import Result, attach
 # Slurm's word to what it means, where the ranks themselves could not say.
 MEANING = {
     "NODE_FAIL": "a node was lost; --requeue starts such a job again from its last checkpoint",
-    "OUT_OF_MEMORY": "a node's memory was full: ask for more (--mem in [job] directives) or take fewer ranks a node",
+    "OUT_OF_MEMORY": "a node's memory was full: more of it (a directive --mem=) or fewer ranks a node",
     "PREEMPTED": "another job took its nodes; --requeue starts such a job again from its last checkpoint",
     "BOOT_FAIL": "its nodes could not be started",
     "DEADLINE": "it could not have ended before its deadline",
     "CANCELLED": "it was cancelled from outside this notebook",
-    "GONE": "Slurm has forgotten it and it left no record of its end: it was cancelled, or lost with its node",
+    "GONE": "Slurm has forgotten it and it left no record of its end: cancelled, or lost with its node",
 }
 
 
@@ -52,19 +52,18 @@ def conclude(
 ) -> Result | ArrayResult:
     """The result of a job that is over.
 
-    Raises RankFailed or RankTimeout with what the ranks left, SlurmError where no rank ever began. Of an array,
-    the first task that failed is told, and how many others did.
+    Raises RankFailed or RankTimeout with what the ranks left, SlurmError where no rank ever began. Of an
+    array, the first task that failed is told, and how many others did.
     """
     results = {}
     for number, task in tasks.items():
-        said = text if not record.array else ""
-        results[number] = Result(task.reports(), said, record.sentence, seconds, notes(task))
+        before = notes(task)
+        said = "" if record.array else "".join(f"{note}\n" for note in before) + text
+        results[number] = Result(task.reports(), said, record.sentence, seconds, before)
     whole: Result | ArrayResult = results[record.tasks[0]]
     if record.array:
         labels = {number: record.task_label(number) for number in tasks}
         whole = ArrayResult(results, labels, record.sentence, text)
-    else:
-        whole = Result(whole.reports, "".join(f"{n}\n" for n in whole.notes) + text, *_rest(whole))
     bad = [number for number, state in states.items() if state.word != "COMPLETED"]
     if not bad:
         return whole
@@ -73,10 +72,6 @@ def conclude(
         others = f" ({len(bad)} of {len(tasks)} tasks failed)" if len(bad) > 1 else ""
         error = type(error)(f"{record.task_label(bad[0])}{others}: {error}", *_data(error))
     raise attach(error, whole)  # type: ignore[arg-type]
-
-
-def _rest(result: Result) -> tuple[str, float, tuple[str, ...]]:
-    return result.device, result.seconds, result.notes
 
 
 def _data(error: BaseException) -> tuple[list, ...]:

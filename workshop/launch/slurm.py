@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +107,8 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     program = shutil.which(words[0])
     if program is None:
         raise SlurmError(
-            f"there is no Slurm here: no `{words[0]}` on PATH. On a cluster, run the notebook on a login node "
-            "(or `module load slurm`); here, run the cell with %%torchrun"
+            f"there is no Slurm here: no `{words[0]}` on PATH. On a cluster, run the notebook on a login "
+            "node (or `module load slurm`); here, run the cell with %%torchrun"
         )
     try:
         return subprocess.run(
@@ -122,8 +123,8 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(
-            f"Slurm's controller did not answer `{words[0]}` within {CLIENT_SECONDS:g} s. `scontrol ping` says "
-            "whether it is up; a job that was submitted goes on without us (`workshop jobs`)"
+            f"Slurm's controller did not answer `{words[0]}` within {CLIENT_SECONDS:g} s. `scontrol ping` "
+            "says whether it is up; a job that was submitted goes on without us (`workshop jobs`)"
         ) from None
 
 
@@ -139,7 +140,9 @@ def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _plain(said: str) -> str:
     """The lines of a refusal without ``sbatch: error:`` before each."""
-    return "; ".join(re.sub(r"^\w+: (error: )?", "", line).strip() for line in said.splitlines() if line.strip())
+    return "; ".join(
+        re.sub(r"^\w+: (error: )?", "", line).strip() for line in said.splitlines() if line.strip()
+    )
 
 
 def submit(script: str | Path) -> str:
@@ -147,11 +150,17 @@ def submit(script: str | Path) -> str:
     return call("sbatch", "--parsable", str(script)).strip().split(";")[0]
 
 
-def check_script(script: str | Path) -> str:
-    """``sbatch --test-only``: when and where the job would start. Raises SlurmError where it never could."""
-    done = _run(("sbatch", "--test-only", str(script)))
+def check_script(text: str) -> str:
+    """``sbatch --test-only``: when and where a job with this batch script would start. None is made.
+
+    Raises SlurmError where it never could.
+    """
+    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
+        path = Path(folder) / "job.sbatch"
+        path.write_text(text, encoding="utf-8")
+        done = _run(("sbatch", "--test-only", str(path)))
     if done.returncode:
-        raise SlurmError(f"sbatch would refuse {Path(script).name}: {_plain(done.stderr)}")
+        raise SlurmError(f"sbatch would refuse it: {_plain(done.stderr)}")
     return _plain(done.stderr)
 
 

@@ -5,8 +5,8 @@
 A job does not end with the notebook that submitted it: it belongs to the scheduler. For a job that was not
 detached this small process stands in. It submits the script itself, so that there is no moment in which a job
 exists that nobody would end; it says the job's number on standard output; and it waits at standard input,
-which only the notebook holds. ``done`` means that the job has ended or was let go. The end of the file without
-it means that the notebook is gone (a SIGKILL included): the job is cancelled.
+which only the notebook holds. ``done`` means that the job has ended or was let go. The end of the file
+without it means that the notebook is gone (a SIGKILL included): the job is cancelled.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _say(**message: str) -> None:
     try:
         print(json.dumps(message), flush=True)
     except BrokenPipeError:  # the notebook went while sbatch ran; the next line read is the end of the file
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""One rank of a job: started by torchrun on a node, it runs the notebook's program and writes down what it did.
+"""One rank of a job: torchrun starts it on a node; it runs the program and writes down what it did.
 
     python -m torch.distributed.run ... --module workshop.launch.child.job_rank DIRECTORY
 
-DIRECTORY is the job's, on a file system that every node and the notebook see. Each start of the job (a requeue
-is a new start), each attempt within it (torchrun's restarts) and each rank has a folder of its own there::
+DIRECTORY is the job's, on a file system that every node and the notebook see. Each start of the job (a
+requeue is a new start), each attempt within it (torchrun's restarts) and each rank has its own folder::
 
     task_0/start_0/attempt_0/rank_0/   log  report.pkl  failure.json  stacks  done
 

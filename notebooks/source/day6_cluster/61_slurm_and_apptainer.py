@@ -1,0 +1,396 @@
+# %% [markdown]
+# # From cell to job
+#
+# - **You need** `00_welcome` and `21_collectives`: what a rank is, and what an all-reduce does.
+# - **It takes** 40 minutes to read and try, about fifteen seconds to run.
+# - **What runs where:** the ranks on this machine run here. Where a Slurm answers and your site's file says
+#   `scheduler = "slurm"`, the job is really handed in. Elsewhere you see a **recorded run**, marked as such: a real Slurm of
+#   two nodes, both on one machine. Nothing here needs a GPU or a container; the script for both is written all the same.
+#
+# ## Question
+#
+# On your laptop a cell starts its ranks at once. In a centre the nodes belong to everybody, and a program called Slurm gives
+# them out. You do not start your ranks there. You leave a letter that says how, and go. What must stand in that letter? And who
+# opens it?
+
+# %%
+# %load_ext workshop
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import workshop
+from workshop import launch, show
+from workshop.configs.apptainer_command import container_line
+from workshop.configs.job import Job
+from workshop.configs.slurm_script import slurm_script
+from workshop.facts.site import SiteSpec, read_site
+from workshop.facts.tabular import Table
+from workshop.launch import jobs, slurm
+from workshop.launch.site import current_site, expanded, site_environment
+
+ROOT = Path(workshop.__file__).parents[1]
+recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_text())
+
+# %% [markdown]
+# ## Predict
+#
+# You ask for **2 nodes with 4 ranks each**. Write down three numbers before you go on:
+#
+# 1. How many processes are started in all, from the letter's own shell down to the ranks?
+# 2. How many of them does Slurm start by itself?
+# 3. `%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm. How long will the same four ranks
+#    take as a job, on two nodes that are free?
+#
+# Here is who starts whom:
+
+# %%
+show.job_tree(nnodes=2, nproc_per_node=4)
+
+# %% [markdown]
+# - **sbatch** takes the letter (the *batch script*) and puts it into a queue. It returns at once, with a number.
+# - When nodes are free, Slurm runs the script **once**, on the first node. It is a plain shell program.
+# - In it, **srun** starts one *task* on every node. Our task is a torchrun, more exactly its *agent*.
+# - Each **agent** starts the ranks of its own node and watches over them. Slurm does not know that there are ranks.
+# - The agents must find one another. All are told one address: that of the first node. This is the *rendezvous*.
+
+# %% tags=["nbval-check-output"]
+nnodes, nproc = 2, 4
+scripts, agents, ranks = 1, nnodes, nnodes * nproc
+print(
+    f"{scripts} script + {agents} agents + {ranks} ranks = {scripts + agents + ranks} processes that are ours"
+)
+print(f"{scripts + agents} of them are started by Slurm (the script, and srun's tasks); the ranks are not")
+
+# %% [markdown]
+# ## Run
+#
+# ### The cell
+#
+# It is a plain program. `--save` keeps it as one.
+
+# %%
+folder = launch.Session.get().directory  # a private folder that goes when the kernel goes
+
+# %% tags=["nbval-check-output"]
+# %%torchrun -n 4 --into here --save {folder}/who.py
+import os
+
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(total)
+print("the sum of all ranks, counted from 1, is", total.item())
+report(total=total.item(), node=int(os.environ["GROUP_RANK"]), local_rank=int(os.environ["LOCAL_RANK"]))
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+for rank in range(4):
+    print(f"rank {rank}: node {here[rank].node}, local rank {here[rank].local_rank}")
+assert {here[rank].total for rank in range(4)} == {10}
+
+# %% [markdown]
+# ### The letter
+#
+# To hand this cell in, change its first line. Nothing else:
+#
+# ```
+# %%sbatch -N 2 -n 2 --time 00:05:00 --into there
+# ```
+#
+# `--dry-run` shows the batch script instead of handing it in. Everything that is particular to a place stands in the **site's
+# file**: account, partition, modules, container, network. Here is the script that the same call makes for the example of a
+# centre (`examples/sites/slurm-apptainer.toml`). First the lines that are for Slurm; bash takes them for comments:
+
+# %% tags=["nbval-check-output"]
+centre = expanded(read_site(ROOT / "examples/sites/slurm-apptainer.toml"), {"USER": "ada"})
+
+
+def letter(site: SiteSpec, **asked) -> str:
+    """The batch script of who.py on two nodes of four ranks at this site."""
+    said = site_environment(site, one_node=False)  # interface, cache, offline: what the ranks must know of it
+    job = Job("who", "who.py", nnodes=2, nproc_per_node=4, time="00:05:00", environment=said, **asked)
+    return slurm_script(site, replace(job, folder="/scratch/ada/course"))
+
+
+script = letter(centre)
+for line in script.splitlines():
+    if line.startswith("#SBATCH"):
+        print(line)
+
+# %% [markdown]
+# Three of them are worth a second look:
+#
+# - `--ntasks-per-node=1`: tasks are torchruns. Who writes the number of ranks here gets ranks times ranks.
+# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders live on them.
+# - `--no-requeue`: unless you say so, a program must not be started twice. One that does not resume would begin anew over its
+#   own files.
+#
+# And here is the part that runs, from the rendezvous on:
+
+# %% tags=["nbval-check-output"]
+lines = script.splitlines()
+print("\n".join(line for line in lines if line.startswith(("first=", "head=", "port="))))
+print("...")
+print("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("srun ")) :]))
+
+# %% [markdown]
+# `$head` is the address of the job's first node, and the port is made from the job's number: two jobs on one node do not take
+# each other's. `$on_node` is a few lines of shell that take away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...).
+# A library in a rank that believes them waits for tasks that do not exist.
+#
+# `$container` is empty at a site without one. At this centre it is the line that Apptainer needs:
+
+# %% tags=["nbval-check-output"]
+for word in container_line(centre, folder="/scratch/ada/course", node_variables=()).split(" --"):
+    print(word if word.startswith("apptainer") else f"  --{word}")
+
+# %% [markdown]
+# Each flag is there because its absence is a trap:
+#
+# - `--nv` brings the node's GPU driver in: a container cannot carry it.
+# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. `--env` lets single variables in.
+# - `--bind`: of the node's folders only those that are named are seen. `--pwd` says where to begin.
+#
+# This centre is **offline**: its nodes reach no hub and no package index. The jobs of the workshop then carry
+# `HF_HUB_OFFLINE=1` and its like, so that a library says at once that a file is missing, and does not wait for a network that
+# is not there. What you need must be in the cache before (`workshop assets fetch --all`, on a machine that has a network).
+
+# %% tags=["nbval-check-output"]
+print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
+
+# %% [markdown]
+# `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; a wrong guess is slow, or waits for
+# ever.
+#
+# ### Another place, the same cell
+#
+# What changes when you move from this centre to a Slurm without containers? Not the cell; only lines of the letter:
+
+# %% tags=["nbval-check-output"]
+plain = SiteSpec(name="another", scheduler="slurm", partition="short", gpus=4, cpus=32, interface="eth0")
+before, after = set(lines), set(letter(plain).splitlines())
+print(f"{len(before & after)} lines are the same, {len(before - after)} go, {len(after - before)} come:")
+for line in sorted(after - before):
+    print("  +", line)
+
+# %% [markdown]
+# ### Exercise: the line that starts them all
+#
+# The check reads your line as srun and torchrun do, and counts what would be started.
+
+
+# %%
+# %%exercise srun_line
+def srun_line(num_nodes: int, ranks_per_node: int) -> str:
+    """srun's flags, then torchrun's, then train.py."""
+    return f"srun {...} python -m torch.distributed.run {...} train.py"
+
+
+# %% [markdown]
+# ### Hand it in
+#
+# `sbatch --test-only` is a good first question: it checks the script against the cluster, and makes no job. Then the real
+# thing. The cell below does what `%%sbatch` does, in Python, so that it can fall back on the record where there is no Slurm, or
+# where the queue is longer than a minute.
+
+
+# %%
+class Watched(list):
+    """Every new state and the first output, with the seconds since it was made."""
+
+    def __call__(self, sentence: str, text: str) -> None:
+        import time
+
+        now = time.monotonic()
+        self.began = getattr(self, "began", now)
+        said = sentence.partition(": ")[2].partition(": ")[2]
+        if not self or self[-1][1] != said:
+            self.append((round(now - self.began, 1), said))
+        if not text and now - self.began > 60:
+            raise TimeoutError("the queue is longer than a minute")
+
+
+def slurm_here() -> str:
+    """ "" where a Slurm answers and the site uses it, else why not."""
+    try:
+        jobs.check_scheduler(current_site())
+        slurm.nodes()
+    except (ValueError, slurm.SlurmError) as error:
+        return str(error).partition(":")[0]
+    return ""
+
+
+def handed_in() -> dict:
+    """The job of this lesson, followed to its end; the record where it cannot be."""
+    if why := slurm_here():
+        return {**recorded["two_nodes"], "from": f"recorded run ({why})"}
+    wanted = Job("lesson-61", "", nnodes=2, nproc_per_node=2, gpus_per_node=0)
+    print(slurm.check_script(jobs.try_out(wanted, current_site())))
+    watched = Watched()
+    try:
+        result = jobs.submit((folder / "who.py").read_text(), wanted).follow(watched)
+    except TimeoutError as error:  # the job was cancelled
+        return {**recorded["two_nodes"], "from": f"recorded run ({error})"}
+    reports = [dict(result[rank]) for rank in range(4)]
+    return {
+        "states": watched,
+        "text": result.text,
+        "reports": reports,
+        "seconds": result.seconds,
+        "from": "your Slurm",
+    }
+
+
+there = handed_in()
+if there["from"].startswith("recorded"):
+    print(f"RECORDED on {recorded['date']}, Slurm {recorded['versions']['slurm']}: {recorded['device']}")
+for seconds, state in there["states"]:
+    print(f"{seconds:6.1f} s  {state}")
+print(there["text"], end="")
+
+# %% [markdown]
+# ## Compare
+#
+# The four ranks said the same as here, and now they stand on two nodes:
+
+# %%
+for rank, said in enumerate(there["reports"]):
+    print(f"rank {rank}: node {said['node']}, local rank {said['local_rank']}")
+assert [said["total"] for said in there["reports"]] == [10] * 4
+assert sorted(said["node"] for said in there["reports"]) == [0, 0, 1, 1]
+
+# %% [markdown]
+# Where did the time go? These are the record's numbers. Both nodes were on one machine with two cores, so the four ranks
+# imported torch at the same time and took longer than on nodes of their own.
+
+# %%
+job_times = recorded["two_nodes"]
+started = next(seconds for seconds, state in job_times["states"] if state.startswith("RUNNING"))
+Table(
+    ["what", "seconds"],
+    [
+        ["the same four ranks by %%torchrun, engine warm", f"{job_times['torchrun_seconds']:.1f}"],
+        ["job: sbatch returns with a number", f"{job_times['handed_in_seconds']:.1f}"],
+        ["job: it is seen running", f"{started:.1f}"],
+        ["job: a rank's first line arrives", f"{job_times['first_output_seconds']:.1f}"],
+        ["job: over", f"{job_times['seconds']:.1f}"],
+    ],
+    f"recorded on {recorded['date']}, Slurm {recorded['versions']['slurm']}, torch {recorded['versions']['torch']}",
+    "seconds from the moment of handing in; `python benchmarks/slurm_two_nodes.py` takes them again",
+)
+
+# %%
+assert job_times["torchrun_seconds"] < 1 < job_times["first_output_seconds"] - started
+print("Slurm itself is quick. Most of a short job is Python that starts and imports torch, on every rank.")
+
+# %% [markdown]
+# So a job costs seconds even when nothing is in the way. For trying things out, get an *allocation* once and work inside it
+# (`%%ranks` keeps its ranks). For what takes minutes or days, hand in jobs.
+#
+# ## When it has to wait
+#
+# Usually something is in the way. Slurm says what, in one word, and the cell says it in a sentence. In the record somebody
+# else had both nodes:
+
+# %% tags=["nbval-check-output"]
+for _, state in recorded["waiting"]["states"][:1]:
+    print(state)
+for word in ("Priority", "PartitionTimeLimit", "ReqNodeNotAvail"):
+    print(slurm.State("12", None, "PENDING", word).sentence)
+
+# %% [markdown]
+# One of these will never end by itself: look at the word before you go home. The stop button takes a waiting job out of
+# the queue, and ends a running one. Closing the notebook does too. `--detach` leaves the job alone; `workshop jobs` finds it
+# again.
+#
+# ## When it is thrown out
+#
+# Time limits are short where many people share nodes, and an urgent job may take yours. With `--requeue` Slurm puts yours back
+# into the queue, and it starts again **from the top of the program**. Whether it goes on or begins anew is up to the program:
+# it must look for a checkpoint. `workshop.train` does, in the folder that the job keeps (`$WORKSHOP_JOB_FILES`).
+#
+# ### Exercise: how many starts?
+
+
+# %%
+# %%exercise starts_needed
+def starts_needed(work: int, limit: int, start: int, every: int) -> int:
+    """Starts until `work` seconds of training are done; 0 if they never are."""
+    trains = limit - start  # seconds of training in one start
+    return ...
+
+
+# %% tags=["nbval-check-output"]
+day = 24 * 3600
+for every in (600, 2000, 3600):
+    starts = starts_needed(day, 3600, 120, every)
+    print(f"a day of training in jobs of an hour, a checkpoint every {every:>4} s:", starts or "never done")
+
+# %% [markdown]
+# **Predict:** four ranks on two nodes train eight steps and save after every second one. After step 4 a more urgent job takes
+# both nodes. Is the loss of step 8 the one that a run without a break has?
+
+# %%
+cut = recorded["preempted"]
+losses = [loss for _, loss in cut["log"]]
+first = cut["first_step_of_second_start"]
+print(f"recorded on {recorded['date']}: gpt-1m, fp32, 2 nodes of 2 ranks; grey: the same run in one process")
+show.continued_losses(cut["alone"], [(0, losses[:first]), (first, losses[first:])])
+
+# %% tags=["nbval-check-output"]
+print([state.split(" on ")[0].split(" (")[0] for _, state in cut["states"]])
+print("the second start began after step", first)
+furthest = max(abs(a - b) for a, b in zip(losses, cut["alone"], strict=True))
+assert [step for step, _ in cut["log"]] == list(range(1, 9)), "no step is missing, none was taken twice"
+assert furthest < 1e-4, furthest
+print("losses differ from the unbroken run's by less than 0.0001")
+
+# %% [markdown]
+# ## One letter, many jobs
+#
+# The same program with three learning rates is not three cells. `--sweep lr=0.003,0.03,0.3` makes an *array*: one script, one
+# number, an index for each value. The tasks run side by side where there is room. `results[task][rank]` has what they reported.
+
+# %%
+swept = recorded["sweep"]
+rows = [
+    [f"task {task} (lr={lr})", f"{loss:.3g}"]
+    for task, (lr, loss) in enumerate(zip(*swept.values(), strict=True))
+]
+Table(
+    ["of the array", "loss after 20 steps"],
+    rows,
+    f"recorded on {recorded['date']}",
+    "least squares, one rank a task",
+)
+
+# %% tags=["nbval-check-output"]
+best = min(zip(swept["losses"], swept["values"], strict=True))
+print("the best of the three learning rates:", best[1])
+array = letter(plain, array="0-2")
+print([line for line in array.splitlines() if "--array" in line or "--output" in line])
+
+# %% [markdown]
+# ## What to take away
+#
+# - **A job is a letter**: lines for Slurm, then a shell program that runs once, on the first node.
+# - srun starts **one torchrun a node**; torchrun starts the ranks. One task a rank is the most common mistake.
+# - The agents meet at the **first node's address**, at a port made from the job's number. `localhost` is another machine on
+#   every node.
+# - What a place is like stands in the **site's file**. The cell does not change.
+# - A job costs seconds before its first step, and the queue comes on top. Read the reason it gives.
+# - With `--requeue` a job starts again from the top. It goes on only if the program **looks for its checkpoint**.
+#
+# Next: `62_observability` watches what the ranks do, `63_checkpoints` saves them, `64_plan_a_run` asks what it all costs.
+#
+# ## Sources
+#
+# - Slurm Workload Manager, manual pages `sbatch(1)`, `srun(1)`, `squeue(1)` (job states and reasons), `slurm.conf(5)`.
+# - PyTorch documentation, *torchrun (Elastic Launch)*, rendezvous with the c10d backend.
+# - Apptainer User Guide, *Bind Paths and Mounts*, *Environment and Metadata*, *GPU Support*.
+# - Recorded run: `data/measurements/slurm_two_nodes.json` (device, versions, date and command are in it).

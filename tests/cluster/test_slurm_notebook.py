@@ -1,0 +1,87 @@
+"""``%%sbatch`` in a real notebook kernel and ``workshop sbatch`` on a terminal, both on the Slurm of two nodes."""
+
+import re
+from pathlib import Path
+
+import nbclient
+import nbformat
+import pytest
+
+from workshop.cli import main
+from workshop.launch import jobs
+
+pytestmark = pytest.mark.slurm
+
+CELL = """\
+%%sbatch -n 2 --pass gift --into results --save saved.py
+import os
+from workshop import report
+
+print("gift", gift)
+report(rank=int(os.environ["RANK"]))
+"""
+
+
+@pytest.fixture
+def run(slurm, tmp_path):
+    def run_cells(*sources):
+        cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext workshop", *sources)]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        resources = {"metadata": {"path": str(tmp_path)}}
+        nbclient.NotebookClient(
+            notebook, timeout=60, allow_errors=True, kernel_name="python3", resources=resources
+        ).execute()
+        return notebook.cells[1:]
+
+    return run_cells
+
+
+def printed(cell):
+    return "".join(o.text for o in cell.outputs if o.output_type == "stream")
+
+
+def shown(cell):
+    return [o.data["text/plain"] for o in cell.outputs if o.output_type in ("display_data", "execute_result")]
+
+
+def error(cell):
+    return "".join("\n".join(o.traceback) for o in cell.outputs if o.output_type == "error")
+
+
+def test_a_cell_becomes_a_job_and_its_results_come_back(run, tmp_path):
+    cells = run(
+        "gift = 7",
+        CELL,
+        "results[1].rank",
+        "%%sbatch -N 2 --dry-run\nprint()",
+        "%%sbatch -N 2 --test-only\nprint()",
+        "%%sbatch -n 1 --detach --into later\nprint('left alone')",
+        "%sbatch --follow {later.number}",
+        "%%sbatch --nods 2\nprint()",
+        "import sys; 'torch' in sys.modules",
+    )
+    assert re.fullmatch(r"job \d+: 1 node of 2 ranks on CPU, gloo", shown(cells[1])[0])
+    assert printed(cells[1]) == "[ranks 0-1] gift 7\n"
+    assert "gift = 7" in (tmp_path / "saved.py").read_text()
+    assert shown(cells[2]) == ["1"]
+    assert "#SBATCH --nodes=2\n" in printed(cells[3])
+    assert "to start at" in printed(cells[4])
+    assert "outlives this notebook: %sbatch --follow" in printed(cells[5])
+    assert printed(cells[6]) == "[rank 0] left alone\n"
+    assert "Did you mean --nodes?" in error(cells[7])
+    assert shown(cells[8]) == ["False"]
+
+
+def test_on_a_terminal(slurm, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("cell.txt").write_text("%%torchrun -n 1\nprint('from a cell')\n")
+    assert main(["sbatch", "cell.txt", "--detach"]) == 0
+    said = capsys.readouterr().out
+    number = jobs.known()[-1].number
+    assert f"later: workshop jobs {number}" in said
+    assert main(["jobs", number]) == 0
+    assert capsys.readouterr().out.endswith("[rank 0] from a cell\n")
+    assert main(["jobs"]) == 0
+    assert re.search(rf"{number} .* cell +COMPLETED", capsys.readouterr().out)
+    assert main(["jobs", number, "--remove"]) == 0
+    assert number not in [job.number for job in jobs.known()]

@@ -1,0 +1,17 @@
+#!/bin/bash
+#$ -N workshop-lab
+#$ -S /bin/bash
+#$ -j y
+#$ -l h_rt=00:10:00
+#$ -A grp
+#$ -q gpu.q
+#$ -l gpu_1=1
+#$ -o /people/ada/jobs/workshop-lab-$JOB_ID.log
+
+# JupyterLab on a node; what it prints, the tunnel and the address among it, goes to the log.
+umask 077
+set -euo pipefail
+export https_proxy=http://proxy:3128
+mkdir -p '/people/ada/my lab'
+cd '/people/ada/my lab'
+exec python3 -m workshop lab --dir '/people/ada/my lab' --port 8888 --no-browser --tunnel ada@login.example.org

@@ -1,0 +1,294 @@
+"""What of jobs needs no Slurm: the directory, how an end is read, the clients' answers (told by stand-ins)."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workshop.configs.job import Job
+from workshop.facts.site import SiteSpec
+from workshop.launch import Cell, RankFailed, RankTimeout, Script, job_directory, job_end, jobs, slurm
+from workshop.launch.job_asked import chosen_site, job_of, sweep_of
+from workshop.launch.job_record import Task, indices, read_record
+from workshop.launch.passing import unpickled
+from workshop.launch.slurm import SlurmError, State
+
+
+@pytest.fixture
+def site(tmp_path):
+    return SiteSpec(name="here", scheduler="slurm", jobs=str(tmp_path / "jobs"))
+
+
+@pytest.fixture
+def clients(tmp_path, monkeypatch):
+    """Stand-ins for Slurm's clients: each is a shell line."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def write(name, line):
+        path = folder / name
+        path.write_text(f"#!/bin/bash\n{line}\n")
+        path.chmod(0o755)
+
+    for name in ("sbatch", "squeue", "sacct", "scancel", "scontrol", "sinfo"):
+        write(name, "echo 'not asked for' >&2; exit 9")
+    return write
+
+
+@pytest.mark.parametrize(
+    ("array", "found"), [("", (0,)), ("0-3", (0, 1, 2, 3)), ("2", (2,)), ("0-6:2,9%2", (0, 2, 4, 6, 9))]
+)
+def test_indices(array, found):
+    assert indices(array) == found
+
+
+def test_the_directory_holds_all_that_the_ranks_need_and_is_the_users_alone(site):
+    job = Job("my run", "", nnodes=2, nproc_per_node=4, array="0-1")
+    directory, record = job_directory.prepare(
+        Cell("print(lr)", "%%sbatch -N 2"), site, job, {"gift": 3}, ("lr", (0.5, "warm"))
+    )
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / "cell.py").read_text() == "# %%sbatch -N 2\nprint(lr)"
+    assert unpickled(directory / "passed_1.pkl") == {"gift": 3, "lr": "warm"}
+    assert read_record(directory) == record
+    assert record.sweep == (("lr", "0.5"), ("lr", "'warm'"))
+    assert replace(record, job="7").sentence == "job 7: 2 nodes of 4 ranks on CPU, gloo, 2 times"
+    text = (directory / "job.sbatch").read_text()
+    assert f"--module workshop.launch.child.job_rank {directory}" in text
+    assert f"#SBATCH --output={directory}/%x-%A_%a.out" in text
+    assert "export CUDA_VISIBLE_DEVICES=''" in text
+
+
+def test_a_script_stays_where_it_is(site, tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text("print(1)")
+    directory, record = job_directory.prepare(Script(program, ("--lr", "1")), site, Job("t", ""))
+    spec = json.loads((directory / "program.json").read_text())
+    assert (spec["program"], spec["args"]) == (str(program), ["--lr", "1"])
+    assert record.label == "train.py"
+
+
+def test_a_place_that_cannot_be_written_is_told(site, tmp_path):
+    (tmp_path / "jobs").write_text("a file")
+    with pytest.raises(slurm.EngineError, match="cannot write a job's directory under .*paths. jobs"):
+        job_directory.prepare("print()", site, Job("t", ""))
+
+
+@pytest.fixture
+def task(site):
+    """A job of two ranks that has begun."""
+    directory, record = job_directory.prepare(
+        "line_two()\nline_three()", site, Job("t", "", nproc_per_node=2)
+    )
+    task = Task(directory, replace(record, job="7"), 0)
+    for rank in (0, 1):
+        task.rank_dir(rank).mkdir(parents=True)
+    return task
+
+
+def ended(task, word, **files):
+    """Conclude with Slurm's word, after the given files were left by the ranks."""
+    for name, text in files.items():
+        rank, _, file = name.partition("_")
+        path = task.rank_dir(int(rank[1:])) / file.replace("failure", "failure.json")
+        path.write_text(text)
+    return job_end.conclude(task.record, {0: task}, {0: State("7", None, word)}, "[rank 0] text\n", 1.0)
+
+
+def test_a_result(task):
+    report = pickle.dumps({"loss": 2})
+    (task.rank_dir(1) / "report.pkl").write_bytes(report)
+    result = ended(task, "COMPLETED", r0_done="", r1_done="")
+    assert (result[1].loss, result.text, dict(result[0])) == (2, "[rank 0] text\n", {})
+
+
+def test_a_start_and_an_attempt_before_are_noted(task):
+    again = task.directory / "task_0" / "start_1" / "attempt_2" / "rank_0"
+    again.mkdir(parents=True)
+    result = ended(task, "COMPLETED")
+    assert result.text.splitlines()[:2] == [
+        "it was queued again once; this is start 2",
+        "all ranks were started again; this is attempt 3",
+    ]
+    assert task.rank_dir(0) == again
+
+
+RECORD = {"time": 5.0, "type": "KeyError", "message": "'x'", "cause": None, "syntax": None}
+
+
+def test_a_rank_that_raised(task):
+    frames = [{"file": task.record.program, "line": 3, "name": "<module>", "source": "line_three()"}]
+    with pytest.raises(RankFailed, match="rank 1 raised KeyError first, line 3") as caught:
+        ended(task, "FAILED", r1_failure=json.dumps({**RECORD, "frames": frames}))
+    assert caught.value.result.text == "[rank 0] text\n"
+
+
+def test_a_rank_of_which_only_torchrun_knows(task):
+    task.output().write_text("  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 12)\n")
+    with pytest.raises(RankFailed, match="rank 1 died first") as caught:
+        ended(task, "FAILED", r1_log="")
+    assert "SIGKILL" in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["NODE_FAIL", "OUT_OF_MEMORY", "CANCELLED", "GONE"])
+def test_words_of_slurm_are_explained(task, word):
+    with pytest.raises(RankFailed) as caught:
+        ended(task, word)
+    assert f"job 7 ended as {word}: {job_end.MEANING[word]}" in str(caught.value)
+
+
+def test_time_is_up(task):
+    with pytest.raises(RankTimeout, match=r"(?s)time is up after 600 s.*job 7: its --time was 10 min"):
+        ended(task, "TIMEOUT")
+
+
+def test_no_rank_began(task):
+    for rank in (0, 1):
+        task.rank_dir(rank).rmdir()
+    task.output().write_text("module: command not found\n")
+    with pytest.raises(
+        SlurmError, match=r"(?s)ended as FAILED before its ranks had started.*command not found"
+    ):
+        ended(task, "FAILED")
+
+
+def test_a_job_that_slurm_forgot_is_read_from_its_own_record(task):
+    assert job_end.from_record(task).word == "GONE"
+    (task.directory / "task_0" / "start_0" / "exit").write_text("1\n")
+    assert job_end.from_record(task).word == "FAILED"
+    (task.directory / "task_0" / "start_0" / "exit").write_text("0\n")
+    assert job_end.from_record(task).word == "COMPLETED"
+
+
+def test_states_from_squeue(clients):
+    clients("squeue", "echo '7|0|RUNNING|None|2026-01-01T00:00:00|node1'; echo '7|1|PENDING|Resources|N/A|'")
+    running, pending = slurm.states("7")
+    assert (running.task, running.sentence, running.over) == (0, "RUNNING on node1", False)
+    assert (pending.task, pending.waits) == (1, True)
+    assert pending.sentence == "PENDING (Resources: the nodes it needs are taken)"
+
+
+def test_states_from_the_accounts_when_squeue_has_forgotten(clients):
+    clients("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    clients("sacct", "echo '7|CANCELLED by 1000|0:15|node1'")
+    (state,) = slurm.states("7")
+    assert (state.word, state.over, state.nodes) == ("CANCELLED", True, "node1")
+
+
+def test_no_accounts_either(clients):
+    clients("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    clients("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    assert slurm.states("7") == []
+
+
+def test_an_expected_start_and_an_unknown_reason_are_shown_as_they_are():
+    state = State("7", None, "PENDING", "QOSMaxJobsPerUserLimit", "2026-01-01T10:00:00")
+    assert "a limit of your account" in state.sentence
+    assert state.sentence.endswith("expected to start at 2026-01-01T10:00:00")
+    assert State("7", None, "PENDING", "NewReason").sentence == "PENDING (NewReason)"
+
+
+def test_a_refusal_is_told_without_its_prefixes(clients):
+    clients("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    with pytest.raises(SlurmError, match="^sbatch refused: Batch job submission failed: Invalid account$"):
+        slurm.submit("job.sbatch")
+
+
+def test_a_silent_controller(clients, monkeypatch):
+    clients("squeue", "exec sleep 30")
+    monkeypatch.setattr(slurm, "CLIENT_SECONDS", 0.3)
+    began = time.monotonic()
+    with pytest.raises(SlurmError, match="did not answer `squeue` within 0.3 s"):
+        slurm.states("7")
+    assert time.monotonic() - began < 5
+
+
+def test_no_slurm(monkeypatch, site):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SlurmError, match="there is no Slurm here: no `sbatch` on PATH"):
+        jobs.submit("print()", Job("t", ""), site)
+    with pytest.raises(ValueError, match=r"scheduler 'none' .* run the cell with %%torchrun"):
+        jobs.submit("print()", Job("t", ""), SiteSpec())
+
+
+def test_clients_see_which_slurm_and_nothing_of_an_outer_job(clients, monkeypatch):
+    clients("sinfo", 'echo "$SLURM_CONF|${SLURM_PROCID:-none}"')
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    assert slurm.nodes() == {"/etc/slurm.conf": "none"}
+
+
+def test_the_keeper_ends_the_job_of_a_notebook_that_is_gone(clients, tmp_path, site):
+    log = tmp_path / "log"
+    clients("sbatch", "echo 7")
+    clients("scancel", f'echo "$@" >> {log}')
+    job = jobs.submit("print()", Job("t", ""), site)
+    keeper = job._keeper
+    keeper.stdin.close()  # as the kernel does it for a process that is killed
+    assert keeper.wait(10) == 0
+    assert log.read_text() == "7\n"
+    keeper.stdout.close()
+
+
+def test_the_keeper_lets_go_when_told(clients, tmp_path, site):
+    clients("sbatch", "echo 7")
+    job = jobs.submit("print()", Job("t", ""), site)
+    keeper = job._keeper
+    job.detach()
+    assert keeper.returncode == 0
+    assert [found.record.detached for found in jobs.known(site)] == [True]
+
+
+def test_jobs_are_found_again(clients, site):
+    clients("sbatch", "echo 7")
+    jobs.submit("print()", Job("t", ""), site, detach=True)
+    clients("sbatch", "echo '8;cluster'")
+    jobs.submit("print()", Job("u", ""), site, detach=True)
+    Path(site.jobs, "something else").mkdir()
+    assert [job.number for job in jobs.known(site)] == ["7", "8"]
+    assert jobs.find(8, site).record.name == "u"
+    with pytest.raises(ValueError, match=r"no job 9 in .* \(there: 7, 8\)"):
+        jobs.find(9, site)
+
+
+def test_a_sweep():
+    assert sweep_of("lr=1e-3, 2,warm") == jobs.Sweep("lr", (1e-3, 2, "warm"))
+    assert sweep_of(None) is None
+    for text, said in (
+        ("lr", "write a variable and its values"),
+        ("l r=1", "no name of a variable"),
+        ("lr=", "which"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            sweep_of(text)
+    with pytest.raises(ValueError, match="leave --array out"):
+        jobs.with_array(Job("t", "", array="0-1"), jobs.Sweep("lr", (1,)))
+
+
+def test_flags_become_a_job_of_the_sites_size(tmp_path):
+    flags = Namespace(
+        job_name="", nproc_per_node=None, nnodes=2, time="", array="", requeue=True, signal="", gpus_per_node=None,
+        max_restarts=1, site=None,
+    )  # fmt: skip
+    job = job_of(flags, "cell", SiteSpec(gpus=4))
+    assert (job.name, job.nproc_per_node, job.requeue) == ("cell", 4, True)
+    assert job_of(flags, "cell", SiteSpec()).nproc_per_node == 2
+    file = tmp_path / "site.toml"
+    file.write_text('name = "mine"\n[paths]\njobs = "$HOME/j"\n')
+    assert chosen_site(str(file)).jobs == f"{os.environ['HOME']}/j"
+
+
+def test_jobs_load_no_torch():
+    program = "import sys, workshop.launch.jobs, workshop.cli.sbatch; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False\n"
