@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,15 @@ _PALE = ("#d0d8e0", "#e0dcd0", "#d4e4d4", "#e4d8e4", "#dfe7ee", "#ece4d4")
 class TraceLanes(Drawing):
     """The drawing of a trace; `save_html` writes all of it as a page that zooms."""
 
-    def __init__(self, svg: str, words: str, everything: str):
+    def __init__(self, svg: str, words: str, everything: str, seconds: float):
         super().__init__(svg, words)
         self._everything = everything
+        self._seconds = seconds
 
     def save_html(self, path: str | Path) -> Path:
         """A page of its own, with every span: the wheel zooms, dragging moves, a double click resets."""
         page = _PAGE.replace("FROM", str(_LEFT)).replace("WIDE", str(_WIDTH))
-        page = page.replace("WORDS", escape(self.words)).replace("DRAWING", self._everything)
+        page = page.replace("SPAN", f"{self._seconds:.9f}").replace("DRAWING", self._everything)
         Path(path).write_text(page, "utf-8")
         return Path(path)
 
@@ -57,8 +57,10 @@ def trace_lanes(trace: Any, *, depth: int = 6, title: str = "") -> TraceLanes:
         f"lane{'s' * (len(lanes) != 1)}, {len(drawn):,} of {len(trace.spans):,} spans wide enough to draw"
     )
     svg = _lanes(drawn, lanes, begin, end, words)
-    everything = _lanes(trace.spans, sorted({s.lane for s in trace.spans}), begin, end, words)
-    return TraceLanes(svg, words, everything)
+    all_lanes = sorted({span.lane for span in trace.spans})
+    said = f"{title + ': ' if title else ''}{format_seconds(end - begin)}, all {len(trace.spans):,} spans"
+    everything = _lanes(trace.spans, all_lanes, begin, end, said)
+    return TraceLanes(svg, words, everything, end - begin)
 
 
 def _lanes(spans: Sequence[Any], lanes: Sequence[str], begin: float, end: float, words: str) -> str:
@@ -92,11 +94,12 @@ def _colour(span: Any) -> str:
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>trace</title>
 <style>body{font:14px sans-serif;margin:8px}svg{cursor:grab;user-select:none}</style>
-<p>WORDS. The wheel zooms, dragging moves, a double click resets; the mouse on a box says what it is.</p>
+<p>The wheel zooms, dragging moves, a double click resets; the mouse on a box says what it is.</p>
 DRAWING
 <script>
-const LEFT = FROM, WIDTH = WIDE, svg = document.querySelector("svg");
+const LEFT = FROM, WIDTH = WIDE, SECONDS = SPAN, svg = document.querySelector("svg");
 svg.querySelectorAll("text").forEach(words => { if (words.querySelector("title")) words.remove(); });
+const ends = [...svg.querySelectorAll("text")].slice(-2);
 const boxes = [...svg.querySelectorAll("rect")].slice(1).map(box => ({
   box, x: +box.getAttribute("x") - LEFT, width: +box.getAttribute("width"), y: +box.getAttribute("y"),
   name: box.textContent.slice(0, box.textContent.lastIndexOf(": ")),
@@ -106,6 +109,8 @@ let zoom = 1, first = 0, drag = null;
 function draw() {
   first = Math.min(Math.max(first, 0), WIDTH - WIDTH / zoom);
   labels.replaceChildren();
+  ends[0].textContent = (1e3 * SECONDS * first / WIDTH).toFixed(3) + " ms";
+  ends[1].textContent = (1e3 * SECONDS * (first / WIDTH + 1 / zoom)).toFixed(3) + " ms";
   for (const {box, x, width, y, name} of boxes) {
     const left = Math.max((x - first) * zoom, 0), right = Math.min((x - first + width) * zoom, WIDTH);
     box.style.display = right > left ? "" : "none";
