@@ -148,6 +148,9 @@ def test_no_room_in_the_cache(site, monkeypatch, tmp_path):
     assert finding.do == "set WORKSHOP_CACHE to a folder of yours with room"
     monkeypatch.setenv("WORKSHOP_CACHE", "/proc/none")
     assert checks_cluster.check_cache().verdict == "no"
+    monkeypatch.setenv("WORKSHOP_CACHE", "/proc")  # an image's own cache is read-only, and offline
+    monkeypatch.setenv("WORKSHOP_OFFLINE", "1")
+    assert checks_cluster.check_cache().found == "/proc is read-only: what it has not, cannot be had"
 
 
 def test_the_clock_of_this_machine(site):

@@ -78,6 +78,22 @@ def test_two_ranks_by_the_line_that_workshop_prints(on_path, tmp_path):
     assert expected(tmp_path, on_path.runtime) <= set(done.stdout.splitlines()), done.stdout
 
 
+def test_its_asset_is_there_without_a_network(on_path, tmp_path):
+    if on_path.runtime != "apptainer" or not (on_path.folder / "opt/workshop-cache").is_dir():
+        pytest.skip(
+            f"{images.ASSET} was not in this machine's cache (`make assets`), or Charliecloud stands in"
+        )
+    inside = "from workshop.assets import folder, store; print(store.is_offline(), folder('digits-5k').name)"
+    command = container_command(on_path.site(tmp_path), ["python3", "-c", inside], folder=str(tmp_path))
+    done = images.run(command, 60)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.split()[-2] == "True"
+    assert done.stdout.split()[-1].startswith("digits-5k-")
+    assert [path.name.split("-")[0] for path in (on_path.folder / "opt/workshop-cache").iterdir()] == [
+        "digits"
+    ]
+
+
 def test_the_site_check_knows_the_image(on_path, tmp_path):
     site = on_path.site(tmp_path)
     checks = [check for check in site_checks(site) if check.name in ("container", "runtime", "binds")]

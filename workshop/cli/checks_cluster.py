@@ -84,6 +84,7 @@ def check_container() -> Finding:
 def check_cache() -> Finding:
     """The cache of models and data can be written to and has room, unless everything is in it."""
     from workshop.assets import assets, cache, is_ready
+    from workshop.assets.store import is_offline
 
     if isinstance(site_or_finding(), Finding):
         return Finding("note", "not checked", "first see to the site")
@@ -91,9 +92,10 @@ def check_cache() -> Finding:
     if all(is_ready(name) for name in assets()):
         return Finding("ok", f"{place} has everything")
     found = check_written_to("cache", str(place), BINARY_UNITS["GiB"])
-    return Finding(
-        found.verdict, found.found, found.do and "set WORKSHOP_CACHE to a folder of yours with room"
-    )
+    do = "set WORKSHOP_CACHE to a folder of yours with room"
+    if found.verdict == "no" and is_offline() and place.is_dir():
+        return Finding("note", f"{place} is read-only: what it has not, cannot be had", do)
+    return Finding(found.verdict, found.found, found.do and do)
 
 
 def check_clock() -> Finding:
