@@ -189,6 +189,8 @@ def hosts(names: Sequence[str] = ("ws-a", "ws-b", "ws-stranger")) -> Iterator[tu
             end_all(host.processes(), patience=1.0)
             for process in host.started:
                 process.wait(LIMIT_SECONDS)
+                for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+                    pipe.close()
         for process in _KEEPERS[begun:]:
             process.kill()
             process.wait(LIMIT_SECONDS)

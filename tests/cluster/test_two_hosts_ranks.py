@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -12,7 +13,10 @@ import pytest
 from tests.cluster import hosts as lab
 from tests.cluster.hosts import Console, Host, HostError
 
-pytestmark = pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made")
+pytestmark = [
+    pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
+    pytest.mark.flaky(reruns=1, reruns_delay=2),  # real ranks: see tests/conftest.py
+]
 
 START = """
 from workshop.launch.node_ranks import StayingNodes
@@ -39,8 +43,9 @@ def group(pair: tuple[Host, Host]) -> Iterator[Console]:
     console = Console(pair[0])
     console(start_code(pair[1]))
     yield console
-    console("ranks.stop()")
-    console.close()
+    if console.process.poll() is None:
+        console("ranks.stop()")
+        console.close()
     assert lab.wait_until_gone(pair, 5.0) == []
 
 
@@ -159,38 +164,6 @@ def test_a_pulled_cable_ends_a_collective_with_a_clear_error(pair: tuple[Host, H
     assert run(group, "print(1)") == "[ranks 0-3] 1\n"
 
 
-@pytest.mark.parametrize("end", ["notebook killed", "starter killed"])
-def test_nothing_is_left_behind_on_either_host(pair: tuple[Host, Host], group: Console, end: str) -> None:
-    group("ranks.stop()\nlaunch.Session.get().close()")
-    assert lab.wait_until_gone(pair[1:], 5.0) == []
-    console = Console(pair[0])
-    starter = console(start_code(pair[1], n=1) + "answer = ranks.remote._processes[0].starter.pid")
-    console.send(
-        'ranks.run(\'import subprocess, time\\nsubprocess.Popen(["sleep", "1000"]); time.sleep(1000)\')'
-    )
-    time.sleep(0.7)
-    assert len(pair[1].processes()) >= 5  # program, supervisor, fork server, tracker, rank, sleep
-    if end == "notebook killed":
-        console.process.kill()
-        here = [p for p in pair[0].processes() if p.pid not in (group.process.pid,)]
-        deadline = time.monotonic() + 5
-        while any(p.alive() for p in here) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert [p for p in here if p.alive()] == []
-    else:
-        import os
-
-        os.kill(starter, signal.SIGKILL)
-        with pytest.raises(HostError, match="rank 1.*its node ws-b is gone: its program has ended"):
-            console.hear(10)
-    assert lab.wait_until_gone(pair[1:], 5.0) == []
-    if end != "notebook killed":
-        console.close()
-    else:
-        console.process.wait(5)
-    group(start_code(pair[1]))
-
-
 def test_a_node_that_cannot_be_started_is_named(pair: tuple[Host, Host]) -> None:
     console = Console(pair[0])
     wrong = start_code(pair[1], interface="nonet0")
@@ -204,3 +177,30 @@ def test_a_node_that_cannot_be_started_is_named(pair: tuple[Host, Host]) -> None
     with pytest.raises(HostError, match="node ws-c .*no such host"):
         console(broken)
     console.close()
+
+
+@pytest.mark.parametrize("end", ["notebook", "starter"])
+def test_nothing_is_left_behind_on_either_host(pair: tuple[Host, Host], group: Console, end: str) -> None:
+    """The last tests here: they end the notebook that the others share."""
+    if end == "notebook":
+        console = group
+        console("if ranks.broken: ranks.restart()")
+    else:
+        console = Console(pair[0])
+        console(start_code(pair[1], n=1))
+    starter = console("answer = ranks.remote._processes[0].starter.pid")
+    cell = "import subprocess, time\nsubprocess.Popen(['sleep', '1000'])\ntime.sleep(1000)"
+    console.send(f"ranks.run({cell!r})")
+    time.sleep(0.7)
+    assert min(len(host.processes()) for host in pair) >= 6  # both ends, supervisor, fork server, rank, sleep
+    if end == "notebook":
+        console.process.kill()
+        console.process.wait(5)
+        assert lab.wait_until_gone(pair, 5.0) == []
+        return
+    os.kill(starter, signal.SIGKILL)
+    with pytest.raises(HostError, match="rank 1.*its node ws-b is gone: its program has ended"):
+        console.hear(10)
+    assert lab.wait_until_gone(pair[1:], 5.0) == []
+    console.close()
+    assert lab.wait_until_gone(pair, 5.0) == []

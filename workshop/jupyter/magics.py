@@ -30,6 +30,7 @@ from workshop.launch import (
 )
 from workshop.launch import script as program_file
 from workshop.launch.limits import check_rank_count
+from workshop.launch.node_ranks import nodes_of_this_allocation
 from workshop.launch.passing import select
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
@@ -67,6 +68,17 @@ def node_flags(magic: Any) -> Any:
         argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the nodes meet"),
         argument("--rdzv-id", default="workshop", help="name of this launch, the same on all nodes"),
         argument("--rdzv-backend", default="c10d", help="torchrun's rendezvous backend"),
+        argument("--interface", default="", metavar="NAME", help="the network of the ranks, such as ib0"),
+    ):
+        magic = flag(magic)
+    return magic
+
+
+def staying_node_flags(magic: Any) -> Any:
+    """The flags for ranks that stay on several nodes of an allocation."""
+    for flag in (
+        argument("--nnodes", type=int, metavar="K", help="nodes of this allocation, -n ranks on each"),
+        argument("--interface", default="", metavar="NAME", help="the network of the ranks, such as ib0"),
     ):
         magic = flag(magic)
     return magic
@@ -128,6 +140,7 @@ class ParallelMagics(Magics):
             if not args.rdzv_endpoint:
                 raise ValueError("--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node")
             nodes = Nodes(args.nnodes, args.rdzv_endpoint, args.rdzv_id, args.rdzv_backend)
+            nodes = dataclasses.replace(nodes, interface=args.interface)
         n = 2 if args.nproc_per_node is None else args.nproc_per_node
         limits = Limits(args.timeout, args.device_memory, args.max_restarts)
         self._show(
@@ -140,6 +153,7 @@ class ParallelMagics(Magics):
     @cell_magic("ranks")
     @magic_arguments()
     @shared_flags
+    @staying_node_flags
     @argument("--on", type=rank_list, metavar="RANKS", help="only these ranks: 0,2-3")
     def ranks_cell(self, line: str, cell: str) -> None:
         """Run the cell on ranks that stay; variables live on from cell to cell."""
@@ -147,7 +161,7 @@ class ParallelMagics(Magics):
         passing = select(args.passing or "", self.shell.user_ns)
         plain = program_file.cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
         program_file.check_syntax(plain, top_level_await=True)
-        ranks = self._group(args.nproc_per_node, args.device_memory)
+        ranks = self._group(args)
         view = LiveView(self.shell)
         code = cell if cell.lstrip().startswith("%%") else f"# %%ranks {line.strip()}\n{cell}"
         self._show(
@@ -162,11 +176,12 @@ class ParallelMagics(Magics):
     @argument("action", choices=_ACTIONS, help="start, status, stop, restart or interrupt")
     @argument("-n", "--nproc-per-node", type=int, metavar="N", help="number of ranks")
     @argument("--device-memory", metavar="SIZE", help="what each rank may hold on its device: 256MiB")
+    @staying_node_flags
     def ranks_line(self, line: str) -> None:
         """Start, look at, stop, restart or interrupt the ranks that stay."""
         args = parse_argstring(self.ranks_line, line)
         if args.action == "start":
-            self._group(args.nproc_per_node, args.device_memory)
+            self._group(args)
         if self.ranks_alive is None:
             print("no ranks; `%ranks start -n 4` starts four")
             return
@@ -181,15 +196,22 @@ class ParallelMagics(Magics):
             return
         print(self.ranks_alive.status() if args.action == "status" else self.ranks_alive.summary())
 
-    def _group(self, n: int | None, device_memory: str | None) -> Ranks:
+    def _group(self, args: Any) -> Ranks:
         """The group there is, or a new one; never a second size behind the learner's back."""
-        alive = self.ranks_alive
+        alive, n, device_memory = self.ranks_alive, args.nproc_per_node, args.device_memory
         if alive is None:
             size = max(2, Session.get().gpus) if n is None else n
-            type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory))
-        elif n is not None and n != alive.n:
+            nodes = nodes_of_this_allocation(args.nnodes, args.interface) if args.nnodes else None
+            type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory), nodes)
+        elif n is not None and n != alive.per_node:
             raise ValueError(
-                f"-n {n}: there are {alive.n} ranks already. Leave -n out to use them, or `%ranks stop`."
+                f"-n {n}: there are {alive.per_node} ranks already{' on each node' * (alive.num_nodes > 1)}. "
+                "Leave -n out to use them, or `%ranks stop`."
+            )
+        elif args.nnodes is not None and args.nnodes != alive.num_nodes:
+            raise ValueError(
+                f"--nnodes {args.nnodes}: the ranks are on {alive.num_nodes}. "
+                "Leave --nnodes out to use them, or `%ranks stop`."
             )
         elif device_memory is not None and Limits(device_memory=device_memory) != alive.limits:
             raise ValueError("--device-memory is set when the ranks start: `%ranks stop` first")
@@ -197,13 +219,14 @@ class ParallelMagics(Magics):
 
     def _restart(self, args: Any) -> None:
         assert self.ranks_alive is not None
-        if args.nproc_per_node in (None, self.ranks_alive.n) and args.device_memory is None:
+        if args.nproc_per_node in (None, self.ranks_alive.per_node) and args.device_memory is None:
             self.ranks_alive.restart()
             return
-        size = self.ranks_alive.n if args.nproc_per_node is None else check_rank_count(args.nproc_per_node)
-        self.ranks_alive.stop()
+        old, size = self.ranks_alive, args.nproc_per_node
+        size = old.per_node if size is None else check_rank_count(size)
+        old.stop()
         type(self).ranks_alive = None
-        type(self).ranks_alive = Ranks(size, Limits(device_memory=args.device_memory))
+        type(self).ranks_alive = Ranks(size, Limits(device_memory=args.device_memory), old.nodes)
 
     def _show(self, view: LiveView, into: str | None, run: Any) -> None:
         """Run, show what was printed whatever happened, and bind ``--into``."""

@@ -77,6 +77,25 @@ class StayingNodes:
         return node_network.collectives_on(self.own_interface())
 
 
+def nodes_of_this_allocation(count: int, interface: str = "", python: str = "") -> StayingNodes | None:
+    """``count`` nodes of the Slurm allocation that this process is in, its own first; None for one node.
+
+    On a login node, which is in no allocation's list, all ranks are on the others. Raises ValueError where
+    there is no allocation, or one of fewer nodes.
+    """
+    if count < 1:
+        raise ValueError(f"--nnodes {count}: at least one")
+    if count == 1:
+        return None
+    names = node_start.allocated_nodes()
+    if count > len(names):
+        raise ValueError(f"--nnodes {count}: this allocation has {len(names)} nodes ({', '.join(names)})")
+    own = node_start.this_node()
+    others = [name for name in names if name != own]
+    here = own in names
+    return StayingNodes(node_start.Srun(tuple(others[: count - here])), interface, here=here, python=python)
+
+
 @dataclass(frozen=True)
 class RemoteProcess:
     """A rank's process on another node."""

@@ -45,7 +45,8 @@ class Ranks:
     def __init__(self, n: int, limits: Limits | None = None, nodes: StayingNodes | None = None):
         self.per_node = check_rank_count(n)
         self.nodes = nodes
-        self.n = check_rank_count(n * (nodes.count if nodes else 1))
+        self.num_nodes = nodes.count if nodes else 1
+        self.n = check_rank_count(n * self.num_nodes)
         self.local = range(n if nodes is None or nodes.here else 0)
         self.remote: RemoteNodes | None = None
         self.limits = limits or Limits()
