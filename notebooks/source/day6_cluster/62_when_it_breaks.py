@@ -201,6 +201,29 @@ assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 # Here the workshop asked every rank for its stacks when time was up. On a machine where it did not start the ranks, `py-spy dump --pid`
 # does the same from outside, and Python's own `faulthandler` from inside.
 #
+# In ranks that stay the same happens without losing them: they are freed, and their variables are kept.
+
+# %% tags=["raises-exception"]
+# %%ranks -n 2 --timeout 5
+mine = torch.tensor([10.0 + rank])
+if rank == 0:
+    dist.all_reduce(mine)
+
+# %%
+# %%ranks --into kept
+from workshop import report
+
+dist.all_reduce(mine)
+report(total=mine.item())
+
+# %% tags=["nbval-check-output"]
+print("after the hang, the same ranks:", [kept[rank].total for rank in range(2)])
+assert [kept[rank].total for rank in range(2)] == [21.0, 21.0]
+
+# %%
+# %ranks stop
+
+# %% [markdown]
 # ### 5. A dead rank
 #
 # The kernel kills a process when the host's memory is full. It has no time to say anything.

@@ -425,9 +425,10 @@ print(f"over 50 GB/s the shard axis alone takes {seconds:.1f} s; the planned ste
 assert seconds > best.seconds
 
 # %% [markdown]
-# Formula and rehearsal agree: to the byte for tensor and pipeline, within a hundredth for shard. (The program gathers a few
-# layers more than the formula knows.) But both say what the plan did not: our engine sums its gradients for **every micro-batch**, in
-# fp32. What was a sum once a step is now 16, and no step of four seconds hides nine seconds of network.
+# Formula and rehearsal agree: to the byte for tensor and pipeline, within a hundredth for shard. (With one chunk a rank, every line agrees
+# to the byte. With four, the program gathers eight layers more than the formula knows.) But both say what the plan did not: our engine
+# sums its gradients for **every micro-batch**, in fp32. What was a sum once a step is now 16, and no step of four seconds hides nine
+# seconds of network.
 #
 # So the page is right for an engine that sums once a step, and wrong for ours. You know that now, and no GPU was rented. What would you
 # do? Take that engine; or keep FSDP2, and give up the pipeline:
