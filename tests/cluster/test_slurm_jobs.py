@@ -161,7 +161,7 @@ def test_one_that_can_never_start_says_so(slurm, site):
     assert job.states()[0].word == "CANCELLED"
 
 
-def test_the_stop_button_ends_ranks_that_work(slurm, site):
+def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(slurm, site):
     def stop_when_at_work(first, text):
         if "at work" in text:
             raise KeyboardInterrupt
@@ -173,6 +173,9 @@ def test_the_stop_button_ends_ranks_that_work(slurm, site):
     assert slurm.queue() == []
     process = ProcessId(*json.loads((job.tasks[0].rank_dir(0) / "process.json").read_text()))
     assert wait_gone([process], 5.0) == []
+    # Slurm's smallest limit is a minute; its word for it is put in place of CANCELLED
+    with pytest.raises(RankTimeout, match=r"time is up after 120 s.*line 4"):
+        job.conclude({0: replace(job.states()[0], word="TIMEOUT")})
 
 
 def test_a_sweep_runs_once_for_each_value(slurm, site):
@@ -183,16 +186,6 @@ def test_a_sweep_runs_once_for_each_value(slurm, site):
     assert {task: result[0].product for task, result in results.items()} == {0: 4.0, 1: 2.0}
     assert results.text == "task 0 (lr=0.5)\n[rank 0] 8 0.5\ntask 1 (lr=0.25)\n[rank 0] 8 0.25\n"
     assert results.labels == {0: "task 0 (lr=0.5)", 1: "task 1 (lr=0.25)"}
-
-
-def test_time_is_up(slurm, site):
-    """Slurm's smallest limit is a minute; the word it then uses is put in its place."""
-    job = jobs.submit(SLEEPS, Job("late", "", nproc_per_node=1), site)
-    until(lambda: "at work" in job.text())
-    job.cancel()
-    states = {0: replace(job.states()[0], word="TIMEOUT")}
-    with pytest.raises(RankTimeout, match=r"time is up after 120 s.*line 4"):
-        job.conclude(states)
 
 
 def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_preemption(slurm, site, tmp_path):
@@ -290,3 +283,35 @@ def test_a_controller_that_is_silent_is_named_within_the_time_limit(slurm, site,
         client.states("1")
     assert time.monotonic() - began < 3
     silent.close()
+
+
+def test_told_that_time_is_nearly_up_it_queues_itself_again(slurm, site):
+    wanted = Job("again", "", nproc_per_node=1, requeue=True, signal="USR1@30")
+    job = jobs.submit(SLEEPS, wanted, site)
+    until(lambda: "at work" in job.text())
+    slurm.ask("scancel", "--signal=USR1", "--batch", job.number)  # as Slurm does it 30 s before the end
+    until(lambda: job.states()[0].word == "PENDING")
+    assert "told by USR1: queued again" in job.tasks[0].printed()
+    job.cancel()
+
+
+def test_a_rank_that_is_killed_is_started_again_within_the_job(slurm, site):
+    body = """\
+import os, signal
+import torch
+import torch.distributed as dist
+from workshop import report
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(total)
+report(total=total.item())
+dist.destroy_process_group()
+"""
+    wanted = Job("elastic", "", nnodes=2, nproc_per_node=1, max_restarts=1)
+    result = jobs.submit(body, wanted, site).follow()
+    assert [result[rank].total for rank in (0, 1)] == [4.0, 4.0]
+    assert result.notes == ("all ranks were started again; this is attempt 2",)

@@ -129,7 +129,7 @@ def export_lines(site: SiteSpec, job: Job) -> list[str]:
 def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
     """Shell variables ``container`` and ``on_node``: what is done on every node before torchrun starts."""
     kept = " | ".join(OF_THE_JOB)
-    others = sorted(LAUNCHER_NAMES)
+    others = sorted(name for name in LAUNCHER_NAMES if not name.startswith("JPY_"))  # Jupyter is not there
     prefixes = [f"{prefix}*" for prefix in LAUNCHER_PREFIXES]
     return [
         "# On every node, before torchrun: what tells a process its place among srun's or mpirun's is taken",

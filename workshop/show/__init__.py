@@ -14,7 +14,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `curve`: seconds by message size, measured points and the alpha-beta line;
 * `copies`: what N ranks hold together, and how much of it is copies;
 * `launching`: what happens when a parallel cell runs;
-* `job_tree`: who starts whom in a job;
+* `job_processes`: who starts whom in a job;
 * `continued`: the losses of a training that ran in pieces;
 * `parts`: memory by part, predicted, rehearsed and measured;
 * `timeline`: live bytes over a step;
@@ -52,7 +52,7 @@ _PICTURES = {
     "message_curve": "workshop.show.curve",
     "replicas": "workshop.show.copies",
     "parallel_cell": "workshop.show.launching",
-    "job_tree": "workshop.show.job_tree",
+    "job_tree": "workshop.show.job_processes",
     "continued_losses": "workshop.show.continued",
     "memory_by_part": "workshop.show.parts",
     "memory_timeline": "workshop.show.timeline",

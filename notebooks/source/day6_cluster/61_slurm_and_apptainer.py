@@ -27,7 +27,7 @@ from workshop.configs.slurm_script import slurm_script
 from workshop.facts.site import SiteSpec, read_site
 from workshop.facts.tabular import Table
 from workshop.launch import jobs, slurm
-from workshop.launch.site import current_site, expanded, site_environment
+from workshop.launch.site import current_site, site_environment
 
 ROOT = Path(workshop.__file__).parents[1]
 recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_text())
@@ -107,14 +107,20 @@ assert {here[rank].total for rank in range(4)} == {10}
 # centre (`examples/sites/slurm-apptainer.toml`). First the lines that are for Slurm; bash takes them for comments:
 
 # %% tags=["nbval-check-output"]
-centre = expanded(read_site(ROOT / "examples/sites/slurm-apptainer.toml"), {"USER": "ada"})
+FAST = "/fast/ada"  # ada's folder on the centre's file system, which every node sees
+centre = replace(
+    read_site(ROOT / "examples/sites/slurm-apptainer.toml"),
+    jobs=f"{FAST}/jobs",
+    cache=f"{FAST}/cache",
+    binds=("/fast", "/shared/workshop/data:/data:ro"),
+)
 
 
 def letter(site: SiteSpec, **asked) -> str:
     """The batch script of who.py on two nodes of four ranks at this site."""
     said = site_environment(site, one_node=False)  # interface, cache, offline: what the ranks must know of it
     job = Job("who", "who.py", nnodes=2, nproc_per_node=4, time="00:05:00", environment=said, **asked)
-    return slurm_script(site, replace(job, folder="/scratch/ada/course"))
+    return slurm_script(site, replace(job, folder=f"{FAST}/course"))
 
 
 script = letter(centre)
@@ -146,7 +152,7 @@ print("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith(
 # `$container` is empty at a site without one. At this centre it is the line that Apptainer needs:
 
 # %% tags=["nbval-check-output"]
-for word in container_line(centre, folder="/scratch/ada/course", node_variables=()).split(" --"):
+for word in container_line(centre, folder=f"{FAST}/course", node_variables=()).split(" --"):
     print(word if word.startswith("apptainer") else f"  --{word}")
 
 # %% [markdown]
