@@ -10,7 +10,7 @@ import pytest
 from workshop.configs.apptainer_command import all_binds, container_command, container_line
 from workshop.facts.site import SiteSpec
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden_container"
 CENTRE = SiteSpec(
     name="a centre",
     scheduler="slurm",

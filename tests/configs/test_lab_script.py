@@ -9,7 +9,7 @@ import pytest
 from workshop.configs.lab_script import Lab, lab_script, log_path
 from workshop.facts.site import SiteSpec
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden_lab"
 LAB = Lab("/scratch/ada/lab", "ada@login.example.org")
 PLAIN = SiteSpec(scheduler="slurm", jobs="/people/ada/jobs")
 CENTRE = SiteSpec(
@@ -46,3 +46,7 @@ def test_the_log():
 def test_a_site_without_a_scheduler():
     with pytest.raises(ValueError, match="laptop has no scheduler: `workshop lab` starts JupyterLab here"):
         lab_script(SiteSpec(), LAB, {})
+
+
+def test_there_is_no_kept_file_that_nobody_writes():
+    assert {path.name for path in GOLDEN.iterdir()} == {f"lab-{name}.sh" for name in CASES}
