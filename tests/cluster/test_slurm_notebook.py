@@ -85,3 +85,15 @@ def test_on_a_terminal(slurm, tmp_path, capsys, monkeypatch):
     assert re.search(rf"{number} .* cell +COMPLETED", capsys.readouterr().out)
     assert main(["jobs", number, "--remove"]) == 0
     assert number not in [job.number for job in jobs.known()]
+
+
+def test_lesson_61_hands_its_job_in_where_there_is_a_slurm(slurm):
+    folder = Path(__file__).parents[2] / "notebooks" / "day6_cluster"
+    notebook = nbformat.read(folder / "61_slurm_and_apptainer.ipynb", 4)
+    resources = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(notebook, timeout=80, kernel_name="python3", resources=resources).execute()
+    (cell,) = [cell for cell in notebook.cells if "def handed_in" in cell.source]
+    assert "RECORDED" not in printed(cell)
+    assert "to start at" in printed(cell)
+    assert "RUNNING on node[1-2]" in printed(cell)
+    assert "[ranks 0-3] the sum of all ranks, counted from 1, is 10" in printed(cell)

@@ -97,7 +97,7 @@ class Submitted:
             if states and all(state.over for state in states.values()):
                 return states
             new = (f"{self.record.sentence}: {said}", self.text())
-            if on_output and new != shown:
+            if on_output is not None and new != shown:
                 on_output(*new)
                 shown = new
             time.sleep(_LOOK_EVERY)
