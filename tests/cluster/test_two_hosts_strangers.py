@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from tests.cluster import hosts as lab
 from tests.cluster.hosts import Console, Host
 from tests.cluster.test_two_hosts_ranks import run, start_code
+from workshop.launch.session import OWNER, PREFIX
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
@@ -25,8 +28,8 @@ NOBODY = 65534
 ATTACK = r"""
 import encodings.idna, json, os, pickle, socket, sys, time
 import zmq
-targets, files, unix, public, mark = json.loads(sys.argv[1])
-os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+targets, files, unix, public, mark = json.loads(sys.stdin.read())
+os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
 
 class Owned:
     def __reduce__(self):
@@ -100,23 +103,25 @@ def listening(host: Host) -> list[tuple[str, int]]:
     return [(address, int(port)) for address, _, port in found]
 
 
-def session_files(console: Console) -> tuple[list[str], list[str]]:
-    """Everything the engines of both hosts have on disk: files, and Unix sockets."""
-    directories = console(
-        "from workshop.launch.session import PREFIX\nimport tempfile\nfrom pathlib import Path\n"
-        "answer = [str(p) for p in Path(tempfile.gettempdir()).glob(PREFIX + '*')]"
-    )
-    paths = [path for directory in directories for path in Path(directory).rglob("*")]
+def session_files(*hosts: Host) -> tuple[list[str], list[str]]:
+    """What the engines of these hosts (and of no other) have on disk: files, and Unix sockets."""
+    here = {process.pid for host in hosts for process in host.processes()}
+    paths: list[Path] = []
+    for directory in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # it is being made, or removed
+            if json.loads((directory / OWNER).read_text())["notebook"][0] in here:
+                paths += directory.rglob("*")
+    assert len(paths) > 10
     return [str(p) for p in paths if p.is_file()], [str(p) for p in paths if p.is_socket()]
 
 
 def attack(
     host: Host, console: Console, targets: list[tuple[str, int]], uid: int, mark: Path
 ) -> dict[str, Any]:
-    files, unix = session_files(console) if host is console.host else ([], [])
+    files, unix = session_files(host) if host is console.host else ([], [])
     public = console("answer = ranks.remote.relay.keys[0].decode()")
     told = json.dumps([targets, files, unix, public, str(mark)])
-    done = host.run([sys.executable, "-c", ATTACK, told, str(uid)], timeout=60)
+    done = host.run([sys.executable, "-c", ATTACK, str(uid)], timeout=60, input=told)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -173,7 +178,7 @@ def test_no_secret_is_on_a_command_line_in_an_environment_or_in_a_file(lab_of_th
     for process in (*a.processes(), *b.processes()):
         here = Path(f"/proc/{process.pid}")
         seen += [(here / "cmdline").read_bytes(), (here / "environ").read_bytes()]
-    files, _unix = session_files(console)
+    files, _unix = session_files(a, b)
     seen += [Path(path).read_bytes() for path in files]
     assert len(seen) > 20
     assert not any(secret in text for text in seen)

@@ -172,10 +172,13 @@ class Relay:
                     node_wire.send(link.socket, "leave")
             self._leaving = True
 
+        if self._thread.ident is None:  # never started: the sockets are still this thread's
+            self._giving.close()
+            self.context.destroy(linger=0)
+            return
         with contextlib.suppress(EngineError):  # closed already
             self._do(act)
-        if self._thread.ident is not None:
-            self._thread.join(5)
+        self._thread.join(5)
 
     # -- the thread ---------------------------------------------------------------------------
 

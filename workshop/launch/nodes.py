@@ -3,7 +3,8 @@
 Who can connect: the nodes meet by torch's own rendezvous, whose store listens on the first node on every
 network, without a key, as under torchrun. It holds short strings, and nothing in it is unpickled. The store
 of the ranks (`child/rendezvous.py`) and their collectives stay on one network. All of this trusts that
-network, as torch does wherever it runs; ranks that stay (`node_wire`) open nothing that is not locked.
+network, as torch does wherever it runs; between a notebook and ranks that stay every connection is locked
+(`node_wire`).
 """
 
 from __future__ import annotations
