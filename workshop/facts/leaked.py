@@ -11,7 +11,18 @@ LAUNCHER_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
     "ROLE_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT JPY_PARENT_PID JPY_SESSION_NAME".split()
 )
-LAUNCHER_PREFIXES = ("TORCHELASTIC_", "SLURM_", "SRUN_", "OMPI_", "PMI_", "PMIX_", "MPI_", "HYDRA_", "PET_")
+LAUNCHER_PREFIXES = (
+    "TORCHELASTIC_",
+    "SLURM_",
+    "SLURMD_",
+    "SRUN_",
+    "OMPI_",
+    "PMI_",
+    "PMIX_",
+    "MPI_",
+    "HYDRA_",
+    "PET_",
+)
 # What says which job this is, and not which process: a program may want it, for example after a requeue.
 OF_THE_JOB = (
     "SLURM_JOB_ID",

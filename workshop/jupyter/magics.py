@@ -32,6 +32,7 @@ from workshop.launch import script as program_file
 from workshop.launch.limits import check_rank_count
 from workshop.launch.node_ranks import nodes_of_this_allocation
 from workshop.launch.passing import select
+from workshop.launch.site import current_site
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
 
@@ -68,7 +69,12 @@ def node_flags(magic: Any) -> Any:
         argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the nodes meet"),
         argument("--rdzv-id", default="workshop", help="name of this launch, the same on all nodes"),
         argument("--rdzv-backend", default="c10d", help="torchrun's rendezvous backend"),
-        argument("--interface", default="", metavar="NAME", help="the network of the ranks, such as ib0"),
+        argument(
+            "--interface",
+            default="",
+            metavar="NAME",
+            help="the ranks' network, such as ib0 (else the site's)",
+        ),
     ):
         magic = flag(magic)
     return magic
@@ -78,7 +84,12 @@ def staying_node_flags(magic: Any) -> Any:
     """The flags for ranks that stay on several nodes of an allocation."""
     for flag in (
         argument("--nnodes", type=int, metavar="K", help="nodes of this allocation, -n ranks on each"),
-        argument("--interface", default="", metavar="NAME", help="the network of the ranks, such as ib0"),
+        argument(
+            "--interface",
+            default="",
+            metavar="NAME",
+            help="the ranks' network, such as ib0 (else the site's)",
+        ),
     ):
         magic = flag(magic)
     return magic
@@ -140,7 +151,7 @@ class ParallelMagics(Magics):
             if not args.rdzv_endpoint:
                 raise ValueError("--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node")
             nodes = Nodes(args.nnodes, args.rdzv_endpoint, args.rdzv_id, args.rdzv_backend)
-            nodes = dataclasses.replace(nodes, interface=args.interface)
+            nodes = dataclasses.replace(nodes, interface=args.interface or current_site().interface)
         n = 2 if args.nproc_per_node is None else args.nproc_per_node
         limits = Limits(args.timeout, args.device_memory, args.max_restarts)
         self._show(
@@ -201,7 +212,10 @@ class ParallelMagics(Magics):
         alive, n, device_memory = self.ranks_alive, args.nproc_per_node, args.device_memory
         if alive is None:
             size = max(2, Session.get().gpus) if n is None else n
-            nodes = nodes_of_this_allocation(args.nnodes, args.interface) if args.nnodes else None
+            nodes = None
+            if args.nnodes:
+                here = current_site()
+                nodes = nodes_of_this_allocation(args.nnodes, args.interface or here.interface, here.python)
             type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory), nodes)
         elif n is not None and n != alive.per_node:
             raise ValueError(
