@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch.processes import ProcessId, end_all
+from workshop.launch.processes import ProcessId, die_with_parent, end_all
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
@@ -153,7 +153,7 @@ class TwoNodes:
             self._daemons.append(
                 subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment(),
-                    start_new_session=True,
+                    start_new_session=True, preexec_fn=die_with_parent,  # a killed pytest leaves no daemon
                 )
             )  # fmt: skip
 
