@@ -46,11 +46,7 @@ def _node(axis: Any, x: float, width: float, which: tuple[int, int]) -> None:
 
     node, num_ranks = which
     tall = 4.1 if node == 0 else 2.55
-<<<<<<< HEAD
-    style: dict[str, Any] = {"boxstyle": "square,pad=0.05", "facecolor": "#EEEEEE", "edgecolor": "#BBBBBB"}
-=======
     style: Any = {"boxstyle": "square,pad=0.05", "facecolor": "#EEEEEE", "edgecolor": "#BBBBBB"}
->>>>>>> w-slurm
     axis.add_patch(FancyBboxPatch((x, 0.05), width, tall, **style))
     axis.text(x + width - 0.05, tall - 0.1, f"node {node}", ha="right", va="center", fontsize=8)
     _box(axis, x + 0.15, 1.45, (width - 0.3, 0.6), "torchrun (its agent)")
