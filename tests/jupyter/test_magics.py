@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+import nbclient
 import nbformat
 import pytest
 
