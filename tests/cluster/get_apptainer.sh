@@ -1,11 +1,11 @@
 #!/bin/bash
 # Apptainer on a Debian that has none: from a newer suite of Debian, unpacked into PREFIX with a libc of its own.
-# Neither apt's sources nor the system's libc are touched.        get_apptainer.sh PREFIX [SUITE [MIRROR]]
+# Neither apt's sources nor the system's libc are touched.        get_apptainer.sh PREFIX SUITE MIRROR
 set -euo pipefail
 prefix=$(realpath -m "$1")
-suite=${2:-sid}
+suite=$2
 libraries=usr/lib/x86_64-linux-gnu
-mirror=${3:-http://deb.debian.org/debian}
+mirror=$3
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -148,7 +148,7 @@ def mirror() -> str:
         )
         if found:
             return found[1]
-    return "http://deb.debian.org/debian"
+    pytest.skip("apt's sources name no mirror of Debian to take packages from")
 
 
 def apptainer() -> tuple[Path | None, str]:

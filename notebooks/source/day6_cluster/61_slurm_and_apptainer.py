@@ -392,7 +392,7 @@ print([line for line in array.splitlines() if "--array" in line or "--output" in
 # - A job costs seconds before its first step, and the queue comes on top. Read the reason it gives.
 # - With `--requeue` a job starts again from the top. It goes on only if the program **looks for its checkpoint**.
 #
-# Next: `62_observability` watches what the ranks do, `63_checkpoints` saves them, `64_plan_a_run` asks what it all costs.
+# Next: `62_when_it_breaks` finds the rank that fails, `63_checkpoints` saves them, `64_plan_a_run` asks what it all costs.
 #
 # ## Sources
 #
