@@ -17,7 +17,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in leaked(os.environ):
     del os.environ[_name]
 
-REAL_RANKS = ("configs", "jupyter", "launch", "lessons", "measure", "parallel", "rehearse", "train")
+REAL_RANKS = (
+    "cluster",
+    "configs",
+    "jupyter",
+    "launch",
+    "lessons",
+    "measure",
+    "parallel",
+    "rehearse",
+    "train",
+)
 
 
 def pytest_collection_modifyitems(items):

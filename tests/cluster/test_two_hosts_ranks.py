@@ -15,7 +15,6 @@ from tests.cluster.hosts import Console, Host, HostError
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
-    pytest.mark.flaky(reruns=1, reruns_delay=2),  # real ranks: see tests/conftest.py
 ]
 
 START = """

@@ -14,7 +14,6 @@ from workshop.predict.collectives import wire_bytes
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
-    pytest.mark.flaky(reruns=1, reruns_delay=2),  # it keeps time
 ]
 
 TIMED = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("tests.cluster.slurm", reason="the Slurm of two nodes is not among these tests")
-pytestmark = [pytest.mark.slurm, pytest.mark.flaky(reruns=1, reruns_delay=2)]
+pytestmark = [pytest.mark.slurm]
 
 NOTEBOOK = """
 import json, sys, time

@@ -20,7 +20,6 @@ from workshop.launch.session import OWNER, PREFIX
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
-    pytest.mark.flaky(reruns=1, reruns_delay=2),  # real ranks: see tests/conftest.py
 ]
 
 NOBODY = 65534

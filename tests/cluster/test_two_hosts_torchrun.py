@@ -17,7 +17,6 @@ from workshop import launch
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
-    pytest.mark.flaky(reruns=1, reruns_delay=2),  # real ranks: see tests/conftest.py
 ]
 
 PROGRAM = """
