@@ -34,7 +34,8 @@ from workshop.launch.report import Reported, read_report
 from workshop.launch.session import EngineError, Session
 
 KEEP_RUNS = 5  # directories of past launches kept for their logs
-_LOOK_EVERY = 0.02
+# Seconds between two looks at what ranks have printed, and where nobody asked to see it; events come at once.
+_LOOK_EVERY, _LOOK_AT_NOTHING = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -202,9 +203,10 @@ class _Launch:
     def _follow(self, number: int, on_output: Callable[[str, str], None] | None) -> dict[str, Any]:
         shown_at = time.monotonic()
         done: dict[str, Any] | None = None
+        pause = _LOOK_EVERY if on_output else _LOOK_AT_NOTHING
         while True:
             try:
-                for event in self.session.events(number, timeout=_LOOK_EVERY):
+                for event in self.session.events(number, timeout=pause):
                     if event["event"] == "started":
                         self._attempt_started(event)
                     elif event["event"] == "done":

@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,10 @@ from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
 
 PATIENCE_SECONDS = 2
 LEAVE_SECONDS = 2.0
+# The agent looks after its ranks a hundred times a second, so that a short launch ends at once. Each look
+# takes a core from a rank for a moment; where all cores compute, a longer launch would feel that.
+LOOK_SECONDS = 0.01
+LONG_LAUNCH_SECONDS, LONG_LAUNCH_PAUSE = 3.0, 0.04
 OnStart = Callable[[int, dict[int, int], dict[int, int | None]], None]
 
 
@@ -55,6 +60,7 @@ class CellAgent(LocalElasticAgent):
     def __init__(self, spec: WorkerSpec, on_start: OnStart):
         super().__init__(spec, NoRedirect(), start_method="forkserver", exit_barrier_timeout=30)
         self._on_start = on_start
+        self._began = time.monotonic()
         self.exit_codes: dict[int, int | None] = {}
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -75,6 +81,8 @@ class CellAgent(LocalElasticAgent):
         return pids
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        if time.monotonic() - self._began > LONG_LAUNCH_SECONDS:
+            time.sleep(LONG_LAUNCH_PAUSE)
         result = super()._monitor_workers(worker_group)
         if result.is_failed():
             self.remember_exit_codes(worker_group)
@@ -113,7 +121,7 @@ def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:
         args=(request,),
         rdzv_handler=_rendezvous(request),
         max_restarts=request["max_restarts"],
-        monitor_interval=0.01,
+        monitor_interval=LOOK_SECONDS,
         local_addr=_address(request["nodes"]) if request["nodes"] else "127.0.0.1",
     )
     return CellAgent(spec, on_start)
