@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 import signal
 import time
@@ -149,8 +150,10 @@ def test_a_pulled_cable_ends_a_collective_with_a_clear_error(pair: tuple[Host, H
             group.hear(20)
         assert caught.value.seconds < 1.0 + 3.0 + 5.0  # before the pull, until silence counts, to tell it
         assert caught.value.kind == "RankFailed"
-        assert caught.value.text.startswith(
-            "ranks 2-3 died\nranks 2-3: its node ws-b is gone: nothing was heard of it"
+        # Both ends count the same silence: which of the two is first to act on it is open.
+        assert re.match(
+            "ranks 2-3 died\nranks 2-3: its node ws-b is gone: (nothing was heard of it|its program has ended)",
+            caught.value.text,
         )
         assert "rank 0: in all_reduce, line 3; ended" in caught.value.text
         assert lab.wait_until_gone(pair[1:], 5.0) == []
@@ -158,8 +161,8 @@ def test_a_pulled_cable_ends_a_collective_with_a_clear_error(pair: tuple[Host, H
             run(group, "print(1)")
     finally:
         pair[1].cable("up")
-    time.sleep(0.2)
-    group("ranks.restart()")
+        time.sleep(0.2)
+        group("ranks.restart()")
     assert run(group, "print(1)") == "[ranks 0-3] 1\n"
 
 
