@@ -110,8 +110,11 @@ def test_a_hang_across_hosts_is_cut_and_explained(ranks: Console) -> None:
         HostError, match="rank 0 waits in all_reduce at line 3; ranks 1-3 wait in recv at line 5"
     ):
         run(ranks, cell, timeout=1.5)
-    with pytest.raises(HostError, match=r"RankTimeout.*new_group"):  # half of them wait in the store
+    # Three wait in the store, which no cut reaches: they come back, or the set is broken and says so.
+    with pytest.raises(HostError, match=r"RankTimeout.*new_group|did not come back.*%ranks restart"):
         run(ranks, "if rank < 3:\n    dist.new_group([0, 1, 2, 3])", timeout=2)
+    ranks("if ranks.broken: ranks.restart()")
+    assert run(ranks, "print(1)") == "[ranks 0-3] 1\n"
 
 
 def test_the_stop_button_reaches_the_other_host_and_keeps_state(ranks: Console) -> None:
