@@ -222,7 +222,7 @@ class Watched(list):
 
 
 def slurm_here() -> str:
-    """ "" where a Slurm answers and the site uses it, else why not."""
+    """Why no job can be handed in from here; nothing where one can."""
     try:
         jobs.check_scheduler(current_site())
         slurm.nodes()
