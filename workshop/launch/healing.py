@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CELL = Program("<rank cell", prefix=True)  # the name under which a rank compiles the learner's cells
 ANSWER_SECONDS = 30.0
-FREE_SECONDS = 1.5
+FREE_SECONDS = 4.0  # on a busy machine a rank needs a while to come back; only one that never does waits so long
 ANSWER_TO_CUT_SECONDS = 0.5
 
 
@@ -98,6 +98,7 @@ def free(ranks: Ranks, exchange: Exchange) -> list[int]:
     deadline = time.monotonic() + FREE_SECONDS
     while _wait(exchange, 0.4) and time.monotonic() < deadline:
         _interrupt(ranks, exchange)  # once may not be enough: a destructor swallows an exception
+        _request_cut(ranks)  # nor this: a handler may have made a new group, or connected anew
     return exchange.unanswered()
 
 

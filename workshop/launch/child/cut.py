@@ -23,6 +23,7 @@ import os
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +60,23 @@ class GroupSockets:
         finally:
             made = {inode: fd for inode, fd in open_sockets().items() if inode not in before}
             self._inodes |= set(made)
-            for descriptor in made.values():
-                refuse_newcomers(descriptor)
+            for inode, descriptor in made.items():
+                refuse_newcomers(inode, descriptor)
 
     def cut(self) -> int:
         """Shut every group's connections down; returns how many. Each blocked call then raises."""
         count = 0
         for inode, descriptor in open_sockets().items():
             if inode in self._inodes:
-                count += self._shut(descriptor)
+                count += self._shut(inode, descriptor)
         if dist.is_initialized() and "nccl" in str(dist.get_backend()):
             c10d._get_default_group()._get_backend(_cuda()).abort()
         return count
 
     @staticmethod
-    def _shut(descriptor: int) -> bool:
-        with socket.socket(fileno=os.dup(descriptor)) as connection:
-            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+    def _shut(inode: int, descriptor: int) -> bool:
+        with held_socket(inode, descriptor) as connection:
+            if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
                 return False
             if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 return False  # gloo's listener: it ends the process if accept fails
@@ -90,10 +91,30 @@ class GroupSockets:
         self._inodes.clear()
 
 
-def refuse_newcomers(descriptor: int) -> bool:
+@contextlib.contextmanager
+def held_socket(inode: int, descriptor: int) -> Iterator[socket.socket | None]:
+    """The socket that ``descriptor`` leads to, held open by a duplicate; None when it is gone.
+
+    Between the listing of the descriptors and this call, gloo's own threads may close the socket (a peer has
+    shut its end), and the number may already lead to something else. Only the inode says which socket it is.
+    """
+    try:
+        duplicate = os.dup(descriptor)
+    except OSError:  # closed since
+        yield None
+        return
+    if os.fstat(duplicate).st_ino != inode:  # closed since, and the number is another's
+        os.close(duplicate)
+        yield None
+        return
+    with socket.socket(fileno=duplicate) as connection:
+        yield connection
+
+
+def refuse_newcomers(inode: int, descriptor: int) -> bool:
     """Where this is a TCP socket that listens: let nobody connect to it from now on."""
-    with socket.socket(fileno=os.dup(descriptor)) as listener:
-        if listener.family not in (socket.AF_INET, socket.AF_INET6):
+    with held_socket(inode, descriptor) as listener:
+        if listener is None or listener.family not in (socket.AF_INET, socket.AF_INET6):
             return False
         if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             return False
@@ -123,7 +144,10 @@ def listen(path: Path, sockets: GroupSockets) -> threading.Thread:
     def loop() -> None:
         while True:
             _request, sender = requests.recvfrom(64)
-            answer = str(sockets.cut()).encode()
+            try:
+                answer = str(sockets.cut()).encode()
+            except (OSError, RuntimeError, ValueError) as error:  # this thread is needed for the next cut
+                answer = f"not cut: {error}".encode()
             with contextlib.suppress(OSError):  # who asked has not waited
                 requests.sendto(answer, sender)
 

@@ -1,0 +1,75 @@
+"""Cutting groups: sockets that close under the cutter's hand, and a hundred cuts on a busy machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from workshop.launch import RankFailed, Ranks
+from workshop.launch.child.cut import GroupSockets, held_socket, open_sockets, refuse_newcomers
+
+CUTS = 100
+THREAD_ALIVE = "any(t.name == 'workshop-cut' and t.is_alive() for t in threading.enumerate())"
+
+
+@pytest.fixture
+def busy_core() -> Iterator[None]:
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    yield
+    burner.kill()
+    burner.wait()
+
+
+def test_a_socket_that_closed_since_it_was_listed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = socket.socketpair()
+    inode = os.fstat(left.fileno()).st_ino
+    descriptor = left.fileno()
+    assert open_sockets()[inode] == descriptor
+    left.close()
+    with held_socket(inode, descriptor) as gone:
+        assert gone is None
+    assert not refuse_newcomers(inode, descriptor)
+    monkeypatch.setattr("workshop.launch.child.cut.open_sockets", lambda: {inode: descriptor})
+    sockets = GroupSockets.__new__(GroupSockets)
+    sockets._inodes = {inode}
+    assert sockets.cut() == 0
+    right.close()
+
+
+def test_a_number_that_now_leads_to_another_socket_is_left_alone() -> None:
+    old, peer = socket.socketpair()
+    inode, descriptor = os.fstat(old.fileno()).st_ino, old.fileno()
+    old.close()
+    left, right = socket.socketpair()
+    os.dup2(left.fileno(), descriptor)
+    try:
+        with held_socket(inode, descriptor) as other:
+            assert other is None
+        right.sendall(b"still open")
+        assert left.recv(10) == b"still open"
+    finally:
+        if descriptor not in (left.fileno(), right.fileno()):
+            os.close(descriptor)
+        for end in (left, right, peer):
+            end.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_hundred_cuts_on_a_busy_machine_lose_nothing(busy_core: None) -> None:
+    ranks = Ranks(2)
+    try:
+        ranks.run("import threading\nkept = 40 + rank")
+        for number in range(CUTS):
+            with pytest.raises(RankFailed, match="rank 1 raised ValueError first") as caught:
+                ranks.run(f"if rank == 1:\n    raise ValueError({number})\ndist.barrier()")
+            assert "rank 0: in barrier, line 3; freed" in str(caught.value)
+            assert ranks.run(f"print(kept, {THREAD_ALIVE})").text == "[rank 0] 40 True\n[rank 1] 41 True\n"
+        for rank in range(2):
+            assert "Exception in thread" not in (ranks.rank_dir(rank) / "log").read_text()
+    finally:
+        ranks.stop()
