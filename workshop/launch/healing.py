@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 CELL = Program("<rank cell", prefix=True)  # the name under which a rank compiles the learner's cells
 ANSWER_SECONDS = 30.0
-FREE_SECONDS = 4.0  # on a busy machine a rank needs a while to come back; only one that never does waits so long
+# On a busy machine a rank needs a while to come back; only one that never does waits so long.
+FREE_SECONDS = 4.0
 ANSWER_TO_CUT_SECONDS = 0.5
 
 
