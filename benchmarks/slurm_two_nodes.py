@@ -24,11 +24,11 @@ sys.path.insert(0, str(ROOT))
 
 from tests.cluster.slurm import TwoNodes  # noqa: E402
 from workshop import launch  # noqa: E402
-from workshop.configs.job import Job  # noqa: E402
 from workshop.facts.layout import Layout  # noqa: E402
 from workshop.facts.run import Run  # noqa: E402
-from workshop.facts.site import read_site  # noqa: E402
 from workshop.launch import jobs  # noqa: E402
+from workshop.site.job import Job  # noqa: E402
+from workshop.site.spec import read_site  # noqa: E402
 from workshop.train.launched import as_program, train, trained  # noqa: E402
 
 WHO = """

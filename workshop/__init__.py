@@ -34,7 +34,7 @@ _PUBLIC = {
     "ModelSpec": "workshop.facts.model:ModelSpec",
     "Run": "workshop.facts.run:Run",
     "compare": "workshop.train.comparison:compare",
-    "doctor": "workshop.cli.doctor:diagnose",
+    "doctor": "workshop.doctor:diagnose",
     "launch": "workshop.launch",
     "measure": "workshop.measure",
     "memory_explorer": "workshop.jupyter.widgets:memory_explorer",

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from workshop.cli import main
-from workshop.launch import leases
-from workshop.launch.lease_files import FOLDER
+from workshop.launch.gpus import leases
+from workshop.launch.gpus.lease_files import FOLDER
 
 FAKE = Path(__file__).parents[1] / "measure" / "nvml"
 

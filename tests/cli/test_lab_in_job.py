@@ -9,7 +9,7 @@ import pytest
 
 from workshop.cli import lab_job, main, server
 from workshop.cli.server import Reached
-from workshop.launch import site as sites
+from workshop.site import current as sites
 
 LOG = """lab: JupyterLab is up, for this machine only:
 

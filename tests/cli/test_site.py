@@ -11,13 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.cli import checks_site, checks_site_jobs, clients, main
-from workshop.cli.checks_site import site_checks
-from workshop.cli.clients import ask
-from workshop.cli.doctor import diagnose
-from workshop.facts.site import SiteSpec
-from workshop.launch import interfaces as interfaces_of
-from workshop.launch import site as sites
+from workshop.cli import main
+from workshop.doctor import clients, diagnose
+from workshop.doctor import site as checks_site
+from workshop.doctor import site_jobs as checks_site_jobs
+from workshop.doctor.clients import ask
+from workshop.doctor.site import site_checks
+from workshop.site import current as sites
+from workshop.site import interfaces as interfaces_of
+from workshop.site.spec import SiteSpec
 
 GIB = 2**30
 Usage = namedtuple("Usage", "total used free")

@@ -31,7 +31,7 @@ import pytest
 from workshop.assets import is_ready
 from workshop.assets.store import place
 from workshop.assets.table import asset
-from workshop.facts.site import SiteSpec
+from workshop.site.spec import SiteSpec
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cluster import image
-from workshop.configs.apptainer_command import IMAGE_PATH
+from workshop.site.apptainer_command import IMAGE_PATH
 
 
 def play(base: Path, into: Path) -> image.Image:

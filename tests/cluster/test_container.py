@@ -14,9 +14,9 @@ import pytest
 
 from tests.cluster import image as images
 from tests.cluster.stand_in import play
-from workshop.cli.checks_site import site_checks
-from workshop.cli.doctor import diagnose
-from workshop.configs.apptainer_command import container_command, container_line
+from workshop.doctor import diagnose
+from workshop.doctor.site import site_checks
+from workshop.site.apptainer_command import container_command, container_line
 
 PROGRAM = """
 import os, torch, torch.distributed as dist

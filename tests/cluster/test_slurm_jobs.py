@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from workshop.configs.job import Job
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
-from workshop.facts.site import read_site
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
-from workshop.launch import slurm as client
+from workshop.launch.jobs import slurm as client
 from workshop.launch.processes import ProcessId, wait_gone
+from workshop.site.job import Job
+from workshop.site.spec import read_site
 from workshop.train.launched import as_program, train, trained
 
 pytestmark = pytest.mark.slurm
@@ -238,7 +238,7 @@ def preempt(slurm, tmp_path):
 
 NOTEBOOK = """
 import sys, time
-from workshop.configs.job import Job
+from workshop.site.job import Job
 from workshop.launch import jobs
 
 job = jobs.submit({program!r}, Job("mine", "", nproc_per_node=1), detach={detach})

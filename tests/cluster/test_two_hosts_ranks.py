@@ -19,8 +19,8 @@ pytestmark = [
 ]
 
 START = """
-from workshop.launch.node_ranks import StayingNodes
-from workshop.launch.node_start import Commands
+from workshop.launch.nodes.ranks import StayingNodes
+from workshop.launch.nodes.start import Commands
 names, prefixes = {nodes}
 nodes = StayingNodes(Commands(tuple(names), tuple(map(tuple, prefixes))), interface={interface!r})
 ranks = launch.Ranks({n}, launch.Limits(timeout=20), nodes)

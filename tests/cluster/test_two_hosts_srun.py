@@ -71,7 +71,7 @@ def programs() -> list[int]:
                 words = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"workshop.launch.node_program import main" in words and b"srun" not in words.split(b"\0")[0]:
+            if b"workshop.launch.nodes.program import main" in words and b"srun" not in words.split(b"\0")[0]:
                 found.append(int(entry.name))
     return found
 

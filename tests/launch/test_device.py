@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from workshop.launch import Limits, device, leases, nvml, torchrun
-from workshop.launch.lease_files import FOLDER
+from workshop.launch import Limits, device, torchrun
+from workshop.launch.gpus import leases, nvml
+from workshop.launch.gpus.lease_files import FOLDER
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError, Session
 

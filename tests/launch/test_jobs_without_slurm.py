@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from workshop.configs.job import Job
-from workshop.facts.site import SiteSpec
-from workshop.launch import Cell, RankFailed, RankTimeout, Script, job_directory, job_end, jobs, slurm
-from workshop.launch.job_asked import chosen_site, job_of, sweep_of
-from workshop.launch.job_record import Task, indices, read_record
-from workshop.launch.passing import unpickled
-from workshop.launch.slurm import SlurmError, State
+from workshop.launch import Cell, RankFailed, RankTimeout, Script, jobs
+from workshop.launch.jobs import directory as job_directory
+from workshop.launch.jobs import end as job_end
+from workshop.launch.jobs import queue, slurm
+from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
+from workshop.launch.jobs.record import Task, indices, read_record
+from workshop.launch.jobs.slurm import SlurmError, State
+from workshop.launch.variables import unpickled
+from workshop.site.job import Job
+from workshop.site.spec import SiteSpec
 
 
 @pytest.fixture
@@ -270,7 +273,7 @@ def test_a_sweep():
         with pytest.raises(ValueError, match=said):
             sweep_of(text)
     with pytest.raises(ValueError, match="leave --array out"):
-        jobs.with_array(Job("t", "", array="0-1"), jobs.Sweep("lr", (1,)))
+        queue.with_array(Job("t", "", array="0-1"), jobs.Sweep("lr", (1,)))
 
 
 def test_flags_become_a_job_of_the_sites_size(tmp_path):
@@ -287,7 +290,7 @@ def test_flags_become_a_job_of_the_sites_size(tmp_path):
 
 
 def test_jobs_load_no_torch():
-    program = "import sys, workshop.launch.jobs, workshop.cli.sbatch; print('torch' in sys.modules)"
+    program = "import sys, workshop.launch.jobs.queue, workshop.cli.sbatch; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )

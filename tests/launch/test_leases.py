@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch import lease_files, leases
-from workshop.launch.lease_files import FOLDER
+from workshop.launch.gpus import lease_files, leases
+from workshop.launch.gpus.lease_files import FOLDER
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FOUR = ["0", "1", "2", "3"]
 HOLD = """
 import os, sys, time
-from workshop.launch import leases
+from workshop.launch.gpus import leases
 from workshop.launch.processes import ProcessId
 os.setuid(int(sys.argv[4]))
 try:
@@ -137,7 +137,7 @@ def test_busy_ones_last(folder):
 RACE = """
 import os, random, sys, time
 from pathlib import Path
-from workshop.launch import leases
+from workshop.launch.gpus import leases
 marks, taken = Path(sys.argv[1]), 0
 until = time.monotonic() + 2
 while time.monotonic() < until:

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from workshop.launch import node_files, node_network, node_start
-from workshop.launch.node_ranks import StayingNodes, nodes_of_this_allocation
-from workshop.launch.node_start import Commands, NodeProcess, Srun
-from workshop.launch.node_store import StoreServer
-from workshop.launch.nodes import Nodes
-from workshop.launch.ranks import Ranks
+from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.nodes import files as node_files
+from workshop.launch.nodes import network as node_network
+from workshop.launch.nodes import start as node_start
+from workshop.launch.nodes.ranks import StayingNodes, nodes_of_this_allocation
+from workshop.launch.nodes.start import Commands, NodeProcess, Srun
+from workshop.launch.nodes.store import StoreServer
 from workshop.launch.session import EngineError
+from workshop.launch.staying.ranks import Ranks
 
 
 def asked(server: StoreServer, op: str, *keys: str, values: tuple[bytes, ...] = (), **more: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from workshop.launch import node_wire
+from workshop.launch.nodes import wire as node_wire
 
 Wire = tuple[zmq.Context, node_wire.Gate, zmq.Socket, str]
 NOTEBOOK, NODE, OTHER = zmq.curve_keypair(), zmq.curve_keypair(), zmq.curve_keypair()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch.nvml import NoDriverError
+from workshop.launch.gpus.nvml import NoDriverError
 from workshop.measure.monitor import Monitor
 from workshop.measure.monitor_cpu import CpuSampler, _disk_of
 from workshop.measure.monitor_gpu import REASONS, GpuSampler

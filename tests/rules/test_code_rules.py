@@ -23,8 +23,8 @@ def found(rule, folder, text):
 
 
 def test_sizes(tmp_path):
-    assert found(size_problems, tmp_path, "x = 1\n" * 300) == []
-    assert found(size_problems, tmp_path, "x = 1\n" * 301) == ["301 lines, at most 300"]
+    assert found(size_problems, tmp_path, "x = 1\n" * 400) == []
+    assert found(size_problems, tmp_path, "x = 1\n" * 401) == ["401 lines, at most 400"]
     assert found(size_problems, tmp_path, "def f():\n" + "    x = 1\n" * 39) == []
     assert found(size_problems, tmp_path, "def f():\n" + "    x = 1\n" * 40) == [
         "41 lines of code, at most 40"

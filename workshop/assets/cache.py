@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.launch.site import site_of_file
+from workshop.site.current import site_of_file
 
 CONTENTS = "contents.json"
 UNFINISHED = ".unfinished-"

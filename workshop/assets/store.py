@@ -21,8 +21,8 @@ from workshop.assets.registries import DownloadFailed
 from workshop.assets.table import Asset, asset
 from workshop.assets.unpack import unpack
 from workshop.facts.units import format_bytes
-from workshop.launch.site import is_offline as site_is_offline
-from workshop.launch.site import site_of_file
+from workshop.site.current import is_offline as site_is_offline
+from workshop.site.current import site_of_file
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many bytes of it, and of how many."""

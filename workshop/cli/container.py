@@ -11,9 +11,9 @@ from pathlib import Path
 
 import workshop
 from workshop.cli.site import chosen
-from workshop.configs.apptainer_command import container_command
-from workshop.facts.site import SiteSpec
-from workshop.launch.site import expanded, site_environment
+from workshop.site.apptainer_command import container_command
+from workshop.site.current import expanded, site_environment
+from workshop.site.spec import SiteSpec
 
 BUILD_SECONDS = 2 * 3600.0
 CACHE_INSIDE = "/opt/cache-of-the-host"

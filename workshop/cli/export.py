@@ -14,11 +14,11 @@ import re
 import shlex
 from pathlib import Path
 
-from workshop.configs.job import Job
-from workshop.configs.slurm_script import slurm_script
-from workshop.facts.site import SiteSpec
-from workshop.launch.job_asked import chosen_site
-from workshop.launch.site import site_environment
+from workshop.launch.jobs.options import chosen_site
+from workshop.site.current import site_environment
+from workshop.site.job import Job
+from workshop.site.slurm_script import slurm_script
+from workshop.site.spec import SiteSpec
 
 _MAGIC = re.compile(r"^%%(?:torchrun|sbatch)\b(?P<flags>.*)$", re.MULTILINE)
 
@@ -89,7 +89,7 @@ def write_script(script: Path, program: str, source: Path) -> None:
 
 
 def sbatch(script: str, nproc: int, options: argparse.Namespace) -> str:
-    """The batch file's text: `configs.slurm_script`, for ``--site`` or for a site that nothing is known of.
+    """The batch file's text: `site.slurm_script`, for ``--site`` or for a site that nothing is known of.
 
     Raises
     ------

@@ -7,9 +7,9 @@ import json
 import time
 
 from workshop.facts.tabular import Table
-from workshop.launch.lease_files import Holder
-from workshop.launch.leases import holders
-from workshop.launch.nvml import Gpu, NoDriverError, driver, node_gpus
+from workshop.launch.gpus.lease_files import Holder
+from workshop.launch.gpus.leases import holders
+from workshop.launch.gpus.nvml import Gpu, NoDriverError, driver, node_gpus
 from workshop.launch.session import EngineError
 
 

@@ -14,7 +14,7 @@ import sys
 
 from workshop.cli.sbatch import followed
 from workshop.launch import EngineError, jobs
-from workshop.launch.job_asked import chosen_site
+from workshop.launch.jobs.options import chosen_site
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workshop.configs.job_flags import add_job_flags
+from workshop.site.job_flags import add_job_flags
 
 
 def add_jobs(commands: argparse._SubParsersAction) -> None:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.cli.clients import ask
-from workshop.configs.lab_script import NAME, Lab, lab_script, log_path
-from workshop.facts.site import SiteSpec, check_time
-from workshop.launch.site import current_site, python_of, site_environment
+from workshop.doctor.clients import ask
+from workshop.site.current import current_site, python_of, site_environment
+from workshop.site.lab_script import NAME, Lab, lab_script, log_path
+from workshop.site.spec import SiteSpec, check_time
 
 SUBMIT_SECONDS = 30.0
 LOOK_SECONDS = 2.0

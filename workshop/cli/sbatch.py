@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from workshop.cli.export import ranks_in, split_cell
-from workshop.configs.job import Job
 from workshop.facts.run import Run, read_run
 from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, jobs
-from workshop.launch.job_asked import chosen_site, job_of, sweep_of
-from workshop.launch.slurm import check_script
+from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
+from workshop.launch.jobs.slurm import check_script
+from workshop.site.job import Job
 
 Handed = tuple[Cell | Script, Job, dict[str, Any]]
 

@@ -28,9 +28,9 @@ from pathlib import Path
 import zmq
 
 from workshop.launch.environment import scrubbed
-from workshop.launch.interfaces import address_of, own_address
 from workshop.launch.processes import die_with_parent
-from workshop.launch.site import current_site, in_allocation
+from workshop.site.current import current_site, in_allocation
+from workshop.site.interfaces import address_of, own_address
 
 LOOPBACK = "127.0.0.1"
 PORTS_TO_TRY = 50

@@ -7,10 +7,10 @@ import dataclasses
 import json
 import os
 
-from workshop.cli.checks_site import site_checks
-from workshop.cli.doctor import diagnose, render, summary
-from workshop.facts.site import SiteSpec, read_site, schema
-from workshop.launch.site import current_site, known_sites, named_site, site_file, site_of_machine
+from workshop.doctor import diagnose, render, summary
+from workshop.doctor.site import site_checks
+from workshop.site.current import current_site, known_sites, named_site, site_file, site_of_machine
+from workshop.site.spec import SiteSpec, read_site, schema
 
 
 def run(options: argparse.Namespace) -> int:

@@ -30,9 +30,9 @@ from workshop.launch import (
 )
 from workshop.launch import script as program_file
 from workshop.launch.limits import check_rank_count
-from workshop.launch.node_ranks import nodes_of_this_allocation
-from workshop.launch.passing import select
-from workshop.launch.site import current_site
+from workshop.launch.nodes.ranks import nodes_of_this_allocation
+from workshop.launch.variables import select
+from workshop.site.current import current_site
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
 

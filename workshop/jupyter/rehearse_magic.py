@@ -15,8 +15,8 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from IPython.display import display
 
 from workshop.jupyter.usage import explain_errors, show_as_sentence
-from workshop.launch.passing import literal, select
 from workshop.launch.script import check_syntax
+from workshop.launch.variables import literal, select
 from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, rehearse, rehearse_ranks
 
 

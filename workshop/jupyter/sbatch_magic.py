@@ -15,16 +15,16 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from workshop.configs.job import Job
-from workshop.configs.job_flags import add_job_flags
-from workshop.facts.site import SiteSpec
 from workshop.jupyter.live import LiveView
 from workshop.jupyter.usage import explain_errors
 from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
-from workshop.launch.job_asked import chosen_site, job_of, sweep_of
-from workshop.launch.passing import select
-from workshop.launch.slurm import SlurmError, check_script
+from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
+from workshop.launch.jobs.slurm import SlurmError, check_script
+from workshop.launch.variables import select
+from workshop.site.job import Job
+from workshop.site.job_flags import add_job_flags
+from workshop.site.spec import SiteSpec
 
 
 def job_flags(magic: Any) -> Any:

@@ -5,14 +5,14 @@ Nothing here imports torch: the ranks live in processes of their own (`workshop.
 """
 
 from workshop.launch.failures import Failure, RankFailed, RankInterrupted, RankTimeout
+from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.fresh.torchrun import Cell, Result, Script, torchrun
 from workshop.launch.limits import Limits
-from workshop.launch.node_ranks import StayingNodes
-from workshop.launch.nodes import Nodes
-from workshop.launch.ranks import Ranks
+from workshop.launch.nodes.ranks import StayingNodes
 from workshop.launch.report import Reported, report
 from workshop.launch.session import EngineError, Session
-from workshop.launch.staying_cell import RanksResult
-from workshop.launch.torchrun import Cell, Result, Script, torchrun
+from workshop.launch.staying.cell import RanksResult
+from workshop.launch.staying.ranks import Ranks
 
 __all__ = [
     "Cell",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from workshop.launch import leases
-from workshop.launch.lease_files import in_words
-from workshop.launch.nvml import Gpu, node_gpus
+from workshop.launch.gpus import leases
+from workshop.launch.gpus.lease_files import in_words
+from workshop.launch.gpus.nvml import Gpu, node_gpus
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A notebook started inside a Slurm job, under mpirun, or from another torchrun carries RANK,
 WORLD_SIZE, SLURM_PROCID and their like. A program that reads them would believe them, so none of
-them reaches our ranks; the elastic agent sets its own. The site adds what its nodes need (`launch.site`).
+them reaches our ranks; the elastic agent sets its own. The site adds what its nodes need (`site.current`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from workshop.facts.leaked import LAUNCHER_NAMES, LAUNCHER_PREFIXES
-from workshop.launch import site
+from workshop.facts.launcher_variables import LAUNCHER_NAMES, LAUNCHER_PREFIXES
+from workshop.site import current as site
 
 
 def leaked(environment: Mapping[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.passing import literal, pickled
+from workshop.launch.variables import literal, pickled
 
 
 class CellSyntaxError(ValueError):
@@ -56,7 +56,7 @@ def save(path: Path, magic_line: str, body: str, passing: Mapping[str, Any]) -> 
         beside = path.with_suffix(".pass.pkl")
         beside.write_bytes(pickled(pickles))
         setters.append(
-            "from pathlib import Path; from workshop.launch.passing import unpickled; "
+            "from pathlib import Path; from workshop.launch.variables import unpickled; "
             f"globals().update(unpickled(Path(__file__).with_name({beside.name!r})))"
         )
     first = "; ".join(setters)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from workshop.facts.tabular import Table
-from workshop.launch.nvml import NoDriverError
+from workshop.launch.gpus.nvml import NoDriverError
 from workshop.measure import monitor_record
 from workshop.measure.monitor_cpu import CpuSampler
 from workshop.measure.monitor_gpu import GpuSampler

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from workshop.launch.nvml import driver, text
+from workshop.launch.gpus.nvml import driver, text
 from workshop.measure.monitor_record import GpuSample
 
 # nvmlClocksEventReasons: the bits, in the words of the driver's documentation.

@@ -23,7 +23,7 @@
 # `workshop doctor` in a terminal.
 
 # %%
-from workshop.cli.doctor import diagnose, summary
+from workshop.doctor import diagnose, summary
 
 diagnosis = diagnose()
 print(summary(diagnosis))

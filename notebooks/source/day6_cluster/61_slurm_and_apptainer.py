@@ -21,13 +21,14 @@ from pathlib import Path
 
 import workshop
 from workshop import launch, show
-from workshop.configs.apptainer_command import container_line
-from workshop.configs.job import Job
-from workshop.configs.slurm_script import slurm_script
-from workshop.facts.site import SiteSpec, read_site
 from workshop.facts.tabular import Table
-from workshop.launch import jobs, slurm
-from workshop.launch.site import current_site, site_environment
+from workshop.launch import jobs
+from workshop.launch.jobs import slurm
+from workshop.site.apptainer_command import container_line
+from workshop.site.current import current_site, site_environment
+from workshop.site.job import Job
+from workshop.site.slurm_script import slurm_script
+from workshop.site.spec import SiteSpec, read_site
 
 ROOT = Path(workshop.__file__).parents[1]
 recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_text())

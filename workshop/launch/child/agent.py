@@ -23,9 +23,9 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
 from torch.distributed.elastic.rendezvous.api import RendezvousHandler
 
-from workshop.launch import node_network
 from workshop.launch.child import rank_script
 from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
+from workshop.launch.nodes import network as node_network
 
 PATIENCE_SECONDS = 2
 LEAVE_SECONDS = 2.0
@@ -113,7 +113,7 @@ def _close(rendezvous: RendezvousHandler) -> None:
 
 
 def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:
-    """The agent for one launch request (see `workshop.launch.torchrun`)."""
+    """The agent for one launch request (see `workshop.launch.fresh.torchrun`)."""
     spec = WorkerSpec(
         role="default",
         local_world_size=request["n"],

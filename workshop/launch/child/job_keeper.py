@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 
-from workshop.launch import slurm
+from workshop.launch.jobs import slurm
 
 TRIES = 5
 

@@ -1,4 +1,4 @@
-"""In a rank: torch's store, answered by `workshop.launch.node_store` over a Unix socket of this node."""
+"""In a rank: torch's store, answered by `workshop.launch.nodes.store` over a Unix socket of this node."""
 
 from __future__ import annotations
 

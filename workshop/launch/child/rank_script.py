@@ -98,7 +98,7 @@ def _execute(spec: dict[str, Any]) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=spec["program"], __builtins__=builtins)
     if spec["passed"]:
-        from workshop.launch.passing import unpickled
+        from workshop.launch.variables import unpickled
 
         main.__dict__.update(unpickled(Path(spec["passed"])))
     sys.modules["__main__"] = main

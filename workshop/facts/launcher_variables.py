@@ -1,0 +1,34 @@
+"""What a launcher tells a process of its place: RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK and the like.
+
+They are right for the process they were made for and wrong for every process that inherits them. A rank that
+believes an inherited ``SLURM_NTASKS`` waits for tasks that do not exist. So each launch takes them away from
+the environment it hands on, on this machine (`launch.environment`) and in a batch script (`site.job`).
+"""
+
+from __future__ import annotations
+
+LAUNCHER_NAMES = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
+    "ROLE_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT JPY_PARENT_PID JPY_SESSION_NAME".split()
+)
+LAUNCHER_PREFIXES = (
+    "TORCHELASTIC_",
+    "SLURM_",
+    "SLURMD_",
+    "SRUN_",
+    "OMPI_",
+    "PMI_",
+    "PMIX_",
+    "MPI_",
+    "HYDRA_",
+    "PET_",
+)
+# What says which job this is, and not which process: a program may want it, for example after a requeue.
+OF_THE_JOB = (
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NAME",
+    "SLURM_RESTART_COUNT",
+    "SLURM_ARRAY_JOB_ID",
+    "SLURM_ARRAY_TASK_ID",
+)
+PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

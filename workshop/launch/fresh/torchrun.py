@@ -1,0 +1,282 @@
+"""Fresh ranks: run a program as torchrun would, from a notebook, in a fraction of a second.
+
+    >>> from workshop import launch
+    >>> result = launch.torchrun("import os; print('hello from', os.environ['RANK'])", n=2)
+    >>> print(result.text)
+    [rank 0] hello from 0
+    [rank 1] hello from 1
+
+The program is source text or a `Script`. It runs under PyTorch's elastic agent in a supervisor
+process (`child/supervisor.py`), so the notebook's own process never imports torch and never forks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from workshop.launch import device, script, verdicts
+from workshop.launch.environment import rank_environment
+from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
+from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.output import Transcript
+from workshop.launch.report import Reported, read_report
+from workshop.launch.session import EngineError, Session
+from workshop.launch.variables import pickled
+
+KEEP_RUNS = 5  # directories of past launches kept for their logs
+# Seconds between two looks at what ranks have printed, and where nobody asked to see it; events come at once.
+_LOOK_EVERY, _LOOK_AT_NOTHING = 0.05, 0.5
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program in a file, with its arguments."""
+
+    path: Path
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A program from a notebook cell; the magic line is line 1, so that line numbers are the cell's."""
+
+    body: str
+    magic_line: str = "%%torchrun"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a launch left: `result[rank]` what that rank reported, `text` what the ranks printed."""
+
+    reports: dict[int, Reported]
+    text: str
+    device: str
+    seconds: float
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, rank: int) -> Reported:
+        if rank not in self.reports:
+            raise KeyError(
+                f"no rank {rank}; this launch had ranks {min(self.reports)} to {max(self.reports)}"
+            )
+        return self.reports[rank]
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    def __repr__(self) -> str:
+        shown = "\n".join(f"rank {rank}: {dict(values)}" for rank, values in self.reports.items())
+        return shown or self.device
+
+
+def torchrun(
+    program: str | Cell | Script,
+    n: int,
+    *,
+    passing: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    nodes: Nodes | None = None,
+    on_output: Callable[[str, str], None] | None = None,
+) -> Result:
+    """Run ``program`` on ``n`` fresh ranks and wait for them.
+
+    passing: values that become variables of the program on every rank.
+    nodes: set when this is one node of several; then ``n`` is the number of ranks on this node.
+    on_output: called with (first line, text so far) while the ranks run, at most ten times a second.
+
+    Raises `RankFailed` (with `RankTimeout`) when a rank fails, `RankInterrupted` at the stop button,
+    SyntaxError or ValueError before anything starts, `EngineError` when the engine cannot work.
+    """
+    check_rank_count(n)
+    limits = limits or Limits()
+    data = pickled(passing) if passing else None
+    source = _source(program)
+    session = Session.get()
+    session.wait_ready()
+    launch = _Launch(session, n, limits, nodes)
+    try:
+        launch.prepare(program, source, data)
+        return launch.run(on_output)
+    finally:
+        launch.device.release()
+
+
+def _source(program: str | Cell | Script) -> str | None:
+    """The text to write into the run's directory; None for a script, which stays where it is."""
+    if isinstance(program, Script):
+        if not program.path.is_file():
+            near = sorted(path.name for path in program.path.parent.glob("*.py"))[:5]
+            beside = f"; in that folder: {', '.join(near)}" if near else ""
+            raise ValueError(f"there is no script {program.path}{beside}")
+        script.check_syntax(program.path.read_text(encoding="utf-8"), str(program.path))
+        return None
+    cell = Cell(program) if isinstance(program, str) else program
+    source = script.cell_source(cell.magic_line, cell.body)
+    script.check_syntax(source)
+    return source
+
+
+class _Launch:
+    """One launch, from the request to the result."""
+
+    def __init__(self, session: Session, n: int, limits: Limits, nodes: Nodes | None):
+        self.session = session
+        self.n = n
+        self.limits = limits
+        self.nodes = nodes
+        self.device = device.take(n, session)
+        self.run_id = uuid.uuid4().hex[:12]
+        self.directory = session.directory / f"run-{time.monotonic_ns()}"
+        self.attempt = -1
+        self.pids: dict[int, int] = {}
+        self.transcript = Transcript({})
+        self.notes: list[str] = []
+        self.cancelled = False
+
+    def prepare(self, program: Any, source: str | None, data: bytes | None) -> None:
+        """Write what the ranks read; one clear error when there is no room to write."""
+        _forget_old_runs(self.session.directory)
+        try:
+            self.directory.mkdir()
+            passed = self.directory / "passed.pkl"
+            if data is not None:
+                passed.write_bytes(data)
+            path = program.path.resolve() if source is None else self.directory / "cell.py"
+            if source is not None:
+                path.write_text(source, encoding="utf-8")
+        except OSError as error:
+            raise EngineError(
+                f"cannot write to {self.session.directory} ({error.strerror}): free some room, "
+                "or set TMPDIR to a directory with room and restart the kernel"
+            ) from None
+        own = [str(path.parent)] if source is None else []
+        self.program = Program(str(path), label=path.name if source is None else "cell")
+        self.request = {
+            "program": str(path),
+            "args": list(program.args) if source is None else [],
+            "passed": str(passed) if data is not None else None,
+            "sys_path": own + [p for p in sys.path if p] + ([] if source is None else [str(Path.cwd())]),
+        }
+
+    def run(self, on_output: Callable[[str, str], None] | None) -> Result:
+        """Send the request, follow it to its end, and return or raise."""
+        started = time.monotonic()
+        number = self.session.send(
+            "torchrun",
+            n=self.n,
+            run_id=self.run_id,
+            run_dir=str(self.directory),
+            env=self._environment(),
+            cwd=str(Path.cwd()),
+            timeout=self.limits.seconds(),
+            max_restarts=self.limits.max_restarts,
+            device=self.device.kind,
+            device_memory=self.limits.memory_bytes(),
+            nodes=vars(self.nodes) if self.nodes else None,
+            **self.request,
+        )
+        try:
+            done = self._follow(number, on_output)
+        except BaseException:  # whatever keeps us from following it: the ranks must not run on alone
+            with contextlib.suppress(EngineError):
+                self.session.tell("cancel", id=number, why="cancelled")
+            raise
+        finally:
+            self.session.forget(number)
+        return self._conclude(done, time.monotonic() - started)
+
+    def _environment(self) -> dict[str, str]:
+        network = self.nodes.environment() if self.nodes else {}
+        ours = rank_environment(os.environ, one_node=self.nodes is None)
+        return {**ours, **network, **self.device.environment()}
+
+    def _follow(self, number: int, on_output: Callable[[str, str], None] | None) -> dict[str, Any]:
+        shown_at = time.monotonic()
+        done: dict[str, Any] | None = None
+        pause = _LOOK_EVERY if on_output else _LOOK_AT_NOTHING
+        while True:
+            try:
+                for event in self.session.events(number, timeout=pause):
+                    if event["event"] == "started":
+                        self._attempt_started(event)
+                    elif event["event"] == "done":
+                        done = event
+                    elif event["event"] == "done_clean":
+                        assert done is not None
+                        return done
+                if on_output and time.monotonic() - shown_at > 0.1 and self.transcript.read():
+                    on_output(self.device.sentence, self.transcript.text() + self.transcript.bar())
+                    shown_at = time.monotonic()
+            except KeyboardInterrupt:
+                if self.cancelled:
+                    raise
+                self.cancelled = True
+                self.session.tell("cancel", id=number, why="cancelled")
+
+    def _attempt_started(self, event: dict[str, Any]) -> None:
+        if self.attempt >= 0:
+            ends = self._ends(_by_rank(event["previous"]), "failed")
+            why = str(verdicts.failed(ends, self.program)).splitlines()[0]
+            self.notes.append(f"attempt {self.attempt + 1} failed ({why}); all ranks started again")
+        self.attempt = event["attempt"]
+        self.pids = _by_rank(event["pids"])
+        self.transcript = Transcript({rank: self._rank_dir(rank) / "log" for rank in self.pids})
+
+    def _rank_dir(self, rank: int) -> Path:
+        return self.directory / f"attempt_{max(self.attempt, 0)}" / f"rank_{rank}"
+
+    def _ends(self, exit_codes: dict[int, int | None], state: str) -> list[Any]:
+        return [
+            read_evidence(rank, self._rank_dir(rank), exit_codes.get(rank), self.program, state)
+            for rank in sorted(self.pids)
+        ]
+
+    def _conclude(self, done: dict[str, Any], seconds: float) -> Result:
+        self.transcript.finish()
+        text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
+        reports = {rank: read_report(self._rank_dir(rank) / "report.pkl") for rank in sorted(self.pids)}
+        result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))
+        state = done["state"]
+        if state == "succeeded":
+            return result
+        if self.cancelled:
+            raise attach(RankInterrupted(f"the {self.n} ranks were ended."), result)
+        if state == "timeout" and not self.pids:
+            seconds = self.limits.seconds()
+            raise RankTimeout(
+                f"time is up after {seconds:g} s, before the ranks had started; allow them more."
+            )
+        if done["why"] or not self.pids:
+            raise EngineError(f"the ranks could not be started: {done['why']}. Run `workshop doctor`.")
+        ends = self._ends(_by_rank(done["exit_codes"]), state)
+        if state == "timeout":
+            note = self.nodes.note() if self.nodes else ""
+            raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
+        raise attach(verdicts.failed(ends, self.program), result)
+
+
+def attach(error: BaseException, result: Result) -> Any:
+    """The exception, carrying what the ranks had printed and reported until then."""
+    error.result = result  # type: ignore[attr-defined]
+    return error
+
+
+def _by_rank(event: Mapping[str, Any]) -> dict[int, Any]:
+    """JSON made text of the rank numbers."""
+    return {int(rank): value for rank, value in event.items()}
+
+
+def _forget_old_runs(directory: Path) -> None:
+    runs = sorted((p for p in directory.glob("run-*") if p.is_dir()), key=lambda p: int(p.name.split("-")[1]))
+    for old in runs[: -KEEP_RUNS + 1]:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Which GPUs there are, and which launch holds them."""

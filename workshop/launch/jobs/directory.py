@@ -1,0 +1,148 @@
+"""A job's directory: what its nodes read, and what its ranks leave. Written here, read in `jobs.record`.
+
+It lies under the site's ``jobs`` path, which every node sees, and only its user can open it::
+
+    20261122-071500-ddp-3fa2/
+        job.json       number, name, size, since when: how the job is found again
+        cell.py        the program (a script stays where it is)
+        program.json   the program's place, arguments and search path
+        passed.pkl     values of the notebook; passed_0.pkl ... with a sweep
+        job.sbatch     the batch script; ddp-12.out: what it printed
+        task_0/        of an array 0, 1, ...; of any other job 0
+            files/     the program's own, kept through requeues: $WORKSHOP_JOB_FILES
+            start_0/   a requeue makes start_1
+                exit   the batch script's exit code
+                attempt_0/rank_0/log, report.pkl, failure.json ...
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workshop.launch import script
+from workshop.launch.fresh.torchrun import Cell, Script
+from workshop.launch.jobs.record import Record, indices, write_record
+from workshop.launch.session import EngineError
+from workshop.launch.variables import pickled
+from workshop.site.current import python_of, site_environment
+from workshop.site.job import Job, gpus_wanted
+from workshop.site.slurm_script import slurm_script
+from workshop.site.spec import SiteSpec
+
+RANK_MODULE = "workshop.launch.child.job_rank"
+SCRIPT = "job.sbatch"
+
+
+def prepare(
+    program: str | Cell | Script,
+    site: SiteSpec,
+    job: Job,
+    passing: Mapping[str, Any] | None = None,
+    sweep: tuple[str, Sequence[Any]] | None = None,
+) -> tuple[Path, Record]:
+    """A new directory with all that the job needs, its batch script included.
+
+    Raises ValueError for a program that is no Python or a value that cannot be passed, EngineError where
+    nothing can be written.
+    """
+    source = None if isinstance(program, Script) else _cell_text(program)
+    values = _passed_files(passing or {}, sweep)
+    try:
+        directory = _new_directory(site, job)
+        if source is not None:
+            (directory / "cell.py").write_text(source, encoding="utf-8")
+        for name, data in values.items():
+            (directory / name).write_bytes(data)
+        path = program.path.resolve() if isinstance(program, Script) else directory / "cell.py"
+        spec = {
+            "program": str(path),
+            "args": list(program.args) if isinstance(program, Script) else [],
+            "cwd": str(Path.cwd()),
+            "sys_path": _search_path(site, path if isinstance(program, Script) else None),
+            "sweep": sweep is not None,
+        }
+        (directory / "program.json").write_text(json.dumps(spec), encoding="utf-8")
+        (directory / SCRIPT).write_text(batch_script(site, job, directory), encoding="utf-8")
+    except OSError as error:
+        raise EngineError(
+            f"cannot write a job's directory under {site.jobs} ({error.strerror}): set [paths] jobs of the "
+            "site's file to a folder that every node sees, or free some room"
+        ) from None
+    record = _record(job, site, spec, sweep)
+    write_record(directory, record)
+    return directory, record
+
+
+def batch_script(site: SiteSpec, job: Job, directory: Path) -> str:
+    """The batch script of a job whose ranks write into ``directory``."""
+    own = {"PYTHONUNBUFFERED": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "6"}
+    own |= site_environment(site, one_node=job.nnodes == 1)
+    if job.nnodes == 1:
+        own |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+    if not gpus_wanted(site, job):
+        own["CUDA_VISIBLE_DEVICES"] = ""
+    if site.runtime == "none" and not site.python:
+        own["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    whole = replace(
+        job,
+        program=RANK_MODULE,
+        module=True,
+        args=(str(directory),),
+        environment={**own, **job.environment},
+        python=python_of(site),
+        folder=str(Path.cwd()),
+        directory=str(directory),
+    )
+    return slurm_script(site, whole)
+
+
+def _cell_text(program: str | Cell) -> str:
+    cell = Cell(program, "%%sbatch") if isinstance(program, str) else program
+    source = script.cell_source(cell.magic_line, cell.body)
+    script.check_syntax(source)
+    return source
+
+
+def _passed_files(passing: Mapping[str, Any], sweep: tuple[str, Sequence[Any]] | None) -> dict[str, bytes]:
+    if sweep is not None:
+        name, values = sweep
+        return {f"passed_{at}.pkl": pickled({**passing, name: value}) for at, value in enumerate(values)}
+    return {"passed.pkl": pickled(passing)} if passing else {}
+
+
+def _new_directory(site: SiteSpec, job: Job) -> Path:
+    root = Path(site.jobs)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{job.title}-{secrets.token_hex(2)}"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+def _search_path(site: SiteSpec, script_path: Path | None) -> list[str]:
+    """The notebook's own search path where the nodes run its Python; else the current folder alone."""
+    first = [str(script_path.parent)] if script_path else [str(Path.cwd())]
+    same_python = site.runtime == "none" and not site.python
+    return first + ([path for path in sys.path if path] if same_python else [])
+
+
+def _record(job: Job, site: SiteSpec, spec: Mapping[str, Any], sweep: Any) -> Record:
+    return Record(
+        name=job.title,
+        nnodes=job.nnodes,
+        nproc_per_node=job.nproc_per_node,
+        device="GPU, NCCL" if gpus_wanted(site, job) >= job.nproc_per_node else "CPU, gloo",
+        program=spec["program"],
+        label="cell" if spec["program"].endswith("/cell.py") else Path(spec["program"]).name,
+        submitted=time.strftime("%Y-%m-%dT%H:%M:%S"),
+        time=job.time or site.time,
+        tasks=indices(job.array),
+        array=bool(job.array),
+        sweep=tuple((sweep[0], repr(value)) for value in sweep[1]) if sweep else (),
+    )

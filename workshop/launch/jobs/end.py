@@ -1,0 +1,119 @@
+"""How a job ended: Slurm's word for it and what its ranks left, made into a result or a sentence.
+
+Slurm says COMPLETED, FAILED, TIMEOUT, CANCELLED, NODE_FAIL, OUT_OF_MEMORY ...; the ranks say which of them
+raised what on which line. A reader needs both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workshop.facts.units import format_seconds
+from workshop.launch import verdicts
+from workshop.launch.failures import RankFailed, judge
+from workshop.launch.fresh.torchrun import Result, attach
+from workshop.launch.jobs.record import Record, Task
+from workshop.launch.jobs.slurm import SlurmError, State
+
+# Slurm's word to what it means, where the ranks themselves could not say.
+MEANING = {
+    "NODE_FAIL": "a node was lost; --requeue starts such a job again from its last checkpoint",
+    "OUT_OF_MEMORY": "a node's memory was full: more of it (a directive --mem=) or fewer ranks a node",
+    "PREEMPTED": "another job took its nodes; --requeue starts such a job again from its last checkpoint",
+    "BOOT_FAIL": "its nodes could not be started",
+    "DEADLINE": "it could not have ended before its deadline",
+    "CANCELLED": "it was cancelled from outside this notebook",
+    "GONE": "Slurm has forgotten it and it left no record of its end: cancelled, or lost with its node",
+}
+
+
+class ArrayResult(dict[int, Result]):
+    """The results of an array: `results[task][rank]`. ``labels``: what each task was given."""
+
+    def __init__(self, results: Mapping[int, Result], labels: Mapping[int, str], device: str, text: str):
+        super().__init__(results)
+        self.labels = dict(labels)
+        self.device = device
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{self.labels[task]}\n{result!r}" for task, result in self.items())
+
+
+def from_record(task: Task) -> State:
+    """The state of a task that Slurm has forgotten, from the exit code that its script left."""
+    code = task.exit_code()
+    word = "GONE" if code is None else "COMPLETED" if code == 0 else "FAILED"
+    return State(task.record.job, task.number, word)
+
+
+def conclude(
+    record: Record, tasks: Mapping[int, Task], states: Mapping[int, State], text: str, seconds: float
+) -> Result | ArrayResult:
+    """The result of a job that is over.
+
+    Raises RankFailed or RankTimeout with what the ranks left, SlurmError where no rank ever began. Of an
+    array, the first task that failed is told, and how many others did.
+    """
+    results = {}
+    for number, task in tasks.items():
+        before = notes(task)
+        said = "" if record.array else "".join(f"{note}\n" for note in before) + text
+        results[number] = Result(task.reports(), said, record.sentence, seconds, before)
+    whole: Result | ArrayResult = results[record.tasks[0]]
+    if record.array:
+        labels = {number: record.task_label(number) for number in tasks}
+        whole = ArrayResult(results, labels, record.sentence, text)
+    bad = [number for number, state in states.items() if state.word != "COMPLETED"]
+    if not bad:
+        return whole
+    error = failure(tasks[bad[0]], states[bad[0]])
+    if record.array:
+        others = f" ({len(bad)} of {len(tasks)} tasks failed)" if len(bad) > 1 else ""
+        error = type(error)(f"{record.task_label(bad[0])}{others}: {error}", *_data(error))
+    raise attach(error, whole)  # type: ignore[arg-type]
+
+
+def _data(error: BaseException) -> tuple[list, ...]:
+    return (error.failures, error.ends) if isinstance(error, RankFailed) else ()
+
+
+def notes(task: Task) -> tuple[str, ...]:
+    """What happened before the start and the attempt whose output is shown."""
+    said = []
+    if task.start:
+        times = "once" if task.start == 1 else f"{task.start} times"
+        said.append(f"it was queued again {times}; this is start {task.start + 1}")
+    if task.attempt:
+        said.append(f"all ranks were started again; this is attempt {task.attempt + 1}")
+    return tuple(said)
+
+
+def failure(task: Task, state: State) -> RankFailed | SlurmError:
+    """The exception for a task that did not complete."""
+    job = f"job {state.job}"
+    if not task.had_ranks():
+        return SlurmError(_before_ranks(task, state, job))
+    program = task.program()
+    if state.word == "TIMEOUT":
+        ends = task.ends("timeout")
+        asked = task.record.seconds
+        return verdicts.timed_out(ends, asked, program, f"{job}: its --time was {format_seconds(asked)}.")
+    ends = task.ends("failed")
+    if judge(ends).first:
+        note = "" if state.word == "FAILED" else f"{job} ended as {state.word}: {MEANING.get(state.word, '')}"
+        return verdicts.failed(ends, program, note)
+    why = MEANING.get(state.word, "its ranks left no trace")
+    return RankFailed(f"{job} ended as {state.word}: {why}.{_tail(task)}", [], ends)
+
+
+def _before_ranks(task: Task, state: State, job: str) -> str:
+    why = MEANING.get(state.word)
+    if why:
+        return f"{job} ended as {state.word} before its ranks had started: {why}"
+    return f"{job} ended as {state.word} before its ranks had started.{_tail(task)}"
+
+
+def _tail(task: Task) -> str:
+    lines = [line for line in task.printed().splitlines() if line.strip()][-6:]
+    return f" {task.output()} ends:\n    " + "\n    ".join(lines) if lines else ""

@@ -1,0 +1,144 @@
+"""Jobs: hand a program in to Slurm, follow it as if it ran here, and find it again.
+
+    >>> from workshop.launch import jobs
+    >>> job = jobs.submit(program, Job("hello", "", nnodes=2, nproc_per_node=2))       # doctest: +SKIP
+    >>> result = job.follow()                                                          # doctest: +SKIP
+    >>> result[3].loss                                                                 # doctest: +SKIP
+
+While it waits, `follow` says why; while it runs, what the ranks print; at its end it returns what `torchrun`
+returns, or raises what `torchrun` raises. A job ends with its notebook (`child/job_keeper.py`) unless it was
+detached; then `known()` lists it and `find(number)` gives it back, in this kernel or in another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workshop.launch.environment import engine_environment
+from workshop.launch.fresh.torchrun import Cell, Script
+from workshop.launch.jobs import directory as job_directory
+from workshop.launch.jobs import slurm
+from workshop.launch.jobs.record import read_record, write_record
+from workshop.launch.jobs.slurm import SlurmError
+from workshop.launch.jobs.submitted import Submitted
+from workshop.site.current import current_site
+from workshop.site.job import Job
+from workshop.site.spec import SiteSpec
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One variable of the program, and the value it has in each element of the array."""
+
+    name: str
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"--sweep {self.name}=...: {self.name!r} is no name of a variable")
+        if not self.values:
+            raise ValueError(f"--sweep {self.name}=: which values? For example lr=1e-3,3e-3")
+
+
+def submit(
+    program: str | Cell | Script,
+    job: Job,
+    site: SiteSpec | None = None,
+    *,
+    passing: Mapping[str, Any] | None = None,
+    sweep: Sweep | None = None,
+    detach: bool = False,
+) -> Submitted:
+    """Hand ``program`` in; ``job`` says its name, size and time (its own program and args are not used).
+
+    site: default: the one in force. passing: values that become variables of the program on every rank.
+
+    Raises ValueError for what cannot be run, SlurmError where Slurm is not there, is silent, or refuses.
+    """
+    site = site or current_site()
+    check_scheduler(site)
+    told = (sweep.name, sweep.values) if sweep else None
+    directory, record = job_directory.prepare(program, site, with_array(job, sweep), passing, told)
+    script = directory / job_directory.SCRIPT
+    keeper = None
+    if detach:
+        number = slurm.submit(script)
+    else:
+        keeper, number = _keep(script)
+    record = replace(record, job=number, detached=detach)
+    write_record(directory, record)
+    return Submitted(directory, record, keeper)
+
+
+def with_array(job: Job, sweep: Sweep | None) -> Job:
+    """The job as an array with an element for each value. Raises ValueError where it is one already."""
+    if sweep is None:
+        return job
+    if job.array:
+        raise ValueError("--sweep is an array already: leave --array out")
+    return replace(job, array=f"0-{len(sweep.values) - 1}")
+
+
+def try_out(job: Job, site: SiteSpec, sweep: Sweep | None = None) -> str:
+    """The batch script that `submit` would hand in, with NEW for the directory that it would make."""
+    return job_directory.batch_script(site, with_array(job, sweep), Path(site.jobs, "NEW"))
+
+
+def check_scheduler(site: SiteSpec) -> None:
+    """ValueError where the site has another scheduler than Slurm, or none."""
+    if site.scheduler != "slurm":
+        where = site.source or "no site file was found"
+        raise ValueError(
+            f"the site {site.name!r} has scheduler {site.scheduler!r} ({where}), and jobs go to slurm: "
+            "choose a site with --site FILE or WORKSHOP_SITE, or run the cell with %%torchrun"
+        )
+
+
+def _keep(script: Path) -> tuple[subprocess.Popen[str], str]:
+    """Submit through the keeper, which ends the job when this process is gone."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-P", "-m", "workshop.launch.child.job_keeper", str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**engine_environment(), **slurm.own_variables(os.environ)},
+        start_new_session=True,
+    )
+    assert keeper.stdout is not None
+    line = keeper.stdout.readline()  # it answers within the time limit of sbatch
+    answer = json.loads(line) if line else {"error": "the process that submits jobs ended without a word"}
+    if "error" in answer:
+        keeper.wait()
+        raise SlurmError(answer["error"])
+    return keeper, answer["job"]
+
+
+def known(site: SiteSpec | None = None) -> list[Submitted]:
+    """Every job that was submitted from here and whose directory is still there, the oldest first."""
+    root = Path((site or current_site()).jobs)
+    found = []
+    for directory in sorted(root.glob("*")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # another folder, or being made
+            record = read_record(directory)
+            if record.job:
+                found.append(Submitted(directory, record))
+    return found
+
+
+def find(number: str | int, site: SiteSpec | None = None) -> Submitted:
+    """The job with this number. Raises ValueError where there is none, with those there are."""
+    jobs = known(site)
+    for job in reversed(jobs):  # a cluster that was set up anew counts from 1 again
+        if job.number == str(number):
+            return job
+    there = ", ".join(job.number for job in jobs[-10:]) or "none"
+    raise ValueError(f"no job {number} in {(site or current_site()).jobs} (there: {there})")

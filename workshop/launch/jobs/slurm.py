@@ -1,0 +1,224 @@
+"""Slurm's clients, each with a time limit: submit, look, cancel, queue again.
+
+A controller that is down does not refuse; it is silent, and ``squeue`` waits for it for ever. So every call
+here ends after `CLIENT_SECONDS`, and says what to do.
+
+What has become of a job is asked in two places: ``squeue --states=all``, which knows a job while it waits and
+runs and for some minutes after (``MinJobAge``), then ``sacct``, which knows it for ever where the cluster
+keeps accounts. A cluster that keeps none leaves the job's own record (`jobs.directory`).
+
+Sources: Slurm, ``sbatch(1)``, ``squeue(1)`` (states and reasons), ``sacct(1)``, ``scancel(1)``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workshop.launch.environment import scrubbed
+from workshop.launch.session import EngineError
+
+CLIENT_SECONDS = 20.0
+_WHICH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
+
+WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
+AT_WORK = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"))
+
+REASONS = {
+    "Resources": "the nodes it needs are taken",
+    "Priority": "others are before it in the queue",
+    "None": "the scheduler has not looked at it yet",
+    "BeginTime": "it may not start before the time shown",
+    "Dependency": "it waits for another job",
+    "JobHeldUser": "you hold it: scontrol release",
+    "JobHeldAdmin": "an administrator holds it",
+    "PartitionTimeLimit": "it asks for more time than the partition allows, and will never start: --time",
+    "PartitionNodeLimit": "it asks for more nodes than the partition gives, and will never start: --nodes",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition takes no jobs now",
+    "ReqNodeNotAvail": "nodes it needs are down, drained or reserved",
+    "Reservation": "it waits for its reservation to begin",
+    "ReservationDeleted": "its reservation is gone, and it will never start: --reservation",
+    "InvalidAccount": "the account does not exist, and it will never start: account of the site's file",
+    "InvalidQOS": "its quality of service does not exist, and it will never start",
+    "JobArrayTaskLimit": "as many of its array as may run at once do run",
+    "launch failed requeued held": "it could not be started and is held: scontrol release",
+}
+
+
+class SlurmError(EngineError):
+    """Slurm could not be asked, or refused; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One job, or one element of an array: Slurm's word for its state, why it waits, where it runs."""
+
+    job: str
+    task: int | None
+    word: str
+    reason: str = ""
+    start: str = ""
+    nodes: str = ""
+    exit_code: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Not started yet, or to be started again."""
+        return self.word in WAITING
+
+    @property
+    def over(self) -> bool:
+        """It has ended, well or badly, and will not go on."""
+        return self.word not in WAITING and self.word not in AT_WORK
+
+    @property
+    def sentence(self) -> str:
+        """State and reason in words."""
+        if not self.waits:
+            return f"{self.word} on {self.nodes}" if self.nodes and not self.over else self.word
+        why = REASONS.get(self.reason, "")
+        limit = re.match(r"(QOS|Assoc).*(Limit|Grp|Max)", self.reason)
+        if limit:
+            why = "a limit of your account or its quality of service is reached"
+        said = f"{self.word} ({self.reason}{': ' + why if why else ''})"
+        return f"{said}, expected to start at {self.start}" if self.start not in ("", "N/A") else said
+
+
+def call(*words: str) -> str:
+    """What a client of Slurm prints.
+
+    Raises SlurmError: there is no such client here, the controller does not answer, or it refuses.
+    """
+    done = _run(words)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+        raise SlurmError(f"{words[0]} refused: {_plain(said)}")
+    return done.stdout
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    program = shutil.which(words[0])
+    if program is None:
+        raise SlurmError(
+            f"there is no Slurm here: no `{words[0]}` on PATH. On a cluster, run the notebook on a login "
+            "node (or `module load slurm`); here, run the cell with %%torchrun"
+        )
+    try:
+        return subprocess.run(
+            [program, *words[1:]],
+            capture_output=True,
+            text=True,
+            timeout=CLIENT_SECONDS,
+            stdin=subprocess.DEVNULL,
+            env=client_environment(os.environ),
+            start_new_session=True,  # the stop button is for the notebook; it cancels the job in order
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(
+            f"Slurm's controller did not answer `{words[0]}` within {CLIENT_SECONDS:g} s. `scontrol ping` "
+            "says whether it is up; a job that was submitted goes on without us (`workshop jobs`)"
+        ) from None
+
+
+def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a client: no rank of an outer job, but the configuration that says which Slurm."""
+    return {**scrubbed(environment), **own_variables(environment)}
+
+
+def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that say which Slurm is meant, and nothing of a job."""
+    return {name: value for name, value in environment.items() if name in _WHICH_SLURM}
+
+
+def _plain(said: str) -> str:
+    """The lines of a refusal without ``sbatch: error:`` before each."""
+    return "; ".join(
+        re.sub(r"^\w+: (error: )?", "", line).strip() for line in said.splitlines() if line.strip()
+    )
+
+
+def submit(script: str | Path) -> str:
+    """Hand a batch script in; the job's number. Raises SlurmError with what sbatch said against it."""
+    return call("sbatch", "--parsable", str(script)).strip().split(";")[0]
+
+
+def check_script(text: str) -> str:
+    """``sbatch --test-only``: when and where a job with this batch script would start. None is made.
+
+    Raises SlurmError where it never could.
+    """
+    with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
+        path = Path(folder) / "job.sbatch"
+        path.write_text(text, encoding="utf-8")
+        done = _run(("sbatch", "--test-only", str(path)))
+    if done.returncode:
+        raise SlurmError(f"sbatch would refuse it: {_plain(done.stderr)}")
+    return _plain(done.stderr)
+
+
+def states(job: str) -> list[State]:
+    """What Slurm knows of a job: one state, or one for each element of an array; [] where it knows nothing.
+
+    Raises SlurmError where it cannot be asked.
+    """
+    try:
+        said = call(
+            "squeue", "--states=all", "--array", "--noheader", f"--jobs={job}", "--format=%F|%K|%T|%r|%S|%N"
+        )
+    except SlurmError as error:
+        if "Invalid job id" not in str(error):
+            raise
+        said = ""
+    found = [_row(line.split("|")) for line in said.splitlines() if line.count("|") == 5]
+    return found or _from_accounts(job)
+
+
+def _row(parts: Sequence[str]) -> State:
+    number, task, word, reason, start, nodes = (part.strip() for part in parts)
+    return State(number, int(task) if task.isdigit() else None, word, reason, start, nodes)
+
+
+def _from_accounts(job: str) -> list[State]:
+    """From ``sacct``; [] where there are no accounts."""
+    try:
+        said = call(
+            "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}",
+            "--format=JobID,State,ExitCode,NodeList",
+        )  # fmt: skip
+    except SlurmError:  # accounting is disabled, or sacct is not installed: the job's own record must do
+        return []
+    found = []
+    for line in said.splitlines():
+        identity, word, code, nodes = line.split("|")
+        number, _, task = identity.partition("_")
+        word = word.split()[0] if word else "UNKNOWN"  # "CANCELLED by 1000"
+        found.append(State(number, int(task) if task.isdigit() else None, word, nodes=nodes, exit_code=code))
+    return found
+
+
+def cancel(job: str) -> None:
+    """End a job; nothing happens to one that has ended. Raises SlurmError where Slurm cannot be asked."""
+    try:
+        call("scancel", job)
+    except SlurmError as error:
+        if "Invalid job id" not in str(error) and "already completing" not in str(error).lower():
+            raise
+
+
+def requeue(job: str) -> None:
+    """Back into the queue, as a preemption does. Raises SlurmError where the job may not be."""
+    call("scontrol", "requeue", job)
+
+
+def nodes() -> dict[str, str]:
+    """Every node and its state, as ``sinfo`` tells them."""
+    lines = call("sinfo", "--Node", "--noheader", "--format=%N|%T").splitlines()
+    return dict(line.strip().split("|") for line in lines if "|" in line)

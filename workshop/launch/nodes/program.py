@@ -1,0 +1,253 @@
+"""The program on a further node: it starts the ranks there and stands in for the notebook beside them.
+
+To the ranks it is what the notebook is on its own node: it holds a `Session` with a supervisor and a
+private directory, talks to each kernel over Unix sockets, sends signals by process number and start time,
+asks for cuts, and reads the ranks' files. To the notebook it is one encrypted connection (`nodes.wire`) on
+which all of that travels.
+
+It ends, and every rank with it, when its stdin ends (the starter has gone), when the connection breaks or
+falls silent for three seconds (a pulled cable, a notebook that was killed), or when it is told to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from workshop.launch.environment import rank_environment
+from workshop.launch.nodes import network as node_network
+from workshop.launch.nodes import wire as node_wire
+from workshop.launch.nodes.files import Tail
+from workshop.launch.nodes.start import MARK
+from workshop.launch.processes import ProcessId
+from workshop.launch.session import EngineError, Session
+from workshop.launch.staying import recovery
+from workshop.launch.staying.channels import Channel, write_connection_files
+
+LOOK_MS = 20
+_LEAVE = "the notebook is gone"
+
+
+class NodeGroup:
+    """The ranks of one group on this node."""
+
+    def __init__(self, node: NodeProgram, request: dict[str, Any]):
+        self.session = node.session
+        self.first = request["first"]
+        self.ranks = range(self.first, self.first + request["n"])
+        self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
+        self.directory.mkdir()
+        files = write_connection_files(self.directory, request["n"])
+        self.key = json.loads(Path(files[0]).read_text())["key"]
+        cwd = request["cwd"] if Path(request["cwd"]).is_dir() else str(Path.home())
+        network = node_network.collectives_on(node.interface)
+        env = {**rank_environment(os.environ, one_node=False), **network, **request["env"]}
+        self.number = self.session.send(
+            "ranks_start",
+            **{**request["spec"], "n": request["n"], "first": self.first, "cwd": cwd, "env": env},
+            dir=str(self.directory),
+            connections=files,
+            store=str(node.store_path),
+        )
+        self.channels = [
+            Channel(node.context, path, rank) for path, rank in zip(files, self.ranks, strict=True)
+        ]
+        self.tails = {rank: Tail(self.rank_dir(rank)) for rank in self.ranks}
+        self.processes: dict[int, ProcessId] = {}
+
+    def rank_dir(self, rank: int) -> Path:
+        """Logs, stacks and reports of one rank."""
+        return self.directory / f"rank_{rank}"
+
+    def take_pids(self, event: dict[str, Any]) -> dict[int, int]:
+        """Note the ranks' processes by number and start time."""
+        pids = {int(rank): pid for rank, pid in event["pids"].items()}
+        found = {rank: ProcessId.of(pid) for rank, pid in pids.items()}
+        self.processes = {rank: process for rank, process in found.items() if process}
+        return pids
+
+    def close(self) -> None:
+        """End the ranks."""
+        for channel in self.channels:
+            channel.close()
+        self.session.forget(self.number)
+
+
+class NodeProgram:
+    """See the module's docstring."""
+
+    def __init__(self, keys: tuple[bytes, bytes], told: dict[str, Any]):
+        self.context = zmq.Context()
+        server_key = told["key"].encode()
+        self.link = node_wire.connected(self.context, told["endpoint"], server_key, keys)
+        self.monitor = self.link.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+        head = told["endpoint"].removeprefix("tcp://").rpartition(":")[0]
+        self.interface = told["interface"] or node_network.interface_towards(head)
+        node_network.address_of(self.interface)  # says at once, and by name, when there is no such network
+        self.session = Session.get()
+        self.session.wait_ready()
+        self.store_path = self.session.directory / "store"
+        self.store = self.context.socket(zmq.ROUTER)
+        self.store.linger = 0
+        self.store.bind(f"ipc://{self.store_path}")
+        self.group: NodeGroup | None = None
+        self.starting: int | None = None
+        self.stopping: dict[int, int] = {}  # number of the session's command -> number of the notebook's
+
+    def serve(self) -> str:
+        """Until there is a reason to end; returns it."""
+        node_wire.send(self.link, "ready", gpus=self.session.gpus, host=socket.gethostname(), pid=os.getpid())
+        beat = 0.0
+        while True:
+            poller = self._poller()
+            ready = dict(poller.poll(LOOK_MS))
+            if 0 in ready or self.monitor in ready:
+                return _LEAVE
+            if time.monotonic() - beat > node_wire.HEARTBEAT_MS / 1000:
+                beat = time.monotonic()
+                node_wire.send(self.link, "alive")
+            while self.link.poll(0):
+                kind, header, frames = node_wire.receive(self.link)
+                if kind == "leave":
+                    return kind
+                getattr(self, f"_on_{kind}")(header, frames)
+            while self.store.poll(0):
+                node_wire.send(self.link, "store", *self.store.recv_multipart())
+            self._from_ranks(ready)
+            self._from_session()
+
+    def _poller(self) -> zmq.Poller:
+        poller = zmq.Poller()
+        for one in (self.link, self.monitor, self.store):
+            poller.register(one, zmq.POLLIN)
+        poller.register(0, zmq.POLLIN | zmq.POLLERR)
+        poller.register(self.session.descriptor(), zmq.POLLIN)
+        for channel in self.group.channels if self.group else ():
+            poller.register(channel.shell, zmq.POLLIN)
+            poller.register(channel.iopub, zmq.POLLIN)
+        return poller
+
+    # -- what the ranks say -------------------------------------------------------------------
+
+    def _from_ranks(self, ready: dict[Any, int]) -> None:
+        if self.group is None:
+            return
+        for rank, tail in self.group.tails.items():
+            for name, block in tail.news():
+                node_wire.send(self.link, "file", block, rank=rank, name=name)
+        for channel in self.group.channels:
+            for kind, end in (("iopub", channel.iopub), ("shell", channel.shell)):
+                while end in ready and end.poll(0):
+                    node_wire.send(self.link, kind, *end.recv_multipart(), rank=channel.rank)
+
+    def _from_session(self) -> None:
+        for number in list(self.stopping):
+            if any(e["event"] == "ranks_stopped_clean" for e in self.session.events(number)):
+                self.session.forget(number)
+                self._answer(self.stopping.pop(number))
+        if self.group is None:
+            return
+        for event in self.session.events(self.group.number):
+            if event["event"] == "rank_died":
+                self._send_files(event["rank"])
+                node_wire.send(self.link, "died", rank=event["rank"], exit_code=event["exit_code"])
+            elif self.starting is not None and event["event"] == "ranks_started":
+                self._answer(self.starting, pids=self.group.take_pids(event), key=self.group.key)
+                self.starting = None
+            elif self.starting is not None and event["event"] == "ranks_failed":
+                self._answer(self.starting, error=event["why"])
+                self.starting = None
+
+    def _send_files(self, rank: int) -> None:
+        if self.group is not None:
+            for name, block in self.group.tails[rank].all_news():
+                node_wire.send(self.link, "file", block, rank=rank, name=name)
+
+    def _answer(self, number: int, **content: Any) -> None:
+        node_wire.send(self.link, "answer", id=number, **content)
+
+    # -- what the notebook says ---------------------------------------------------------------
+
+    def _on_shell(self, header: dict[str, Any], frames: list[bytes]) -> None:
+        if self.group is not None:
+            self.group.channels[header["rank"] - self.group.first].shell.send_multipart(frames)
+
+    def _on_store(self, _header: dict[str, Any], frames: list[bytes]) -> None:
+        self.store.send_multipart(frames)
+
+    def _on_signal(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        if self.group is not None and header["rank"] in self.group.processes:
+            self.group.processes[header["rank"]].signal(header["number"])
+
+    def _on_clock(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        self._answer(header["id"], now=time.monotonic())
+
+    def _on_start(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        try:
+            self.group = NodeGroup(self, header)
+        except OSError as error:
+            self._answer(header["id"], error=f"cannot write to {self.session.directory} ({error.strerror})")
+            return
+        self.starting = header["id"]
+
+    def _on_sync(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        for rank in header["ranks"]:
+            self._send_files(rank)
+        self._answer(header["id"])
+
+    def _on_clear(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        assert self.group is not None
+        try:
+            for rank in header["ranks"]:
+                self._send_files(rank)
+                self.group.tails[rank].clear()
+        except FileNotFoundError as error:
+            self._answer(header["id"], error=str(error.filename))
+            return
+        self._answer(header["id"])
+
+    def _on_pass(self, header: dict[str, Any], frames: list[bytes]) -> None:
+        assert self.group is not None
+        (self.group.directory / header["name"]).write_bytes(frames[0])
+        self._answer(header["id"])
+
+    def _on_cut(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        assert self.group is not None
+        recovery.cut_here(self.group.directory, [self.group.rank_dir(rank) for rank in self.group.ranks])
+        self._answer(header["id"])
+
+    def _on_stop(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+        if self.group is None:
+            self._answer(header["id"])
+            return
+        self.stopping[self.session.send("ranks_stop", group=self.group.number)] = header["id"]
+        self.group.close()
+        self.group = None
+
+
+def main() -> None:
+    """Started by `nodes.start`: public keys over stdin and stdout, all else over the connection."""
+    public, secret = zmq.curve_keypair()
+    print(MARK + json.dumps({"key": public.decode(), "host": socket.gethostname()}), flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        return
+    try:
+        node = NodeProgram((public, secret), json.loads(line))
+    except (EngineError, ValueError) as error:
+        sys.exit(f"node {socket.gethostname()}: {error}")
+    try:
+        node.serve()
+    except (zmq.Again, EngineError) as error:  # nobody takes what we send; or our own engine has gone
+        print(f"node {socket.gethostname()}: {error or _LEAVE}", file=sys.stderr)
+    finally:
+        node.session.close()
+        node.link.disable_monitor()
+        node.context.destroy(linger=0)

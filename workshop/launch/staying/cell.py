@@ -1,0 +1,173 @@
+"""One cell on ranks that stay: follow it, free who waits for nobody, heal, and tell what happened."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workshop.launch import verdicts
+from workshop.launch.failures import Frame, RankEnd, RankInterrupted
+from workshop.launch.output import Transcript, rank_label, render
+from workshop.launch.report import Reported, read_report
+from workshop.launch.staying import recovery
+from workshop.launch.staying.channels import Exchange
+
+if TYPE_CHECKING:
+    from workshop.launch.staying.ranks import Ranks
+
+GRACE_SECONDS = 0.3  # after the first failure the others get this long to finish by themselves
+
+
+@dataclass(frozen=True)
+class RanksResult:
+    """One cell on ranks that stay: reports by rank, the folded text, rich output, and what was healed."""
+
+    reports: dict[int, Reported]
+    text: str
+    rich: tuple[tuple[int, dict[str, Any]], ...]
+    device: str
+    seconds: float
+    healed: str = ""
+
+    def __getitem__(self, rank: int) -> Reported:
+        if rank not in self.reports:
+            raise KeyError(f"rank {rank} did not run this cell; {rank_label(self.reports)} did")
+        return self.reports[rank]
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+
+class CellRun:
+    """One cell on its way: follow the ranks, heal where needed, tell what happened."""
+
+    def __init__(
+        self, ranks: Ranks, exchange: Exchange, transcript: Transcript, seconds: float, on_output: Any
+    ):
+        self.ranks = ranks
+        self.exchange = exchange
+        self.transcript = transcript
+        self.seconds = seconds
+        self.on_output = on_output
+        self.interrupted = False
+        self.timed_out = False
+        self.cut_ranks: list[int] = []
+        self.places: dict[int, tuple[Frame, ...]] = {}
+
+    def follow(self) -> None:
+        """Until every rank has answered, or something has to be done about those that do not."""
+        deadline = time.monotonic() + self.seconds
+        shown = time.monotonic()
+        failing_since: float | None = None
+        while self.exchange.waiting():
+            try:
+                self.exchange.pump(0.05)
+                now = time.monotonic()
+                if not self.exchange.unanswered():
+                    self.exchange.wait(1.0)
+                    return
+                if self._one_died():
+                    return
+                if failing_since is None and any(
+                    r["status"] == "error" for r in self.exchange.replies.values()
+                ):
+                    failing_since = now
+                self.timed_out = now > deadline
+                if self.timed_out or (failing_since and now - failing_since > GRACE_SECONDS):
+                    self._free_the_others()
+                    return
+                if self.on_output and now - shown > 0.1 and self.transcript.read():
+                    self.on_output(self.ranks.device.sentence, self.transcript.text() + self.transcript.bar())
+                    shown = now
+            except KeyboardInterrupt:
+                self.interrupted = True
+                self._free_the_others()
+                return
+
+    def _one_died(self) -> bool:
+        self.ranks.note_deaths()
+        if self.ranks.deaths:
+            self.places = recovery.ask_stacks(self.ranks, self.exchange.unanswered())
+        return bool(self.ranks.deaths)
+
+    def _free_the_others(self) -> None:
+        with recovery.uninterrupted():
+            self.cut_ranks = self.exchange.unanswered()
+            self.places = recovery.ask_stacks(self.ranks, self.cut_ranks)
+            left = recovery.free(self.ranks, self.exchange)
+        if left:
+            self.ranks.broken = (
+                f"{rank_label(left)} did not come back (held in compiled code that listens to nothing, "
+                "in a loop that catches even KeyboardInterrupt, or stopped), "
+                "so the set of ranks is broken"
+            )
+
+    def conclude(self, started: float) -> RanksResult:
+        """Heal, then return or raise."""
+        ranks = self.ranks
+        failed = any(r["status"] == "error" for r in self.exchange.replies.values())
+        healed = ""
+        with recovery.uninterrupted():
+            died = ranks.ends_of_the_dead()
+            if ranks.broken:  # no cell will reach them any more
+                ranks.end_processes()
+            else:
+                look = failed or self._left_group()
+                healed = recovery.after_cell(ranks, must=bool(self.cut_ranks), look=look)
+        ranks.fetch(self.exchange)
+        self.transcript.finish()
+        result = self._result(time.monotonic() - started, healed)
+        note = self._note(healed, died)
+        if self.interrupted:
+            raise _attach(RankInterrupted(note or "the ranks were interrupted, their variables kept"), result)
+        ends, then = self._ends(died), "ended" if ranks.broken else "freed"
+        if self.timed_out:
+            raise _attach(verdicts.timed_out(ends, self.seconds, recovery.CELL, note, then), result)
+        if failed or died:
+            raise _attach(verdicts.failed(ends, recovery.CELL, note, then), result)
+        return result
+
+    def _note(self, healed: str, died: list[RankEnd]) -> str:
+        """The last line of the message: what was healed, or what to do."""
+        if died:
+            return (
+                "The other ranks were ended with it; `%ranks restart` starts new ones, without the variables."
+            )
+        if self.ranks.broken:
+            return f"{self.ranks.broken}. `%ranks restart` starts new ranks."
+        return healed or recovery.stale_note(self.ranks, self._ends(died))
+
+    def _left_group(self) -> bool:
+        """Did the cell destroy the group? Each rank says so in its reply, so that asking costs nothing."""
+        states = [reply.get("user_expressions", {}).get("state") for reply in self.exchange.replies.values()]
+        return any(
+            state and "'group': False" in state.get("data", {}).get("text/plain", "") for state in states
+        )
+
+    def _ends(self, died: list[RankEnd]) -> list[RankEnd]:
+        ends = {end.rank: end for end in died}
+        for channel in self.exchange.channels:
+            rank = channel.rank
+            if rank not in ends:
+                reply, place = self.exchange.replies.get(rank), self.places.get(rank)
+                ends[rank] = recovery.end_of(self.ranks, rank, reply, place)
+        return [ends[rank] for rank in sorted(ends)]
+
+    def _result(self, seconds: float, healed: str) -> RanksResult:
+        chosen = [channel.rank for channel in self.exchange.channels]
+        texts = {rank: log.lines() for rank, log in self.transcript.logs.items()}
+        rich = list(self.exchange.rich)
+        for rank, data in sorted(self.exchange.results.items()):
+            if set(data) <= {"text/plain"}:
+                texts[rank] = [*texts[rank], *data["text/plain"].splitlines()]
+            else:
+                rich.append((rank, {"data": data, "metadata": {}}))
+        reports = {rank: read_report(self.ranks.rank_dir(rank) / "report.pkl") for rank in chosen}
+        rich.sort(key=lambda item: item[0])
+        return RanksResult(reports, render(texts), tuple(rich), self.ranks.device.sentence, seconds, healed)
+
+
+def _attach(error: BaseException, result: RanksResult) -> Any:
+    error.result = result  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,115 @@
+"""The batch script that starts JupyterLab on a node of the cluster.
+
+A notebook belongs where the GPUs are, and nobody can reach a node from outside. So JupyterLab listens on the
+node's loopback, behind its token, and prints the tunnel that leads there from your own machine::
+
+    ssh -N -L 8888:127.0.0.1:8888 -J LOGIN NODE        through the login node, into the node
+    ssh -N -L 8888:NODE:8888 LOGIN                     where nodes take no ssh: JupyterLab then listens on
+                                                       the node's network, for all who are on it; its token
+                                                       is what keeps them out
+
+The log holds the token: script and log are for you alone (umask 077).
+
+Sources: Slurm, ``sbatch(1)``; Grid Engine, ``qsub(1)``; OpenSSH, ``ssh(1)``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workshop.site.apptainer_command import NODE_VARIABLES, container_line
+from workshop.site.spec import SiteSpec
+
+NAME = "workshop-lab"
+# So that a notebook in the container knows that it is in a job, and in which.
+JOB_VARIABLES = (*NODE_VARIABLES, "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_CONF")
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What the job serves: ``folder`` with the working copies, first ``port`` to try, how people log in.
+
+    login: USER@HOST as one says to ssh. network: listen on the node's network and not on its loopback alone.
+    python: of the node, or of the container. time: HH:MM:SS; "" takes the site's.
+    """
+
+    folder: str
+    login: str
+    python: str = "python3"
+    port: int = 8888
+    network: bool = False
+    time: str = ""
+
+
+def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
+    """The script, for Slurm or a Grid Engine.
+
+    environment: what ranks of this site are told (`site.current.site_environment`).
+
+    Raises ValueError for a site without a scheduler, or one whose paths still hold variables.
+    """
+    words = [
+        lab.python,
+        "-m",
+        "workshop",
+        "lab",
+        "--dir",
+        lab.folder,
+        "--port",
+        str(lab.port),
+        "--no-browser",
+    ]
+    words += ["--tunnel", lab.login, *(["--network"] if lab.network else [])]
+    inside = container_line(site, folder=lab.folder, environment=environment, node_variables=JOB_VARIABLES)
+    made = [path for path in (lab.folder, site.cache) if path]
+    lines = [
+        "#!/bin/bash",
+        *_header(site, lab),
+        "",
+        "# JupyterLab on a node; what it prints, the tunnel and the address among it, goes to the log.",
+        "umask 077",
+        *(f"module load {shlex.quote(name)}" for name in site.modules),
+        "set -euo pipefail",
+        *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+        f"mkdir -p {shlex.join(made)}",
+        f"cd {shlex.quote(lab.folder)}",
+        f"exec {inside + ' ' if inside else ''}{shlex.join(words)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def log_path(site: SiteSpec, job: str) -> str:
+    """The log of that job."""
+    return f"{site.jobs}/{NAME}-{job}.log"
+
+
+def _header(site: SiteSpec, lab: Lab) -> list[str]:
+    time = lab.time or site.time
+    if site.scheduler == "slurm":
+        cpus = [f"--cpus-per-task={site.cpus}"] if site.cpus else []
+        gpus = [f"--gpus-per-node={site.gpus}"] if site.gpus else []
+        asked = [
+            f"--{key}={value}"
+            for key in ("account", "partition", "reservation")
+            if (value := getattr(site, key))
+        ]
+        flags = [
+            f"--job-name={NAME}",
+            "--nodes=1",
+            "--ntasks-per-node=1",
+            *cpus,
+            *gpus,
+            f"--time={time}",
+            *asked,
+        ]
+        return [f"#SBATCH {flag}" for flag in (*flags, *site.directives, f"--output={log_path(site, '%j')}")]
+    if site.scheduler == "sge":
+        asked = [
+            *([f"-A {site.account}"] if site.account else []),
+            *([f"-q {site.partition}"] if site.partition else []),
+        ]
+        flags = [f"-N {NAME}", "-S /bin/bash", "-j y", f"-l h_rt={time}", *asked]
+        return [f"#$ {flag}" for flag in (*flags, *site.directives, f"-o {log_path(site, '$JOB_ID')}")]
+    raise ValueError(f"{site.name} has no scheduler: `workshop lab` starts JupyterLab here")

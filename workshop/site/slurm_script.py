@@ -1,0 +1,102 @@
+"""A job as a batch script for Slurm: what ``sbatch`` reads, and what then runs on the first node.
+
+The lines that begin with ``#SBATCH`` are for the scheduler; to bash they are comments. Below them stands an
+ordinary shell program. It starts one torchrun a node through ``srun``, and the torchruns meet through
+PyTorch's own c10d rendezvous on the job's first node.
+
+Four lines are there because their absence is a well-known way to lose an afternoon:
+
+* ``--ntasks-per-node=1``: tasks are torchruns, not ranks. With one task a rank each would start all ranks.
+* ``srun --cpus-per-task``: since Slurm 22.05 a step does not inherit it, and all ranks share one core.
+* the port comes from the job's number: two jobs on one node rarely share it, as they would a fixed one.
+* ``--no-requeue`` where nothing else is said: a program that does not resume must not run twice.
+
+Sources: Slurm, ``sbatch(1)``, ``srun(1)``, ``scontrol(1)``; PyTorch, "torchrun (Elastic Launch)".
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from workshop.site.job import (
+    Job,
+    cpus_wanted,
+    exit_record,
+    export_lines,
+    gpus_wanted,
+    on_node_lines,
+    torchrun_lines,
+)
+from workshop.site.spec import SiteSpec
+
+_HEAD = """
+# The torchruns of all nodes meet on the first one, at the address under which Slurm knows it.
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
+head=$(timeout 20 scontrol show node "$first" --oneliner | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p' || true)
+head=${head:-$first}
+port=$((20000 + SLURM_JOB_ID % 20000))"""
+
+_ASK_AGAIN = """
+# Time is nearly up: back into the queue, to go on from the last checkpoint.
+trap 'echo "told by {signal}: queued again"; scontrol requeue "$SLURM_JOB_ID"' {signal}"""
+
+
+def slurm_script(site: SiteSpec, job: Job) -> str:
+    """The text of the batch script.
+
+    Raises ValueError where the site's nodes have fewer GPUs than the job wants, or cannot run its container.
+    """
+    lines = ["#!/bin/bash -l" if site.modules else "#!/bin/bash", *directives(site, job), ""]
+    if not job.directory:
+        lines.append(f"# Submit it from the folder of {job.program}: sbatch {job.title}.sbatch")
+    lines += [f"module load {shlex.quote(module)}" for module in site.modules]
+    lines += ["set -euo pipefail", *export_lines(site, job)]
+    lines += exit_record(job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
+    lines += [_HEAD, "", *on_node_lines(site, job)]
+    if job.signal and job.requeue:
+        lines.append(_ASK_AGAIN.format(signal=job.signal.partition("@")[0]))
+    lines += ["", *srun_lines(job)]
+    return "\n".join(lines) + "\n"
+
+
+def directives(site: SiteSpec, job: Job) -> list[str]:
+    """The ``#SBATCH`` lines. Flags of the site come last, so that they decide."""
+    gpus = gpus_wanted(site, job)
+    said = [
+        ("job-name", job.title),
+        ("account", site.account),
+        ("partition", site.partition),
+        ("reservation", site.reservation),
+        ("nodes", job.nnodes),
+        ("ntasks-per-node", 1),
+        ("cpus-per-task", cpus_wanted(site, job)),
+        ("gpus-per-node", gpus or ""),
+        ("time", job.time or site.time),
+        ("array", job.array),
+        ("signal", f"B:{job.signal}" if job.signal else ""),
+        ("chdir", job.folder),
+        ("output", _output(job)),
+        ("open-mode", "append" if job.requeue else ""),
+    ]
+    lines = [f"#SBATCH --{flag}={value}" for flag, value in said if value != ""]
+    lines.append("#SBATCH --requeue" if job.requeue else "#SBATCH --no-requeue")
+    return lines + [f"#SBATCH {directive}" for directive in site.directives]
+
+
+def _output(job: Job) -> str:
+    """%x: the job's name, %j: its number, %A and %a: an array's number and index."""
+    name = "%x-%A_%a.out" if job.array else "%x-%j.out"
+    return f"{job.directory}/{name}" if job.directory else name
+
+
+def srun_lines(job: Job) -> list[str]:
+    """The line that starts everything. A shell that waits for it in ``wait`` can still hear a signal."""
+    lines = [
+        'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\',
+        '    bash -c "$on_node" "$container" \\',
+        *torchrun_lines(job, '"$SLURM_JOB_NUM_NODES"', '"$SLURM_JOB_ID"'),
+    ]
+    if job.signal:
+        lines[-1] += " &"
+        lines += ["wait $! || wait $!  # the first returns when a signal comes"]
+    return lines
