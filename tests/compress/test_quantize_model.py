@@ -65,20 +65,44 @@ def test_all_linear_maps_of_the_layers_and_no_others(trained, num_layers):
     assert bytes_per_weight(model) == 2 / 8 + 2 / 16
 
 
-def test_gptq_and_awq_are_better_than_round_to_nearest(trained):
-    model, tokens = trained
+def with_loud_inputs(model, every=16, factor=16.0):
+    """The same function, with some inputs of its linear maps louder and their weights smaller."""
+    loud = copy.deepcopy(model)
+    with torch.no_grad():
+        for layer in loud.model.layers:
+            attention, mlp = layer.self_attn, layer.mlp
+            readers = {
+                layer.input_layernorm: (attention.q_proj, attention.k_proj, attention.v_proj),
+                layer.post_attention_layernorm: (mlp.gate_proj, mlp.up_proj),
+            }
+            for norm, maps in readers.items():
+                norm.weight[::every] *= factor
+                for reader in maps:
+                    reader.weight[:, ::every] /= factor
+    return loud
+
+
+def test_gptq_and_awq_repair_what_rounding_to_nearest_breaks(trained):
+    """Where inputs differ in size the gain is large: no CPU's order of summing turns it over."""
+    tokens = trained[1]
+    model = with_loud_inputs(trained[0])
+    whole = perplexity(trained[0], [tokens])
+    assert math.isclose(perplexity(model, [tokens]), whole, rel_tol=1e-4)
 
     def damage(change):
         changed = copy.deepcopy(model)
         change(changed)
-        return perplexity(changed, [tokens]) / perplexity(model, [tokens])
+        return perplexity(changed, [tokens]) / whole - 1
 
     nearest = damage(lambda m: round_layers(m, GRID))
     by_gptq = damage(lambda m: calibrate_layers(m, with_gptq(GRID), [tokens]))
     by_awq = damage(lambda m: calibrate_layers(m, with_awq(GRID), [tokens]))
-    assert nearest > 1.02
-    assert by_gptq < nearest
-    assert by_awq < nearest
+    print(
+        f"perplexity above that of the whole model: {nearest:.2f} nearest, {by_gptq:.2f} GPTQ, {by_awq:.2f} AWQ"
+    )
+    assert nearest > 0.5
+    assert by_gptq < 0.75 * nearest
+    assert by_awq < 0.9 * nearest
 
 
 def test_calibration_stops_after_the_layers_asked_for(trained):

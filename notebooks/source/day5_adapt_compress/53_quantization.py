@@ -296,7 +296,27 @@ assert found.errors[found.exponent] < found.errors[0]
 assert by_gptq < errors[4, 64]
 
 # %% [markdown]
-# On the inputs from which it learned GPTQ wins easily, for it may fit every weight to them. What counts is other text.
+# On the inputs from which it learned GPTQ wins easily, for it may fit every weight to them. What counts is other text: the same weights, on
+# what enters this layer when the model reads the address of 1863.
+
+# %%
+unseen = inputs_of(smol, tokens_of("1863_abraham_lincoln_r", 2))[NAMES[0]]
+methods = {
+    "round to nearest": round_to_nearest(W, Grid(4, 64)),
+    "GPTQ": gptq(W, H, Grid(4, 64)),
+    "AWQ": found,
+}
+print("relative error of the layer's outputs, 4 bits")
+print(f"{'':<18} its own text   other text")
+on_other = {}
+for method, rounded in methods.items():
+    own, on_other[method] = (output_error(W, rounded.dequantize(), inputs) for inputs in (X, unseen))
+    print(f"{method:<18} {own:12.1%} {on_other[method]:12.1%}")
+assert max(on_other["GPTQ"], on_other["AWQ"]) < 0.9 * on_other["round to nearest"]
+
+# %% [markdown]
+# Most of what GPTQ gained on its own text is gone on other text; about a fifth of the error stays away. AWQ learned one number for each input
+# instead of one for each weight, and keeps what it has.
 #
 # ## Run: the model
 #
@@ -358,17 +378,20 @@ for name, (size, score, seconds) in results.items():
     print(f"{name:<12} {size:14.4f} {score:12.2f} {seconds:12.1f}")
 score = {name: result[1] for name, result in results.items()}
 assert abs(score["int8"] / unharmed - 1) < 0.02
-assert score["int4 GPTQ"] < score["int4 rtn"]
-assert score["int4 AWQ"] < 1.02 * score["int4 rtn"]  # over four layers its gain is small
-assert score["int3 GPTQ"] < score["int3 rtn"]
+assert score["int4 rtn"] < score["int3 rtn"]
+for name in ("int4 AWQ", "int4 GPTQ", "int3 GPTQ"):  # no order here: another CPU's sums can turn it over
+    assert unharmed < score[name] < 1.2 * score[f"{name[:4]} rtn"]
 
 # %%
 show.size_and_perplexity({name: found[:2] for name, found in results.items()}, ("unharmed", unharmed))
 
 # %% [markdown]
-# 8 bits are free. At 4 bits it matters *how* one rounds: GPTQ takes back a good part of what rounding to nearest has lost, for the same
-# bytes. AWQ's gain over so few layers is small; over all of them, below, it is the larger one. (It holds one number more for each input.)
-# NF4 is the grid of QLoRA, lesson 52: 16 values that are not evenly spaced, but closer together where weights are many.
+# 8 bits are free, 3 bits are dear. Between the methods, read this table with care. GPTQ decides column after column, so a sum that another CPU
+# adds up in another order tips one weight to the next code, and all columns behind it follow. (This model has many weights that lie half way
+# between two codes, see below.) One computer, told to use other instructions or another number of threads, gave 34.7 to 35.6 for int4 GPTQ and
+# 41.6 to 46.2 for int3 GPTQ, once above plain rounding; rounding and AWQ stayed where they are. A difference of a few percent on 512 tokens is no
+# ranking. What holds on every CPU is the error of the outputs above, and what all 30 layers give, below. (AWQ holds one number more for each
+# input.) NF4 is the grid of QLoRA, lesson 52: 16 values that are not evenly spaced, but closer together where weights are many.
 #
 # All 30 layers, with 3,072 tokens of calibration and 2,048 of score, measured by `benchmarks/quantization.py`:
 
@@ -381,8 +404,9 @@ assert whole["int4 gptq"] < whole["int4 rtn"]
 assert whole["int4 awq"] < whole["int4 rtn"]
 
 # %% [markdown]
-# At 4 bits AWQ is ahead of GPTQ here, at 3 bits GPTQ of AWQ. And the asymmetric grid does well with plain rounding: that is the file's own
-# kind of grid, as said above. Such rankings hold for this model, this text and this grid.
+# With all layers rounding to nearest is behind both, by far more than a CPU's sums can move. Between AWQ and GPTQ this table shows AWQ ahead at
+# 4 bits and GPTQ at 3: once, on one computer, and GPTQ alone moves by half of what lies between them at 4 bits. And the asymmetric grid does well
+# with plain rounding: that is the file's own kind of grid, as said above.
 #
 # ## The same by a library
 #
@@ -411,11 +435,10 @@ for method, mine in by_hand.items() if has_modelopt() else []:
 # What is missing here are ties: a number half way between two codes falls to one side or the other, by the last bit of a division, and moves
 # those behind it. This model has many, for its weights lay on a grid before. AWQ scales them first, and then hardly any are left.
 #
-# Over all 30 layers AWQ by hand is within one percent of the library's. GPTQ by hand is 2.8 percent *better*: further apart than we like. Our guess
-# is ties again (plain rounding differs as well, see `int4 rtn` and `modelopt int4 max` above). It is a guess: a second pair was
-# measured with each weight first moved by about a thousandth of itself, at random, and there the two agree. But on ten layers, so depth changed too.
-# What speaks for it: over all 30 layers that same small move takes our own GPTQ from 48.52 to 49.79 (`data/measurements/quantization_pairs.json`), as far as
-# the two programs are apart.
+# Over all 30 layers AWQ by hand is within one percent of the library's. GPTQ by hand came out 2.8 percent lower: no more than GPTQ moves by
+# itself. Each weight first moved by about a thousandth of itself, at random, takes our own GPTQ from 48.52 to 49.79
+# (`data/measurements/quantization_pairs.json`); another CPU's sums do as much, as you saw. A second pair was measured with the weights so moved
+# (no ties then) and on ten layers, and there the two agree.
 
 # %%
 pairs = json.loads((FOLDER.parent / "measurements" / "quantization_pairs.json").read_text())["results"]
