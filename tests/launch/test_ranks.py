@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from workshop.launch import Limits, RankFailed, RankInterrupted, Ranks, RankTimeout
+from workshop.launch.staying import cell
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,18 @@ def test_one_raises_while_the_other_waits(ranks: Ranks) -> None:
     assert lines[0] == "rank 1 raised ValueError first, line 2"
     assert "rank 0: in barrier, line 3; freed" in lines
     assert lines[-1].startswith("the process group was cut; all ranks are in a new one")
+
+
+def test_who_waits_in_vain_is_freed_at_once_and_who_works_is_not(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell, "GRACE_SECONDS", 60.0)  # longer than the cell may take
+    with pytest.raises(RankFailed, match="rank 0: in barrier, line 3; freed"):
+        ranks.run("if rank == 1:\n    raise ValueError\ndist.barrier()", timeout=15)
+    generation = ranks.generation
+    with pytest.raises(RankFailed, match="rank 0: had finished"):
+        ranks.run("import time\nif rank == 1:\n    raise ValueError\ntime.sleep(0.5)", timeout=15)
+    assert ranks.generation == generation
 
 
 def test_all_raise_and_the_group_is_left_alone(ranks: Ranks) -> None:

@@ -135,6 +135,11 @@ def place_in(frames: Sequence[Frame], program: Program) -> Place:
     return Place(frames[own[-1]].line, function)
 
 
+def is_collective(frames: Sequence[Frame]) -> bool:
+    """Is a rank with this stack inside a call of torch.distributed's own?"""
+    return any(frame.file.endswith("torch/distributed/distributed_c10d.py") for frame in frames)
+
+
 def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
     """The frames of the thread that ran the program, from faulthandler's last dump; outermost first.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workshop.launch import verdicts
-from workshop.launch.failures import Frame, RankEnd, RankInterrupted
+from workshop.launch.failures import Frame, RankEnd, RankInterrupted, is_collective
 from workshop.launch.output import Transcript, rank_label, render
 from workshop.launch.report import Reported, read_report
 from workshop.launch.staying import recovery
@@ -16,7 +16,9 @@ from workshop.launch.staying.channels import Exchange
 if TYPE_CHECKING:
     from workshop.launch.staying.ranks import Ranks
 
-GRACE_SECONDS = 0.3  # after the first failure the others get this long to finish by themselves
+# After the first failure the others get this long to finish by themselves, unless two looks at their stacks,
+# LOOK_SECONDS apart, find all of them in the same collectives: they wait for the rank that failed.
+GRACE_SECONDS, LOOK_SECONDS = 0.3, 0.03
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,26 @@ class CellRun:
         self.on_output = on_output
         self.interrupted = False
         self.timed_out = False
+        self.failing_since: float | None = None
         self.cut_ranks: list[int] = []
+        self.last_look: dict[int, tuple[Frame, ...]] = {}
         self.places: dict[int, tuple[Frame, ...]] = {}
 
     def follow(self) -> None:
         """Until every rank has answered, or something has to be done about those that do not."""
         deadline = time.monotonic() + self.seconds
         shown = time.monotonic()
-        failing_since: float | None = None
         while self.exchange.waiting():
             try:
-                self.exchange.pump(0.05)
+                self.exchange.pump(0.05 if self.failing_since is None else LOOK_SECONDS)
                 now = time.monotonic()
                 if not self.exchange.unanswered():
                     self.exchange.wait(1.0)
                     return
                 if self._one_died():
                     return
-                if failing_since is None and any(
-                    r["status"] == "error" for r in self.exchange.replies.values()
-                ):
-                    failing_since = now
                 self.timed_out = now > deadline
-                if self.timed_out or (failing_since and now - failing_since > GRACE_SECONDS):
+                if self.timed_out or self._others_wait_in_vain(now):
                     self._free_the_others()
                     return
                 if self.on_output and now - shown > 0.1 and self.transcript.read():
@@ -90,6 +89,17 @@ class CellRun:
         if self.ranks.deaths:
             self.places = recovery.ask_stacks(self.ranks, self.exchange.unanswered())
         return bool(self.ranks.deaths)
+
+    def _others_wait_in_vain(self, now: float) -> bool:
+        """Has a rank failed, and have the others shown that they will not end by themselves?"""
+        if self.failing_since is None:
+            if any(reply["status"] == "error" for reply in self.exchange.replies.values()):
+                self.failing_since = now
+            return False
+        before, others = self.last_look, self.exchange.unanswered()
+        self.last_look = recovery.ask_stacks(self.ranks, others, patience=0.1)
+        wait = len(self.last_look) == len(others) and all(map(is_collective, self.last_look.values()))
+        return (wait and self.last_look == before) or now - self.failing_since > GRACE_SECONDS
 
     def _free_the_others(self) -> None:
         with recovery.uninterrupted():

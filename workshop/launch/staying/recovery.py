@@ -74,7 +74,7 @@ def ask_stacks(ranks: Ranks, which: Iterable[int], patience: float = 0.5) -> dic
             frames = stacks(ranks, rank, start)
             if frames:
                 found[rank] = frames
-        time.sleep(0.01)
+        time.sleep(0.005)
     return found
 
 
@@ -93,7 +93,7 @@ def free(ranks: Ranks, exchange: Exchange) -> list[int]:
     (where gloo may wait for ever).
     """
     _interrupt(ranks, exchange)
-    _wait(exchange, 0.1)
+    _wait(exchange, 0.02)
     _close_store(ranks)
     _request_cut(ranks)
     deadline = time.monotonic() + FREE_SECONDS
@@ -110,8 +110,8 @@ def _interrupt(ranks: Ranks, exchange: Exchange) -> None:
 
 def _wait(exchange: Exchange, seconds: float) -> list[int]:
     deadline = time.monotonic() + seconds
-    while exchange.unanswered() and time.monotonic() < deadline:
-        exchange.pump(0.05)
+    while exchange.unanswered() and (left := deadline - time.monotonic()) > 0:
+        exchange.pump(min(left, 0.05))
     return exchange.unanswered()
 
 
