@@ -17,6 +17,7 @@ from workshop.doctor import site as checks_site
 from workshop.doctor import site_jobs as checks_site_jobs
 from workshop.doctor.clients import ask
 from workshop.doctor.site import site_checks
+from workshop.site import cores as cores_of
 from workshop.site import current as sites
 from workshop.site import interfaces as interfaces_of
 from workshop.site.spec import SiteSpec
@@ -115,7 +116,9 @@ def test_show_and_schema(machine, capsys):
     assert "\n[software]\n" in said
     assert "runtime      none | apptainer | singularity | charliecloud; default 'none'\n" in said
     assert main(["site", "schema", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)) == {"", "job", "node", "software", "paths", "network"}
+    assert set(json.loads(capsys.readouterr().out)) == {
+        *("", "job", "node", "software", "paths", "network", "environment")
+    }
 
 
 def test_every_check_says_what_it_looks_at():
@@ -239,6 +242,8 @@ def test_cpus(machine):
         ("ib1", True, "10.0.0.1", "no", "there is no interface ib1"),
         ("ib0", False, "", "no", "ib0 is down"),
         ("ib0", True, "", "no", "ib0 has no address"),
+        ("hsn1,ib0", True, "10.0.0.1", "no", "there is no interface hsn1"),
+        ("ib", True, "10.0.0.1", "ok", "ib0 at 10.0.0.1"),
         ("^lo", True, "10.0.0.1", "ok", "^lo: all but that leaves ib0"),
         ("^ib0,lo", True, "10.0.0.1", "no", "^ib0,lo: all but that leaves nothing"),
     ],
@@ -246,7 +251,8 @@ def test_cpus(machine):
 def test_the_interface(machine, monkeypatch, interface, up, address, verdict, said):
     names = [(1, "lo"), (2, "ib0")]
     monkeypatch.setattr(socket, "if_nameindex", lambda: names)
-    monkeypatch.setattr(checks_site, "interfaces", lambda: {"lo": True, "ib0": up})
+    for module in (checks_site, interfaces_of):
+        monkeypatch.setattr(module, "interfaces", lambda: {"lo": True, "ib0": up})
     monkeypatch.setattr(checks_site, "address_of", lambda name: address)
     found = line(SiteSpec(interface=interface), "interface")
     assert (found.verdict, found.found) == (verdict, said)
@@ -265,6 +271,120 @@ def test_interfaces_of_this_machine():
     assert interfaces_of.address_of("lo") == "127.0.0.1"
     assert interfaces_of.missing_interfaces("lo,none0") == ["none0"]
     assert interfaces_of.address_of("none0") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("hsn0,hsn1", ["hsn0", "hsn1"]),
+        ("hsn1,hsn0,gone", ["hsn1", "hsn0"]),
+        ("hsn", ["hsn0", "hsn1"]),
+        ("eth0", ["eth0"]),  # and not eth0.5, which begins so
+        ("=hsn", []),
+        ("=hsn1", ["hsn1"]),
+        ("^lo", ["hsn0", "hsn1", "eth0", "eth0.5"]),
+        ("^hsn,eth0", []),
+        ("^=eth0", ["hsn0", "hsn1", "eth0.5"]),
+        ("lo", ["lo"]),
+        ("", []),
+    ],
+)
+def test_a_sites_networks_as_nccl_writes_them(monkeypatch, text, meant):
+    names = ["lo", "hsn0", "hsn1", "eth0", "eth0.5", "down0"]
+    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(names)))
+    monkeypatch.setattr(interfaces_of, "interfaces", lambda: {name: name != "down0" for name in names})
+    assert interfaces_of.resolved(text) == meant
+
+
+def test_the_maker_of_the_gpus(machine, tmp_path, monkeypatch):
+    nodes = tmp_path / "kfd"
+    for number, gpu in enumerate((0, 51234, 51235)):  # a CPU, and two GPUs
+        (nodes / str(number)).mkdir(parents=True)
+        (nodes / str(number) / "gpu_id").write_text(f"{gpu}\n")
+    monkeypatch.setattr(sites, "AMD", nodes)
+    assert (sites.gpus_here(), sites.maker_here()) == (2, "amd")
+    found = line(SiteSpec(gpus=2), "GPUs of a node")
+    assert (found.verdict, found.found) == ("no", "the file says nvidia, this machine has amd's")
+    found = line(SiteSpec(gpus=2, gpu="amd"), "GPUs of a node")
+    assert (found.verdict, found.found) == ("ok", "this machine has 2, amd")
+
+
+def pci(tmp_path, monkeypatch, *gpus):
+    """The kernel's view of GPUs: address, NUMA node, cores."""
+    for address, node, cores in gpus:
+        folder = tmp_path / "pci" / address
+        folder.mkdir(parents=True)
+        for name, text in {
+            "vendor": "0x10de",
+            "class": "0x030200",
+            "numa_node": node,
+            "local_cpulist": cores,
+        }.items():
+            (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(cores_of, "PCI", tmp_path / "pci")
+
+
+def test_cores_next_to_gpus(machine, tmp_path, monkeypatch):
+    pci(
+        tmp_path,
+        monkeypatch,
+        ("0000:03:00.0", "0", "0-15"),
+        ("0000:04:00.0", "0", "0-15"),
+        ("0000:81:00.0", "1", "16-31"),
+    )
+    site = SiteSpec(gpus=3)
+    found = line(site, "cores of GPUs")
+    assert found.found.endswith("GPU 2 (NUMA node 1): 16-31")
+    assert found.do == 'gpu_cpus = ["0-7", "8-15", "16-31"] in [node] binds the ranks'
+    good = replace(site, gpu_cpus=("0-7", "8-15", "16-31"))
+    assert line(good, "cores of GPUs").verdict == "ok"
+    found = line(replace(site, gpu_cpus=("0-7", "16-23", "24-31")), "cores of GPUs")
+    assert (found.verdict, found.found) == ("note", "GPU 1 is next to 0-15, the file says 16-23")
+    assert line(replace(site, gpus=1, gpu_cpus=("0-7",)), "cores of GPUs").verdict == "note"
+
+
+def test_the_binding_is_shown(machine, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    own = cores_of.core_list(os.sched_getaffinity(0))
+    assert line(SiteSpec(), "binding").found.startswith(
+        f"1 thread a rank; as the scheduler binds them; this process may use {own} ("
+    )
+    found = line(SiteSpec(cpu_bind="cores"), "binding")
+    assert (found.verdict, found.found) == ("note", "cpu_bind cores is not used")
+    assert "srun --cpu-bind=cores" in line(replace(SLURM, cpu_bind="cores", threads=0), "binding").found
+    found = line(replace(SLURM, threads=32), "binding")
+    assert (found.verdict, found.found) == ("note", "32 threads a rank, and a rank has 16 cores")
+
+
+def test_the_sites_own_variables(machine, monkeypatch):
+    assert line(SiteSpec(), "environment").found == "no variables of its own"
+    assert line(SiteSpec(environment={"A": "1"}), "environment").found == "A"
+    monkeypatch.setenv("A", "2")
+    found = line(SiteSpec(environment={"A": "1"}), "environment")
+    assert (found.verdict, found.found) == ("note", "A is set otherwise in this shell, which wins")
+    found = line(SiteSpec(environment={"HF_TOKEN": "hf_x"}), "environment")
+    assert (found.verdict, found.found) == ("note", "HF_TOKEN is a secret in a file for all")
+
+
+def test_the_lines_before_and_after(machine):
+    assert line(SiteSpec(), "prologue").verdict == "ok"
+    site = SiteSpec(prologue=("export A=1; ulimit -c 0",), runtime="apptainer", container="/x.sif")
+    assert (
+        line(site, "prologue").found == "1 before and 0 after the program; A comes along into the container"
+    )
+    found = line(SiteSpec(epilogue=("if true",)), "prologue")
+    assert (found.verdict, found.found.partition(":")[0]) == ("no", "epilogue")
+    assert "syntax error" in found.found
+
+
+def test_no_password_is_shown(machine, tmp_path, capsys):
+    site = tmp_path / "mine.toml"
+    site.write_text('[network]\nproxy = "http://ada:geheim@proxy:3128"\n[environment]\nMY_TOKEN = "geheim"\n')
+    for words in (["show"], ["show", "--json"]):
+        assert main(["site", words[0], str(site), *words[1:]]) == 0
+        said = capsys.readouterr().out
+        assert "http://ada:***@proxy:3128" in said
+        assert "geheim" not in said
 
 
 # ---------------------------------------------------------------------------- software

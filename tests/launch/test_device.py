@@ -71,7 +71,8 @@ def test_visible_gpus_are_named_as_cuda_would(driver):
 
 
 def test_more_ranks_than_gpus_and_no_gpus_take_nothing(driver, monkeypatch):
-    assert device.take(3, session(2)).environment() == {"CUDA_VISIBLE_DEVICES": ""}
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    assert device.take(3, session(2)).environment() == hidden
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert device.take(2, session(2)).kind == "cpu"
     assert device.take(2, session(0)).sentence == "2 ranks on CPU, gloo"
@@ -140,3 +141,57 @@ def test_ranks_that_cannot_start_give_back_too(driver, monkeypatch, tmp_path):
         Ranks(2)
     assert engine.held == ["GPU-aaaa0000", "GPU-bbbb1111"]
     assert leases.holders() == []
+
+
+@pytest.fixture
+def amd(monkeypatch, tmp_path):
+    """A site with four AMD GPUs: NVML knows none of them."""
+    site = tmp_path / "site.toml"
+    site.write_text('[node]\ngpus = 4\ngpu = "amd"\ngpu_cpus = ["0", "1", "2", "3"]\n')
+    monkeypatch.setenv("WORKSHOP_SITE", str(site))
+    monkeypatch.setenv(FOLDER, str(tmp_path / "leases"))
+    monkeypatch.setattr(device, "node_gpus", list)
+    for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    yield monkeypatch
+    leases._give_all_back()
+
+
+@pytest.mark.parametrize(
+    ("rocr", "hip", "names"),
+    [
+        (None, None, ["0", "1"]),
+        ("4,5,6", None, ["4", "5"]),
+        (None, "3,1", ["3", "1"]),
+        ("4,5,6", "2,0", ["6", "4"]),
+        ("4,5", "1,7", ["5"]),
+        ("4", "", []),
+    ],
+)
+def test_amd_gpus_have_the_nodes_numbers(rocr, hip, names):
+    told = {"ROCR_VISIBLE_DEVICES": rocr, "HIP_VISIBLE_DEVICES": hip}
+    assert device.amd_gpus(2, {k: v for k, v in told.items() if v is not None}) == names
+
+
+def test_two_launches_on_amd_get_gpus_and_cores_of_their_own(amd):
+    amd.setenv("ROCR_VISIBLE_DEVICES", "1,2,3")  # as Slurm says it in a job
+    first, second = device.take(1, session(3)), device.take(2, session(3))
+    assert first.environment() == {
+        "ROCR_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "0",
+        "WORKSHOP_GPU_CPUS": "1",
+    }  # fmt: skip
+    assert second.environment() == {
+        "ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "0,1",
+        "WORKSHOP_GPU_CPUS": "2 3",
+    }  # fmt: skip
+
+
+def test_leased_nvidia_gpus_bring_the_cores_next_to_them(driver, monkeypatch, tmp_path):
+    site = tmp_path / "site.toml"
+    site.write_text('[node]\ngpus = 2\ngpu_cpus = ["0-7", "8-15"]\n')
+    monkeypatch.setenv("WORKSHOP_SITE", str(site))
+    device.take(1, session(2))
+    assert device.take(1, session(2)).environment() == {
+        "CUDA_VISIBLE_DEVICES": "GPU-bbbb1111",
+        "WORKSHOP_GPU_CPUS": "8-15",
+    }

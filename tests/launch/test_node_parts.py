@@ -96,6 +96,10 @@ def test_networks_by_name() -> None:
         ValueError, match=r"no network 'ib7' with an IPv4 address on .*; it has .*lo \(127.0.0.1\)"
     ):
         node_network.address_of("ib7")
+    assert node_network.address_of("none0,lo") == "127.0.0.1"
+    assert node_network.collectives_on("none0,lo") == {
+        "NCCL_SOCKET_IFNAME": "none0,lo", "GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
     assert Nodes(2, "127.0.0.1:29500").environment()["GLOO_SOCKET_IFNAME"] == "lo"
     with pytest.raises(ValueError, match="endpoint 'node1': write it as HOST:PORT"):
         Nodes(2, "node1").environment()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from workshop.site.current import site_environment
 from workshop.site.job import Job, cpus_wanted, gpus_wanted
 from workshop.site.sge_script import sge_script
 from workshop.site.slurm_script import slurm_script
@@ -22,6 +23,31 @@ PLAIN = SiteSpec(name="plain", scheduler="slurm", partition="lab", cpus=16)
 GRID = SiteSpec(
     name="grid", scheduler="sge", modules=("cuda/12.8", "openmpi"), gpus=4, directives=("-l node_f={nnodes}",)
 )
+AMD = SiteSpec(
+    name="AMD",
+    scheduler="slurm",
+    account="project_1",
+    partition="gpu",
+    export="none",
+    keep=("WANDB_API_KEY",),
+    directives=("--exclusive",),
+    prologue=("export MIOPEN_DB=/tmp/$SLURM_JOB_ID", "ulimit -c 0"),
+    epilogue=("rm -rf /tmp/$SLURM_JOB_ID", "false"),
+    purge=True,
+    modules=("rocm/6",),
+    gpus=2,
+    gpu="amd",
+    cpus=16,
+    interface="^lo,docker0",
+    cpu_bind="cores",
+    gpu_cpus=("0", "1"),
+    threads=0,
+    runtime="apptainer",
+    container="/shared/workshop.sif",
+    jobs="/scratch/ada/jobs",
+    environment={"NCCL_NET_GDR_LEVEL": "3"},
+    proxy="http://ada:geheim@proxy:3128",
+)
 OWN = {"directory": "/scratch/ada/jobs/20260101-ddp", "folder": "/scratch/ada"}
 SCRIPTS = {
     "plain.sbatch": lambda: slurm_script(PLAIN, Job("plain", "train.py", ("--lr", "1e-3"), nproc_per_node=2)),
@@ -34,6 +60,9 @@ SCRIPTS = {
         PLAIN, Job("again", "train.py", nnodes=2, requeue=True, signal="USR1@60", max_restarts=3, **OWN)
     ),
     "array.sbatch": lambda: slurm_script(PLAIN, Job("sweep", "train.py", array="0-7%2", time="1-00:00:00", **OWN)),
+    "amd.sbatch": lambda: slurm_script(
+        AMD, Job("amd", "a.module", module=True, nnodes=2, nproc_per_node=2, environment=site_environment(AMD, one_node=False) | {"MY_TOKEN": "t"}, **OWN)
+    ),
     "grid.sge": lambda: sge_script(GRID, Job("grid", "train.py", nnodes=2, nproc_per_node=4, array="0-3")),
 }  # fmt: skip
 
@@ -129,3 +158,96 @@ def test_what_grid_engine_cannot(site, job, said):
     with pytest.raises(ValueError) as caught:
         sge_script(site, job)
     assert said in str(caught.value)
+
+
+# ---------------------------------------------------------------------------- lines of scripts, run by bash
+
+
+def run(script, **environment):
+    """What bash prints for these lines, and its exit code."""
+    done = subprocess.run(
+        ["bash", "-c", script], env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr, done.returncode
+
+
+def between(text, first, last):
+    return text[text.index(first) : text.index(last)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "port"),
+    [(32768, 60999, 10000 + 70_012 % 22768), (1024, 60999, 61000 + 70_012 % 4536), (1024, 65535, 30012)],
+)
+def test_the_port_is_none_that_the_kernel_hands_out(tmp_path, low, high, port):
+    lines = between(SCRIPTS["plain.sbatch"](), "low=", "\n# On every node")
+    kernels = tmp_path / "range"
+    kernels.write_text(f"{low}\t{high}\n")
+    lines = lines.replace("/proc/sys/net/ipv4/ip_local_port_range", str(kernels))
+    said, _ = run(f'set -euo pipefail\n{lines}echo "$port"', SLURM_JOB_ID="70012")
+    assert int(said) == port
+    assert 1024 <= port <= 65535
+    assert not low <= port <= high or (low, high) == (1024, 65535)
+
+
+def test_the_epilogue_runs_however_the_program_ends_and_its_code_is_kept(tmp_path):
+    site = replace(PLAIN, epilogue=("echo cleaned $nowhere", "false"))
+    job = Job("j", "p", directory=str(tmp_path), folder="/")
+    lines = between(slurm_script(site, job), "set -euo", "\n# The torchruns")
+    for code in (0, 3):
+        assert run(f"{lines}\n(exit {code})") == ("cleaned\n", code)
+        assert (tmp_path / "task_0/start_0/exit").read_text() == f"{code}\n"
+    alone = between(slurm_script(site, replace(job, directory="")), "set -euo", "\n# The torchruns")
+    assert run(f"{alone}\nexit 5") == ("cleaned\n", 5)
+
+
+def test_a_rank_is_bound_to_the_cores_next_to_its_gpu():
+    """The very words that torchrun runs on a rank, with a core that is there and one that is not."""
+    own = sorted(os.sched_getaffinity(0))
+    site = replace(AMD, gpu_cpus=(str(own[-1]), "4000"))
+    text = slurm_script(site, Job("j", "p", nproc_per_node=2))
+    words = between(text, "bash -c 'near", ' bind "${PYTHON').strip()
+    shown = "bind python3 -c 'import os; print(os.sched_getaffinity(0))'"
+    assert run(f"{words} {shown}", LOCAL_RANK="0", RANK="0") == (f"{{{own[-1]}}}\n", 0)
+    said, code = run(f"{words} {shown}", LOCAL_RANK="1", RANK="5")
+    assert "rank 5 is bound to no cores: this job has not those next to its GPU, 4000" in said
+    assert (str(set(own)) in said, code) == (True, 0)
+    assert run(f"{words} {shown}", LOCAL_RANK="2", RANK="2") == (f"{set(own)}\n", 0)
+    assert "near=" not in slurm_script(site, Job("j", "p", nproc_per_node=2, gpus_per_node=0))
+
+
+def test_gloo_gets_a_network_by_name_where_the_site_leaves_some_out(tmp_path):
+    for name, state in {"docker0": "up", "ib0": "down", "lo": "unknown", "mlx0": "up", "zz0": "up"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "operstate").write_text(state)
+    lines = between(SCRIPTS["amd.sbatch"](), "    for link in", "    for name in WANDB")
+    lines = lines.replace("/sys/class/net", str(tmp_path))
+    assert run(f'{lines}\necho "$GLOO_SOCKET_IFNAME $TP_SOCKET_IFNAME"')[0] == "mlx0 mlx0\n"
+
+
+def test_secrets_stay_behind_but_for_those_that_are_kept():
+    text = SCRIPTS["amd.sbatch"]()
+    lines = between(text, "on_node='", "\nsrun ")
+    told = {
+        "HF_TOKEN": "a", "JUPYTER_TOKEN": "b", "AWS_REGION": "c", "MY_SECRET": "d", "DB_PASSWORD_FILE": "e",
+        "WANDB_API_KEY": "kept", "MY_TOKEN": "asked for",
+        "APPTAINERENV_MY_TOKEN": "asked for",
+    }  # fmt: skip
+    said, _ = run(f'{lines}\nbash -c "$on_node" "" env', **told)
+    seen = dict(entry.split("=", 1) for entry in said.splitlines() if "=" in entry)
+    assert set(told) & set(seen) == {"WANDB_API_KEY", "MY_TOKEN", "APPTAINERENV_MY_TOKEN"}
+    assert seen["APPTAINERENV_WANDB_API_KEY"] == "kept"
+
+
+def test_no_secret_stands_on_a_command_line():
+    text = SCRIPTS["amd.sbatch"]()
+    for line in text.splitlines():
+        if "geheim" in line or "MY_TOKEN=" in line:
+            assert line.startswith("export "), line
+    assert "export APPTAINERENV_https_proxy=http://ada:geheim@proxy:3128" in text
+    assert "export APPTAINERENV_MY_TOKEN=t" in text
+    with pytest.raises(
+        ValueError, match="HTTPS?_PROXY|https?_proxy .*charliecloud takes variables by its command"
+    ):
+        slurm_script(replace(AMD, runtime="charliecloud"), Job("j", "p", environment=site_environment(AMD)))

@@ -95,10 +95,10 @@ def test_an_unknown_name_lists_the_known(home, monkeypatch):
 
 
 def test_a_broken_file_is_not_passed_over(home):
-    write(home / "here/workshop-site.toml", "[node]\ngpu = 2")
-    with pytest.raises(ValueError, match="unknown key 'gpu'"):
+    write(home / "here/workshop-site.toml", "[node]\ngpuss = 2")
+    with pytest.raises(ValueError, match="unknown key 'gpuss'"):
         site_of_file()
-    with pytest.raises(ValueError, match="unknown key 'gpu'"):
+    with pytest.raises(ValueError, match="unknown key 'gpuss'"):
         rank_environment(os.environ)
 
 

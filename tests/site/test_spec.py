@@ -34,7 +34,27 @@ def test_there_are_the_three_kinds():
     ("entry", "words"),
     [
         ({"schedular": "slurm"}, "unknown key 'schedular' in x.toml; did you mean 'scheduler'"),
-        ({"node": {"gpu": 4}}, r"unknown key 'gpu' in \[node\] of x.toml; did you mean 'gpus'"),
+        ({"node": {"gpuss": 4}}, r"unknown key 'gpuss' in \[node\] of x.toml; did you mean 'gpus'"),
+        ({"node": {"gpu": 4}}, "gpu must be text in quotes, not 4"),
+        ({"node": {"gpu": "arm"}}, r"unknown gpu 'arm'.* \(known: 'nvidia', 'amd'\)"),
+        ({"node": {"interface": "hsn0,,hsn1"}}, "is no name of a network"),
+        ({"node": {"interface": "hsn0,^hsn1"}}, "is no name of a network"),
+        ({"node": {"cpu_bind": "cores --wrap=x"}}, "a word of srun's --cpu-bind"),
+        ({"node": {"gpus": 1, "gpu_cpus": ["0-7;rm"]}}, "write the cores of a GPU as '0-7'"),
+        ({"node": {"gpus": 2, "gpu_cpus": ["0-7"]}}, "1 lists of cores for 2 GPUs: one for each"),
+        ({"node": {"threads": -1}}, "threads of a rank .* not -1"),
+        ({"job": {"export": "some"}}, r"unknown export 'some'.* \(known: 'all', 'none'\)"),
+        ({"job": {"prologue": ["a\nb"]}}, "prologue .* has more than one line"),
+        ({"job": {"prologue": ["a\x1b[2J"]}}, "prologue .* holds a control character"),
+        ({"job": {"keep": ["A-B"]}}, "'A-B' is no name of a variable"),
+        ({"environment": {"A B": "1"}}, "'A B' is no name of a variable"),
+        ({"environment": {"A": 1}}, r"\[environment\] A: a text in quotes .*, not 1"),
+        ({"environment": {"A": "x\0y"}}, "environment .* holds a control character"),
+        ({"environment": {"A": "x\ud800"}}, "environment .* is no UTF-8"),
+        ({"environment": {"A": "x" * 20_000}}, "has 20000 bytes, and a line may have 16384"),
+        ({"environment": {"RANK": "0"}}, "environment RANK: the launcher sets it for each rank"),
+        ({"environment": {"SLURM_PROCID": "0"}}, "environment SLURM_PROCID: the launcher sets it"),
+        ({"environment": "A=1"}, r"\[environment\] is a section, not 'A=1'"),
         ({"node": 4}, r"\[node\] is a section, not 4"),
         ({"scheduler": "slrum"}, "unknown scheduler 'slrum'; did you mean 'slurm'"),
         ({"node": {"gpus": -1}}, "0 .not given. or more, not -1"),
@@ -66,4 +86,12 @@ def test_the_schema_names_every_key_with_its_default():
     found = schema()
     assert found["node"]["gpus"] == "number; default 0"
     assert found[""]["scheduler"].startswith("none | slurm | sge; default 'none'")
+    assert found["node"]["gpu"] == "nvidia | amd; default 'nvidia'"
+    assert "for each variable" in found["environment"]["NAME"]
     assert sum(map(len, found.values())) == len(SiteSpec.__dataclass_fields__) - 1  # all but source
+
+
+def test_the_environment_of_a_file_is_read():
+    entry = {"environment": {"NCCL_CROSS_NIC": "1", "MIOPEN_USER_DB_PATH": "/tmp/$USER"}}
+    assert site_from_table(entry).environment == entry["environment"]
+    hash(site_from_table(entry))  # sites are compared and kept in sets

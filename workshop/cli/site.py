@@ -9,6 +9,7 @@ import os
 
 from workshop.doctor import diagnose, render, summary
 from workshop.doctor.site import site_checks
+from workshop.facts.secret_variables import is_secret, is_secret_name, without_password
 from workshop.site.current import current_site, known_sites, named_site, site_file, site_of_machine
 from workshop.site.spec import SiteSpec, read_site, schema
 
@@ -45,13 +46,24 @@ def _show(options: argparse.Namespace) -> int:
     site = chosen(options.file) if options.file else current_site()
     values = dataclasses.asdict(site)
     if options.json:
-        print(json.dumps(values, indent=1))
+        values["environment"] = {
+            name: "***" if is_secret(name, v) else v for name, v in site.environment.items()
+        }
+        print(json.dumps(values | {"proxy": without_password(site.proxy)}, indent=1))
         return 0
     print(f"{values.pop('name')} ({values.pop('source')})\n")
     for key, value in values.items():
-        print(f"  {key:<12} {', '.join(value) if isinstance(value, tuple) else value}".rstrip())
+        print(f"  {key:<12} {_in_words(value)}".rstrip())
     print(f"\nexamples to start from: {', '.join(known_sites()) or 'none beside the package'}")
     return 0
+
+
+def _in_words(value: object) -> str:
+    """A value on one line; no password within an address is shown."""
+    if isinstance(value, dict):
+        pairs = (f"{name}={'***' if is_secret_name(name) else text}" for name, text in value.items())
+        return without_password(", ".join(pairs))
+    return without_password(", ".join(value) if isinstance(value, tuple) else str(value))
 
 
 def _schema(options: argparse.Namespace) -> int:

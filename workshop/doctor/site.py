@@ -13,13 +13,23 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from workshop.doctor import binding
 from workshop.doctor import site_jobs as jobs
 from workshop.doctor.clients import Answer, ask
 from workshop.doctor.findings import Check, Finding
+from workshop.facts.secret_variables import is_secret
 from workshop.facts.units import BINARY_UNITS, format_bytes
 from workshop.site.apptainer_command import bind_parts
-from workshop.site.current import expanded, gpus_here, gpus_of_slurm, in_allocation, unset_variables
-from workshop.site.interfaces import address_of, interfaces, missing_interfaces
+from workshop.site.current import (
+    expanded,
+    gpus_here,
+    gpus_of_slurm,
+    in_allocation,
+    maker_here,
+    unset_variables,
+)
+from workshop.site.interfaces import address_of, interfaces, missing_interfaces, resolved
+from workshop.site.job import exported_by_prologue
 from workshop.site.spec import SiteSpec
 
 GIB, MIB = BINARY_UNITS["GiB"], BINARY_UNITS["MiB"]
@@ -39,7 +49,11 @@ def site_checks(site: SiteSpec) -> list[Check]:
         ("time", jobs.check_time_limit, 15),
         ("GPUs of a node", check_gpus, 25),
         ("CPUs of a node", check_cpus, 15),
+        ("cores of GPUs", binding.check_gpu_cpus, 15),
+        ("binding", binding.check_binding, 15),
         ("interface", check_interface, 10),
+        ("environment", check_environment, 5),
+        ("prologue", check_prologue, 15),
         ("modules", check_modules, MODULE_SECONDS + 5),
         ("Python of nodes", check_python, 10),
         ("container", check_container, 15),
@@ -81,8 +95,12 @@ def check_gpus(site: SiteSpec) -> Finding:
     known = site.scheduler == "slurm" and not in_allocation(os.environ)
     found = gpus_of_slurm() if known else gpus_here()
     where = "a node of this Slurm has" if known else "this machine has"
+    maker = maker_here()
+    if not known and found and maker != site.gpu:
+        do = f'gpu = "{maker}" in [node]: containers and leases go by it'
+        return _of_nodes(site, f"the file says {site.gpu}, {where} {maker}'s", do)
     if found == site.gpus:
-        return Finding("ok", f"{where} {found}")
+        return Finding("ok", f"{where} {found}" + f", {site.gpu}" * (found > 0))
     said = f"the file says {site.gpus}, {where} {found}"
     if found > site.gpus:
         return Finding("note", said, f"gpus = {found} in [node], unless you leave some to others")
@@ -114,29 +132,57 @@ def check_interface(site: SiteSpec) -> Finding:
         return Finding("ok", "not given: gloo and NCCL choose")
     there = interfaces()
     known = ", ".join(sorted(there)) or "none"
+    meant = resolved(site.interface)
     if site.interface.startswith("^"):
-        left = set(there) - set(site.interface[1:].split(",")) - {"lo"}
-        found = f"{site.interface}: all but that leaves {', '.join(sorted(left)) or 'nothing'}"
-        return Finding("ok", found) if left else _of_nodes(site, found, "name the interface instead")
+        found = f"{site.interface}: all but that leaves {', '.join(meant) or 'nothing'}"
+        return Finding("ok", found) if meant else _of_nodes(site, found, "name the interface instead")
     do = f'ip -brief address lists them (here: {known}); set interface in [node], or "" to leave the choice'
     if gone := missing_interfaces(site.interface):
         return _of_nodes(site, f"there is no interface {', '.join(gone)}", do)
-    for name in site.interface.split(","):
+    for name in meant:
         if not there[name]:
             return _of_nodes(
                 site, f"{name} is down", f"ip link set {name} up, or ask who runs the machine; {do}"
             )
         if not address_of(name):
             return _of_nodes(site, f"{name} has no address", do)
-    return Finding("ok", ", ".join(f"{name} at {address_of(name)}" for name in site.interface.split(",")))
+    return Finding("ok", ", ".join(f"{name} at {address_of(name)}" for name in meant))
+
+
+def check_environment(site: SiteSpec) -> Finding:
+    """The file's own variables: which are secret, and which this shell sets otherwise."""
+    if not site.environment:
+        return Finding("ok", "no variables of its own")
+    told = ", ".join(site.environment)
+    if secret := [name for name, value in site.environment.items() if is_secret(name, value)]:
+        do = "take it out: whoever reads the site's file reads it; each user exports an own one"
+        return Finding("note", f"{', '.join(secret)} is a secret in a file for all", do)
+    other = [name for name, value in site.environment.items() if os.environ.get(name, value) != value]
+    if other:
+        said = f"{', '.join(other)} is set otherwise in this shell, which wins"
+        return Finding("note", said, f"unset {' '.join(other)}; of a PATH, write `export` in the prologue")
+    return Finding("ok", told)
+
+
+def check_prologue(site: SiteSpec) -> Finding:
+    """The lines before and after the program are good bash."""
+    if not site.prologue and not site.epilogue:
+        return Finding("ok", "no lines before or after the program")
+    for key, lines in (("prologue", site.prologue), ("epilogue", site.epilogue)):
+        answer = ask(["bash", "-n", "-c", "\n".join(lines)])
+        if not answer.came:
+            return Finding("no", f"{key}: {answer.why}", f"bash must be able to read {key} in [job]")
+    exported = exported_by_prologue(site)
+    along = f"; {', '.join(exported)} comes along into the container" if exported and site.container else ""
+    return Finding("ok", f"{len(site.prologue)} before and {len(site.epilogue)} after the program{along}")
 
 
 def check_modules(site: SiteSpec) -> Finding:
     """`module load` knows each module."""
     if not site.modules:
-        return Finding("ok", "none asked for")
+        return Finding("ok", "none asked for" + ", those there are taken away first" * site.purge)
     for number, name in enumerate(site.modules, 1):
-        answer = after_modules(site.modules[:number], "true")
+        answer = after_modules(site, site.modules[:number], "true")
         if answer.why.endswith(_NO_MODULES):
             return _of_nodes(site, _NO_MODULES, "modules = [] in [software]")
         # Old versions of `module` print ERROR and end well.
@@ -151,10 +197,11 @@ _NO_MODULES = "there is no `module` command"
 _ERROR = re.compile(r"ERROR|nable to locate")
 
 
-def after_modules(modules: Sequence[str], command: str) -> Answer:
+def after_modules(site: SiteSpec, modules: Sequence[str], command: str) -> Answer:
     """What ``command`` answers in a login shell, which knows `module`, once ``modules`` are loaded."""
     known = f"command -v module >/dev/null || {{ echo {shlex.quote(_NO_MODULES)} >&2; exit 127; }}"
-    loads = " && ".join([*(f"module load {shlex.quote(name)}" for name in modules), command])
+    purge = ["module purge"] if site.purge else []
+    loads = " && ".join([*purge, *(f"module load {shlex.quote(name)}" for name in modules), command])
     return ask(["bash", "-lc", f"{known}\n{loads}"], MODULE_SECONDS)
 
 
@@ -202,9 +249,8 @@ def check_runtime(site: SiteSpec) -> Finding:
     if site.runtime == "none":
         return Finding("ok", "none needed")
     program = RUNTIME_PROGRAMS[site.runtime]
-    answer = (
-        after_modules(site.modules, f"{program} --version") if site.modules else ask([program, "--version"])
-    )
+    version = [program, "--version"]
+    answer = after_modules(site, site.modules, shlex.join(version)) if site.modules else ask(version)
     if answer.came:
         return Finding("ok", (answer.text.strip().splitlines() or [program])[-1])
     do = f"module avail {site.runtime} (then modules in [software]), or ask who runs the machine"

@@ -44,6 +44,29 @@ def check_not_negative(what: str, value: Any) -> None:
         raise ValueError(f"{what} must be a whole number, 0 (not given) or more, not {value!r}")
 
 
+LONGEST_LINE = 16_384  # bytes; a batch script's line, or one value of a site
+
+
+def check_one_line(what: str, text: str) -> None:
+    """Raise ``ValueError`` unless ``text`` is one line of Unicode that a script and a terminal can hold.
+
+    A line break would begin a line of its own, and with it a directive; a NUL ends the text for every program
+    in C; what is no Unicode cannot be written; an escape steers the terminal that shows it.
+    """
+    shown = repr(text if len(text) <= 200 else text[:200] + "...")
+    breaks = [c for c in text if c in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
+    if breaks:
+        raise ValueError(f"{what} {shown} has more than one line")
+    if any((ord(c) < 32 and c != "\t") or 127 <= ord(c) < 160 for c in text):
+        raise ValueError(f"{what} {shown} holds a control character: leave it out")
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {shown} is no UTF-8: write it in letters that a script can hold") from None
+    if length > LONGEST_LINE:
+        raise ValueError(f"{what} {shown} has {length} bytes, and a line may have {LONGEST_LINE}")
+
+
 def check_keys(what: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise ``ValueError`` when a table holds a key that is not known, naming the nearest."""
     known = list(known)

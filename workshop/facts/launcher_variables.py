@@ -23,6 +23,8 @@ LAUNCHER_PREFIXES = (
     "HYDRA_",
     "PET_",
 )
+# The job's own folders and its end: the same for every process of it, so every rank may have them.
+PLACES_OF_THE_JOB = ("SLURM_TMPDIR", "SLURM_SCRATCH", "SLURM_SUBMIT_DIR", "SLURM_JOB_END_TIME")
 # What says which job this is, and not which process: a program may want it, for example after a requeue.
 OF_THE_JOB = (
     "SLURM_JOB_ID",
@@ -30,5 +32,11 @@ OF_THE_JOB = (
     "SLURM_RESTART_COUNT",
     "SLURM_ARRAY_JOB_ID",
     "SLURM_ARRAY_TASK_ID",
+    *PLACES_OF_THE_JOB,
 )
 PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def is_of_launcher(name: str) -> bool:
+    """Whether a launcher sets the variable ``name`` to tell a process its place."""
+    return name in LAUNCHER_NAMES or (name.startswith(LAUNCHER_PREFIXES) and name not in PLACES_OF_THE_JOB)

@@ -10,24 +10,41 @@ from typing import Any
 from workshop.launch.gpus import leases
 from workshop.launch.gpus.lease_files import in_words
 from workshop.launch.gpus.nvml import Gpu, node_gpus
+from workshop.site import current
+from workshop.site.cores import GPU_CPUS
 
 
 @dataclass(frozen=True)
 class Device:
     """``cuda`` with NCCL where every rank has a GPU of its own, else ``cpu`` with gloo.
 
-    lease: the GPUs that were taken (None: nothing was).
+    lease: the GPUs that were taken (None: nothing was). maker: nvidia, amd. near: the cores next to each of
+    these GPUs, where the site names them.
     """
 
     kind: str
     sentence: str
     lease: leases.Lease | None = None
+    maker: str = "nvidia"
+    near: tuple[str, ...] = ()
 
     def environment(self) -> dict[str, str]:
         """Variables that hold the ranks to the choice: the GPUs of the lease; on CPU none."""
-        if self.kind != "cuda":
-            return {"CUDA_VISIBLE_DEVICES": ""}
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self.lease.gpus)} if self.lease else {}
+        if self.kind != "cuda":  # ROCR_VISIBLE_DEVICES stays: torch takes an empty one for one GPU
+            return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+        if self.lease is None:
+            return {}
+        chosen = ",".join(self.lease.gpus)
+        near = {GPU_CPUS: " ".join(self.near)} if self.near else {}
+        if self.maker == "amd":  # ROCR's are the node's numbers; HIP counts among those that ROCR leaves
+            own = ",".join(map(str, range(len(self.lease.gpus))))
+            return {
+                "ROCR_VISIBLE_DEVICES": chosen,
+                "HIP_VISIBLE_DEVICES": own,
+                "CUDA_VISIBLE_DEVICES": own,
+                **near,
+            }
+        return {"CUDA_VISIBLE_DEVICES": chosen, **near}
 
     def release(self) -> None:
         """Give the GPUs back; safe to call twice."""
@@ -56,8 +73,9 @@ def take(n: int, session: Any) -> Device:
     """
     if not session.gpus:
         return choose(n, 0)
-    known = node_gpus()
-    names = visible_gpus(session.gpus, known)
+    known, site = node_gpus(), current.site_of_file()
+    maker, lists = (site.gpu, site.gpu_cpus) if site else (current.maker_here(), ())
+    names = amd_gpus(session.gpus) if maker == "amd" else visible_gpus(session.gpus, known)
     device = choose(n, len(names))
     if device.kind != "cuda":
         return device
@@ -68,7 +86,35 @@ def take(n: int, session: Any) -> Device:
         f"; {in_words(name)} also runs {', '.join(f'process {pid}' for pid in used[name])}"
         for name in foreign
     )
-    return replace(device, sentence=device.sentence + said, lease=lease)
+    near = tuple(cores for name in lease.gpus if (cores := _near(name, known, lists)))
+    near = near if len(near) == len(lease.gpus) else ()
+    return replace(device, sentence=device.sentence + said, lease=lease, maker=maker, near=near)
+
+
+def _near(name: str, known: Sequence[Gpu], lists: Sequence[str]) -> str:
+    """The cores next to a GPU: its number on the node tells which of the site's lists."""
+    number = next((str(gpu.index) for gpu in known if gpu.uuid == name), name)
+    return lists[int(number)] if number.isdecimal() and int(number) < len(lists) else ""
+
+
+def amd_gpus(count: int, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The node's numbers of the AMD GPUs that programs here may use.
+
+    ``ROCR_VISIBLE_DEVICES`` (Slurm sets it) hides GPUs first; ``HIP_VISIBLE_DEVICES``, or under the name
+    that CUDA's programs know ``CUDA_VISIBLE_DEVICES``, counts among those that it left. Source: AMD, *ROCm
+    documentation*, "GPU isolation techniques".
+    """
+    left = _parts(environment.get("ROCR_VISIBLE_DEVICES"))
+    chosen = _parts(environment.get("HIP_VISIBLE_DEVICES", environment.get("CUDA_VISIBLE_DEVICES")))
+    if chosen is None:
+        return (left or [str(i) for i in range(count)])[:count]
+    if left is None:
+        return chosen[:count]
+    return [left[int(i)] for i in chosen if i.isdecimal() and int(i) < len(left)][:count]
+
+
+def _parts(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def visible_gpus(count: int, known: Sequence[Gpu], environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -11,13 +11,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from workshop.facts.launcher_variables import LAUNCHER_NAMES, LAUNCHER_PREFIXES
+from workshop.facts.launcher_variables import is_of_launcher
 from workshop.site import current as site
+from workshop.site.cores import GPU_CPUS
+from workshop.site.interfaces import interface_environment, resolved
 
 
 def leaked(environment: Mapping[str, str]) -> list[str]:
     """Names in ``environment`` that another launcher left there, sorted."""
-    return sorted(n for n in environment if n in LAUNCHER_NAMES or n.startswith(LAUNCHER_PREFIXES))
+    return sorted(filter(is_of_launcher, environment))
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
@@ -26,20 +28,29 @@ def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in gone}
 
 
-def rank_environment(environment: Mapping[str, str], *, one_node: bool = True) -> dict[str, str]:
-    """What every rank of a launch gets, before the agent adds RANK and its like.
+def rank_environment(
+    environment: Mapping[str, str], *, one_node: bool = True, ranks: int = 1
+) -> dict[str, str]:
+    """What every rank of a launch gets, before the agent adds RANK and its like. ``ranks``: on this node.
 
-    One thread per rank unless the user chose (as torchrun does: ranks that each take all cores
+    One thread per rank unless the user or the site chose (as torchrun does: ranks that each take all cores
     slow one another down). On one node gloo stays on the loopback interface: nothing listens beyond it.
     Over several nodes the site's interface is taken. What the user set goes before what the site says.
 
     Raises ValueError and FileNotFoundError for a site file that cannot be used.
     """
     env = scrubbed(environment)
+    threads = 1
     if here := site.site_of_file(environment):
         offline = site.is_offline(here, environment)
-        env = {**site.site_environment(here, one_node=one_node, offline=offline), **env}
-    env.setdefault("OMP_NUM_THREADS", "1")
+        told = site.site_environment(here, one_node=one_node, offline=offline)
+        if not one_node:
+            told |= interface_environment(here.interface, resolved(here.interface)) | dict(here.environment)
+        env = {**told, **env}
+        if here.gpu_cpus:
+            env.setdefault(GPU_CPUS, " ".join(here.gpu_cpus))
+        threads = here.threads or max(1, len(os.sched_getaffinity(0)) // ranks)
+    env.setdefault("OMP_NUM_THREADS", str(threads))
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # time stamps and thread numbers are not output
     env.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler announces itself else
     env["PYTHONUNBUFFERED"] = "1"

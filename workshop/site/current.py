@@ -22,12 +22,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import nearest
+from workshop.site.interfaces import interface_environment
 from workshop.site.spec import SiteSpec, read_site
 
 HERE = Path("workshop-site.toml")
@@ -36,10 +37,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "sites"
 FOUND = "found on this machine"
 CLIENT_SECONDS = 10
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+AMD = Path("/sys/class/kfd/kfd/topology/nodes")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 
 # What may hold $USER and the like.
-_FILLED = ("account", "partition", "reservation", "python", "container", "binds", "jobs", "data", "cache")
+_FILLED = (
+    *("account", "partition", "reservation", "python", "container", "binds"),
+    *("jobs", "data", "cache", "environment"),
+)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
@@ -100,12 +105,18 @@ def unset_variables(site: SiteSpec, environment: Mapping[str, str]) -> dict[str,
     """Variables that the site's texts name and ``environment`` leaves unset or empty: name to keys."""
     found: dict[str, list[str]] = {}
     for key in _FILLED:
-        value = getattr(site, key)
-        for text in value if isinstance(value, tuple) else (value,):
+        for text in _texts(getattr(site, key)):
             for name in (a or b for a, b in _VARIABLE.findall(text)):
                 if not _value(name, environment) and key not in found.setdefault(name, []):
                     found[name].append(key)
     return {name: keys for name, keys in found.items() if keys}
+
+
+def _texts(value: str | tuple[str, ...] | Mapping[str, str]) -> Iterable[str]:
+    """All texts of an entry."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _value(name: str, environment: Mapping[str, str]) -> str:
@@ -141,7 +152,10 @@ def expanded(site: SiteSpec, environment: Mapping[str, str], *, strict: bool = T
     values: dict[str, Any] = {}
     for key in _FILLED:
         value = getattr(site, key)
-        values[key] = tuple(map(filled, value)) if isinstance(value, tuple) else filled(value)
+        if isinstance(value, Mapping):
+            values[key] = {name: filled(text) for name, text in value.items()}
+        else:
+            values[key] = tuple(map(filled, value)) if isinstance(value, tuple) else filled(value)
     return replace(site, **values)
 
 
@@ -165,18 +179,37 @@ def _found(path: str, slurm_conf: str, sge_root: str) -> SiteSpec:
     has_client = shutil.which("sbatch", path=path) is not None
     if has_client and (slurm_conf or SLURM_CONF.is_file() or _ask(["sinfo", "--noheader"], path) is not None):
         gpus = max(gpus_of_slurm(path), gpus_here(path))
-        return SiteSpec(name="a machine with Slurm", scheduler="slurm", gpus=gpus, source=FOUND)
+        return SiteSpec(
+            name="a machine with Slurm", scheduler="slurm", gpus=gpus, gpu=maker_here(), source=FOUND
+        )
     if sge_root and shutil.which("qsub", path=path):
-        return SiteSpec(name="a machine with SGE", scheduler="sge", gpus=gpus_here(path), source=FOUND)
+        return SiteSpec(
+            name="a machine with SGE", scheduler="sge", gpus=gpus_here(path), gpu=maker_here(), source=FOUND
+        )
     gpus, cpus = gpus_here(path), len(os.sched_getaffinity(0))
     name = f"a machine with {gpus} GPU{'s' * (gpus > 1)}" if gpus else "laptop"
-    return SiteSpec(name=name, gpus=gpus, cpus=cpus, source=FOUND)
+    return SiteSpec(name=name, gpus=gpus, gpu=maker_here(), cpus=cpus, source=FOUND)
+
+
+def maker_here() -> str:
+    """Who made this machine's GPUs, by the driver that is loaded; ``nvidia`` where there is none."""
+    return "amd" if _amd_gpus() and not NVIDIA.is_dir() else "nvidia"
+
+
+def _amd_gpus() -> int:
+    """GPUs that AMD's kernel driver lists; a CPU is a node of its topology with gpu_id 0."""
+    try:
+        return sum(path.read_text().strip() != "0" for path in AMD.glob("*/gpu_id"))
+    except OSError:  # the driver shows GPUs of others' containers without letting us read them
+        return 0
 
 
 def gpus_here(path: str | None = None) -> int:
     """GPUs of this machine: the driver's own list, else what ``nvidia-smi -L`` says within ten seconds."""
     if NVIDIA.is_dir():
         return sum(entry.is_dir() for entry in NVIDIA.iterdir())
+    if found := _amd_gpus():
+        return found
     said = _ask(["nvidia-smi", "-L"], path) or ""
     return sum(line.startswith("GPU ") for line in said.splitlines())
 
@@ -216,17 +249,12 @@ def is_offline(site: SiteSpec, environment: Mapping[str, str]) -> bool:
 
 
 def site_environment(site: SiteSpec, *, one_node: bool = True, offline: bool | None = None) -> dict[str, str]:
-    """Variables by which ranks learn of the site: interface, cache, data, offline, proxy.
+    """Variables by which ranks learn of the site: interface, cache, data, offline, proxy, and its own.
 
     one_node: ranks of one node talk over loopback and need no interface. offline: whether they run where
     nothing outside is reached (default: as the site says). An interface with ``^`` (all but) is NCCL's alone.
     """
-    said: dict[str, str] = {}
-    if site.interface and not one_node:
-        said["NCCL_SOCKET_IFNAME"] = site.interface
-        if not site.interface.startswith("^"):
-            said["GLOO_SOCKET_IFNAME"] = site.interface
-            said["TP_SOCKET_IFNAME"] = site.interface
+    said = {} if one_node else interface_environment(site.interface)
     if site.cache:
         said["WORKSHOP_CACHE"] = site.cache
     if site.data:
@@ -237,7 +265,7 @@ def site_environment(site: SiteSpec, *, one_node: bool = True, offline: bool | N
     if site.proxy:
         said |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), site.proxy)
         said |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-    return said
+    return {**said, **site.environment}
 
 
 def python_of(site: SiteSpec) -> str:

@@ -3,6 +3,12 @@
 gloo and NCCL take the name of an interface (``GLOO_SOCKET_IFNAME``, ``NCCL_SOCKET_IFNAME``). A name that does
 not exist ends in an error far from its cause; without a name gloo takes what the host's name resolves to,
 which on many machines is 127.0.1.1: then ranks of two nodes wait for each other for ever.
+
+A site names its networks in NCCL's notation: ``ib0``; ``hsn0,hsn1`` (both); ``hsn`` (all that begin so, where
+none is called just that); ``=ib0`` (exactly that one); ``^docker0,virbr`` (all that do not begin so). gloo
+and torch's own connections know names only, so what the site says is made into names here, on the node.
+
+Source: NVIDIA, *NCCL User Guide*, "NCCL_SOCKET_IFNAME".
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 _SIOCGIFADDR, _SIOCGIFFLAGS = 0x8915, 0x8913  # netdevice(7)
@@ -23,10 +30,55 @@ def interfaces() -> dict[str, bool]:
     return {name: bool(_flags(name) & _IFF_UP) for _, name in socket.if_nameindex()}
 
 
-def missing_interfaces(names: str) -> list[str]:
-    """Those of the comma-separated ``names`` that this machine has not."""
-    there = {name for _, name in socket.if_nameindex()}
-    return [name for name in names.split(",") if name not in there]
+def resolved(text: str) -> list[str]:
+    """The networks of this machine that a site's ``interface`` means, in its order; [] where it means none.
+
+    Loopback is among them only where it is named.
+    """
+    if not text:
+        return []
+    there = [name for _, name in socket.if_nameindex()]
+    said = text.removeprefix("^").removeprefix("=").split(",")
+    exact = "=" in text[:2]
+
+    def meant(entry: str) -> list[str]:
+        if exact or entry in there:
+            return [name for name in there if name == entry]
+        return [name for name in there if name.startswith(entry)]
+
+    if not text.startswith("^"):
+        return list(dict.fromkeys(name for entry in said for name in meant(entry)))
+    left_out = tuple(said)
+    up = interfaces()
+    return [
+        name
+        for name in there
+        if name != "lo" and up.get(name) and not (name in said if exact else name.startswith(left_out))
+    ]
+
+
+def missing_interfaces(text: str) -> list[str]:
+    """Those entries of a site's ``interface`` that mean no network of this machine."""
+    if text.startswith("^"):
+        return [] if resolved(text) else [text]
+    sign = "=" * text.startswith("=")
+    return [entry for entry in text.removeprefix("=").split(",") if not resolved(sign + entry)]
+
+
+def interface_environment(text: str, names: Sequence[str] = ()) -> dict[str, str]:
+    """The variables by which NCCL, gloo and torch's own connections take a site's networks.
+
+    names: what ``text`` means on the node, from `resolved`; without them ``text`` is taken at its word, and
+    where it is no list of names (``^docker0``) only NCCL is told.
+    """
+    if not text:
+        return {}
+    plain = [] if text.startswith("^") else text.removeprefix("=").split(",")
+    chosen = list(names) or plain
+    said = {"NCCL_SOCKET_IFNAME": text}
+    if chosen:  # torch's own connections take one network
+        said |= {"GLOO_SOCKET_IFNAME": ",".join(chosen), "TP_SOCKET_IFNAME": chosen[0]}
+    return said
 
 
 def address_of(name: str) -> str:

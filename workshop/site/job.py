@@ -18,13 +18,15 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workshop.facts.checks import check_one_line
 from workshop.facts.launcher_variables import LAUNCHER_NAMES, LAUNCHER_PREFIXES, OF_THE_JOB, PROXY_NAMES
-from workshop.site.apptainer_command import NODE_VARIABLES, container_line
-from workshop.site.spec import SiteSpec, check_time
+from workshop.facts.secret_variables import PATTERNS, is_secret_name
+from workshop.site.apptainer_command import HIDDEN, NODE_VARIABLES, container_line, hidden_environment
+from workshop.site.spec import VARIABLE_NAME, SiteSpec, check_time
 
 _ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
 _SIGNAL = re.compile(r"[A-Z0-9]+@\d+")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_EXPORTED = re.compile(r"\bexport\s+([A-Za-z_][A-Za-z0-9_]*)=")
 # gloo's restarted groups must not meet the addresses of the dead attempt in a store that stayed
 _OWN_STORE = ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
 
@@ -78,11 +80,16 @@ class Job:
         if self.signal and not _SIGNAL.fullmatch(self.signal):
             raise ValueError(f"signal {self.signal!r}: write a signal's name and seconds, as USR1@60")
         for name in self.environment:
-            if not _VARIABLE.fullmatch(name):
+            if not VARIABLE_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a variable")
-        for text in (self.name, self.program, self.folder, self.directory, *self.args):
-            if "\n" in text:
-                raise ValueError(f"{text!r} has more than one line")
+        named = {
+            "name": self.name,
+            "program": self.program,
+            "folder": self.folder,
+            "directory": self.directory,
+        }
+        for what, text in (*named.items(), *self.environment.items(), *(("argument", a) for a in self.args)):
+            check_one_line(f"the job's {what}", text)
 
     @property
     def title(self) -> str:
@@ -113,14 +120,46 @@ def cpus_wanted(site: SiteSpec, job: Job) -> int:
     return job.nproc_per_node * max(1, share)
 
 
+def threads_wanted(site: SiteSpec, job: Job) -> int:
+    """``OMP_NUM_THREADS`` of a rank: what the site says, else (0) as many as it has cores."""
+    return site.threads or cpus_wanted(site, job) // job.nproc_per_node
+
+
+def opening_lines(site: SiteSpec) -> list[str]:
+    """The site's modules, then the lines of its prologue: what a shell of the site does before all else."""
+    lines = ["module purge"] if site.purge else []
+    return [*lines, *(f"module load {shlex.quote(module)}" for module in site.modules), *site.prologue]
+
+
+def exported_by_prologue(site: SiteSpec) -> list[str]:
+    """Names that lines of the prologue set by ``export NAME=``: they come along into the container."""
+    return list(dict.fromkeys(name for line in site.prologue for name in _EXPORTED.findall(line)))
+
+
+def port_lines(number: str) -> list[str]:
+    """``port``: told by the job's ``number`` (a shell variable), outside the range from which the kernel
+    takes ports for connections: one of those may be anybody's at any moment.
+    """
+    return [
+        "# The port comes from the job's number, outside the range from which the kernel takes its own.",
+        "low=32768 high=60999",
+        "kernels=/proc/sys/net/ipv4/ip_local_port_range",
+        '[ ! -r "$kernels" ] || read -r low high < "$kernels"',
+        f"if ((low > 12000)); then port=$((10000 + {number} % (low - 10000)))",
+        f"elif ((high < 63000)); then port=$((high + 1 + {number} % (65535 - high)))",
+        f"else port=$((20000 + {number} % 20000)); fi",
+    ]
+
+
 def export_lines(site: SiteSpec, job: Job) -> list[str]:
     """``export NAME=value`` for every variable of the job, and ``unset`` for proxies of the login node."""
     said = dict(job.environment)
     if job.max_restarts:
         said.setdefault(*_OWN_STORE)
+    said |= hidden_environment(site, said)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(said.items())]
     if "OMP_NUM_THREADS" not in said:
-        lines.append("export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}")
+        lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{threads_wanted(site, job)}}}")
     if site.offline and not site.proxy:
         lines.append("unset " + " ".join(PROXY_NAMES))
     return lines
@@ -128,12 +167,14 @@ def export_lines(site: SiteSpec, job: Job) -> list[str]:
 
 def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
     """Shell variables ``container`` and ``on_node``: what is done on every node before torchrun starts."""
-    kept = " | ".join(OF_THE_JOB)
+    own = {**job.environment, **hidden_environment(site, job.environment)}
+    kept = " | ".join([*OF_THE_JOB, *dict.fromkeys([*site.keep, *filter(is_secret_name, own)])])
     others = sorted(name for name in LAUNCHER_NAMES if not name.startswith("JPY_"))  # Jupyter is not there
     prefixes = [f"{prefix}*" for prefix in LAUNCHER_PREFIXES]
     return [
         "# On every node, before torchrun: what tells a process its place among srun's or mpirun's is taken",
-        "# away, so that no rank believes it. Then the command, in the site's container where there is one.",
+        "# away, so that no rank believes it, and secrets of the shell that handed the job in. Then the",
+        "# command, in the site's container where there is one.",
         f"container={shlex.quote(_container(site, job))}",
         "on_node='",
         "    for name in $(compgen -e); do",
@@ -144,10 +185,38 @@ def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
             f'            {" | ".join(others[at : at + 8])}) unset "$name" ;;'
             for at in range(0, len(others), 8)
         ],
+        f'            {" | ".join(PATTERNS)}) unset "$name" ;;',
         "        esac",
         "    done",
+        *_network_lines(site, job),
+        *_kept_lines(site),
         '    eval "exec $0 \\"\\$@\\""\'',
     ]
+
+
+def _network_lines(site: SiteSpec, job: Job) -> list[str]:
+    """gloo takes names, and ``^docker0`` is none: the first network of the node that is not left out."""
+    if job.nnodes == 1 or not site.interface.startswith("^") or "GLOO_SOCKET_IFNAME" in job.environment:
+        return []
+    wildcard = "" if site.interface.startswith("^=") else "*"
+    left_out = [f"{name}{wildcard}" for name in site.interface.lstrip("^=").split(",")]
+    return [
+        "    for link in /sys/class/net/*; do",
+        f"        case ${{link##*/}} in lo | {' | '.join(left_out)}) continue ;; esac",
+        '        [ "$(cat "$link/operstate")" = up ] || continue',
+        "        export GLOO_SOCKET_IFNAME=${link##*/} TP_SOCKET_IFNAME=${link##*/}",
+        "        break",
+        "    done",
+    ]
+
+
+def _kept_lines(site: SiteSpec) -> list[str]:
+    """Secrets that the site lets through reach the container by its runtime's environment."""
+    names = [*site.keep, *(name for name in exported_by_prologue(site) if is_secret_name(name))]
+    if site.runtime not in HIDDEN or not names:
+        return []
+    set_it = f'[ -z "${{!name+x}}" ] || export "{HIDDEN[site.runtime]}$name=${{!name}}"'
+    return [f"    for name in {' '.join(dict.fromkeys(names))}; do {set_it}; done"]
 
 
 def _container(site: SiteSpec, job: Job) -> str:
@@ -155,16 +224,39 @@ def _container(site: SiteSpec, job: Job) -> str:
     environment = dict(job.environment)
     if job.max_restarts:
         environment.setdefault(*_OWN_STORE)
+    gloo = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if _network_lines(site, job) else ()
     return container_line(
         site,
         folder=job.folder or "/",
         environment=environment,
         gpus=gpus_wanted(site, job) > 0,
-        node_variables=(*NODE_VARIABLES, *OF_THE_JOB, "OMP_NUM_THREADS"),
+        node_variables=(
+            *(*NODE_VARIABLES[site.gpu], *OF_THE_JOB, "OMP_NUM_THREADS"),
+            *(*gloo, *exported_by_prologue(site)),
+        ),
     )
 
 
-def torchrun_lines(job: Job, num_nodes: str, run_id: str) -> list[str]:
+_BIND = """near=({lists}); cpus=${{near[LOCAL_RANK]:-}}
+if [ -z "$cpus" ]; then exec "$@"; fi
+if ! taskset --cpu-list "$cpus" true 2> /dev/null; then
+    echo "rank $RANK is bound to no cores: this job has not those next to its GPU, $cpus" >&2; exec "$@"
+fi
+if command -v numactl > /dev/null; then exec numactl --physcpubind="$cpus" --localalloc "$@"; fi
+exec taskset --cpu-list "$cpus" "$@\""""
+
+
+def _program_words(site: SiteSpec, job: Job, python: str) -> str:
+    """What torchrun runs on every rank; bound to the cores next to its GPU where the site names them."""
+    own = shlex.join([*(["--module"] if job.module else []), job.program, *job.args])
+    if not site.gpu_cpus or not gpus_wanted(site, job):
+        return own
+    bind = _BIND.format(lists=" ".join(site.gpu_cpus))
+    words = shlex.join([*(["-m"] if job.module else []), job.program, *job.args])
+    return f"--no-python bash -c {shlex.quote(bind)} bind {python} {words}"
+
+
+def torchrun_lines(site: SiteSpec, job: Job, num_nodes: str, run_id: str) -> list[str]:
     """``python -m torch.distributed.run ...``, a word or a flag a line; the first node is ``$head:$port``."""
     python = shlex.quote(job.python) if job.python else '"${PYTHON:-python3}"'
     words = [
@@ -175,19 +267,24 @@ def torchrun_lines(job: Job, num_nodes: str, run_id: str) -> list[str]:
         f"--rdzv-id={run_id}",
         "--rdzv-backend=c10d",
         '--rdzv-endpoint="$head:$port"',
-        shlex.join([*(["--module"] if job.module else []), job.program, *job.args]),
+        _program_words(site, job, python),
     ]
     return [f"    {word} \\" for word in words[:-1]] + [f"    {words[-1]}"]
 
 
-def exit_record(job: Job, index: str, start: str) -> list[str]:
-    """A job with a directory of its own writes there that it has ended, and with which code."""
-    if not job.directory:
-        return []
-    return [
-        "",
-        "# How this ended, for those who follow it where the scheduler keeps no accounts.",
-        f"record={shlex.quote(job.directory)}/task_${{{index}:-0}}/start_${{{start}:-0}}",
-        'mkdir -p -m 700 "$record"',
-        "trap 'echo $? > \"$record/exit\"' EXIT",
-    ]
+def end_lines(site: SiteSpec, job: Job, index: str, start: str) -> list[str]:
+    """What is done when the script ends: a job with a directory of its own writes there with which code; then
+    come the lines of the site's epilogue. ``index``, ``start``: the scheduler's variables.
+    """
+    lines = [""] if job.directory or site.epilogue else []
+    if job.directory:
+        lines += [
+            "# How this ended, for those who follow it where the scheduler keeps no accounts.",
+            f"record={shlex.quote(job.directory)}/task_${{{index}:-0}}/start_${{{start}:-0}}",
+            'mkdir -p -m 700 "$record"',
+        ]
+    write = 'echo $? > "$record/exit"'
+    if site.epilogue:
+        body = [*([write] if job.directory else []), "set +eu", *site.epilogue]
+        return [*lines, "at_end() {", *(f"    {line}" for line in body), "}", "trap at_end EXIT"]
+    return [*lines, f"trap '{write}' EXIT"] if job.directory else lines

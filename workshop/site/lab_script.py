@@ -19,12 +19,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workshop.site.apptainer_command import NODE_VARIABLES, container_line
+from workshop.site.apptainer_command import NODE_VARIABLES, container_line, hidden_environment
+from workshop.site.job import exported_by_prologue, opening_lines
 from workshop.site.spec import SiteSpec
 
 NAME = "workshop-lab"
 # So that a notebook in the container knows that it is in a job, and in which.
-JOB_VARIABLES = (*NODE_VARIABLES, "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_CONF")
+JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_CONF")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,13 @@ def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
         "--no-browser",
     ]
     words += ["--tunnel", lab.login, *(["--network"] if lab.network else [])]
-    inside = container_line(site, folder=lab.folder, environment=environment, node_variables=JOB_VARIABLES)
+    inside = container_line(
+        site,
+        folder=lab.folder,
+        environment=environment,
+        node_variables=(*NODE_VARIABLES[site.gpu], *JOB_VARIABLES, *exported_by_prologue(site)),
+    )
+    told = {**environment, **hidden_environment(site, environment)}
     made = [path for path in (lab.folder, site.cache) if path]
     lines = [
         "#!/bin/bash",
@@ -70,9 +77,9 @@ def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
         "",
         "# JupyterLab on a node; what it prints, the tunnel and the address among it, goes to the log.",
         "umask 077",
-        *(f"module load {shlex.quote(name)}" for name in site.modules),
+        *opening_lines(site),
         "set -euo pipefail",
-        *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+        *(f"export {name}={shlex.quote(value)}" for name, value in told.items()),
         f"mkdir -p {shlex.join(made)}",
         f"cd {shlex.quote(lab.folder)}",
         f"exec {inside + ' ' if inside else ''}{shlex.join(words)}",

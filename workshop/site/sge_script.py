@@ -13,15 +13,21 @@ Sources: Grid Engine, ``qsub(1)``, ``sge_pe(5)``; TSUBAME4.0 User's Guide, "Job 
 
 from __future__ import annotations
 
-import shlex
-
-from workshop.site.job import Job, exit_record, export_lines, gpus_wanted, on_node_lines, torchrun_lines
+from workshop.site.job import (
+    Job,
+    end_lines,
+    export_lines,
+    gpus_wanted,
+    on_node_lines,
+    opening_lines,
+    port_lines,
+    torchrun_lines,
+)
 from workshop.site.spec import SiteSpec
 
 _HEAD = """
 # The torchruns of all nodes meet on the first one. JOB_ID is the job's number.
-if [ -n "${PE_HOSTFILE:-}" ]; then head=$(sed -n '1s/ .*//p' "$PE_HOSTFILE"); else head=$(hostname); fi
-port=$((20000 + JOB_ID % 20000))"""
+if [ -n "${PE_HOSTFILE:-}" ]; then head=$(sed -n '1s/ .*//p' "$PE_HOSTFILE"); else head=$(hostname); fi"""
 
 # Grid Engine says "undefined" where Slurm leaves a variable out, and counts an array from 1.
 _INDEX = """
@@ -51,16 +57,15 @@ def sge_script(site: SiteSpec, job: Job) -> str:
         )
     gpus_wanted(site, job)
     lines = ["#!/bin/bash -l" if site.modules else "#!/bin/bash", *directives(site, job), ""]
-    lines += [f"module load {shlex.quote(module)}" for module in site.modules]
-    lines += ["set -euo pipefail", *export_lines(site, job), _INDEX]
-    lines += exit_record(job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
-    lines += [_HEAD, "", *on_node_lines(site, job), ""]
+    lines += [*opening_lines(site), "set -euo pipefail", *export_lines(site, job), _INDEX]
+    lines += end_lines(site, job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
+    lines += [_HEAD, *port_lines("JOB_ID"), "", *on_node_lines(site, job), ""]
     if job.nnodes > 1:
         carried = ["PATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", *_NAMES, *sorted(job.environment)]
         lines.append(f"mpirun -np {job.nnodes} --map-by ppr:1:node --bind-to none \\")
         lines.append("    " + " ".join(f"-x {name}" for name in carried) + " \\")
     lines.append('    bash -c "$on_node" "$container" \\')
-    return "\n".join([*lines, *torchrun_lines(job, str(job.nnodes), '"$JOB_ID"')]) + "\n"
+    return "\n".join([*lines, *torchrun_lines(site, job, str(job.nnodes), '"$JOB_ID"')]) + "\n"
 
 
 def directives(site: SiteSpec, job: Job) -> list[str]:

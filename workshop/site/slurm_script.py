@@ -8,7 +8,8 @@ Four lines are there because their absence is a well-known way to lose an aftern
 
 * ``--ntasks-per-node=1``: tasks are torchruns, not ranks. With one task a rank each would start all ranks.
 * ``srun --cpus-per-task``: since Slurm 22.05 a step does not inherit it, and all ranks share one core.
-* the port comes from the job's number: two jobs on one node rarely share it, as they would a fixed one.
+* the port comes from the job's number: two jobs on one node rarely share it, as they would a fixed one; and
+  from outside the range that the kernel hands out, where it could be somebody's already.
 * ``--no-requeue`` where nothing else is said: a program that does not resume must not run twice.
 
 Sources: Slurm, ``sbatch(1)``, ``srun(1)``, ``scontrol(1)``; PyTorch, "torchrun (Elastic Launch)".
@@ -16,15 +17,15 @@ Sources: Slurm, ``sbatch(1)``, ``srun(1)``, ``scontrol(1)``; PyTorch, "torchrun 
 
 from __future__ import annotations
 
-import shlex
-
 from workshop.site.job import (
     Job,
     cpus_wanted,
-    exit_record,
+    end_lines,
     export_lines,
     gpus_wanted,
     on_node_lines,
+    opening_lines,
+    port_lines,
     torchrun_lines,
 )
 from workshop.site.spec import SiteSpec
@@ -33,8 +34,7 @@ _HEAD = """
 # The torchruns of all nodes meet on the first one, at the address under which Slurm knows it.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 head=$(timeout 20 scontrol show node "$first" --oneliner | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p' || true)
-head=${head:-$first}
-port=$((20000 + SLURM_JOB_ID % 20000))"""
+head=${head:-$first}"""
 
 _ASK_AGAIN = """
 # Time is nearly up: back into the queue, to go on from the last checkpoint.
@@ -46,16 +46,20 @@ def slurm_script(site: SiteSpec, job: Job) -> str:
 
     Raises ValueError where the site's nodes have fewer GPUs than the job wants, or cannot run its container.
     """
-    lines = ["#!/bin/bash -l" if site.modules else "#!/bin/bash", *directives(site, job), ""]
+    login = site.modules or site.purge or site.export == "none"
+    lines = ["#!/bin/bash -l" if login else "#!/bin/bash", *directives(site, job), ""]
     if not job.directory:
         lines.append(f"# Submit it from the folder of {job.program}: sbatch {job.title}.sbatch")
-    lines += [f"module load {shlex.quote(module)}" for module in site.modules]
-    lines += ["set -euo pipefail", *export_lines(site, job)]
-    lines += exit_record(job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
-    lines += [_HEAD, "", *on_node_lines(site, job)]
+    lines += [*opening_lines(site), "set -euo pipefail", *export_lines(site, job)]
+    if site.export == "none":
+        lines.append(
+            "export SLURM_EXPORT_ENV=ALL  # sbatch's NONE is for this script, not for what srun starts"
+        )
+    lines += end_lines(site, job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
+    lines += [_HEAD, *port_lines("SLURM_JOB_ID"), "", *on_node_lines(site, job)]
     if job.signal and job.requeue:
         lines.append(_ASK_AGAIN.format(signal=job.signal.partition("@")[0]))
-    lines += ["", *srun_lines(job)]
+    lines += ["", *srun_lines(site, job)]
     return "\n".join(lines) + "\n"
 
 
@@ -76,6 +80,7 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
         ("signal", f"B:{job.signal}" if job.signal else ""),
         ("chdir", job.folder),
         ("output", _output(job)),
+        ("export", "NONE" if site.export == "none" else ""),
         ("open-mode", "append" if job.requeue else ""),
     ]
     lines = [f"#SBATCH --{flag}={value}" for flag, value in said if value != ""]
@@ -89,12 +94,13 @@ def _output(job: Job) -> str:
     return f"{job.directory}/{name}" if job.directory else name
 
 
-def srun_lines(job: Job) -> list[str]:
+def srun_lines(site: SiteSpec, job: Job) -> list[str]:
     """The line that starts everything. A shell that waits for it in ``wait`` can still hear a signal."""
+    bind = f" --cpu-bind={site.cpu_bind}" if site.cpu_bind else ""
     lines = [
-        'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\',
+        f'srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK"{bind} \\',
         '    bash -c "$on_node" "$container" \\',
-        *torchrun_lines(job, '"$SLURM_JOB_NUM_NODES"', '"$SLURM_JOB_ID"'),
+        *torchrun_lines(site, job, '"$SLURM_JOB_NUM_NODES"', '"$SLURM_JOB_ID"'),
     ]
     if job.signal:
         lines[-1] += " &"

@@ -25,6 +25,7 @@ from typing import Any
 from workshop.launch.child import failure_record, rank_io
 from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.report import REPORT_FILE
+from workshop.site.cores import GPU_CPUS, bind_to
 
 # The others get this long to reach the place where they wait for the rank that failed, so that
 # "where it was" is where it waits, and so that the same failure reads the same each time.
@@ -119,12 +120,17 @@ def fresh_process_state() -> None:
 
 
 def set_up_device(spec: dict[str, Any]) -> None:
-    """Threads, the rank's own GPU where it has one, and the cap on memory."""
+    """Threads, the rank's own GPU and the cores next to it where it has one, and the cap on memory."""
     import torch
 
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if spec["device"] == "cuda":  # before any thread is made: threads inherit the cores
+        near = os.environ.get(GPU_CPUS, "").split()[local_rank : local_rank + 1]
+        if near and (why := bind_to(near[0])):
+            print(f"this rank is {why}", file=sys.stderr)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     if spec["device"] == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(local_rank)
     if spec["device_memory"]:
         from workshop.launch.child.device_cap import cap_device_memory
 

@@ -197,7 +197,7 @@ class _Launch:
 
     def _environment(self) -> dict[str, str]:
         network = self.nodes.environment() if self.nodes else {}
-        ours = rank_environment(os.environ, one_node=self.nodes is None)
+        ours = rank_environment(os.environ, one_node=self.nodes is None, ranks=self.n)
         return {**ours, **network, **self.device.environment()}
 
     def _follow(self, number: int, on_output: Callable[[str, str], None] | None) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def batch_script(site: SiteSpec, job: Job, directory: Path) -> str:
     if job.nnodes == 1:
         own |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
     if not gpus_wanted(site, job):
-        own["CUDA_VISIBLE_DEVICES"] = ""
+        own |= {"CUDA_VISIBLE_DEVICES": ""} | ({"HIP_VISIBLE_DEVICES": ""} if site.gpu == "amd" else {})
     if site.runtime == "none" and not site.python:
         own["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
     whole = replace(

@@ -10,6 +10,8 @@ import fcntl
 import socket
 import struct
 
+from workshop.site.interfaces import interface_environment, resolved
+
 _SIOCGIFADDR = 0x8915  # netdevice(7): the IPv4 address of an interface
 _NAME_BYTES = 256
 
@@ -29,14 +31,18 @@ def interfaces() -> dict[str, str]:
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of ``interface``; ValueError names the networks that this machine has."""
+    """The IPv4 address of the first network that ``interface`` means (`site.interfaces.resolved`).
+
+    Raises ValueError, with the networks that this machine has, where none of them has an address.
+    """
     found = interfaces()
-    if interface not in found:
-        known = ", ".join(f"{name} ({address})" for name, address in found.items()) or "none"
-        raise ValueError(
-            f"no network {interface!r} with an IPv4 address on {socket.gethostname()}; it has {known}"
-        )
-    return found[interface]
+    for name in resolved(interface):
+        if name in found:
+            return found[name]
+    known = ", ".join(f"{name} ({address})" for name, address in found.items()) or "none"
+    raise ValueError(
+        f"no network {interface!r} with an IPv4 address on {socket.gethostname()}; it has {known}"
+    )
 
 
 def interface_towards(peer: str) -> str:
@@ -57,5 +63,5 @@ def interface_towards(peer: str) -> str:
 
 
 def collectives_on(interface: str) -> dict[str, str]:
-    """The variables that keep gloo's, NCCL's and torch's own connections on this network."""
-    return dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), interface)
+    """The variables that keep gloo's, NCCL's and torch's own connections on this network, or on these."""
+    return interface_environment(interface, [name for name in resolved(interface) if name in interfaces()])

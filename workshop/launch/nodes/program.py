@@ -48,7 +48,8 @@ class NodeGroup:
         self.key = json.loads(Path(files[0]).read_text())["key"]
         cwd = request["cwd"] if Path(request["cwd"]).is_dir() else str(Path.home())
         network = node_network.collectives_on(node.interface)
-        env = {**rank_environment(os.environ, one_node=False), **network, **request["env"]}
+        ours = rank_environment(os.environ, one_node=False, ranks=request["n"])
+        env = {**ours, **network, **request["env"]}
         self.number = self.session.send(
             "ranks_start",
             **{**request["spec"], "n": request["n"], "first": self.first, "cwd": cwd, "env": env},

@@ -36,7 +36,8 @@ def start_processes(ranks: Ranks) -> None:
         "sys_path": [*[p for p in sys.path if p], str(Path.cwd())],
     }
     network = ranks.nodes.environment() if ranks.nodes else {}
-    env = {**rank_environment(os.environ, one_node=not network), **network, **ranks.device.environment()}
+    ours = rank_environment(os.environ, one_node=not network, ranks=ranks.per_node)
+    env = {**ours, **network, **ranks.device.environment()}
     ranks.number = ranks.session.send(
         "ranks_start",
         **plain,
