@@ -100,4 +100,4 @@ bench:
 
 faults:
 	@$(SETUP)
-	@$(PY) benchmarks/faults.py
+	@$(PY) -m benchmarks.faults

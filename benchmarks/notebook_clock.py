@@ -16,7 +16,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from benchmarks.leftovers import MARK, marked_processes
+from benchmarks.faults.leftovers import MARK, marked_processes
 from workshop.launch.processes import end_all
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks import fault_lab, leftovers
-from benchmarks.fault_list import FAULTS, Fault
-from benchmarks.notebook_ends import ENDS, end_notebook
+from benchmarks.faults import FAULTS, Fault, leftovers
+from benchmarks.faults import lab as fault_lab
+from benchmarks.faults.notebook_ends import ENDS, end_notebook
 
 CASES = [
     pytest.param(fault, engine, id=f"{fault.name} ({engine})") for fault in FAULTS for engine in fault.engines

@@ -30,6 +30,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from workshop.launch.child.descriptors import open_reserve
+
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # struct sock_filter: BPF_RET | BPF_K, keep 0 bytes
 
@@ -145,6 +147,7 @@ def listen(path: Path, sockets: GroupSockets) -> threading.Thread:
         while True:
             _request, sender = requests.recvfrom(64)
             try:
+                open_reserve()
                 answer = str(sockets.cut()).encode()
             except (OSError, RuntimeError, ValueError) as error:  # this thread is needed for the next cut
                 answer = f"not cut: {error}".encode()

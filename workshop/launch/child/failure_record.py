@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from workshop.launch.child import descriptors
 from workshop.launch.child.rank_io import FAILURE
 
 _MOST_FRAMES = 60
@@ -60,6 +61,7 @@ def tellable(error: BaseException | None) -> BaseException | None:
 
 def write(error: BaseException, program: str, rank_dir: Path) -> None:
     """Leave the record in ``rank_dir``, whole or not at all."""
+    descriptors.open_reserve()
     partial = rank_dir / (FAILURE + ".part")
     partial.write_text(json.dumps(describe(error, program)), encoding="utf-8")
     partial.rename(rank_dir / FAILURE)

@@ -25,3 +25,6 @@ import torch.optim  # noqa: F401
 
 import workshop.launch.child.rank_kernel
 import workshop.launch.child.rank_script  # noqa: F401
+from workshop.launch.child.extension_builds import watch_builds
+
+watch_builds()

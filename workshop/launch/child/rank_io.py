@@ -20,6 +20,9 @@ from typing import Any
 LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.json", "report.pkl", "done"
 
 
+_CAPTURED: list[RankStream] = []  # this rank's two streams, once `capture` has made them
+
+
 class RankStream(io.TextIOBase):
     """Text stream over a file descriptor: whole lines at once, progress bars aside.
 
@@ -98,14 +101,17 @@ def capture(rank_dir: Path) -> None:
     stderr: Any = RankStream(2, bars, log)
     sys.stdout, sys.stderr = stdout, stderr
     vars(sys).update(__stdout__=stdout, __stderr__=stderr)
+    _CAPTURED[:] = [stdout, stderr]
 
 
 def settle() -> None:
     """A program or a cell is over: let unfinished lines out, and put closed descriptors back."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in _CAPTURED:  # not sys.stdout: a cell may have put anything there, None too
         stream.flush()
-        if isinstance(stream, RankStream):
-            stream.reopen()
+        stream.reopen()
+    for name, stream in zip(("stdout", "stderr"), _CAPTURED, strict=False):
+        if getattr(sys, name) is None:  # ipykernel flushes it before each answer, and would give none
+            setattr(sys, name, stream)
 
 
 def dump_stacks_on_signal(rank_dir: Path) -> None:

@@ -21,7 +21,7 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets.config import Config
 
-from workshop.launch.child import cut, failure_record, rank_io, rank_script
+from workshop.launch.child import cut, descriptors, failure_record, rank_io, rank_script
 from workshop.launch.child.group import Group
 from workshop.launch.processes import die_with_parent
 from workshop.launch.report import REPORT_FILE
@@ -156,6 +156,7 @@ def after_cell(rank_pid: int) -> Callable[[Any], None]:
     """What to do when a cell is over. A child that the cell forked must not go on as a second kernel."""
 
     def over(_result: Any) -> None:
+        descriptors.open_reserve()
         rank_io.settle()
         if os.getpid() != rank_pid:
             os._exit(0)

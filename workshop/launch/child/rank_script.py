@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.child import failure_record, rank_io
+from workshop.launch.child.descriptors import keep_reserve
 from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.report import REPORT_FILE
 from workshop.site.cores import GPU_CPUS, bind_to
@@ -113,6 +114,7 @@ def fresh_process_state() -> None:
     Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each),
     and numpy's generator is a copy, so that all ranks would draw the same numbers.
     """
+    keep_reserve()
     multiprocessing.set_start_method(None, force=True)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

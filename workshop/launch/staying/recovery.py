@@ -50,7 +50,11 @@ def call_each(ranks: Ranks, call: str) -> dict[int, dict[str, Any]]:
     """``__workshop__.CALL`` on every rank; the dict each returned, or ``{"error": text}``."""
     exchange = Exchange(ranks.channels)
     exchange.ask("", silent=True, expressions={"answer": f"__workshop__.{call}"})
-    exchange.wait(ANSWER_SECONDS)
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while exchange.waiting() and time.monotonic() < deadline:
+        exchange.pump(0.5)
+        if _one_refused(exchange):  # then the others wait for it in vain, in the new group's store
+            deadline = min(deadline, time.monotonic() + FREE_SECONDS)
     answers: dict[int, dict[str, Any]] = {}
     for channel in ranks.channels:
         reply = exchange.replies.get(channel.rank, {})
@@ -60,6 +64,13 @@ def call_each(ranks: Ranks, call: str) -> dict[int, dict[str, Any]]:
         else:
             answers[channel.rank] = {"error": f"rank {channel.rank}: {answer['evalue']}"}
     return answers
+
+
+def _one_refused(exchange: Exchange) -> bool:
+    replies = exchange.replies.values()
+    return any(
+        reply.get("user_expressions", {}).get("answer", {}).get("status") == "error" for reply in replies
+    )
 
 
 def ask_stacks(ranks: Ranks, which: Iterable[int], patience: float = 0.5) -> dict[int, tuple[Frame, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.fault_cell import Fault
+from benchmarks.faults.cell import Fault
 
 
 def one_raises(what: str, others: str) -> str:

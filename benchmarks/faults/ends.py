@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.fault_cell import Fault
+from benchmarks.faults.cell import Fault
 
 DEATHS = [
     Fault(f"rank 1 dies: {name}", one_dies, rf"(?s)^rank 1 died first.*{word}", costs_restart=True)

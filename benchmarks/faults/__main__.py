@@ -1,9 +1,9 @@
 """The failure lab: break parallel cells in many ways, time the errors, and count what is left.
 
-    python benchmarks/faults.py                      every fault, five times each
-    python benchmarks/faults.py --times 1            once each
-    python benchmarks/faults.py --only SIGKILL       the faults whose name contains this
-    python benchmarks/faults.py --json faults.json   also as data
+    python -m benchmarks.faults                      every fault, five times each
+    python -m benchmarks.faults --times 1            once each
+    python -m benchmarks.faults --only SIGKILL       the faults whose name contains this
+    python -m benchmarks.faults --json faults.json   also as data
 
 Each line is one fault on one engine: ``%%ranks`` (ranks that stay) or ``%%torchrun`` (fresh ranks). The
 seconds run from the first failure (or the end of the time limit, or the stop button) to the error in the
@@ -23,13 +23,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:  # `python benchmarks/faults.py` puts only benchmarks/ there
-    sys.path.insert(0, str(ROOT))
-
-from benchmarks.fault_lab import Lab, Outcome  # noqa: E402 - needs the line above
-from benchmarks.fault_list import FAULTS  # noqa: E402
-from benchmarks.notebook_ends import ENDS, end_notebook  # noqa: E402
+from benchmarks.faults import FAULTS
+from benchmarks.faults.lab import Lab, Outcome
+from benchmarks.faults.notebook_ends import ENDS, end_notebook
 
 _HEAD = f"{'fault':52} {'engine':8} {'n':>2} {'median':>7} {'worst':>7}  {'goes on':30} left  said"
 

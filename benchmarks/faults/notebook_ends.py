@@ -18,8 +18,8 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from benchmarks.fault_lab import ERROR_WITHIN, Outcome
-from benchmarks.leftovers import MARK, entries_below, marked_processes, sockets_below, wait_until
+from benchmarks.faults.lab import ERROR_WITHIN, Outcome
+from benchmarks.faults.leftovers import MARK, entries_below, marked_processes, sockets_below, wait_until
 
 START = "%load_ext workshop\n%ranks start -n 2"
 CHILD = "%%ranks\nimport subprocess, time\nif rank == 0: subprocess.Popen(['sleep', '1000'])"

@@ -1,9 +1,9 @@
 """What a fault is: a cell that breaks in one way, and what must be said about it.
 
-Every cell runs on two ranks, in ``%%ranks`` and under ``%%torchrun``. Its first line (the magic's own in a
-notebook) is written by the lab: it imports torch and ``dist``, joins the group, and sets ``rank`` and
-``mark``. A cell calls ``mark("failed")`` right before it breaks: that is where the clock starts. Where a
-time limit or the stop button ends the cell, the clock starts there.
+Every cell runs on two ranks (or ``world_size``), in ``%%ranks`` and under ``%%torchrun``. Its first line
+(the magic's own in a notebook) is written by the lab: it imports torch and ``dist``, joins the group,
+and sets ``rank`` and ``mark``. A cell calls ``mark("failed")`` right before it breaks: that is where the
+clock starts. Where a time limit or the stop button ends the cell, the clock starts there.
 
 What the cells keep is checked by the lab, not by them: a variable set before the fault, the process
 numbers of the ranks, and a sum over all ranks afterwards.
@@ -26,6 +26,7 @@ class Fault:
     timeout: the cell's time limit in seconds, for cells that hang.
     from_outside: what happens to the cell once every rank has called ``mark("ready")``.
     before_init: the cell itself decides when it joins the group.
+    world_size: how many ranks it takes.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Fault:
     device_memory: str | None = None
     from_outside: str = ""
     before_init: bool = False
+    world_size: int = 2
 
     @property
     def source(self) -> str:

@@ -44,9 +44,11 @@ def sockets_below(directory: Path) -> list[str]:
 def entries_below(directory: Path) -> list[str]:
     """What stands in the directory that served as TMPDIR, torch's own cache left out.
 
-    torch keeps ``torchinductor_USER`` there for every program of that user, under plain torchrun as well.
+    torch keeps ``torchinductor_USER`` there for every program of that user, and its ``mp.spawn`` a file for
+    each child that raised, under plain torchrun as well.
     """
-    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("torchinductor_"))
+    torchs_own = ("torchinductor_", "pytorch-errorfile-")
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith(torchs_own))
 
 
 def listeners_beyond_loopback(processes: list[ProcessId]) -> list[str]:

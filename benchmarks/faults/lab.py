@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fault_list import Fault
-from benchmarks.leftovers import (
+from benchmarks.faults import Fault
+from benchmarks.faults.leftovers import (
     MARK,
     entries_below,
     listeners_beyond_loopback,
@@ -154,7 +154,9 @@ class Lab:
 
     def _group(self, fault: Fault) -> launch.Ranks:
         if fault.device_memory:
-            return launch.Ranks(WORLD_SIZE, launch.Limits(device_memory=fault.device_memory))
+            return launch.Ranks(fault.world_size, launch.Limits(device_memory=fault.device_memory))
+        if fault.world_size != WORLD_SIZE:
+            return launch.Ranks(fault.world_size)
         if self.ranks is not None and not self.ranks.session.usable():
             self.ranks.stop()  # a fault of fresh ranks has ended the supervisor of both
             self.ranks = None
@@ -168,7 +170,7 @@ class Lab:
 
         def run(code: str) -> launch.Result:
             self.program.write_text(code)
-            return launch.torchrun(launch.Script(self.program), WORLD_SIZE, limits=limits)
+            return launch.torchrun(launch.Script(self.program), fault.world_size, limits=limits)
 
         self._break(fault, outcome, run)
         self._count_left(outcome, before)
@@ -183,7 +185,7 @@ class Lab:
         """Run the cell; note what was said and how long after the failure."""
         self.marks.write_text("")
         started = time.monotonic()
-        meddler = _Meddler(self, fault.from_outside) if fault.from_outside else None
+        meddler = _Meddler(self, fault) if fault.from_outside else None
         text = "ended well"
         try:
             printed = run(self._first_line(fault) + fault.source).text
@@ -222,8 +224,8 @@ class Lab:
 
     def _after(self, ranks: launch.Ranks, outcome: Outcome) -> bool:
         """A cell that needs every rank, the group, and a variable from before the fault."""
-        total = [sum(range(1, WORLD_SIZE + 1)) * 1.0] * 3
-        expected = f"[ranks 0-{WORLD_SIZE - 1}] {self.kept} {total}\n"
+        total = [sum(range(1, ranks.n + 1)) * 1.0] * 3
+        expected = f"[ranks 0-{ranks.n - 1}] {self.kept} {total}\n"
         try:
             text = ranks.run(CHECK, timeout=10).text
         except launch.RankFailed as error:
@@ -271,15 +273,15 @@ def _alive(pids: list[int]) -> list[int]:
 class _Meddler:
     """Does something to the cell once all ranks are at work in it."""
 
-    def __init__(self, lab: Lab, what: str):
-        self.lab, self.what = lab, what
+    def __init__(self, lab: Lab, fault: Fault):
+        self.lab, self.what, self.world_size = lab, fault.from_outside, fault.world_size
         self.moment = 0.0
         self.supervisor = ProcessId.of(launch.Session.get()._process.pid)
         self._thread = threading.Thread(target=self._act)
         self._thread.start()
 
     def _act(self) -> None:
-        wait_until(lambda: len(self.lab._marked("ready")) < WORLD_SIZE, HUNG_AFTER)
+        wait_until(lambda: len(self.lab._marked("ready")) < self.world_size, HUNG_AFTER)
         time.sleep(0.2)
         self.moment = time.monotonic()
         if self.what == "supervisor killed":

@@ -1,0 +1,37 @@
+"""A few descriptors kept back: a rank that has used all of its own must still be able to say so.
+
+A cell that opens files in a loop takes every descriptor that the system allows (RLIMIT_NOFILE). Then the
+record of its failure cannot be written, its group cannot be cut, and it cannot join a new one. So a rank
+starts with a limit some way below the real one; the last stretch is opened when the engine itself finds
+nothing left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+RESERVED = 128  # a record, a listing, and the sockets of a new group of a few dozen ranks
+
+
+def keep_reserve() -> None:
+    """Lower this process's limit by `RESERVED`, where the system's own limit leaves room for that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        return
+    lowered = min(soft, hard - RESERVED)
+    if lowered > RESERVED:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
+
+
+def open_reserve() -> None:
+    """Where not one descriptor is left: allow the last `RESERVED`."""
+    try:
+        os.close(os.dup(0))
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            return  # the program has closed descriptor 0; others can be had
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        more = soft + RESERVED if hard == resource.RLIM_INFINITY else min(soft + RESERVED, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
