@@ -172,7 +172,7 @@ HOLDINGS = [
             mark("failed"); os.killpg(0, signal.SIGTERM); time.sleep(10)
         dist.barrier()
         """,
-        r"(?s)^rank 1 (died|raised) .*SIGTERM",
+        r"(?s)^rank 1 died first\n.*SIGTERM",
         costs_restart=True,
     ),
     Fault(

@@ -18,7 +18,8 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from benchmarks.faults.lab import ERROR_WITHIN, Outcome
+from benchmarks.faults import lab
+from benchmarks.faults.lab import Outcome
 from benchmarks.faults.leftovers import MARK, entries_below, marked_processes, sockets_below, wait_until
 
 START = "%load_ext workshop\n%ranks start -n 2"
@@ -66,8 +67,8 @@ def end_notebook(name: str) -> Outcome:
         moment = time.monotonic()
         act(manager)
         asked = time.monotonic()
-        wait_until(lambda: [p for p in theirs if p.alive()] or sockets_below(base), ERROR_WITHIN)
-        wait_until(lambda: _of_sessions(base), ERROR_WITHIN - (time.monotonic() - asked))
+        wait_until(lambda: [p for p in theirs if p.alive()] or sockets_below(base), lab.ERROR_WITHIN)
+        wait_until(lambda: _of_sessions(base), lab.ERROR_WITHIN - (time.monotonic() - asked))
         outcome.seconds = time.monotonic() - moment
         left = [p for p in theirs if p.alive()]
         outcome.left = len(left)
@@ -78,7 +79,7 @@ def end_notebook(name: str) -> Outcome:
         if manager.is_alive():
             manager.shutdown_kernel(now=True)
         manager.cleanup_connection_file()
-        wait_until(lambda: marked_processes(base.name), ERROR_WITHIN)
+        wait_until(lambda: marked_processes(base.name), lab.ERROR_WITHIN)
         if still := [*marked_processes(base.name), *sockets_below(base)]:
             outcome.problems.append(f"left when the kernel was gone: {still}")
         shutil.rmtree(base, ignore_errors=True)

@@ -4,11 +4,24 @@ import pytest
 
 from benchmarks.faults import FAULTS, Fault, leftovers
 from benchmarks.faults import lab as fault_lab
+from benchmarks.faults.groups import GROUPS, HOLDINGS
 from benchmarks.faults.notebook_ends import ENDS, end_notebook
+from benchmarks.faults.training import TRAINING
 
+PATIENCE = 30.0  # the five seconds of the contract are held by `make faults` on a quiet machine
+# Each of these on one engine; `make faults` runs them on both.
+ONE_ENGINE = {fault.name for fault in (*TRAINING, *GROUPS, *HOLDINGS)}
 CASES = [
-    pytest.param(fault, engine, id=f"{fault.name} ({engine})") for fault in FAULTS for engine in fault.engines
+    pytest.param(fault, engine, id=f"{fault.name} ({engine})")
+    for fault in FAULTS
+    for engine in (fault.engines[:1] if fault.name in ONE_ENGINE else fault.engines)
 ]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    monkeypatch.setattr(fault_lab, "ERROR_WITHIN", PATIENCE)
+    monkeypatch.setattr(fault_lab, "HUNG_AFTER", 3 * PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +49,8 @@ def test_the_end_of_a_notebook_leaves_nothing(name):
     assert outcome.left == 0
 
 
-def test_there_are_at_least_25_faults():
-    assert len({fault.name for fault in FAULTS} | set(ENDS)) >= 25
+def test_there_are_at_least_60_faults():
+    assert len({fault.name for fault in FAULTS} | set(ENDS)) >= 60
 
 
 # -- the lab itself has been seen to complain ---------------------------------------------------

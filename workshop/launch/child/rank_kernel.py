@@ -110,6 +110,7 @@ def interrupt_learner(_signum: int, frame: Any) -> None:
 def main(spec: dict[str, Any], local_rank: int) -> None:
     """Entry point of a rank of ``%%ranks``; ``spec`` is the start request as plain data."""
     die_with_parent()
+    os.setpgid(0, 0)  # a cell that signals its process group ends its rank, and not the engine
     rank = spec["first"] + local_rank
     rank_dir = Path(spec["dir"], f"rank_{rank}")
     rank_dir.mkdir(parents=True, exist_ok=True)
