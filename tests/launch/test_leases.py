@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from workshop.launch.gpus import lease_files, leases
 from workshop.launch.gpus.lease_files import FOLDER
-from workshop.launch.processes import ProcessId
+from workshop.launch.processes import Place, ProcessId
 from workshop.launch.session import EngineError
 
 ROOT = Path(__file__).parents[2]
@@ -196,10 +198,11 @@ def test_the_lease_lasts_until_the_engine_has_ended_too(folder):
 
 
 def record(folder, processes, **changes):
+    """A lease file as a program of ours, or a stranger, might leave it."""
     folder.mkdir(exist_ok=True)
-    here = {"gpu": "0", "program": "x.ipynb", "since": 1.0, **lease_files._here()}
-    path = lease_files.file_of(folder, "0")
-    path.write_text(json.dumps({**here, "processes": processes, **changes}))
+    whole = {"gpu": "0", "program": "x.ipynb", "since": 1.0, "place": asdict(Place.here())}
+    path = folder / f"{lease_files.PREFIX}0123.json"
+    path.write_text(json.dumps({**whole, "processes": processes, **changes}))
     return path
 
 
@@ -213,7 +216,8 @@ def test_a_number_handed_on_is_not_its_former_owner(folder):
 
 
 def test_processes_of_another_pid_namespace_are_judged_by_the_lock(folder):
-    path = record(folder, [[os.getpid(), 1]], pid_namespace=1)
+    elsewhere = {**asdict(Place.here()), "pid_namespace": 1}
+    path = record(folder, [[os.getpid(), 1]], place=elsewhere)
     with path.open() as file:
         import fcntl
 
@@ -222,11 +226,97 @@ def test_processes_of_another_pid_namespace_are_judged_by_the_lock(folder):
     assert leases.holders() == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"gpu": 1}', '{"processes": [["a"]]}'])
-def test_a_broken_file_is_no_lease(folder, content):
-    path = record(folder, [])
-    path.write_text(content)
+ME = [[os.getpid(), ProcessId.of(os.getpid()).start_time]]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "JSONDecodeError"),
+        ("{", "JSONDecodeError"),
+        ("[1]", "TypeError"),
+        ("[" * 16_000, "RecursionError|JSONDecodeError"),  # 3.11 and 3.13 differ in how deep they go
+        ({"gpu": 1}, "names no GPU"),
+        ({"gpu": "0\x1b]0;owned\x07"}, "names no GPU"),
+        ({"gpu": "x" * 100}, "names no GPU"),
+        ({"since": 1e300}, ""),
+        ({"since": float("inf")}, "its time is none"),
+        ({"since": "now"}, "its time is none"),
+        ({"since": -1}, "its time is none"),
+        ({"processes": []}, "names no processes"),
+        ({"processes": [["a", 1]]}, "names no processes"),
+        ({"processes": [[1e300, 1]]}, "names no processes"),
+        ({"processes": [[2**40, 1]]}, "names no processes"),
+        ({"processes": [[True, 1]]}, "names no processes"),
+        ({"processes": ME * 100}, "names no processes"),
+        ({"place": {"boot": "x"}}, "TypeError"),
+        ({"place": 7}, "TypeError"),
+    ],
+)
+def test_what_is_no_lease_is_passed_over_with_a_note(folder, content, why):
+    path = record(folder, **({"processes": ME} | (content if isinstance(content, dict) else {})))
+    if isinstance(content, str):
+        path.write_text(content)
+    found = leases.all_leases()
+    if not why:  # a time to come is now
+        assert found.holders[0].since <= time.time()
+        assert time.strftime("%H:%M") in str(found.holders[0])
+        return
+    assert found.holders == ()
+    assert re.search(rf"{path} of \w+ is no lease \(.*({why})", found.notes[0])
     assert leases.take(1, ["0"]).gpus == ("0",)
+    leases._give_all_back()
+
+
+def test_what_is_no_file_is_passed_over(folder):
+    folder.mkdir()
+    (folder / f"{lease_files.PREFIX}a.json").mkdir()
+    os.mkfifo(folder / f"{lease_files.PREFIX}b.json")
+    (folder / f"{lease_files.PREFIX}c.json").symlink_to("/dev/zero")
+    assert [note.rpartition(" (")[2] for note in leases.all_leases().notes] == [
+        "it is no file); passed over",
+        "it is no file); passed over",
+        "Too many levels of symbolic links); passed over",
+    ]
+    assert leases.take(1, ["0"]).gpus == ("0",)
+    leases._give_all_back()
+
+
+def test_a_flood_of_files_is_cut_off(folder, monkeypatch):
+    monkeypatch.setattr(lease_files, "_MOST_OF_ONE_USER", 3)
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{lease_files.PREFIX}{number}.json").write_text("")
+    notes = leases.all_leases().notes
+    assert len(notes) == 4
+    assert notes[-1].endswith(f"has 5 lease files in {folder}: the first 3 are read")
+
+
+def test_a_name_cannot_steer_the_terminal(folder):
+    record(folder, ME, program="a\x1b[2Jb\u202ec\n" + "d" * 100)
+    assert leases.holders()[0].program == ("a[2Jbc" + "d" * 100)[:80]
+
+
+def test_process_1_is_nobodys_lease(open_folder):
+    """A stranger's file that names the first process, or root's: it never ended."""
+    open_folder.mkdir()
+    open_folder.chmod(0o1777)
+    init = ProcessId.of(1)
+    path = record(open_folder, [[init.pid, init.start_time], *ME])
+    os.chown(path, 65534, 65534)
+    assert leases.holders() == []
+    assert leases.take(1, ["0"]).gpus == ("0",)
+    leases._give_all_back()
+
+
+def test_a_lock_that_a_stranger_keeps_holds_nobody_up(folder):
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    import fcntl
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert leases.take(1, ["0"]).gpus == ("0",)
+    os.close(descriptor)
     leases._give_all_back()
 
 
@@ -247,15 +337,11 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path / "file"))
     with pytest.raises(EngineError, match=r"no place for GPU leases: .*Set WORKSHOP_GPU_LEASES"):
         leases.take(1, ["0"])
-    (tmp_path / "link").symlink_to(tmp_path)
-    monkeypatch.setenv(FOLDER, str(tmp_path / "link"))
-    with pytest.raises(EngineError, match="no place for GPU leases"):
-        leases.take(1, ["0"])
-
-
-def test_a_folder_that_stays_locked_is_said(folder, monkeypatch):
-    monkeypatch.setattr(lease_files, "LOCK_SECONDS", 0.1)
-    with lease_files.locked_folder(), pytest.raises(EngineError, match="locked for 0.1 s"):
+    for_all = tmp_path / "for all"
+    for_all.mkdir()
+    for_all.chmod(0o777)  # without the sticky bit anybody could remove anybody's leases
+    monkeypatch.setenv(FOLDER, str(for_all))
+    with pytest.raises(EngineError, match=r"no place for GPU leases: .*can be written to by all users"):
         leases.take(1, ["0"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from workshop.launch import session as session_module
-from workshop.launch.processes import ProcessId, descendants
+from workshop.launch.processes import Place, ProcessId, can_lock, descendants
 from workshop.launch.session import OWNER, PREFIX, EngineError, Session, reap_abandoned
 
 NOTEBOOK = """
@@ -92,19 +94,75 @@ def test_two_notebooks_side_by_side_do_not_meet() -> None:
     assert texts == ["[ranks 0-1] 6.0\n [ranks 0-1] 3\n\n", "[ranks 0-1] 10.0\n [ranks 0-1] 5\n\n"]
 
 
+ME = ProcessId.of(os.getpid())
+DEAD = [ME.pid, ME.start_time - 1]
+HERE = Place.here()
+
+
+def _directory(base: Path, name: str, **changes: object) -> Path:
+    """A session's directory as its owner would leave it, gone by now where ``changes`` say nothing else."""
+    directory = base / (PREFIX + name)
+    directory.mkdir(mode=0o700)
+    record = {"notebook": DEAD, "supervisor": DEAD, "place": asdict(HERE), "since": time.time(), **changes}
+    (directory / OWNER).write_text(json.dumps(record))
+    return directory
+
+
 def test_abandoned_directories_are_removed_and_living_ones_are_not(tmp_path: Path) -> None:
-    gone, alive, foreign = (tmp_path / (PREFIX + name) for name in ("gone", "alive", "foreign"))
-    for directory in (gone, alive, foreign):
-        directory.mkdir()
-    me = ProcessId.of(os.getpid())
-    assert me is not None
-    dead = [me.pid, me.start_time - 1]
-    (gone / OWNER).write_text(json.dumps({"notebook": dead, "supervisor": dead}))
-    (alive / OWNER).write_text(json.dumps({"notebook": [me.pid, me.start_time], "supervisor": dead}))
-    (foreign / OWNER).write_text("{}")
+    gone = _directory(tmp_path, "gone")
+    alive = _directory(tmp_path, "alive", notebook=[ME.pid, ME.start_time])
+    being_made = _directory(tmp_path, "new")
+    (being_made / OWNER).write_text("{}")
     assert reap_abandoned(tmp_path) == [gone]
     assert alive.exists()
-    assert foreign.exists()
+    assert being_made.exists()
+
+
+def test_sessions_of_other_machines_in_a_shared_folder_are_left_alone(tmp_path: Path) -> None:
+    """Their process numbers mean nothing here: each node removed the others' notebooks."""
+    other = {**asdict(HERE), "host": "node2", "boot": "another"}
+    _directory(tmp_path, "other", place=other)
+    _directory(tmp_path, "same-name", place={**other, "host": HERE.host})  # began after this machine did
+    assert reap_abandoned(tmp_path) == []
+
+
+def test_what_an_earlier_boot_left_is_removed(tmp_path: Path) -> None:
+    before = {**asdict(HERE), "boot": "an earlier one"}
+    gone = _directory(tmp_path, "gone", place=before, since=1.0)
+    assert reap_abandoned(tmp_path) == [gone]
+
+
+def test_a_session_of_another_container_is_judged_by_its_lock(tmp_path: Path) -> None:
+    inside = {**asdict(HERE), "pid_namespace": 1}
+    directory = _directory(tmp_path, "inside", place=inside)
+    descriptor = os.open(directory / OWNER, os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert reap_abandoned(tmp_path) == []
+    os.close(descriptor)
+    assert reap_abandoned(tmp_path) == [directory]
+
+
+def test_a_session_keeps_its_record_locked() -> None:
+    with (Session.get().directory / OWNER).open("rb") as file:
+        assert not can_lock(file.fileno())
+        assert json.loads(file.read())["place"] == asdict(HERE)
+
+
+def test_a_link_with_a_sessions_name_leads_nowhere(tmp_path: Path) -> None:
+    mine = _directory(tmp_path, "x").rename(tmp_path / "precious")
+    (tmp_path / (PREFIX + "planted")).symlink_to(mine)
+    assert reap_abandoned(tmp_path) == []
+    assert (mine / OWNER).exists()
+
+
+def test_a_folder_in_which_others_could_replace_a_session_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(session_module, "_LONGEST_SOCKET_DIR", 10_000)
+    with pytest.raises(EngineError, match="can be written to by all users"):
+        Session()
 
 
 def test_no_place_to_write_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 
 from workshop.facts.tabular import Table
 from workshop.launch.gpus.lease_files import Holder
-from workshop.launch.gpus.leases import holders
+from workshop.launch.gpus.leases import all_leases
 from workshop.launch.gpus.nvml import Gpu, NoDriverError, driver, node_gpus
 from workshop.launch.session import EngineError
 
@@ -16,10 +17,13 @@ from workshop.launch.session import EngineError
 def run(options: argparse.Namespace) -> int:
     """Print the table; exit code 1 when the leases cannot be read."""
     try:
-        held, gpus = holders(), node_gpus()
+        found, gpus = all_leases(), node_gpus()
     except EngineError as error:
         print(error)
         return 1
+    held = list(found.holders)
+    for note in found.notes:
+        print(note, file=sys.stderr)
     if options.json:
         print(json.dumps([_plain(gpu, name, holder) for gpu, name, holder in _rows(gpus, held)], indent=2))
         return 0

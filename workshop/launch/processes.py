@@ -4,6 +4,9 @@ A process number alone is not a name: the kernel hands it out again. Number and 
 are one (proc(5), field 22 of ``/proc/PID/stat``), so that is what we record, and what we look at
 before we send a signal. Nothing in this project ever ends a process by its name.
 
+Both mean something in one place only: after a boot numbers begin anew, and in a PID namespace (a container)
+they are others than outside. A record that another process will read says its `Place` too.
+
 Three ties keep ranks from outliving the notebook that started them:
 
 * ``die_with_parent``: the kernel sends SIGKILL when the parent goes (prctl(2), PR_SET_PDEATHSIG);
@@ -15,8 +18,10 @@ Three ties keep ranks from outliving the notebook that started them:
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +56,39 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where process numbers mean something: one boot of one machine, one PID namespace of it.
+
+    ``host`` is for people, and names machines that boots come and go on; two containers may call one machine
+    differently.
+    """
+
+    host: str
+    boot: str
+    pid_namespace: int
+
+    @staticmethod
+    def here() -> Place:
+        """This process's own."""
+        return Place(
+            socket.gethostname(),
+            Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            Path("/proc/self/ns/pid").stat().st_ino,
+        )
+
+    @property
+    def sees_processes(self) -> bool:
+        """Whether others' processes of this place are seen from here (``hidepid`` would hide them)."""
+        return self.is_here and (os.geteuid() == 0 or Path("/proc/1").exists())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is this process's own place."""
+        here = Place.here()
+        return (self.boot, self.pid_namespace) == (here.boot, here.pid_namespace)
+
+
+@dataclass(frozen=True)
 class ProcessId:
     """A process by number and start time (clock ticks after boot)."""
 
@@ -62,6 +100,14 @@ class ProcessId:
         """The process that has this number now, or None."""
         fields = _stat_fields(pid)
         return ProcessId(pid, int(fields[19])) if fields else None
+
+    def owner(self) -> int | None:
+        """Number of the user whose process it is, or None when it is gone."""
+        try:
+            uid = Path(f"/proc/{self.pid}").stat().st_uid
+        except FileNotFoundError:
+            return None
+        return uid if self.alive() else None
 
     def alive(self) -> bool:
         """True while any thread of this very process runs (a zombie has none).
@@ -128,3 +174,21 @@ def wait_gone(processes: list[ProcessId], patience: float) -> list[ProcessId]:
     while (alive := [p for p in processes if p.alive()]) and time.monotonic() < deadline:
         time.sleep(0.01)
     return alive
+
+
+def boot_time() -> float:
+    """When this machine booted, in Unix time."""
+    text = Path("/proc/stat").read_text()
+    return float(next(line.split()[1] for line in text.splitlines() if line.startswith("btime ")))
+
+
+def can_lock(descriptor: int) -> bool:
+    """Whether nobody keeps the open file locked (flock(2)): the kernel drops a lock with its holder."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks says nothing
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True

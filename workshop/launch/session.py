@@ -5,12 +5,17 @@ logs, stacks, Unix sockets and reports, and a socket pair to the supervisor. Clo
 all it takes to end everything, so a notebook that is killed leaves nothing behind. Should a whole
 machine go down hard enough that even the supervisor could not clean up, the next session removes
 what it finds: directories whose owner, by number and start time, is no more.
+
+``TMPDIR`` may be shared by many machines, and a process number of another machine says nothing here. So
+the owner's `Place` is recorded beside it, and a session of another machine is left alone. Of another boot
+or another container of this machine the lock tells that the owner keeps on its record.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -22,16 +27,19 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from workshop.launch.environment import engine_environment
-from workshop.launch.processes import ProcessId, descendants, end_all
+from workshop.launch.processes import Place, ProcessId, boot_time, can_lock, descendants, end_all
+from workshop.site.owners import NotOurs, open_own, ours, own_folder
 
 PREFIX = "workshop-"
 OWNER = "owner.json"
 READY_SECONDS = 90.0  # a cold import of torch from a busy network disk takes its time
+_LONGEST_OWNER = 1 << 14  # bytes of its record
 _LONGEST_SOCKET_DIR = 60  # a Unix socket's path must stay under 108 bytes, file name included
 
 
@@ -73,7 +81,7 @@ class Session:
         self._wire = Connection(ours.detach())
         self._send_lock = threading.Lock()
         self.process = ProcessId.of(self._process.pid)  # the supervisor
-        _record_owner(self.directory, self._process.pid)
+        self._record = _record_owner(self.directory, self._process.pid)
         atexit.register(self.close)
 
     @classmethod
@@ -174,6 +182,9 @@ class Session:
             self._process.wait(timeout=5)
             end_all(below, patience=0.0)
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self._record >= 0:
+            os.close(self._record)
+            self._record = -1
         atexit.unregister(self.close)
         if Session._current is self:
             Session._current = None
@@ -187,9 +198,11 @@ def _private_directory() -> Path:
     errors = []
     for base in bases:
         try:
-            directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+            directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=ours(base, "the folder")))
             (directory / OWNER).write_text("{}")
             return directory
+        except NotOurs as error:
+            errors.append(str(error))
         except OSError as error:
             errors.append(f"{base}: {error.strerror}")
     raise EngineError(
@@ -198,7 +211,8 @@ def _private_directory() -> Path:
     )
 
 
-def _record_owner(directory: Path, supervisor_pid: int) -> None:
+def _record_owner(directory: Path, supervisor_pid: int) -> int:
+    """Write down whose the directory is; returns the descriptor that keeps the record locked."""
     found = {
         name: process and [process.pid, process.start_time]
         for name, process in (
@@ -206,25 +220,40 @@ def _record_owner(directory: Path, supervisor_pid: int) -> None:
             ("supervisor", ProcessId.of(supervisor_pid)),
         )
     }
-    (directory / OWNER).write_text(json.dumps(found))
+    descriptor = os.open(directory / OWNER, os.O_RDWR | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):  # a file system without locks: then processes alone tell
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    content = {**found, "place": asdict(Place.here()), "since": round(time.time(), 3)}
+    os.write(descriptor, json.dumps(content).encode())
+    return descriptor
 
 
 def reap_abandoned(base: Path | None = None) -> list[Path]:
-    """Remove session directories of this user whose notebook and supervisor are both gone."""
+    """Remove session directories of this user on this machine whose notebook and supervisor are both gone."""
     removed = []
     for directory in (base or Path(tempfile.gettempdir())).glob(PREFIX + "*"):
-        try:
-            if directory.stat().st_uid != os.getuid():
-                continue
-            recorded = json.loads((directory / OWNER).read_text())
-            notebook, supervisor = (ProcessId(*recorded[name]) for name in ("notebook", "supervisor"))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not ours, or being made this very moment
-        if notebook.alive():
-            continue
-        if supervisor.alive():  # it should have left by itself: give it the time it needs, then end it
-            supervisor.signal(signal.SIGTERM)
-            end_all([supervisor], patience=3.0)
-        shutil.rmtree(directory, ignore_errors=True)
-        removed.append(directory)
+        if own_folder(directory) and _is_abandoned(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+            removed.append(directory)
     return removed
+
+
+def _is_abandoned(directory: Path) -> bool:
+    """Whether a session's owner is gone; its supervisor, should it still be there, is ended."""
+    try:
+        with os.fdopen(open_own(directory / OWNER), "rb") as file:
+            recorded = json.loads(file.read(_LONGEST_OWNER))
+            place = Place(**recorded["place"])
+            notebook, supervisor = (ProcessId(*recorded[name]) for name in ("notebook", "supervisor"))
+            if not place.is_here:
+                here = Place.here()
+                before = place.host == here.host and float(recorded["since"]) < boot_time()
+                return (place.boot == here.boot or before) and can_lock(file.fileno())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # not ours, or being made this very moment
+    if notebook.alive():
+        return False
+    if supervisor.alive():  # it should have left by itself: give it the time it needs, then end it
+        supervisor.signal(signal.SIGTERM)
+        end_all([supervisor], patience=3.0)
+    return True

@@ -1,14 +1,17 @@
 """Lease files: who says that a GPU is theirs, and whether that is still true.
 
-One folder for all users of a node (``/tmp/workshop-gpus``, mode 1777 as /tmp itself), one file for each GPU
-and user: ``GPU-....1000.json`` with user, program, processes and since when. Whoever reads or changes the
-folder holds a lock on it (flock(2) on the directory), so that several GPUs are taken at once or not at all.
+One file for each lease, in ``/tmp``, where root's sticky bit lets nobody but the owner of a file remove it:
+``workshop-gpu-3fa2....json`` with GPU, program, processes and since when. The user is the owner of the file,
+whatever stands in it.
 
-Is a lease still true? Its processes are recorded by number **and start time**: a number that the kernel has
-handed on is not taken for its former owner. Where processes cannot be seen (another PID namespace, or
-/proc mounted with ``hidepid``) the lock that the holder keeps on its own file tells: the kernel drops it
-with the process. Only the owner of a stale file, or root, can remove it (the sticky bit); for all others it
-is as good as gone.
+Is a lease still true? Its processes are recorded by number **and start time** (a number that the kernel has
+handed on is not taken for its former owner), and must be the owner's own: nobody can name another's process,
+or process 1, which never ends. Where processes cannot be seen (another PID namespace, or /proc mounted with
+``hidepid``) the lock tells that the holder keeps on its own file: the kernel drops it with the process.
+
+Any user of the node can write such files, so what stands in them is read with limits and believed only as far
+as it makes sense. A file that is no lease is passed over, with a note; of a stale one only its owner can be
+rid, and for all others it is as good as gone.
 """
 
 from __future__ import annotations
@@ -16,23 +19,31 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
-import pwd
 import re
+import secrets
 import stat
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.processes import ProcessId
+from workshop.launch.processes import Place, ProcessId, can_lock
 from workshop.launch.session import EngineError
+from workshop.site.owners import NotOurs, ours, user_name
 
 FOLDER = "WORKSHOP_GPU_LEASES"
-DEFAULT_FOLDER = Path("/tmp/workshop-gpus")
-LOCK_SECONDS = 5.0
-_LONGEST = 1 << 14  # bytes of a lease file; ours have a few hundred
+DEFAULT_FOLDER = Path("/tmp")
+PREFIX = "workshop-gpu-"
+_LONGEST = 1 << 12  # bytes of a lease file; ours have a few hundred
+_MOST_OF_ONE_USER = (
+    256  # files that one user may have there; a node has at most some dozens of GPUs and parts
+)
+_MOST_PROCESSES = 8
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/-]{0,79}")
 
 
 @dataclass(frozen=True)
@@ -56,158 +67,154 @@ class Holder:
         return bool(self.processes) and self.processes[0] == ProcessId.of(os.getpid())
 
 
+@dataclass(frozen=True)
+class Leases:
+    """What was read: the leases that are true now, and a note for each file that is none."""
+
+    holders: tuple[Holder, ...]
+    notes: tuple[str, ...] = ()
+
+
 def in_words(gpu: str) -> str:
     """``GPU 3``, or the UUID, which begins with GPU itself."""
     return gpu if gpu.startswith(("GPU", "MIG")) else f"GPU {gpu}"
 
 
-def lease_folder() -> Path:
-    """``WORKSHOP_GPU_LEASES``, else one folder for the whole node."""
-    return Path(os.environ.get(FOLDER) or DEFAULT_FOLDER)
+def lease_folder(create: bool = True) -> Path | None:
+    """``WORKSHOP_GPU_LEASES``, else ``/tmp``; None where it does not exist and is not to be made.
 
-
-@contextlib.contextmanager
-def locked_folder(create: bool = True) -> Iterator[Path | None]:
-    """The lease folder, with nobody else in it; None where it does not exist and is not to be made.
-
-    Raises `EngineError` when it cannot be made or used, or stays locked for ``LOCK_SECONDS``.
+    Raises `EngineError` when it cannot be made or used, or when another user could remove leases from it.
     """
-    folder = lease_folder()
-    do = f"Set {FOLDER} to a folder that all users of this node can write to (mode 1777)."
+    folder = Path(os.environ.get(FOLDER) or DEFAULT_FOLDER)
+    do = f"Set {FOLDER} to a folder of root's that all users of this node can write to (mode 1777)."
     try:
         if create and not folder.is_dir():
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 folder.chmod(0o1777)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        if create:
-            raise EngineError(f"no place for GPU leases: {folder} ({error.strerror}). {do}") from None
-        yield None
-        return
+        if not create and not folder.exists():
+            return None
+        folder = ours(folder, "the folder of GPU leases")
+        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
     except OSError as error:
         raise EngineError(f"no place for GPU leases: {folder} ({error.strerror}). {do}") from None
-    try:
-        _lock(descriptor, folder)
-        yield folder
-    finally:
-        os.close(descriptor)  # and the lock with it
+    except NotOurs as error:
+        raise EngineError(f"no place for GPU leases: {error}. {do}") from None
+    return folder
 
 
-def _lock(descriptor: int, folder: Path) -> None:
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"some process has kept {folder} locked for {LOCK_SECONDS:g} s; "
-                    f"`fuser -v {folder}` names it"
-                ) from None
-            time.sleep(0.01)
+def write(folder: Path, gpu: str, program: str, processes: Sequence[ProcessId]) -> tuple[Path, int]:
+    """Make a lease file; its path, and the descriptor that keeps it locked. It is there whole or not at all.
 
-
-def file_of(folder: Path, gpu: str) -> Path:
-    """The file of this user's lease of a GPU."""
-    return folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', gpu)}.{os.getuid()}.json"
-
-
-def write(path: Path, gpu: str, program: str, processes: list[ProcessId]) -> int:
-    """Make a lease file; returns the descriptor that keeps it locked. FileExistsError when it is there."""
+    Raises OSError where it cannot be written.
+    """
     record = {
         "gpu": gpu,
         "program": program,
         "processes": [[process.pid, process.start_time] for process in processes],
         "since": round(time.time(), 3),
-        **_here(),
+        "place": asdict(Place.here()),
     }
+    unseen = folder / f".{PREFIX}{secrets.token_hex(8)}"
+    path = folder / f"{PREFIX}{secrets.token_hex(8)}.json"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o644)
+    descriptor = os.open(unseen, flags, 0o600)
     try:
-        os.fchmod(descriptor, 0o644)  # others must be able to read who it is, whatever the umask
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else can have opened it yet
         os.write(descriptor, json.dumps(record).encode())
+        os.fchmod(descriptor, 0o644)  # others must be able to read who it is, whatever the umask
+        unseen.rename(path)
     except BaseException:
         os.close(descriptor)
-        path.unlink(missing_ok=True)
+        unseen.unlink(missing_ok=True)
         raise
-    return descriptor
+    return path, descriptor
 
 
-def read_all(folder: Path) -> list[Holder]:
-    """Leases that are true now; stale files that this user may remove are removed. Hold the lock."""
-    found = []
-    for path in sorted(folder.glob("*.json")):
-        holder, true = _read(path)
+def read_all(folder: Path) -> Leases:
+    """Leases that are true now; stale files of this user are removed."""
+    found, notes, seen = [], [], Counter[int]()
+    for path in sorted(folder.glob(f"{PREFIX}*.json")):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:  # given back this very moment
+            continue
+        seen[status.st_uid] += 1
+        if seen[status.st_uid] > _MOST_OF_ONE_USER:
+            continue
+        try:
+            holder, true = _read(path)
+        except _NoLease as why:
+            notes.append(f"{path} of {user_name(status.st_uid)} is no lease ({why}); passed over")
+            continue
         if holder is not None and true:
             found.append(holder)
-        elif not true:
-            with contextlib.suppress(PermissionError, FileNotFoundError):  # another user's: no lease, no harm
-                path.unlink()
-    return found
+        elif not true and status.st_uid == os.geteuid():
+            path.unlink(missing_ok=True)
+    for uid, number in seen.items():
+        if number > _MOST_OF_ONE_USER:
+            few = f"the first {_MOST_OF_ONE_USER} are read"
+            notes.append(f"{user_name(uid)} has {number} lease files in {folder}: {few}")
+    return Leases(tuple(sorted(found, key=lambda holder: holder.gpu)), tuple(notes))
+
+
+class _NoLease(ValueError):
+    """The file is none of ours; the message says why."""
 
 
 def _read(path: Path) -> tuple[Holder | None, bool]:
-    """What a lease file says, and whether it holds."""
+    """What a lease file says, and whether it holds. Raises `_NoLease`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None, False
-    except OSError:  # it cannot be read: believe that it is held, and say whose it is
-        return Holder(path.name.split(".")[0], _user(path.lstat().st_uid), "?", (), 0.0, path), True
+    except OSError as error:  # ours can be read by all
+        raise _NoLease(error.strerror) from None
     try:
         status = os.fstat(descriptor)
-        locked = not _can_lock(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return None, True  # no file of ours: leave it
+            raise _NoLease("it is no file")
+        locked = not can_lock(descriptor)
         record = _parsed(os.read(descriptor, _LONGEST))
     finally:
         os.close(descriptor)
-    if record is None:  # its writer was killed in the middle
-        return Holder(path.name.split(".")[0], _user(status.st_uid), "?", (), status.st_mtime, path), locked
-    processes = tuple(ProcessId(pid, start) for pid, start in record["processes"])
-    holder = Holder(record["gpu"], _user(status.st_uid), record["program"], processes, record["since"], path)
-    visible = _here() == {name: record[name] for name in _here()}
-    if visible and (status.st_uid == os.getuid() or Path("/proc/1").exists()):
-        return holder, any(process.alive() for process in processes)
+    place, processes = record["place"], record["processes"]
+    since = min(record["since"], time.time())
+    holder = Holder(record["gpu"], user_name(status.st_uid), record["program"], processes, since, path)
+    if place.is_here and (status.st_uid == os.geteuid() or place.sees_processes):
+        return holder, any(process.owner() == status.st_uid for process in processes)
     return holder, locked
 
 
-def _can_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _parsed(data: bytes) -> dict[str, Any] | None:
-    """The record, its fields made sure of; None for anything else."""
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The record, each field made sure of. Raises `_NoLease` for anything else."""
     try:
         record = json.loads(data)
-        return {
-            "gpu": str(record["gpu"]),
-            "program": "".join(c for c in str(record["program"]) if c.isprintable())[:80],
-            "processes": [(int(pid), int(start)) for pid, start in record["processes"]],
-            "since": float(record["since"]),
-            **{name: record[name] for name in _here()},
-        }
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _here() -> dict[str, Any]:
-    """In which boot and PID namespace process numbers mean what they mean here."""
+        place, pairs, since = Place(**record["place"]), record["processes"], record["since"]
+        gpu, program = record["gpu"], record["program"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _NoLease(f"it cannot be read: {type(error).__name__}") from None
+    if not isinstance(gpu, str) or not _GPU.fullmatch(gpu):
+        raise _NoLease("it names no GPU")
+    if type(since) not in (int, float) or not math.isfinite(since) or since < 0:
+        raise _NoLease("its time is none")
+    if (
+        not isinstance(pairs, list)
+        or not 0 < len(pairs) <= _MOST_PROCESSES
+        or not all(map(_is_process, pairs))
+    ):
+        raise _NoLease("it names no processes")
     return {
-        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        "pid_namespace": Path("/proc/self/ns/pid").stat().st_ino,
+        "gpu": gpu,
+        "program": "".join(c for c in str(program) if c.isprintable())[:80],
+        "processes": tuple(ProcessId(pid, start) for pid, start in pairs),
+        "since": float(since),
+        "place": place,
     }
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
+def _is_process(pair: object) -> bool:
+    """A number and a start time as the kernel gives them (pid_max is at most 2^22)."""
+    if not isinstance(pair, list) or len(pair) != 2 or any(type(number) is not int for number in pair):
+        return False
+    return 0 < pair[0] <= 1 << 22 and 0 <= pair[1] < 1 << 63

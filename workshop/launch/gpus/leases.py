@@ -6,6 +6,10 @@ notebook's and its engine's), however they end (`gpus.lease_files`). It is an ag
 workshop: another program does not ask. So GPUs on which the driver sees foreign processes are taken last,
 and then the first line says so.
 
+No lock is kept over the node's leases: any user could keep it for ever. Whoever takes a GPU writes the lease
+first and reads all leases after, and gives back what another has leased too: of two that take the same GPU at
+once at least one sees the other, and both try again after a short while, each of its own length.
+
 One notebook may use its own GPUs twice (fresh ranks beside ranks that stay): it knows what it does.
 """
 
@@ -14,17 +18,22 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import random
 import sys
 import threading
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from workshop.launch.gpus import lease_files
-from workshop.launch.gpus.lease_files import Holder
+from workshop.launch.gpus.lease_files import Holder, Leases
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError
 
-__all__ = ["GpusTaken", "Holder", "Lease", "holders", "take"]
+__all__ = ["GpusTaken", "Holder", "Lease", "Leases", "all_leases", "holders", "take"]
+
+PATIENCE_SECONDS = 3.0
+SETTLING_SECONDS = 0.5  # a lease that stays longer is no attempt among several
 
 
 class GpusTaken(EngineError):
@@ -64,29 +73,72 @@ def take(
     """
     me = ProcessId.of(os.getpid())
     processes = [process for process in (me, *also) if process is not None]
-    with _own_lock, lease_files.locked_folder() as folder:
-        assert folder is not None
-        held = {holder.gpu: holder for holder in lease_files.read_all(folder)}
-        mine = [gpu for gpu in candidates if gpu in held and held[gpu].path in _own]
-        free = [gpu for gpu in candidates if gpu not in held]
-        chosen = [*(g for g in free if g not in busy), *(g for g in free if g in busy), *mine][:n]
-        if len(chosen) < n:
+    folder = lease_files.lease_folder()
+    assert folder is not None
+    deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.005
+    while True:
+        with _own_lock:
+            there = lease_files.read_all(folder).holders
+            held = {holder.gpu: holder for holder in sorted(there, key=lambda h: h.path in _own)}
+            chosen = _choose(n, candidates, held, busy)
+            if len(chosen) == n:
+                lease = _written(folder, chosen, held, processes, candidates)
+                if not _rivals(folder, [gpu for gpu in chosen if gpu not in held]):
+                    return lease
+                lease.release()
+        late = time.monotonic() > deadline
+        if len(chosen) < n and (late or not _unsettled(candidates, held)):
             raise GpusTaken(_who_holds(n, candidates, held))
-        lease = Lease(sorted(chosen, key=candidates.index))
-        try:
-            for gpu in chosen:
-                path = held[gpu].path if gpu in held else lease_files.file_of(folder, gpu)
-                if path not in _own:
-                    _own[path] = [lease_files.write(path, gpu, program_name(), processes), 0]
-                _own[path][1] += 1
-                lease._files.append((path, gpu))
-        except OSError as error:
-            lease.release()
-            raise EngineError(
-                f"the lease of GPU {gpu} cannot be written to {folder} ({error.strerror}); "
-                f"set {lease_files.FOLDER} to a folder that all users of this node can write to"
-            ) from None
-        return lease
+        if late:
+            raise GpusTaken(
+                f"others take and leave these GPUs again and again. {_who_holds(n, candidates, held)}"
+            )
+        time.sleep(random.uniform(0.0, pause))
+        pause = min(0.2, pause * 2)
+
+
+def _choose(n: int, candidates: Sequence[str], held: dict[str, Holder], busy: Collection[str]) -> list[str]:
+    """Free ones first, then those that others compute on, then this process's own; fewer if there are few."""
+    mine = [gpu for gpu in candidates if gpu in held and held[gpu].path in _own]
+    free = [gpu for gpu in candidates if gpu not in held]
+    return [*(g for g in free if g not in busy), *(g for g in free if g in busy), *mine][:n]
+
+
+def _written(
+    folder: Path,
+    chosen: Sequence[str],
+    held: dict[str, Holder],
+    processes: Sequence[ProcessId],
+    candidates: Sequence[str],
+) -> Lease:
+    lease = Lease(sorted(chosen, key=candidates.index))
+    try:
+        for gpu in chosen:
+            if gpu in held:
+                path = held[gpu].path
+            else:
+                path, descriptor = lease_files.write(folder, gpu, program_name(), processes)
+                _own[path] = [descriptor, 0]
+            _own[path][1] += 1
+            lease._files.append((path, gpu))
+    except OSError as error:
+        lease.release()
+        raise EngineError(
+            f"the lease of GPU {gpu} cannot be written to {folder} ({error.strerror}); "
+            f"set {lease_files.FOLDER} to a folder that all users of this node can write to"
+        ) from None
+    return lease
+
+
+def _rivals(folder: Path, chosen: Collection[str]) -> bool:
+    """Whether another process has a lease of one of these too."""
+    return any(h.gpu in chosen and h.path not in _own for h in lease_files.read_all(folder).holders)
+
+
+def _unsettled(candidates: Collection[str], held: dict[str, Holder]) -> bool:
+    """Whether one of the leases in the way is so young that its owner may give it back again."""
+    young = time.time() - SETTLING_SECONDS
+    return any(h.gpu in candidates and h.since > young and h.path not in _own for h in held.values())
 
 
 def _who_holds(n: int, candidates: Sequence[str], held: dict[str, Holder]) -> str:
@@ -100,10 +152,15 @@ def _who_holds(n: int, candidates: Sequence[str], held: dict[str, Holder]) -> st
     )
 
 
+def all_leases() -> Leases:
+    """Every lease on this node that is true now, and a note for each file that is none."""
+    folder = lease_files.lease_folder(create=False)
+    return Leases(()) if folder is None else lease_files.read_all(folder)
+
+
 def holders() -> list[Holder]:
     """Every lease on this node that is true now."""
-    with lease_files.locked_folder(create=False) as folder:
-        return [] if folder is None else lease_files.read_all(folder)
+    return list(all_leases().holders)
 
 
 def program_name() -> str:
