@@ -42,10 +42,14 @@ class CellFailed(RuntimeError):
 
 
 class Notebook:
-    """One kernel; `run` returns the seconds from sending a cell to its reply."""
+    """One kernel; `run` returns the seconds from sending a cell to its reply.
 
-    def __init__(self, client: Any):
+    mark: the value of the variable by which its processes are found (`faults.leftovers`).
+    """
+
+    def __init__(self, client: Any, mark: str = ""):
         self.client = client
+        self.mark = mark
         self.printed = ""
 
     def run(self, code: str, timeout: float = 120.0) -> float:
@@ -91,7 +95,7 @@ def notebook(directory: Path, path_first: Path | None = None) -> Iterator[Notebo
     client.start_channels()
     try:
         client.wait_for_ready(timeout=60)
-        cells = Notebook(client)
+        cells = Notebook(client, mark)
         cells.run(_TIMED)
         yield cells
     finally:

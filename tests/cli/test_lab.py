@@ -1,5 +1,6 @@
 """`workshop lab`: the first lesson in the terminal, and a real JupyterLab."""
 
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import websocket
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from workshop.cli import lab as lab_command
@@ -135,6 +137,33 @@ def served(lessons):
     process.kill()
     process.wait()
     process.stdout.close()
+
+
+def in_terminal(port, token, command, until):
+    """What a terminal of the lab shows after this command, up to the text ``until``."""
+    new = urllib.request.Request(f"http://127.0.0.1:{port}/api/terminals?token={token}", method="POST")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(new, timeout=10) as answer:
+        name = json.load(answer)["name"]
+    address = f"ws://127.0.0.1:{port}/terminals/websocket/{name}?token={token}"
+    socket = websocket.create_connection(address, timeout=20, http_no_proxy=["*"])
+    try:
+        socket.send(json.dumps(["stdin", command + "\n"]))
+        shown = ""
+        while until not in shown:
+            kind, *content = json.loads(socket.recv())
+            shown += content[0] if kind == "stdout" else ""
+        return shown
+    finally:
+        socket.close()
+
+
+def test_the_labs_terminal_finds_the_command(served):
+    _process, address = served
+    port, token = re.search(r":(\d+)/", address)[1], address.split("?token=")[1]
+    own = Path(sys.executable).parent
+    shown = in_terminal(port, token, 'echo "<$(command -v workshop)>"', "workshop>")
+    assert f"<{own / 'workshop'}>" in shown
 
 
 def listeners(port):

@@ -138,6 +138,10 @@ def start(folder: Path, port: int, token: str, config: Path, ip: str = LOOPBACK)
     environment = scrubbed(os.environ) | {"JUPYTER_TOKEN": token}
     if in_allocation(os.environ):  # notebooks may ask the scheduler about their job; ranks do not see this
         environment |= {name: value for name, value in os.environ.items() if name.startswith("SLURM_")}
+    # In JupyterLab's terminal `workshop` and `python` are these; a login shell would set PATH anew.
+    environment["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+    )
     known = environment.get("JUPYTER_CONFIG_PATH")
     environment["JUPYTER_CONFIG_PATH"] = os.pathsep.join([str(config), *([known] if known else [])])
     command = [
@@ -146,6 +150,7 @@ def start(folder: Path, port: int, token: str, config: Path, ip: str = LOOPBACK)
         f"--ServerApp.root_dir={folder}",
         "--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
+        f"--ServerApp.terminado_settings=shell_command={environment.get('SHELL') or 'sh'}",
     ]  # fmt: skip
     if zmq.has("curve"):  # what kernels and server say to each other is encrypted, not only signed
         command.append("--KernelManager.transport_encryption=auto")
