@@ -97,6 +97,7 @@ assets:
 bench:
 	@$(SETUP) --extras dev,bench
 	@$(PY) benchmarks/launch.py
+	@$(PY) benchmarks/endurance.py
 
 faults:
 	@$(SETUP)

@@ -69,6 +69,9 @@ def test_a_hundred_cuts_on_a_busy_machine_lose_nothing(busy_core: None) -> None:
                 ranks.run(f"if rank == 1:\n    raise ValueError({number})\ndist.barrier()")
             assert "rank 0: in barrier, line 3; freed" in str(caught.value)
             assert ranks.run(f"print(kept, {THREAD_ALIVE})").text == "[rank 0] 40 True\n[rank 1] 41 True\n"
+        names = [path.name for path in ranks.directory.iterdir()]
+        assert not [name for name in names if name.startswith("ask")]
+        assert len([name for name in names if name.startswith("store_")]) <= 1
         for rank in range(2):
             assert "Exception in thread" not in (ranks.rank_dir(rank) / "log").read_text()
     finally:

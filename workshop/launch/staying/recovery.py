@@ -156,7 +156,8 @@ def cut_here(directory: Path, rank_dirs: Iterable[Path]) -> None:
     """
     asked = 0
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
-        wire.bind(str(directory / f"ask{time.monotonic_ns()}"))
+        own = directory / f"ask{time.monotonic_ns()}"
+        wire.bind(str(own))
         for rank_dir in rank_dirs:
             with contextlib.suppress(OSError):
                 wire.sendto(b"cut", str(rank_dir / "cut"))
@@ -167,6 +168,7 @@ def cut_here(directory: Path, rank_dirs: Iterable[Path]) -> None:
                 wire.settimeout(left)
                 wire.recv(64)
                 asked -= 1
+        own.unlink(missing_ok=True)
 
 
 def after_cell(ranks: Ranks, *, must: bool, look: bool) -> str:
@@ -193,12 +195,14 @@ def after_cell(ranks: Ranks, *, must: bool, look: bool) -> str:
 
 def renew(ranks: Ranks, why: str) -> str:
     """All ranks leave their group and join a new one."""
+    left = ranks.directory / ranks.meeting()
     ranks.generation += 1
     answers = call_each(ranks, f"heal({ranks.meeting()!r}, globals())")
     failed = [answer["error"] for answer in answers.values() if "error" in answer]
     if failed:
         ranks.broken = f"healing failed ({failed[0]})"
         return ""
+    left.unlink(missing_ok=True)  # where the ranks met before; on several nodes that was no file
     stale = sorted({name for answer in answers.values() for name in answer["stale"]})
     ranks.stale |= set(stale)
     sentence = f"{why}; all ranks are in a new one (group {ranks.generation}), their variables are kept."
