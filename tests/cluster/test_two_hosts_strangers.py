@@ -74,7 +74,7 @@ for host, port in targets:
                 s.curve_publickey, s.curve_secretkey = zmq.curve_keypair()
                 s.curve_serverkey = public.encode()
             s.connect(f"tcp://{host}:{port}")
-            for frames in ([b"ready", b"{}"], [b"file", b'{"rank": 1, "name": "report.pkl"}', payload], [payload]):
+            for frames in ([b"ready", b"{}"], [b"file", b'{"rank": 1, "name": "report.data"}', payload], [payload]):
                 try:
                     s.send_multipart(frames, zmq.NOBLOCK)
                 except zmq.ZMQError:

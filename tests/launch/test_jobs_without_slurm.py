@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from workshop.launch.jobs import queue, slurm
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.launch.jobs.record import Task, indices, read_record
 from workshop.launch.jobs.slurm import SlurmError, State
+from workshop.launch.plain_values import dumped
 from workshop.launch.variables import unpickled
 from workshop.site.job import Job
 from workshop.site.spec import SiteSpec
@@ -107,8 +107,7 @@ def ended(task, word, **files):
 
 
 def test_a_result(task):
-    report = pickle.dumps({"loss": 2})
-    (task.rank_dir(1) / "report.pkl").write_bytes(report)
+    (task.rank_dir(1) / "report.data").write_bytes(b"".join(dumped({"loss": 2})))
     result = ended(task, "COMPLETED", r0_done="", r1_done="")
     assert (result[1].loss, result.text, dict(result[0])) == (2, "[rank 0] text\n", {})
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from workshop.launch.plain_values import Damaged
 from workshop.launch.report import REPORT_FILE, Reported, read_report, report
+from workshop.site.owners import NotOurs
 
 
 def test_nobody_listens_without_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +24,7 @@ def test_later_values_replace_and_every_call_is_kept(tmp_path: Path, monkeypatch
     monkeypatch.setenv(REPORT_FILE, str(path))
     report(loss=2.0, step=0)
     report(loss=1.0)
-    back = read_report(path)
+    back = read_report(path, allow_pickle=True)
     assert back == {"loss": 1.0, "step": 0}
     assert back.loss == 1.0
     assert [call["loss"] for call in back.calls] == [2.0, 1.0]
@@ -35,7 +38,7 @@ def test_a_write_cut_short_costs_the_last_call_only(tmp_path: Path, monkeypatch:
     report(a=1)
     report(b=list(range(1000)))
     path.write_bytes(path.read_bytes()[:-10])
-    assert read_report(path) == {"a": 1}
+    assert read_report(path, allow_pickle=True) == {"a": 1}
 
 
 def test_tensors_arrive_as_arrays_without_torch_in_the_reader(tmp_path: Path) -> None:
@@ -48,7 +51,7 @@ def test_tensors_arrive_as_arrays_without_torch_in_the_reader(tmp_path: Path) ->
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
     check = (
         "import sys; from pathlib import Path; from workshop.launch.report import read_report\n"
-        f"r = read_report(Path({str(path)!r})); assert 'torch' not in sys.modules\n"
+        f"r = read_report(Path({str(path)!r}), allow_pickle=False); assert 'torch' not in sys.modules\n"
         "print(r['x'].dtype, r['nest']['y'][0].tolist(), r['p'].tolist())"
     )
     env.pop(REPORT_FILE)
@@ -59,4 +62,25 @@ def test_tensors_arrive_as_arrays_without_torch_in_the_reader(tmp_path: Path) ->
 
 
 def test_absent_report_is_empty(tmp_path: Path) -> None:
-    assert read_report(tmp_path / "none") == Reported([])
+    assert read_report(tmp_path / "none", allow_pickle=False) == Reported([])
+
+
+def test_another_users_report_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r"
+    monkeypatch.setenv(REPORT_FILE, str(path))
+    report(a=1)
+    path.chmod(0o666)
+    with pytest.raises(NotOurs, match="r is not used, for anybody could change it"):
+        read_report(path, allow_pickle=False)
+    path.chmod(0o600)
+    assert read_report(path, allow_pickle=False) == {"a": 1}
+    path.rename(tmp_path / "mine")
+    path.symlink_to(tmp_path / "mine")
+    with pytest.raises(NotOurs, match="it is a link"):
+        read_report(path, allow_pickle=False)
+
+
+def test_what_is_no_report_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r").write_bytes(pickle.dumps({"loss": 1.0}))
+    with pytest.raises(Damaged, match=r"/r is no report: it does not begin as a report does"):
+        read_report(tmp_path / "r", allow_pickle=True)

@@ -30,6 +30,7 @@ from workshop.site.current import (
 )
 from workshop.site.interfaces import address_of, interfaces, missing_interfaces, resolved
 from workshop.site.job import exported_by_prologue
+from workshop.site.owners import ours
 from workshop.site.spec import SiteSpec
 
 GIB, MIB = BINARY_UNITS["GiB"], BINARY_UNITS["MiB"]
@@ -59,7 +60,7 @@ def site_checks(site: SiteSpec) -> list[Check]:
         ("container", check_container, 15),
         ("runtime", check_runtime, MODULE_SECONDS + 5),
         ("binds", check_binds, 15),
-        ("jobs", lambda s: _written_to("jobs", s.jobs, 100 * MIB), 15),
+        ("jobs", check_jobs, 15),
         ("data", check_data, 15),
         ("cache", check_cache, 15),
         ("proxy", jobs.check_proxy, 10),
@@ -277,6 +278,17 @@ def outside(site: SiteSpec, path: str) -> Path:
         if Path(path) == Path(target) or Path(target) in Path(path).parents:
             return Path(source) / Path(path).relative_to(target)
     return Path(path)
+
+
+def check_jobs(site: SiteSpec) -> Finding:
+    """The folder of jobs can be written to, and by nobody who could put their script in place of ours."""
+    path = Path(site.jobs)
+    if path.is_dir():
+        try:
+            ours(path, "the folder of jobs", also=site.trusted)
+        except ValueError as error:
+            return Finding("no", str(error), 'trusted in [paths] names those who may, as ["@group"]')
+    return _written_to("jobs", site.jobs, 100 * MIB)
 
 
 def check_data(site: SiteSpec) -> Finding:

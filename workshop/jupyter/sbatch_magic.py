@@ -42,6 +42,9 @@ def notebook_flags(magic: Any) -> Any:
     for flag in (
         argument("--into", metavar="NAME", help="variable that gets what the ranks report(...)"),
         argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the ranks: run,lr"),
+        argument(
+            "--allow-pickle", action="store_true", help="read reported objects too that had to be pickled"
+        ),
     ):
         magic = flag(magic)
     return magic
@@ -81,7 +84,7 @@ class JobMagics(Magics):
         args = parse_argstring(self.sbatch_line, line)
         if args.follow:
             found = jobs.find(args.follow, chosen_site(args.site))
-            self._show(found, args.into)
+            self._show(found, args)
             return
         if not args.program:
             raise ValueError("%sbatch needs a script: %sbatch -N 2 -n 4 train.py --lr 1e-3")
@@ -98,9 +101,10 @@ class JobMagics(Magics):
             return
         submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=args.detach)
         if not args.detach:
-            self._show(submitted, args.into)
+            self._show(submitted, args)
             return
         print(f"{submitted.record.sentence}; it outlives this notebook: %sbatch --follow {submitted.number}")
+        submitted.allow_pickle = args.allow_pickle
         self._bind(args.into, submitted)
 
     def _try_out(self, args: Any, site: SiteSpec, job: Job, sweep: jobs.Sweep | None) -> None:
@@ -112,9 +116,10 @@ class JobMagics(Magics):
             jobs.check_scheduler(site)
             print(check_script(text))
 
-    def _show(self, job: jobs.Submitted, into: str | None) -> None:
+    def _show(self, job: jobs.Submitted, args: Any) -> None:
         """Follow the job in the cell, show what was printed whatever happened, and bind ``--into``."""
-        view = LiveView(self.shell)
+        view, into = LiveView(self.shell), args.into
+        job.allow_pickle = args.allow_pickle
         view.begin(job.record.sentence)
         try:
             result = job.follow(view)

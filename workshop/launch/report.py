@@ -1,35 +1,41 @@
 """`report(loss=...)`: how a rank hands values to the notebook.
 
-In a rank each call appends one record to a file of that rank; the notebook reads the files when
-the cell ends. The file lies in a directory that only its user can open, so reading it back is
-reading one's own writing. Where nobody listens (the same program under plain torchrun) `report`
-does nothing, so that a saved cell runs anywhere.
+In a rank each call appends one record to a file of that rank (`plain_values`: data, which runs no code when
+it is read); the notebook reads the files when the cell ends. Ranks of this notebook write into a directory
+that only its user can open, so there a value that must be pickled is read back too: it is one's own writing.
+From a job's directory such a value is read only for those who ask for it. Where nobody listens (the same
+program under plain torchrun) `report` does nothing, so that a saved cell runs anywhere.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+from workshop.launch.plain_values import Damaged, dumped, loaded
+from workshop.site.owners import open_own
+
 REPORT_FILE = "WORKSHOP_REPORT_FILE"
+_writing = threading.Lock()
 
 
 def report(**values: Any) -> None:
     """Hand named values of this rank to the notebook: `report(loss=loss, step=3)`.
 
-    Tensors arrive as numpy arrays (bfloat16 as float32: numpy has no such type); everything else is
-    pickled as it is. A later value of the same name replaces the earlier one in ``results[rank]``;
-    every call is kept in ``results[rank].calls``.
+    Numbers, texts, lists, tuples, dictionaries and arrays arrive as they are, tensors as numpy arrays
+    (bfloat16 as float32: numpy has no such type); anything else is pickled. A later value of the same
+    name replaces the earlier one in ``results[rank]``; every call is kept in ``results[rank].calls``.
     """
     target = os.environ.get(REPORT_FILE)
     if target is None:
         return
     plain = {name: _without_torch(value) for name, value in values.items()}
-    with Path(target).open("ab") as file:
-        file.write(pickle.dumps(plain))
+    pieces = dumped(plain)
+    with _writing, Path(target).open("ab") as file:
+        file.writelines(pieces)
 
 
 def _without_torch(value: Any) -> Any:
@@ -65,16 +71,22 @@ class Reported(dict):
             raise AttributeError(f"this rank reported no {name!r}; it reported {known}") from None
 
 
-def read_report(path: Path) -> Reported:
-    """Every call recorded in ``path`` (an absent file is a rank that reported nothing)."""
+def read_report(path: Path, *, allow_pickle: bool) -> Reported:
+    """Every call recorded in ``path`` (an absent file is a rank that reported nothing).
+
+    allow_pickle: read values that had to be pickled too; else they come as `plain_values.Pickled`.
+
+    Raises ValueError for a file that is another's, or that others can write to, or that is no report.
+    """
     calls = []
-    if path.exists():
-        with path.open("rb") as file:
-            while True:
-                try:
-                    calls.append(pickle.load(file))
-                except EOFError:
-                    break
-                except pickle.UnpicklingError:  # the rank was killed in the middle of a write
-                    break
+    try:
+        descriptor = open_own(path)
+    except FileNotFoundError:
+        return Reported([])
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            while (call := loaded(file, allow_pickle=allow_pickle)) is not None:
+                calls.append(call)
+        except Damaged as error:
+            raise Damaged(f"{path} is no report: {error}") from None
     return Reported(calls)

@@ -6,10 +6,13 @@ used because a function defined in a notebook has no module to be imported from.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from workshop.site.owners import open_own
 
 _SHELL_NAMES = frozenset(
     ("In", "Out", "exit", "quit", "open", "get_ipython")
@@ -49,8 +52,13 @@ def pickled(values: Mapping[str, Any]) -> bytes:
 
 
 def unpickled(path: Path) -> dict[str, Any]:
-    """In a rank: the values that `pickled` wrote to ``path``."""
-    return {name: pickle.loads(data) for name, data in pickle.loads(path.read_bytes()).items()}
+    """In a rank: the values that `pickled` wrote to ``path``.
+
+    Raises `site.owners.NotOurs` for a file that others could have written: reading a pickle runs code.
+    """
+    with os.fdopen(open_own(path), "rb") as file:
+        whole = pickle.loads(file.read())
+    return {name: pickle.loads(data) for name, data in whole.items()}
 
 
 def literal(value: Any) -> str | None:

@@ -43,7 +43,7 @@ SLURM_CONF = Path("/etc/slurm/slurm.conf")
 # What may hold $USER and the like.
 _FILLED = (
     *("account", "partition", "reservation", "python", "container", "binds"),
-    *("jobs", "data", "cache", "environment"),
+    *("jobs", "data", "cache", "trusted", "environment"),
 )
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 

@@ -23,13 +23,14 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 TRUSTED = "WORKSHOP_TRUSTED_OWNERS"
 LONGEST = 1 << 20  # bytes of a file that a person writes
 _LINKS = 40  # as the kernel follows, path_resolution(7)
+_ALL_UIDS = (1 << 32) - 1  # what the outermost map has
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW = Path("/proc/sys/kernel/overflowuid")
 
@@ -46,21 +47,25 @@ class Trusted:
     groups: frozenset[int] = frozenset()
 
 
-def trusted(environment: Mapping[str, str] | None = None) -> Trusted:
-    """This user, root, the package's owner, and whom ``WORKSHOP_TRUSTED_OWNERS`` names.
+def trusted(environment: Mapping[str, str] | None = None, also: Iterable[str] = ()) -> Trusted:
+    """This user, root, the package's owner, and whom ``WORKSHOP_TRUSTED_OWNERS`` and ``also`` name.
 
     Raises ValueError for a name that is no user or group of this machine.
     """
     environment = os.environ if environment is None else environment
     users, groups = {os.geteuid(), 0, Path(__file__).stat().st_uid}, {0}
-    for name in filter(None, (part.strip() for part in environment.get(TRUSTED, "").split(","))):
+    named = [part.strip() for part in environment.get(TRUSTED, "").split(",")]
+    for name in filter(None, [*named, *also]):
         try:
             if name.startswith("@"):
                 groups.add(int(name[1:]) if name[1:].isdecimal() else grp.getgrnam(name[1:]).gr_gid)
             else:
                 users.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
         except KeyError:
-            raise ValueError(f"{TRUSTED}={environment[TRUSTED]}: {name} is not known here") from None
+            kind = "group" if name.startswith("@") else "user"
+            raise ValueError(
+                f"{TRUSTED} (or trusted in the site's file): no {kind} {name} is known here"
+            ) from None
     return Trusted(frozenset(users), frozenset(groups))
 
 
@@ -79,14 +84,16 @@ def _group_name(gid: int) -> str:
         return str(gid)
 
 
-def ours(path: str | Path, what: str, environment: Mapping[str, str] | None = None) -> Path:
+def ours(
+    path: str | Path, what: str, environment: Mapping[str, str] | None = None, also: Iterable[str] = ()
+) -> Path:
     """The real path of ``path``, once it and every folder and link on the way are safe.
 
-    what: begins the message: "the site's file".
+    what: begins the message: "the site's file". also: others to trust, as in ``WORKSHOP_TRUSTED_OWNERS``.
 
     Raises NotOurs where others can change one of them, FileNotFoundError where there is none.
     """
-    allowed, whole = trusted(environment), Path(path).absolute()
+    allowed, whole = trusted(environment, also), Path(path).absolute()
     above_home = _above_home(whole)
     steps, real, links = list(whole.parts[1:]), Path("/"), 0
     while True:
@@ -141,8 +148,23 @@ def own_folder(path: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
+def check_folder_itself(path: Path, what: str) -> None:
+    """Raise NotOurs unless `own_folder` holds for ``path``, and say why."""
+    if own_folder(path):
+        return
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotOurs(f"{what} {path} is not used: it is no folder")
+    why = (
+        f"it belongs to {user_name(status.st_uid)}"
+        if status.st_uid != os.geteuid()
+        else "others can write to it"
+    )
+    raise NotOurs(f"{what} {path} is not used: {why}")
+
+
 def open_own(path: Path) -> int:
-    """A descriptor for reading a file of this user's that nobody else can write to.
+    """A descriptor for reading a file that only the trusted can change, wherever it lies.
 
     Raises NotOurs for another's file, one that others can write to, a link, and what is no file; OSError
     where it cannot be opened.
@@ -152,19 +174,31 @@ def open_own(path: Path) -> int:
     except OSError as error:
         if path.is_symlink():
             raise NotOurs(
-                f"{path} is not read: it is a link, and nobody but you should have made it"
+                f"the file {path} is not used: it is a link, where there should be a file"
             ) from None
         raise error
     status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+    why = _danger(path, status, trusted())
+    if stat.S_ISREG(status.st_mode) and not why:
         return descriptor
     os.close(descriptor)
-    whose = (
-        f"it belongs to {user_name(status.st_uid)}"
-        if status.st_uid != os.geteuid()
-        else "others can write it"
-    )
-    raise NotOurs(f"{path} is not read: {whose if stat.S_ISREG(status.st_mode) else 'it is no file'}")
+    if not stat.S_ISREG(status.st_mode):
+        raise NotOurs(f"the file {path} is not used: it is no file")
+    raise NotOurs(_refusal("the file", path, path, status, why))
+
+
+def check_folder(folder: Path, what: str) -> None:
+    """Raise NotOurs unless only the trusted can change the folder and everything in it.
+
+    What lies above it may be anybody's: who moves it away can put nothing there that belongs to the trusted.
+    """
+    allowed = trusted()
+    for path in (folder, *folder.rglob("*")):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            raise NotOurs(f"{what} {folder} is not used: {path} is a link, where there should be a file")
+        if why := _danger(path, status, allowed):
+            raise NotOurs(_refusal(what, folder, path, status, why))
 
 
 def _above_home(path: Path) -> set[Path]:
@@ -210,7 +244,7 @@ def _of_outer_root(path: Path, status: os.stat_result) -> bool:
         nobody = int(_OVERFLOW.read_text())
     except (OSError, ValueError):
         return False
-    inside = mapped < 1 << 32 and status.st_uid == nobody
+    inside = mapped < _ALL_UIDS and status.st_uid == nobody
     return inside and (stat.S_ISDIR(status.st_mode) or Path("/etc") in path.parents)
 
 

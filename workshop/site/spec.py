@@ -39,6 +39,7 @@ binds = ["/scratch", "/data:/data:ro"]
 jobs = "$HOME/workshop-jobs"     # scripts and logs of jobs: every node must see it
 data = "/data/workshop"
 cache = "/scratch/$USER/workshop"
+trusted = ["@ab123"]             # users and @groups that may write above `jobs` (`site.owners`)
 
 [network]
 offline = true                   # compute nodes reach no hub and no package index
@@ -66,6 +67,7 @@ from typing import Any
 from workshop.facts.checks import check_choice, check_keys, check_not_negative, check_one_line
 from workshop.facts.launcher_variables import is_of_launcher
 from workshop.facts.tables import check_kind
+from workshop.site.owners import read_ours
 
 SCHEDULERS = ("none", "slurm", "sge")
 RUNTIMES = ("none", "apptainer", "singularity", "charliecloud")
@@ -80,7 +82,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "node": ("gpus", "gpu", "cpus", "interface", "cpu_bind", "gpu_cpus", "threads"),
     "software": ("purge", "modules", "python", "runtime", "container", "binds"),
-    "paths": ("jobs", "data", "cache"),
+    "paths": ("jobs", "data", "cache", "trusted"),
     "network": ("offline", "proxy"),
 }
 _TOP = ("name", "scheduler")
@@ -131,6 +133,7 @@ class SiteSpec:
     jobs: str = "$HOME/workshop-jobs"
     data: str = ""
     cache: str = ""
+    trusted: tuple[str, ...] = ()
     offline: bool = False
     proxy: str = ""
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -244,13 +247,15 @@ def _table(entry: Mapping[str, Any], where: str) -> dict[str, Any]:
 def read_site(path: str | Path) -> SiteSpec:
     """The site of a TOML file.
 
-    Raises ValueError for a file that is not TOML or not a site, FileNotFoundError where there is none.
+    Raises ValueError for a file that is not TOML or not a site, and for one that others could change
+    (`site.owners`); FileNotFoundError where there is none.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no site file {path}")
+    content = read_ours(path, "the site's file")
     try:
-        entry = tomllib.loads(path.read_text(encoding="utf-8"))
+        entry = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     return site_from_table(entry, str(path))

@@ -36,6 +36,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from workshop.facts.checks import check_positive
 from workshop.models.text import TextBatches
+from workshop.site.owners import check_folder
 from workshop.train import files
 from workshop.train.ready import Ready, ReadyDeepSpeed
 
@@ -90,11 +91,13 @@ class Checkpoints:
 
         Raises:
             DamagedCheckpointError: a file is missing or is not what was saved; it is named.
-            ValueError: no checkpoint of that step; other data than the run had; another kind of engine.
+            ValueError: no checkpoint of that step; other data than the run had; another kind of engine; a
+                folder that others could have written to (torch's checkpoints are pickles, which run code).
         """
         folder = on_first_rank(lambda: self.find(step))
         if folder is None:
             return 0
+        on_first_rank(lambda: check_folder(folder.resolve(), "the checkpoint"))
         names = sorted(files.manifest(folder))
         on_every_rank(lambda: files.check_whole(folder, names[ready.rank :: ready.num_ranks]))
         progress = json.loads((folder / PROGRESS).read_text("utf-8"))
@@ -123,8 +126,10 @@ def to_one_file(folder: str | Path, path: str | Path) -> Path:
 
     Raises:
         DamagedCheckpointError: the checkpoint is not whole.
+        ValueError: others could have written it.
     """
     folder, path = Path(folder), Path(path)
+    check_folder(folder.resolve(), "the checkpoint")
     files.check_whole(folder)
     kind = json.loads((folder / PROGRESS).read_text("utf-8"))["kind"]
     weights = _deepspeed_weights(folder) if kind == "deepspeed" else _dcp_weights(folder)

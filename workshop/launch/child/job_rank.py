@@ -5,7 +5,7 @@
 DIRECTORY is the job's, on a file system that every node and the notebook see. Each start of the job (a
 requeue is a new start), each attempt within it (torchrun's restarts) and each rank has its own folder::
 
-    task_0/start_0/attempt_0/rank_0/   log  report.pkl  failure.json  stacks  done
+    task_0/start_0/attempt_0/rank_0/   log  report.data  failure.json  stacks  done
 
 The program itself is plain: under torchrun alone it would do the same.
 """
@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.child import failure_record, rank_io, rank_script
+from workshop.site.owners import check_folder_itself
 
 
 def main() -> None:
     """Run the program of the job in ``sys.argv[1]`` as the rank that torchrun's variables say."""
     directory = Path(sys.argv[1])
+    check_folder_itself(directory, "the job's directory")
     spec = json.loads((directory / "program.json").read_text(encoding="utf-8"))
     task = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
     rank_dir = _rank_dir(directory, task)

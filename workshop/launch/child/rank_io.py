@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.json", "report.pkl", "done"
+LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.json", "report.data", "done"
 
 
 _CAPTURED: list[RankStream] = []  # this rank's two streams, once `capture` has made them

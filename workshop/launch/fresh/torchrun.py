@@ -244,7 +244,10 @@ class _Launch:
     def _conclude(self, done: dict[str, Any], seconds: float) -> Result:
         self.transcript.finish()
         text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
-        reports = {rank: read_report(self._rank_dir(rank) / "report.pkl") for rank in sorted(self.pids)}
+        reports = {
+            rank: read_report(self._rank_dir(rank) / "report.data", allow_pickle=True)
+            for rank in sorted(self.pids)
+        }
         result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))
         state = done["state"]
         if state == "succeeded":

@@ -12,7 +12,7 @@ It lies under the site's ``jobs`` path, which every node sees, and only its user
             files/     the program's own, kept through requeues: $WORKSHOP_JOB_FILES
             start_0/   a requeue makes start_1
                 exit   the batch script's exit code
-                attempt_0/rank_0/log, report.pkl, failure.json ...
+                attempt_0/rank_0/log, report.data, failure.json ...
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from workshop.launch.session import EngineError
 from workshop.launch.variables import pickled
 from workshop.site.current import python_of, site_environment
 from workshop.site.job import Job, gpus_wanted
+from workshop.site.owners import ours
 from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import SiteSpec
 
@@ -120,6 +121,7 @@ def _passed_files(passing: Mapping[str, Any], sweep: tuple[str, Sequence[Any]] |
 def _new_directory(site: SiteSpec, job: Job) -> Path:
     root = Path(site.jobs)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ours(root, "the folder of jobs", also=site.trusted)  # who can move it could put another script in place
     directory = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{job.title}-{secrets.token_hex(2)}"
     directory.mkdir(mode=0o700)
     return directory

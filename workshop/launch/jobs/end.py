@@ -48,9 +48,15 @@ def from_record(task: Task) -> State:
 
 
 def conclude(
-    record: Record, tasks: Mapping[int, Task], states: Mapping[int, State], text: str, seconds: float
+    record: Record,
+    tasks: Mapping[int, Task],
+    states: Mapping[int, State],
+    text: str,
+    seconds: float,
+    *,
+    allow_pickle: bool = False,
 ) -> Result | ArrayResult:
-    """The result of a job that is over.
+    """The result of a job that is over. ``allow_pickle``: with reported values that had to be pickled.
 
     Raises RankFailed or RankTimeout with what the ranks left, SlurmError where no rank ever began. Of an
     array, the first task that failed is told, and how many others did.
@@ -59,7 +65,9 @@ def conclude(
     for number, task in tasks.items():
         before = notes(task)
         said = "" if record.array else "".join(f"{note}\n" for note in before) + text
-        results[number] = Result(task.reports(), said, record.sentence, seconds, before)
+        results[number] = Result(
+            task.reports(allow_pickle=allow_pickle), said, record.sentence, seconds, before
+        )
     whole: Result | ArrayResult = results[record.tasks[0]]
     if record.array:
         labels = {number: record.task_label(number) for number in tasks}

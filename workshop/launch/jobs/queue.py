@@ -31,6 +31,7 @@ from workshop.launch.jobs.slurm import SlurmError
 from workshop.launch.jobs.submitted import Submitted
 from workshop.site.current import current_site
 from workshop.site.job import Job
+from workshop.site.owners import own_folder
 from workshop.site.spec import SiteSpec
 
 
@@ -126,7 +127,7 @@ def known(site: SiteSpec | None = None) -> list[Submitted]:
     """Every job that was submitted from here and whose directory is still there, the oldest first."""
     root = Path((site or current_site()).jobs)
     found = []
-    for directory in sorted(root.glob("*")):
+    for directory in filter(own_folder, sorted(root.glob("*"))):  # others may lay theirs into a shared folder
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # another folder, or being made
             record = read_record(directory)
             if record.job:

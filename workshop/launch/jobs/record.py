@@ -14,6 +14,7 @@ from pathlib import Path
 
 from workshop.launch.failures import Program, RankEnd, read_evidence
 from workshop.launch.report import Reported, read_report
+from workshop.site.owners import LONGEST, open_own
 
 _RECORD = "job.json"
 _TORCHRUN_SAYS = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+)")
@@ -67,7 +68,8 @@ class Record:
 
 def read_record(directory: Path) -> Record:
     """The record of a job. Raises OSError or ValueError where there is none."""
-    entry = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+    with os.fdopen(open_own(directory / _RECORD), "rb") as file:
+        entry = json.loads(file.read(LONGEST))
     sweep = tuple((name, value) for name, value in entry.pop("sweep"))
     return Record(**{**entry, "tasks": tuple(entry["tasks"]), "sweep": sweep})
 
@@ -122,9 +124,10 @@ class Task:
         except (OSError, ValueError):
             return None
 
-    def reports(self) -> dict[int, Reported]:
-        """What every rank has reported."""
-        return {r: read_report(self.rank_dir(r) / "report.pkl") for r in range(self.record.world_size)}
+    def reports(self, *, allow_pickle: bool = False) -> dict[int, Reported]:
+        """What every rank has reported; pickled values only where they are asked for (`launch.report`)."""
+        paths = {rank: self.rank_dir(rank) / "report.data" for rank in range(self.record.world_size)}
+        return {rank: read_report(path, allow_pickle=allow_pickle) for rank, path in paths.items()}
 
     def program(self) -> Program:
         """The learner's own file, for messages."""

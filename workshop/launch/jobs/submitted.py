@@ -35,6 +35,7 @@ class Submitted:
         self.record = record
         self.number = record.job
         self.tasks = {number: Task(directory, record, number) for number in record.tasks}
+        self.allow_pickle = False  # whether reported values that had to be pickled are read, which runs code
         self._keeper = keeper
         self._shown: dict[int, tuple[tuple[int, int], Transcript]] = {}
         self._began = time.monotonic()
@@ -134,7 +135,12 @@ class Submitted:
         if not all(state.over for state in states.values()):
             raise ValueError(f"job {self.number} is not over: {self.sentence(states)}; follow() waits for it")
         return job_end.conclude(
-            self.record, self.tasks, states, self.text(whole=True), time.monotonic() - self._began
+            self.record,
+            self.tasks,
+            states,
+            self.text(whole=True),
+            time.monotonic() - self._began,
+            allow_pickle=self.allow_pickle,
         )
 
     def cancel(self) -> None:

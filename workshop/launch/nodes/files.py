@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-GROWING = ("log", "bars", "stacks", "report.pkl")  # added to
+GROWING = ("log", "bars", "stacks", "report.data")  # added to
 WHOLE = "failure.json"  # appears at once, by a rename
 BLOCK_BYTES = 256 * 1024
 _EMPTIED = ("bars", "stacks")  # the rank holds these open
-_REMOVED = (WHOLE, "report.pkl")
+_REMOVED = (WHOLE, "report.data")
 
 
 def clear(rank_dir: Path) -> None:
@@ -39,7 +39,7 @@ class Tail:
     def clear(self) -> None:
         """The files are emptied (see `clear`): begin them anew."""
         clear(self.rank_dir)
-        self._sent |= dict.fromkeys((*_EMPTIED, "report.pkl"), 0)
+        self._sent |= dict.fromkeys((*_EMPTIED, "report.data"), 0)
         self._told = None
 
     def news(self, most_blocks: int = 8) -> Iterator[tuple[str, bytes]]:

@@ -173,7 +173,9 @@ class CellRun:
                 texts[rank] = [*texts[rank], *data["text/plain"].splitlines()]
             else:
                 rich.append((rank, {"data": data, "metadata": {}}))
-        reports = {rank: read_report(self.ranks.rank_dir(rank) / "report.pkl") for rank in chosen}
+        reports = {
+            rank: read_report(self.ranks.rank_dir(rank) / "report.data", allow_pickle=True) for rank in chosen
+        }
         rich.sort(key=lambda item: item[0])
         return RanksResult(reports, render(texts), tuple(rich), self.ranks.device.sentence, seconds, healed)
 
