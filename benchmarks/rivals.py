@@ -1,4 +1,4 @@
-"""The same work under torchrun, nbdistributed and ipyparallel, each used as its own pages say.
+"""The same work under torchrun, nbdistributed, ipyparallel and Monarch, each used as its own pages say.
 
 They are not dependencies of the workshop: `pip install 'workshop[bench]'` gets them. One that is not
 installed is named and left out.
@@ -7,6 +7,7 @@ installed is named and left out.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import subprocess
 import sys
@@ -85,3 +86,40 @@ def ipyparallel(world_size: int, times: int, directory: Path) -> dict[str, Any]:
         magic = spread(cells.time_magic("px", CELL, times))
         cells.run("cluster.stop_cluster_sync()")
         return {"load": load, "start": start, "import_torch": torch, "cell": cell, "magic": magic}
+
+
+MONARCH = """\
+import json, time
+from monarch.actor import Actor, endpoint, this_host
+
+class Rank(Actor):
+    def __init__(self): self.names = {}
+    @endpoint
+    def cell(self, code: str): exec(code, self.names)
+
+processes = this_host().spawn_procs(per_host={"ranks": %d})
+actors = processes.spawn("actors", Rank)
+actors.cell.call("import torch").get()
+"""
+TIMED_CALLS = """\
+seconds = []
+for _ in range(%d):
+    started = time.perf_counter()
+    actors.cell.call(%r).get()
+    seconds.append(time.perf_counter() - started)
+print("SECONDS", json.dumps(seconds[2:]))
+"""
+
+
+def torchmonarch(world_size: int, times: int, directory: Path) -> dict[str, Any]:
+    """Two actors that execute the cell's text: "magic" is one call from inside the kernel, there and back.
+
+    An actor's endpoint has neither output nor tracebacks of its own to bring back; it is the floor.
+    """
+    with notebook(directory) as cells:
+        start = cells.run(MONARCH % world_size)
+        cells.run(TIMED_CALLS % (times + 2, CELL))
+        calls = json.loads(cells.printed.partition("SECONDS ")[2].partition("]")[0] + "]")
+        cell = spread(cells.time_cells(f"actors.cell.call({CELL!r}).get();", times))
+        cells.run("processes.stop().get();")
+        return {"start": start, "cell": cell, "magic": spread(calls)}

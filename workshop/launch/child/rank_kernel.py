@@ -42,6 +42,10 @@ class RankShell(ZMQInteractiveShell):
         """Record the exception."""
         self.showtraceback()
 
+    def _format_user_obj(self, obj: Any) -> dict[str, Any]:
+        """An expression's value as text alone: IPython would ask every formatter for its form of it."""
+        return {"status": "ok", "data": {"text/plain": repr(obj)}, "metadata": {}}
+
     async def run_cell_async(self, *args: Any, **options: Any) -> Any:
         """As IPython's, with an error that ipykernel can put into its reply (it calls ``str`` on it)."""
         result = await super().run_cell_async(*args, **options)
@@ -57,6 +61,10 @@ class RankKernel(IPythonKernel):
     """ipykernel's kernel with an interrupt that only ever reaches the learner's own code."""
 
     shell_class = RankShell
+    _execute_sleep = 0.0  # ipykernel waits half a millisecond for output on its way; a rank's goes into a file
+
+    def _publish_execute_input(self, *_args: Any, **_options: Any) -> None:
+        """To nobody: the notebook knows what it has asked."""
 
     def pre_handler_hook(self) -> None:
         """Keep our handler for SIGINT: ipykernel would install Python's own here."""
