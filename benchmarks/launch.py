@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `python benchmarks/launch.py` puts only benchmarks/ there
     sys.path.insert(0, str(ROOT))
 
-from benchmarks import rivals  # noqa: E402 - needs the line above
+from benchmarks import baselines  # noqa: E402 - needs the line above
 from benchmarks.notebook_clock import notebook, spread  # noqa: E402
 from workshop import launch  # noqa: E402
 
@@ -40,10 +40,10 @@ dist.all_reduce(x)
 print(x[0].item())
 dist.destroy_process_group()
 """
-RIVALS = {
-    "nbdistributed": rivals.nbdistributed,
-    "ipyparallel": rivals.ipyparallel,
-    "torchmonarch": rivals.torchmonarch,
+BASELINES = {
+    "nbdistributed": baselines.nbdistributed,
+    "ipyparallel": baselines.ipyparallel,
+    "torchmonarch": baselines.torchmonarch,
 }
 IMPORT = """
 import sys, time, IPython
@@ -78,7 +78,7 @@ def cells_by_call(world_sizes: list[int], times: int) -> dict[str, Any]:
         ranks = launch.Ranks(n)
         for _ in range(times + 2):
             started = time.perf_counter()
-            ranks.run(rivals.CELL)
+            ranks.run(baselines.CELL)
             seconds.append(time.perf_counter() - started)
         ranks.stop()
         found[str(n)] = {"start": spread(starts[1:]), "cell": spread(seconds[2:])}
@@ -90,9 +90,9 @@ def cells_in_a_notebook(world_size: int, times: int, directory: Path) -> dict[st
     with notebook(directory) as cells:
         empty = spread(cells.time_cells("pass", times))
         load = cells.run("%load_ext workshop")
-        cold = load + cells.run(f"%%ranks -n {world_size}\n{rivals.CELL}")
-        cell = spread(cells.time_cells(f"%%ranks\n{rivals.CELL}", times))
-        magic = spread(cells.time_magic("ranks", rivals.CELL, times))
+        cold = load + cells.run(f"%%ranks -n {world_size}\n{baselines.CELL}")
+        cell = spread(cells.time_cells(f"%%ranks\n{baselines.CELL}", times))
+        magic = spread(cells.time_magic("ranks", baselines.CELL, times))
         cells.run("%ranks stop")
         start = cells.run(f"%ranks start -n {world_size}")
         return {
@@ -124,14 +124,14 @@ def measure(times: int, directory: Path) -> dict[str, Any]:
         "ranks_by_call": cells_by_call([2, 4, 8], times),
         "ranks_in_notebook": cells_in_a_notebook(2, times, directory),
         "torchrun_cell": launches(2, 10, directory),
-        "torchrun": rivals.torchrun(program, 2, 5),
+        "torchrun": baselines.torchrun(program, 2, 5),
     }
     launch.Session.get().close()
-    for name, measure_rival in RIVALS.items():
-        if rivals.version(name) is None:
+    for name, measure_baseline in BASELINES.items():
+        if baselines.version(name) is None:
             print(f"{name} is not installed (pip install 'workshop[bench]'): left out", flush=True)
         else:
-            found[name] = measure_rival(2, times, directory)
+            found[name] = measure_baseline(2, times, directory)
     return found
 
 
@@ -139,13 +139,13 @@ def machine() -> dict[str, Any]:
     """What the numbers were measured on and with."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "?")
-    packages = ("torch", "ipykernel", "jupyter_client", "pyzmq", *RIVALS)
+    packages = ("torch", "ipykernel", "jupyter_client", "pyzmq", *BASELINES)
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": model,
         "load_average": [round(x, 2) for x in os.getloadavg()],
         "python": platform.python_version(),
-        "versions": {name: rivals.version(name) for name in packages},
+        "versions": {name: baselines.version(name) for name in packages},
     }
 
 
@@ -193,7 +193,7 @@ def show(found: dict[str, Any]) -> None:
     line("new kernel: %load_ext to the end of the first cell, cold", mine["cold"])
     line("%%ranks: a cell", mine["cell"]["median"], mine["cell"]["p95"])
     line("%%ranks: the magic alone, in the kernel", mine["magic"]["median"], mine["magic"]["p95"])
-    for name in RIVALS:
+    for name in BASELINES:
         if name in found:
             line(f"{name}: start", found[name]["start"])
             line(f"{name}: a cell", found[name]["cell"]["median"], found[name]["cell"]["p95"])

@@ -61,7 +61,9 @@ class RankKernel(IPythonKernel):
     """ipykernel's kernel with an interrupt that only ever reaches the learner's own code."""
 
     shell_class = RankShell
-    _execute_sleep = 0.0  # ipykernel waits half a millisecond for output on its way; a rank's goes into a file
+    _execute_sleep = (
+        0.0  # ipykernel waits half a millisecond for output on its way; a rank's goes into a file
+    )
 
     def _publish_execute_input(self, *_args: Any, **_options: Any) -> None:
         """To nobody: the notebook knows what it has asked."""
