@@ -19,8 +19,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from workshop.facts.checks import check_one_line
 from workshop.site.apptainer_command import NODE_VARIABLES, container_line, hidden_environment
 from workshop.site.job import exported_by_prologue, opening_lines
+from workshop.site.slurm_script import output_path, sbatch_line
 from workshop.site.spec import SiteSpec
 
 NAME = "workshop-lab"
@@ -42,6 +44,10 @@ class Lab:
     port: int = 8888
     network: bool = False
     time: str = ""
+
+    def __post_init__(self) -> None:
+        for what in ("folder", "login", "python", "time"):
+            check_one_line(f"the lab's {what}", getattr(self, what))
 
 
 def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
@@ -69,6 +75,8 @@ def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
         environment=environment,
         node_variables=(*NODE_VARIABLES[site.gpu], *JOB_VARIABLES, *exported_by_prologue(site)),
     )
+    for name, value in environment.items():
+        check_one_line(name, value)
     told = {**environment, **hidden_environment(site, environment)}
     made = [path for path in (lab.folder, site.cache) if path]
     lines = [
@@ -95,28 +103,25 @@ def log_path(site: SiteSpec, job: str) -> str:
 def _header(site: SiteSpec, lab: Lab) -> list[str]:
     time = lab.time or site.time
     if site.scheduler == "slurm":
-        cpus = [f"--cpus-per-task={site.cpus}"] if site.cpus else []
-        gpus = [f"--gpus-per-node={site.gpus}"] if site.gpus else []
-        asked = [
-            f"--{key}={value}"
-            for key in ("account", "partition", "reservation")
-            if (value := getattr(site, key))
+        asked: list[tuple[str, object]] = [
+            ("job-name", NAME),
+            ("nodes", 1),
+            ("ntasks-per-node", 1),
+            ("cpus-per-task", site.cpus or ""),
+            ("gpus-per-node", site.gpus or ""),
+            ("time", time),
+            ("account", site.account),
+            ("partition", site.partition),
+            ("reservation", site.reservation),
         ]
-        flags = [
-            f"--job-name={NAME}",
-            "--nodes=1",
-            "--ntasks-per-node=1",
-            *cpus,
-            *gpus,
-            f"--time={time}",
-            *asked,
-        ]
-        return [f"#SBATCH {flag}" for flag in (*flags, *site.directives, f"--output={log_path(site, '%j')}")]
+        lines = [sbatch_line(flag, value) for flag, value in asked if value != ""]
+        own = [f"#SBATCH {directive}" for directive in site.directives]
+        return [*lines, *own, sbatch_line("output", output_path(site.jobs, f"{NAME}-%j.log"))]
     if site.scheduler == "sge":
-        asked = [
+        grid = [
             *([f"-A {site.account}"] if site.account else []),
             *([f"-q {site.partition}"] if site.partition else []),
         ]
-        flags = [f"-N {NAME}", "-S /bin/bash", "-j y", f"-l h_rt={time}", *asked]
+        flags = [f"-N {NAME}", "-S /bin/bash", "-j y", f"-l h_rt={time}", *grid]
         return [f"#$ {flag}" for flag in (*flags, *site.directives, f"-o {log_path(site, '$JOB_ID')}")]
     raise ValueError(f"{site.name} has no scheduler: `workshop lab` starts JupyterLab here")

@@ -17,6 +17,9 @@ Sources: Slurm, ``sbatch(1)``, ``srun(1)``, ``scontrol(1)``; PyTorch, "torchrun 
 
 from __future__ import annotations
 
+import re
+
+from workshop.facts.checks import check_one_line
 from workshop.site.job import (
     Job,
     cpus_wanted,
@@ -39,6 +42,37 @@ head=${head:-$first}"""
 _ASK_AGAIN = """
 # Time is nearly up: back into the queue, to go on from the last checkpoint.
 trap 'echo "told by {signal}: queued again"; scontrol requeue "$SLURM_JOB_ID"' {signal}"""
+
+
+_AS_IT_IS = re.compile(r"[A-Za-z0-9_@%+=:,./~^-]+")
+LONGEST_VALUE = 1000  # bytes; Slurm refuses names and paths of 1024
+
+
+def sbatch_line(flag: str, value: object) -> str:
+    """``#SBATCH --flag=value`` as sbatch reads it back, whatever letters the value has.
+
+    To sbatch a blank outside quotes ends a value and ``#`` begins a comment; a backslash escapes within
+    quotes and without, but not a blank (all seen with 22.05).
+
+    Raises ValueError for more than one line, control characters, what is no UTF-8, and what is too long.
+    """
+    text = str(value)
+    check_one_line(f"--{flag}", text)
+    if len(text.encode()) > LONGEST_VALUE:
+        raise ValueError(f"--{flag} {text[:60]!r}... has more than {LONGEST_VALUE} bytes: Slurm refuses it")
+    if not _AS_IT_IS.fullmatch(text):
+        text = '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"#SBATCH --{flag}={text}"
+
+
+def output_path(folder: str, name: str) -> str:
+    """A file for ``--output``, in which sbatch fills in ``%j`` and the like: only ``name`` may have them.
+
+    Raises ValueError for a folder with a backslash, by which sbatch fills in nothing at all.
+    """
+    if "\\" in folder:
+        raise ValueError(f"the folder {folder!r} has a backslash, which Slurm takes for a sign in --output")
+    return f"{folder.replace('%', '%%')}/{name}"
 
 
 def slurm_script(site: SiteSpec, job: Job) -> str:
@@ -83,7 +117,7 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
         ("export", "NONE" if site.export == "none" else ""),
         ("open-mode", "append" if job.requeue else ""),
     ]
-    lines = [f"#SBATCH --{flag}={value}" for flag, value in said if value != ""]
+    lines = [sbatch_line(flag, value) for flag, value in said if value != ""]
     lines.append("#SBATCH --requeue" if job.requeue else "#SBATCH --no-requeue")
     return lines + [f"#SBATCH {directive}" for directive in site.directives]
 
@@ -91,7 +125,7 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
 def _output(job: Job) -> str:
     """%x: the job's name, %j: its number, %A and %a: an array's number and index."""
     name = "%x-%A_%a.out" if job.array else "%x-%j.out"
-    return f"{job.directory}/{name}" if job.directory else name
+    return output_path(job.directory, name) if job.directory else name
 
 
 def srun_lines(site: SiteSpec, job: Job) -> list[str]:

@@ -88,6 +88,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
 _TOP = ("name", "scheduler")
 _TABLE = "environment"
 _CHOICES = {"scheduler": SCHEDULERS, "runtime": RUNTIMES, "gpu": GPU_MAKERS, "export": EXPORTS}
+_DIRECTIVES = ("#SBATCH", "#$", "#PBS", "#BSUB", "#PJM")  # Grid Engine reads them wherever they stand
 _TIME = re.compile(r"(\d+-)?\d{1,2}:[0-5]\d:[0-5]\d")
 _INTERFACES = re.compile(r"(\^?=?[A-Za-z0-9_.:-]+(,[A-Za-z0-9_.:-]+)*)?")
 _CPU_BIND = re.compile(r"[A-Za-z0-9_,:.-]*")
@@ -168,6 +169,9 @@ class SiteSpec:
         for directive in self.directives:
             if not directive.startswith("-"):
                 raise ValueError(f"directive {directive!r} is no flag of the scheduler: no - before it")
+        for line in (*self.prologue, *self.epilogue):
+            if line.lstrip().startswith(_DIRECTIVES):
+                raise ValueError(f"line {line!r} is a directive to the scheduler: write it in directives")
 
     def _check_node(self) -> None:
         """Networks and cores as the programs that take them write them."""
