@@ -1,38 +1,18 @@
-"""What every test starts from: one thread a process, no variables of another launcher; and a second try.
+"""What every test starts from: one thread a process, no variables of another launcher, a stop button that works.
 
-A test that starts real ranks shares the machine with whoever else is there: a gloo thread that wakes late, a
-connection that times out while the disk is busy. Such a test, when it fails, is run once more in a new place;
-the summary counts it under "rerun", so that it is seen. The failure lab (`make faults`), which counts how
-often the engine keeps its promises, has no second try.
+A shell that starts a command in the background has it ignore SIGINT, and what a process ignores its children ignore
+too: the notebooks, engines and ranks of these tests would not hear the stop button. So the usual handler is put back
+before anything is started.
 """
 
 import os
-from pathlib import Path
+import signal
 
-import pytest
-
+from tests.second_try import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - pytest's hooks
 from workshop.launch.environment import leaked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in leaked(os.environ):
     del os.environ[_name]
-
-REAL_RANKS = (
-    "cluster",
-    "configs",
-    "jupyter",
-    "launch",
-    "lessons",
-    "measure",
-    "parallel",
-    "rehearse",
-    "train",
-)
-
-
-def pytest_collection_modifyitems(items):
-    """A second try for tests in the rooms where ranks are real."""
-    for item in items:
-        room = Path(item.path).relative_to(Path(__file__).parent).parts[0]
-        if room in REAL_RANKS:
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,6 +7,8 @@ import pytest
 from workshop import launch
 from workshop.parallel.stages import split_by_cost, split_evenly
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
+from workshop.predict.pipeline_events import Action
+from workshop.predict.pipeline_measured import measured_timeline
 
 PROGRAM = Path(__file__).parent / "programs" / "pipeline_equal.py"
 CASES = ["naive 1", "gpipe 1", "1f1b 1", "interleaved 2"]
@@ -38,6 +40,26 @@ def test_what_ran_and_what_was_kept_is_what_was_simulated(ranks, case):
     for rank in range(n):
         assert ranks[rank][case]["order"] == [str(action) for action in orders[rank]]
         assert ranks[rank][case]["most_kept"] == timeline.peak_in_flight[rank]
+
+
+def needs(action, last_stage):
+    """What must have been computed before an action may begin."""
+    kind, stage, micro = action
+    if kind == "F":
+        return Action("F", stage - 1, micro) if stage > 0 else None
+    return Action("B", stage + 1, micro) if stage < last_stage else Action("F", stage, micro)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nobody_acts_before_what_he_waits_for(ranks, case):
+    """On one clock. How long they wait is a matter of the machine: `benchmarks/bubble.py`."""
+    own = [ranks[rank][case] for rank in range(len(ranks))]
+    timeline = measured_timeline([rank["events"] for rank in own], [rank["began"] for rank in own])
+    ended = {event.action: event.end for event in timeline.events}
+    waits = [(event, needs(event.action, timeline.num_stages - 1)) for event in timeline.events]
+    assert sum(need is not None for _, need in waits) == len(waits) - 2 * len(ranks)  # all but the first stage's F
+    for event, need in waits:
+        assert need is None or event.start >= ended[need] - 1e-9, (event, need)  # rounding of the shift
 
 
 def test_kept_at_most(ranks):

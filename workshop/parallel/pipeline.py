@@ -110,11 +110,13 @@ def open_wire(
 class Step:
     """What a rank did in one step: losses (on the last stage), its events in order, and what it kept at most.
 
+    began: when it began, in seconds of `time.perf_counter` (on Linux all processes of a machine share that clock).
     events: `predict.pipeline_events.Event`, seconds from the start of the step; an event is computing alone,
         without waiting, receiving or sending.
     most_kept: the most micro-batches whose activations were alive at once, over this rank's stages.
     """
 
+    began: float = field(default_factory=time.perf_counter)
     losses: list[Tensor] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     most_kept: int = 0
@@ -216,7 +218,7 @@ def run_order(
             "run two micro-batches as one, are torch's (parallel.pipeline_torch)"
         )
     here = _Stages(stages, num_stages, wire, lambda y, target: loss(y, target) / len(targets))
-    step, began = Step(), time.perf_counter()
+    step = Step()
     for action, following in zip_longest(order, order[1:]):
         arrived, micro = here.take(action), action.micro_batch
         if following is not None and wire.device.type == "cpu":
@@ -229,7 +231,7 @@ def run_order(
                 step.losses.append(here.kept[action.stage, micro][1].detach() * len(targets))
         else:
             here.backward(action.stage, micro, arrived)
-        step.events.append(Event(dist.get_rank(), action, start - began, here.computed - began))
+        step.events.append(Event(dist.get_rank(), action, start - step.began, here.computed - step.began))
     for sent, _ in here.on_the_way:
         sent.wait()
     return step

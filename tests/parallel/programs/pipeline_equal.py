@@ -64,6 +64,8 @@ def compare(schedule, chunks, tied):
         "errors": errors,
         "losses": losses,
         "order": order,
+        "began": step.began,
+        "events": step.events,
         "most_kept": step.most_kept,
         "count": len(step.losses),
     }

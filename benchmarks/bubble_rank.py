@@ -1,6 +1,4 @@
-"""Two ranks, real compute, every schedule that is run by hand, many times in turn: what was done when."""
-
-import time
+"""A rank of `bubble.py`: real compute, every schedule that is run by hand, many times in turn; what was done when."""
 
 import torch
 import torch.distributed as dist
@@ -37,8 +35,7 @@ tries = {schedule: [] for schedule in CHUNKS}
 for _ in range(TRIES):
     for schedule, found in tries.items():
         dist.barrier()
-        began = time.perf_counter()
         step = run_schedule(schedule, stages[CHUNKS[schedule]], (tokens, tokens), loss_of, wire)
-        found.append({"began": began, "events": step.events})
+        found.append({"began": step.began, "events": step.events})
 report(tries=tries)
 dist.destroy_process_group()

@@ -1,0 +1,110 @@
+"""The suite itself: a second try is for single tests and has its reason; no test wants a foreground process."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.second_try import KEPT_IN, MARKER
+
+ROOT = Path(__file__).parents[2]
+SHORTEST_REASON = 30  # characters; "flaky" is no reason
+
+
+def marker_problems(source):
+    """What is wrong with each use of `second_try` (or of the plugin's own `flaky`) in a file of tests."""
+    tree = ast.parse(source)
+    on_tests = {
+        id(decorator)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        for decorator in node.decorator_list
+    }
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or node.attr not in (MARKER, "flaky"):
+            continue
+        call = calls.get(id(node))
+        if node.attr == "flaky":
+            yield node.lineno, f"say {MARKER}(reason=...), which is counted"
+        elif call is None or id(call) not in on_tests:
+            yield node.lineno, "marks more than one test, or gives no reason"
+        elif not any(
+            word.arg == "reason" and len(getattr(word.value, "value", "")) >= SHORTEST_REASON
+            for word in call.keywords
+        ):
+            yield node.lineno, f"gives no reason of at least {SHORTEST_REASON} characters"
+
+
+def test_second_tries_stand_on_single_tests_and_have_reasons():
+    files = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "second_try.py"]
+    problems = [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path in files
+        for line, what in marker_problems(path.read_text())
+    ]
+    assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("@pytest.mark.{m}(reason='the kernel of the host drops a packet')\ndef test_a(): ...", None),
+        ("@pytest.mark.{m}\ndef test_a(): ...", "gives no reason"),
+        ("@pytest.mark.{m}(reason='flaky')\ndef test_a(): ...", "at least 30 characters"),
+        ("pytestmark = pytest.mark.{m}(reason='the kernel of the host drops a packet')", "more than one test"),
+        ("@pytest.mark.{m}(reason='the kernel of the host drops a packet')\nclass TestA: ...", "more than one"),
+        ("@pytest.mark.flaky(reruns=3)\ndef test_a(): ...", "which is counted"),
+    ],
+)
+def test_bad_marks_are_seen(source, words):
+    found = [what for _, what in marker_problems(source.replace("{m}", MARKER))]
+    assert (found == []) if words is None else (len(found) == 1 and words in found[0])
+
+
+SHAKY = """
+import pathlib, pytest
+
+@pytest.mark.second_try(reason="fails the first time that it is run in a folder")
+def test_shaky():
+    before = pathlib.Path(__file__).with_name("before")
+    seen = before.exists()
+    before.touch()
+    assert seen
+
+def test_plain():
+    assert False
+"""
+
+
+def run_pytest(*arguments, **options):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, **options)
+
+
+def test_only_what_is_marked_runs_again_and_the_end_counts_it(tmp_path):
+    file, kept = tmp_path / "test_shaky.py", tmp_path / "kept"
+    file.write_text(SHAKY)
+    done = run_pytest(
+        "-c", "pyproject.toml", "-p", "tests.conftest", file, env={**os.environ, KEPT_IN: str(kept)}
+    )
+    assert "1 failed, 1 passed, 1 rerun" in done.stdout, done.stdout + done.stderr
+    assert "needed a second try: 1" in done.stdout
+    (line,) = kept.read_text().splitlines()
+    assert "test_shaky: fails the first time" in line
+    file.write_text(SHAKY.replace('reason="fails the first time that it is run in a folder"', ""))
+    refused = run_pytest("-c", "pyproject.toml", "-p", "tests.conftest", file)
+    assert "second_try needs a reason" in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize("test", ["test_stop_button_interrupts_and_keeps_state and sleep"])
+def test_the_stop_button_is_tested_also_from_a_background_job(test):
+    """A shell's `pytest ... &` starts with SIGINT ignored."""
+    (file,) = (ROOT / "tests" / "launch").rglob("test_ranks.py")
+    done = run_pytest(file, "-k", test, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "1 passed" in done.stdout
