@@ -4,14 +4,14 @@
     python -m benchmarks.bubble --launches 1   a quicker look
     python -m benchmarks.bubble --json OUT     also write the rows
 
-Two gloo ranks run each schedule six times a launch, in turns (`bubble_rank.py`). Of all tries the quickest is told:
-it is the one that the rest of the machine disturbed least, and which one that is does not ask about the bubble.
-Beside its idle share stands that of its replay: the same actions with the same seconds, played by the simulator,
-which knows when an action may start and nothing else. What the ranks idle more is messages under way, and cores that
-somebody else had. `unrest` says how much longer than the quickest the median try took.
+Two gloo ranks run each schedule six times a launch, in turns (`bubble_rank.py`). Of all tries the quickest is
+told: it is the one that the rest of the machine disturbed least, and which one that is does not ask about the
+bubble. Beside its idle share stands that of its replay: the same actions with the same seconds, played by the
+simulator, which knows when an action may start and nothing else. What the ranks idle more is messages under
+way, and cores that somebody else had. `unrest` says how much longer than the quickest the median try took.
 
-Wants two quiet cores, so it is no test. What does not depend on them is one: that ranks act in the order of the
-schedule and never before what they wait for (`tests/parallel/test_pipeline.py`).
+Wants two quiet cores, so it is no test. What does not depend on them is one: that ranks act in the order of
+the schedule, and never before what they wait for (`tests/parallel/test_pipeline.py`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def table(rows: Sequence[Row]) -> str:
 def main() -> None:
     """Measure, show, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--launches", type=int, default=3, help="how often two ranks are started (default: 3)")
+    parser.add_argument("--launches", type=int, default=3, help="how often ranks are started (default: 3)")
     parser.add_argument("--json", type=Path, help="write the rows here")
     how = parser.parse_args()
     rows = [row_of(schedule, tries) for schedule, tries in timelines(how.launches).items()]

@@ -1,4 +1,4 @@
-"""A rank of `bubble.py`: real compute, every schedule that is run by hand, many times in turn; what was done when."""
+"""A rank of `bubble.py`: real compute, every schedule that is run by hand, in turns; what was done when."""
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,7 @@ wire = open_wire((1, LENGTH, config.hidden_size))
 
 
 def loss_of(logits, targets):
+    """Of one micro-batch."""
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 

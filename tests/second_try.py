@@ -37,7 +37,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     needed = terminalreporter.getreports("rerun")
     if not needed:
         return
-    lines = [f"{report.nodeid}: {dict(report.user_properties).get(MARKER, 'not marked')}" for report in needed]
+    lines = [
+        f"{report.nodeid}: {dict(report.user_properties).get(MARKER, 'not marked')}" for report in needed
+    ]
     terminalreporter.section(f"needed a second try: {len(lines)}", yellow=True)
     for line in lines:
         terminalreporter.line(line)

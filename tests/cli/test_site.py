@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import socket
-import time
 from collections import namedtuple
 from dataclasses import replace
 from types import SimpleNamespace
@@ -146,14 +145,12 @@ def test_a_slurm_that_fits(machine):
 
 def test_a_scheduler_that_hangs(machine, monkeypatch):
     slurm(machine)
-    machine("sinfo", "exec sleep 60")
+    machine("sinfo", "exec sleep 600")
     monkeypatch.setattr(clients, "SECONDS", 0.3)
     monkeypatch.setattr(checks_site_jobs, "ask", lambda command: ask(command, 0.3))
-    started = time.monotonic()
     found = line(SLURM, "scheduler")
     assert (found.verdict, found.found) == ("no", "sinfo did not answer in 0.3 s")
     assert line(SLURM, "partition").verdict == "note"
-    assert time.monotonic() - started < 10
 
 
 def test_a_scheduler_that_refuses(machine):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -205,12 +204,10 @@ def test_a_refusal_is_told_without_its_prefixes(clients):
 
 
 def test_a_silent_controller(clients, monkeypatch):
-    clients("squeue", "exec sleep 30")
+    clients("squeue", "exec sleep 600")
     monkeypatch.setattr(slurm, "CLIENT_SECONDS", 0.3)
-    began = time.monotonic()
     with pytest.raises(SlurmError, match="did not answer `squeue` within 0.3 s"):
         slurm.states("7")
-    assert time.monotonic() - began < 5
 
 
 def test_no_slurm(monkeypatch, site):

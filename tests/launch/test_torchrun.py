@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from workshop.launch import (
     Cell,
     EngineError,
@@ -94,10 +93,8 @@ def test_the_first_failure_is_named_with_line_and_the_others_place() -> None:
     body = (
         INIT + "def step():\n    if r == 1:\n        raise ValueError('boom')\n    dist.barrier()\nstep()\n"
     )
-    began = time.monotonic()
     with pytest.raises(RankFailed) as caught:
         torchrun(Cell(body), 3, limits=SHORT)
-    assert time.monotonic() - began < 5
     assert str(caught.value).splitlines() == [
         "rank 1 raised ValueError first, line 7",
         "rank 1: ValueError: boom",
@@ -122,7 +119,7 @@ def test_the_first_failure_is_named_with_line_and_the_others_place() -> None:
 def test_deaths_name_rank_and_cause(act: str, words: str) -> None:
     with pytest.raises(RankFailed, match=rf"(?s)rank 1 .* first.*rank 1: .*{words}.*rank 0: .*ended"):
         torchrun(
-            f"import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(0.3); {act}\ntime.sleep(60)",
+            f"import os, time\nif os.environ['RANK'] == '1':\n    time.sleep(0.3); {act}\ntime.sleep(600)",
             2,
             limits=SHORT,
         )
@@ -130,36 +127,32 @@ def test_deaths_name_rank_and_cause(act: str, words: str) -> None:
 
 def test_ranks_that_wait_for_one_that_has_left_are_told_at_once() -> None:
     body = INIT + "x = torch.ones(1)\nif r != 1:\n    dist.all_reduce(x)\n"
-    began = time.monotonic()
     with pytest.raises(RankFailed, match="ranks 0,2 wait in all_reduce at line 7; rank 1 has left the cell"):
-        torchrun(body, 3, limits=SHORT)
-    assert time.monotonic() - began < 10
+        torchrun(body, 3, limits=Limits(timeout=600))  # longer than this test may take
 
 
 def test_a_hang_ends_with_stacks_and_a_plain_sentence() -> None:
     body = INIT + "x = torch.ones(1)\nif r != 1:\n    dist.all_reduce(x)\nelse:\n    dist.recv(x, 0)\n"
-    began = time.monotonic()
     with pytest.raises(
         RankTimeout, match="ranks 0,2 wait in all_reduce at line 7; rank 1 waits in recv at line 9"
     ):
-        torchrun(body, 3, limits=Limits(timeout=5))
-    assert time.monotonic() - began < 12
+        torchrun(body, 3, limits=Limits(timeout=8))
 
 
 def test_a_rank_that_ignores_sigterm_is_ended_too() -> None:
-    body = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
-    began = time.monotonic()
+    body = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     with pytest.raises(RankTimeout):
         torchrun(body, 2, limits=Limits(timeout=1))
-    assert time.monotonic() - began < 8
 
 
 def test_stop_button_ends_the_ranks() -> None:
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-    began = time.monotonic()
+    def press_stop(_, text: str) -> None:
+        if "[ranks 0-1] at work" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    body = "import time\nprint('at work', flush=True)\ntime.sleep(600)"
     with pytest.raises(RankInterrupted) as caught:
-        torchrun("import time\nprint('at work', flush=True)\ntime.sleep(60)", 2, limits=SHORT)
-    assert time.monotonic() - began < 6
+        torchrun(body, 2, limits=Limits(timeout=600), on_output=press_stop)
     assert caught.value.result.text == "[ranks 0-1] at work\n"
     assert torchrun("print(1)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"
 
@@ -186,9 +179,7 @@ def test_a_flood_does_not_block_and_says_where_the_log_is() -> None:
 def test_what_a_rank_left_running_is_ended() -> None:
     body = "import subprocess\nfrom workshop import report\nreport(pid=subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
     result = torchrun(body, 2, limits=SHORT)
-    time.sleep(0.2)
-    for rank in range(2):
-        assert not Path(f"/proc/{result[rank].pid}").exists()
+    wait_until(lambda: not any(Path(f"/proc/{result[rank].pid}").exists() for rank in range(2)))
 
 
 def test_nothing_listens_beyond_loopback() -> None:

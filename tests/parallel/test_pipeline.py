@@ -57,7 +57,9 @@ def test_nobody_acts_before_what_he_waits_for(ranks, case):
     timeline = measured_timeline([rank["events"] for rank in own], [rank["began"] for rank in own])
     ended = {event.action: event.end for event in timeline.events}
     waits = [(event, needs(event.action, timeline.num_stages - 1)) for event in timeline.events]
-    assert sum(need is not None for _, need in waits) == len(waits) - 2 * len(ranks)  # all but the first stage's F
+    assert sum(need is not None for _, need in waits) == len(waits) - 2 * len(
+        ranks
+    )  # all but the first stage's F
     for event, need in waits:
         assert need is None or event.start >= ended[need] - 1e-9, (event, need)  # rounding of the shift
 

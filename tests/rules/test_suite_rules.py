@@ -56,8 +56,14 @@ def test_second_tries_stand_on_single_tests_and_have_reasons():
         ("@pytest.mark.{m}(reason='the kernel of the host drops a packet')\ndef test_a(): ...", None),
         ("@pytest.mark.{m}\ndef test_a(): ...", "gives no reason"),
         ("@pytest.mark.{m}(reason='flaky')\ndef test_a(): ...", "at least 30 characters"),
-        ("pytestmark = pytest.mark.{m}(reason='the kernel of the host drops a packet')", "more than one test"),
-        ("@pytest.mark.{m}(reason='the kernel of the host drops a packet')\nclass TestA: ...", "more than one"),
+        (
+            "pytestmark = pytest.mark.{m}(reason='the kernel of the host drops a packet')",
+            "more than one test",
+        ),
+        (
+            "@pytest.mark.{m}(reason='the kernel of the host drops a packet')\nclass TestA: ...",
+            "more than one",
+        ),
         ("@pytest.mark.flaky(reruns=3)\ndef test_a(): ...", "which is counted"),
     ],
 )

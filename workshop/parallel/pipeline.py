@@ -110,7 +110,7 @@ def open_wire(
 class Step:
     """What a rank did in one step: losses (on the last stage), its events in order, and what it kept at most.
 
-    began: when it began, in seconds of `time.perf_counter` (on Linux all processes of a machine share that clock).
+    began: when it began, in seconds of `time.perf_counter` (on Linux all processes share that clock).
     events: `predict.pipeline_events.Event`, seconds from the start of the step; an event is computing alone,
         without waiting, receiving or sending.
     most_kept: the most micro-batches whose activations were alive at once, over this rank's stages.
