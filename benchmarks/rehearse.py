@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import processes
+from workshop import launch
 from workshop.rehearse import RehearsalError, rehearse
 
 HERE = Path(__file__).resolve().parent
@@ -101,30 +98,13 @@ class Row:
 def run_for_real(program: Path, world_size: int, arguments: list[str]) -> list[dict[str, Any]]:
     """Measure the program on `world_size` gloo ranks; one dict a rank."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={world_size}",
-        ]
-        command += [str(HERE / "rehearsed" / "measure_rank.py"), folder, str(program), *arguments]
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
-        }
-        process = subprocess.Popen(
-            command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        script = launch.Script(
+            HERE / "rehearsed" / "measure_rank.py", (folder, str(program), *map(str, arguments))
         )
         try:
-            _, errors = process.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            processes.end_all([*processes.descendants(process.pid)], patience=0.0)
-            process.kill()
-            raise RuntimeError(f"{arguments} hung on real ranks") from None
-        if process.returncode:
-            raise RuntimeError(f"{arguments} failed on real ranks:\n{errors[-3000:]}")
+            launch.torchrun(script, world_size, limits=launch.Limits(timeout=300))
+        except launch.RankFailed as error:
+            raise RuntimeError(f"{program.name} {' '.join(arguments)}, on real ranks: {error}") from None
         return [json.loads(Path(folder, f"rank-{rank}.json").read_text()) for rank in range(world_size)]
 
 

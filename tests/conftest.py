@@ -9,6 +9,7 @@ import os
 import signal
 
 from tests.second_try import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - pytest's hooks
+from tests.warm_python import warm_rehearsals  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

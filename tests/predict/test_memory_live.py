@@ -1,15 +1,13 @@
 """The closed form against what torch really allocates on this CPU, for transformers' Llama and GPT-2.
 
 Peaks are those of torch's own allocator: c10's counter is switched on before any tensor exists, and the
-profiler reports the total after every allocation. Each case runs in a process of its own.
+profiler reports the total after every allocation. Each case runs in a process of its own, forked from one rank
+that has imported transformers.
 """
-
-import json
-import subprocess
-import sys
 
 import pytest
 
+from workshop import launch
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
@@ -19,37 +17,52 @@ from workshop.predict.memory import predict_memory
 pytest.importorskip("transformers")
 
 PROGRAM = """
-import ctypes, json, os, sys, torch
+import ctypes, os, torch
 from torch._C._profiler import _EventType as EventType
 from torch.profiler import ProfilerActivity, profile
-import transformers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from workshop import report
 
+CLASSES = {"llama": (LlamaConfig, LlamaForCausalLM), "gpt2": (GPT2Config, GPT2LMHeadModel)}
 c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
-ctypes.c_bool.in_dll(c10, "FLAGS_caffe2_report_cpu_memory_usage").value = True
 torch.set_num_threads(1)
-case = json.loads(sys.argv[1])
-config = getattr(transformers, case["config"])(**case["fields"], use_cache=False)
-model = getattr(transformers, case["model"])(config).to(getattr(torch, case["dtype"])).train()
-if case["recompute"]:
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-make = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[case["optimizer"]]
-optimizer = make(model.parameters(), lr=1e-3, foreach=True)
-tokens = torch.randint(0, config.vocab_size, (case["batch"], case["seq_len"]))
 
-def step():
-    for _ in range(case["accumulation"]):
-        model(input_ids=tokens, labels=tokens).loss.backward()
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+def peak_of(case):
+    ctypes.c_bool.in_dll(c10, "FLAGS_caffe2_report_cpu_memory_usage").value = True
+    make_config, make_model = CLASSES[case["kind"]]
+    config = make_config(**case["fields"], use_cache=False)
+    model = make_model(config).to(getattr(torch, case["dtype"])).train()
+    if case["recompute"]:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    make = {"adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[case["optimizer"]]
+    optimizer = make(model.parameters(), lr=1e-3, foreach=True)
+    tokens = torch.randint(0, config.vocab_size, (2, 256))
 
-def largest(node):
-    own = node.extra_fields.total_allocated if node.tag == EventType.Allocation else 0
-    return max([own, *(largest(child) for child in node.children)])
+    def step():
+        for _ in range(case["accumulation"]):
+            model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
-step()
-with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+    def largest(node):
+        own = node.extra_fields.total_allocated if node.tag == EventType.Allocation else 0
+        return max([own, *(largest(child) for child in node.children)])
+
     step()
-print("peak", max(largest(root) for root in trace.profiler.kineto_results.experimental_event_tree()))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        step()
+    return max(largest(root) for root in trace.profiler.kineto_results.experimental_event_tree())
+
+for name, case in CASES.items():
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(into, str(peak_of(case)).encode())
+        os._exit(0)
+    os.close(into)
+    said = os.read(out, 100)
+    assert os.waitpid(child, 0)[1] == 0 and said, f"{name} could not be measured"
+    report(**{name: int(said)})
 """
 
 LLAMA = {
@@ -74,42 +87,42 @@ def spec_of(kind):
     )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "optimizer", "recompute", "accumulation"),
-    [
-        ("float32", "adamw", False, 1),
-        ("bfloat16", "adamw", False, 1),
-        ("float32", "sgd", True, 2),
-        ("bfloat16", "sgd", True, 1),
-    ],
-)
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_closed_form_against_measured(kind, dtype, optimizer, recompute, accumulation):
-    case = {
-        "config": "LlamaConfig" if kind == "llama" else "GPT2Config",
-        "model": "LlamaForCausalLM" if kind == "llama" else "GPT2LMHeadModel",
+CASES = {
+    f"{kind} {dtype} {optimizer}": {
+        "kind": kind,
         "fields": LLAMA if kind == "llama" else GPT2 | NO_DROPOUT,
         "dtype": dtype,
         "optimizer": optimizer,
         "recompute": recompute,
         "accumulation": accumulation,
-        "batch": 2,
-        "seq_len": 256,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(case)], capture_output=True, text=True, timeout=100
+    for kind in ("llama", "gpt2")
+    for dtype, optimizer, recompute, accumulation in (
+        ("float32", "adamw", False, 1),
+        ("bfloat16", "adamw", False, 1),
+        ("float32", "sgd", True, 2),
+        ("bfloat16", "sgd", True, 1),
     )
-    assert done.returncode == 0, done.stderr
-    measured = int(done.stdout.rsplit("peak", 1)[1])
+}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return launch.torchrun(PROGRAM, 1, passing={"CASES": CASES}, limits=launch.Limits(timeout=110))[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_closed_form_against_measured(measured, name):
+    case = CASES[name]
+    precision = "fp32" if case["dtype"] == "float32" else "bf16"
     run = Run(
-        spec_of(kind),
+        spec_of(case["kind"]),
         "this-machine",
-        Layout(precision="fp32" if dtype == "float32" else "bf16", recompute="full" if recompute else "none"),
+        Layout(precision=precision, recompute="full" if case["recompute"] else "none"),
         micro_batch=2,
         seq_len=256,
-        accumulation=accumulation,
-        optimizer=optimizer,
+        accumulation=case["accumulation"],
+        optimizer=case["optimizer"],
         implementation=implementation("transformers"),
     )
-    assert predict_memory(run).peak_bytes == pytest.approx(measured, rel=0.06)
+    assert predict_memory(run).peak_bytes == pytest.approx(measured[name], rel=0.06)
