@@ -2,8 +2,8 @@
 
 Writes rank-N.json. The counter goes on before the program makes its first tensor, so the trace is exact.
 
-The group is not destroyed: a DDP model that outlives its group can deadlock in gloo (torch 2.13). It ends with
-the process. Run it with `workshop.launch`, whose ranks begin in milliseconds, or with torchrun.
+The group is not destroyed: a DDP model that outlives its group can deadlock in gloo (torch 2.13). It ends
+with the process. Run it with `workshop.launch`, whose ranks begin in milliseconds, or with torchrun.
 """
 
 import json
