@@ -8,7 +8,7 @@ before anything is started.
 import os
 import signal
 
-from tests.second_try import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - pytest's hooks
+from tests import schedule, second_try
 from tests.warm_python import warm_rehearsals  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
 
@@ -17,3 +17,9 @@ for _name in leaked(os.environ):
     del os.environ[_name]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Two ideas in files of their own."""
+    for plugin in (schedule, second_try):
+        config.pluginmanager.register(plugin)

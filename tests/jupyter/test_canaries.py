@@ -2,7 +2,7 @@
 
 nbval judges cell by cell, so it gets all canaries in one notebook, each followed by a healthy cell on the
 same ranks. nbclient does too, through the hook that it calls where it would stop. nbmake judges notebooks,
-so each canary is a notebook of its own; what the error says proves which cell was red.
+so each canary is a notebook of its own, and it gets one of each kind; what the error says proves which cell was red.
 """
 
 from __future__ import annotations
@@ -159,12 +159,18 @@ def test_nbclient_is_red_on_every_canary_and_on_nothing_else(tmp_path):
     assert_red_where_broken({int(number): text for number, text in errors.items()})
 
 
-# nbmake starts a kernel for each, and these fail in %%torchrun and %%ranks on the very same line of code.
-ALIKE_FOR_NBMAKE = {
-    *(f"{name} (%%ranks)" for name in BEFORE_ANYTHING_STARTS),
-    "all raise (%%ranks)",
-    "rank 1 raises (%%ranks)",
-}
+# nbmake starts a kernel and an engine for each, and what it judges by is nbclient, which has seen them all: so one
+# of each kind that fails in a way of its own.
+FOR_NBMAKE = (
+    "an unknown line magic",
+    "a script that is not there",
+    "a syntax error (%%torchrun)",
+    "a value that cannot be pickled (%%ranks)",
+    "rank 1 raises (%%torchrun)",
+    "rank 1 raises, rank 0 is in a barrier (%%ranks)",
+    "a rank dies (%%ranks)",
+    "a timeout (%%torchrun)",
+)
 
 
 def healthy_before(name: str) -> list[str]:
@@ -174,8 +180,8 @@ def healthy_before(name: str) -> list[str]:
     return [HEALTHY_STAYING if "%%ranks" in name else HEALTHY_FRESH]
 
 
-def test_nbmake_is_red_on_every_canary(tmp_path):
-    names = [name for name in CANARIES if name not in ALIKE_FOR_NBMAKE]
+def test_nbmake_is_red_on_every_kind_of_canary(tmp_path):
+    names = list(FOR_NBMAKE)
     shares = [names[i::2] for i in range(2)]
 
     def judge(share: int) -> dict[str, str]:

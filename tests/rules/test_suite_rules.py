@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.schedule import LONGEST_FIRST
 from tests.second_try import KEPT_IN, MARKER
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,30 @@ def test_second_tries_stand_on_single_tests_and_have_reasons():
 def test_bad_marks_are_seen(source, words):
     found = [what for _, what in marker_problems(source.replace("{m}", MARKER))]
     assert (found == []) if words is None else (len(found) == 1 and words in found[0])
+
+
+def test_the_files_that_begin_are_there():
+    assert [name for name in LONGEST_FIRST if not (ROOT / name).is_file()] == []
+    assert len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)
+
+
+ORDERED = "import pytest\n@pytest.mark.parametrize('n', range(2))\ndef test_{}(n): ...\n"
+
+
+def test_the_longest_files_begin_and_their_tests_stay_in_order(tmp_path):
+    """Under xdist too, which by itself begins with the files that have the most tests."""
+    names = ("tests/aaa/test_many.py", "tests/configs/test_used.py", LONGEST_FIRST[0])
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(ORDERED.replace("{}", "it").replace("2", "9" if "many" in name else "2"))
+    options = ("--rootdir", tmp_path, "-c", ROOT / "pyproject.toml", "-p", "tests.conftest", "-vv")
+    done = run_pytest(*options, "-n", "1", "--dist", "loadfile", tmp_path)
+    passed = [line.strip() for line in done.stdout.splitlines() if " PASSED " in line]
+    ran = [line.split(f"{tmp_path.name}/")[1] for line in passed]
+    assert ran[:4] == [f"{name}::test_it[{n}]" for name in (names[2], names[1]) for n in range(2)], (
+        done.stdout
+    )
+    assert len(ran) == 13
 
 
 SHAKY = """

@@ -10,7 +10,6 @@ from workshop import report
 from workshop.measure import measure
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.parallel.fsdp import shard_by_hand, shard_model
-from workshop.parallel.wrapping import layers
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -38,13 +37,10 @@ def train(model, mine=lambda tokens: tokens.chunk(world_size)[rank], steps=STEPS
     return torch.stack(losses)
 
 
-def build(seed, recompute=False, compile_layers=False):
+def build(seed, recompute=False):
     torch.manual_seed(seed)
     model = GPT(CONFIG)
     model.model.recompute = recompute
-    if compile_layers:
-        for layer in layers(model):
-            layer.compile(backend="aot_eager")  # dynamo and autograd's part; inductor's needs a compiler
     return model
 
 
@@ -88,17 +84,16 @@ runs = {
     "offload": lambda: shard_model(build(rank), offload=True),
     "prefetch": lambda: shard_model(build(rank), prefetch=2),
     "hybrid": lambda: shard_model(build(rank), mesh),
-    "recompute and compile": lambda: shard_model(build(rank, recompute=True, compile_layers=True)),
+    "recompute": lambda: shard_model(
+        build(rank, recompute=True)
+    ),  # compiled too: tests/train/test_every_way.py
     "bf16": lambda: shard_model(build(rank), precision="fsdp-bf16"),
 }
 differences, calls = {}, {}
 for name, make in runs.items():
-    if "compile" in name:
-        losses = train(make())
-    else:
-        with measure(memory=False) as measured:
-            losses = train(make(), steps=STEPS if name in LONG else 6)
-        calls[name] = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
+    with measure(memory=False) as measured:
+        losses = train(make(), steps=STEPS if name in LONG else 6)
+    calls[name] = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
     dist.all_reduce(losses)
     differences[name] = float((losses / world_size - reference[: len(losses)]).abs().max())
     gc.collect()
