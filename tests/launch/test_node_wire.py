@@ -6,11 +6,12 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import zmq
 
+from workshop.launch.nodes import messages
 from workshop.launch.nodes import wire as node_wire
 
 Wire = tuple[zmq.Context, node_wire.Gate, zmq.Socket, str]
@@ -28,16 +29,33 @@ def wire() -> Iterator[Wire]:
     context.destroy(linger=0)
 
 
-def heard(wire: Wire, seconds: float) -> list[list[bytes]]:
-    """What gets through within so many seconds."""
+PATIENCE = 30.0  # on a machine that computes elsewhere, a handshake takes its time
+
+
+def heard(wire: Wire, until: Callable[[], bool] = lambda: False, seconds: float = PATIENCE) -> list:
+    """What gets through until something has happened; the first message ends it."""
     _context, gate, link, _endpoint = wire
-    found = []
+    received = []
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and not found:
+    while time.monotonic() < deadline and not received and not until():
         gate.answer()
         while link.poll(20):
-            found.append(link.recv_multipart())
-    return found
+            received.append(node_wire.receive(link, messages.TO_NOTEBOOK))
+    return received
+
+
+def refused(wire: Wire) -> Callable[[], bool]:
+    """Has the gate turned somebody away?"""
+    return lambda: wire[1].refused > 0
+
+
+def failed(listening: zmq.Socket) -> Callable[[], bool]:
+    """Has a handshake with this end come to nothing? To be called before anybody connects."""
+    ends = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    monitor = listening.get_monitor_socket(
+        ends | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
+    )
+    return lambda: bool(monitor.poll(0))
 
 
 @contextlib.contextmanager
@@ -49,44 +67,65 @@ def talking(endpoint: str, server_key: bytes, keys: tuple[bytes, bytes]) -> Iter
 
 def test_the_node_comes_in_and_gets_its_answer(wire: Wire) -> None:
     with talking(wire[3], NOTEBOOK[0], NODE) as node:
-        node_wire.send(node, "ready", b"frame", gpus=0)
-        assert heard(wire, 3) == [[b"ready", b'{"gpus": 0}', b"frame"]]
-        node_wire.send(wire[2], "start", n=2)
-        assert node.poll(3000)
-        assert node_wire.receive(node) == ("start", {"n": 2}, [])
+        node_wire.send(node, messages.Ready(2, "b"), b"frame")
+        assert heard(wire) == [(messages.Ready(2, "b"), [b"frame"])]
+        node_wire.send(wire[2], messages.Signal(3, 9))
+        assert node.poll(int(PATIENCE * 1000))
+        assert node_wire.receive(node, messages.TO_NODE) == (messages.Signal(3, 9), [])
     assert wire[1].refused == 0
 
 
 def test_another_key_is_refused(wire: Wire) -> None:
     with talking(wire[3], NOTEBOOK[0], OTHER) as stranger:
-        node_wire.send(stranger, "ready")
-        assert heard(wire, 1) == []
+        node_wire.send(stranger, messages.Alive())
+        assert heard(wire, refused(wire)) == []
         assert stranger.poll(0) == 0
     assert wire[1].refused >= 1
 
 
 def test_who_takes_another_for_the_notebook_says_nothing_to_it(wire: Wire) -> None:
+    ended = failed(wire[2])
     with talking(wire[3], OTHER[0], NODE) as node:
-        node_wire.send(node, "ready")
-        assert heard(wire, 1) == []
+        node_wire.send(node, messages.Alive())
+        assert heard(wire, ended) == []
+        assert ended(), "it was tried"
+    wire[2].disable_monitor()
 
 
 def test_no_key_is_refused(wire: Wire) -> None:
     context = zmq.Context()
     stranger = context.socket(zmq.DEALER)
+    ended = failed(wire[2])
     stranger.connect(wire[3])
-    stranger.send_multipart([b"ready", b"{}"])
-    assert heard(wire, 1) == []
+    stranger.send_multipart([b"Alive", b"{}"])
+    assert heard(wire, ended) == []
+    assert ended(), "it was tried"
+    wire[2].disable_monitor()
     context.destroy(linger=0)
 
 
 def test_without_a_gate_nobody_comes_in() -> None:
     context = zmq.Context()
     link, endpoint = node_wire.listening(context, "127.0.0.1", NOTEBOOK[1], b"node0")
+    ended = failed(link)
     with talking(endpoint, NOTEBOOK[0], NODE) as node:
-        node_wire.send(node, "ready")
-        assert link.poll(1000) == 0
+        node_wire.send(node, messages.Alive())
+        deadline = time.monotonic() + PATIENCE
+        while not ended() and time.monotonic() < deadline:
+            assert link.poll(20) == 0
+        assert ended(), "it was tried"
+    link.disable_monitor()
     context.destroy(linger=0)
+
+
+def closed(connection: socket.socket) -> bool:
+    """Has the other end closed it? What it says before is read and dropped."""
+    try:
+        return connection.recv(4096) == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def test_recorded_bytes_mean_nothing_a_second_time(wire: Wire) -> None:
@@ -115,12 +154,14 @@ def test_recorded_bytes_mean_nothing_a_second_time(wire: Wire) -> None:
     recorder = threading.Thread(target=pass_on, daemon=True)
     recorder.start()
     with talking(f"tcp://127.0.0.1:{listener.getsockname()[1]}", NOTEBOOK[0], NODE) as node:
-        node_wire.send(node, "ready", b"secret words")
-        assert len(heard(wire, 3)) == 1
+        node_wire.send(node, messages.Alive(), b"secret words")
+        assert len(heard(wire)) == 1
     recorder.join(5)
     listener.close()
     assert len(recorded) > 300
     assert b"secret words" not in recorded
     with socket.create_connection(("127.0.0.1", port), timeout=2) as again:
         again.sendall(bytes(recorded))
-        assert heard(wire, 1) == []
+        again.settimeout(0.05)
+        assert heard(wire, lambda: closed(again)) == []
+        assert closed(again), "the notebook's end has hung up"

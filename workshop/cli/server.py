@@ -30,7 +30,7 @@ import zmq
 from workshop.launch.environment import scrubbed
 from workshop.launch.processes import die_with_parent
 from workshop.site.current import current_site, in_allocation
-from workshop.site.interfaces import address_of, own_address
+from workshop.site.interfaces import address_on, own_address
 
 LOOPBACK = "127.0.0.1"
 PORTS_TO_TRY = 50
@@ -67,7 +67,7 @@ def node_address() -> str:
     Raises ValueError where there is none but loopback.
     """
     site = current_site()
-    found = address_of(site.interface) if site.interface and not site.interface.startswith("^") else ""
+    found = address_on(site.interface) if site.interface else ""
     with contextlib.suppress(OSError):
         found = found or own_address()
     if not found or found.startswith("127."):

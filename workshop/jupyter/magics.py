@@ -214,8 +214,7 @@ class ParallelMagics(Magics):
             size = max(2, Session.get().gpus) if n is None else n
             nodes = None
             if args.nnodes:
-                here = current_site()
-                nodes = nodes_of_this_allocation(args.nnodes, args.interface or here.interface, here.python)
+                nodes = nodes_of_this_allocation(args.nnodes, args.interface or "", current_site())
             type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory), nodes)
         elif n is not None and n != alive.per_node:
             raise ValueError(

@@ -81,18 +81,24 @@ def interface_environment(text: str, names: Sequence[str] = ()) -> dict[str, str
     return said
 
 
-def address_of(name: str) -> str:
-    """An address of the interface, IPv4 first; "" where it has none that others can reach."""
+def ipv4_of(name: str) -> str:
+    """The IPv4 address of one interface; "" where it has none, or is not there."""
     try:
         return socket.inet_ntoa(_ask(name, _SIOCGIFADDR)[20:24])
     except OSError:
-        pass
+        return ""
+
+
+def address_of(name: str) -> str:
+    """An address of the interface, IPv4 first; "" where it has none that others can reach."""
+    if found := ipv4_of(name):
+        return found
     try:
         rows = [line.split() for line in INET6.read_text().splitlines()]
     except OSError:
         return ""
-    found = [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[-1] == name]
-    return next((str(address) for address in found if not address.is_link_local), "")
+    its = [ipaddress.IPv6Address(bytes.fromhex(row[0])) for row in rows if row[-1] == name]
+    return next((str(address) for address in its if not address.is_link_local), "")
 
 
 def own_address() -> str:
@@ -101,6 +107,82 @@ def own_address() -> str:
     Raises OSError where the name resolves to nothing.
     """
     return socket.gethostbyname(socket.gethostname())
+
+
+def is_own(host: str) -> bool:
+    """Whether a host's name or address is one of this machine, on whichever of its cards."""
+    try:
+        addresses = set(socket.gethostbyname_ex(host)[2])
+    except OSError:
+        return False
+    own = {ipv4_of(name) for name in interfaces()}
+    return bool(addresses & own) or any(address.startswith("127.") for address in addresses)
+
+
+def interface_towards(peer: str) -> str:
+    """The name of the interface by which packets leave for a host's name or IPv4 address.
+
+    Raises:
+        ValueError: there is no way to it; or it is another host's name that leads to loopback here.
+    """
+    ours = address_towards(peer)
+    return next((name for name in interfaces() if ipv4_of(name) == ours), "lo")
+
+
+def address_towards(peer: str) -> str:
+    """This machine's IPv4 address on the way to a host. Raises as `interface_towards`."""
+    do = "name the network of the ranks as `interface` in the site's file, or with --interface"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            asker.connect((peer, 9))  # of a datagram socket: sends nothing, only chooses the way
+        except OSError as error:
+            raise ValueError(
+                f"no way from {socket.gethostname()} to {peer} ({error.strerror}); {do}"
+            ) from None
+        ours: str = asker.getsockname()[0]
+    if ours.startswith("127.") and not (peer.startswith("127.") or peer == "localhost"):
+        raise ValueError(
+            f"on {socket.gethostname()} the name {peer} leads to loopback ({socket.gethostbyname(peer)}), "
+            f"where no other node looks; {do}, or correct the name's line in /etc/hosts"
+        )
+    return ours
+
+
+def chosen(text: str, towards: str = "") -> tuple[str, ...]:
+    """The networks that a site's ``interface`` means here (`resolved`), of those that have an IPv4 address.
+
+    Args:
+        text: as in the site's file; "" for the network that leads to ``towards``.
+        towards: a host of the ranks' network. Of all that ``^`` leaves only the one that leads there is
+            taken, or the first where no host is known: another may lead nowhere.
+
+    Raises:
+        ValueError: none is left; the message names those that this machine has.
+    """
+    if not text:
+        return (interface_towards(towards),)
+    meant = [name for name in resolved(text) if ipv4_of(name)]
+    if not meant:
+        own = {name: ipv4_of(name) for name in interfaces()}
+        known = ", ".join(f"{name} ({address})" for name, address in own.items() if address) or "none"
+        raise ValueError(
+            f"no network {text!r} with an IPv4 address on {socket.gethostname()}; it has {known}"
+        )
+    if text.startswith("^"):
+        way = interface_towards(towards) if towards else meant[0]
+        meant = [way] if way in meant else meant[:1]
+    return tuple(meant)
+
+
+def address_on(text: str, towards: str = "") -> str:
+    """This machine's IPv4 address on the first network that is meant. Arguments and errors as `chosen`."""
+    return ipv4_of(chosen(text, towards)[0])
+
+
+def collectives_on(text: str, towards: str = "") -> dict[str, str]:
+    """The variables that keep gloo's, NCCL's and torch's own connections on networks; as `chosen`."""
+    names = chosen(text, towards)
+    return interface_environment(text or names[0], names)
 
 
 def _flags(name: str) -> int:

@@ -21,11 +21,11 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
-from torch.distributed.elastic.rendezvous.api import RendezvousHandler
+from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousHandler
 
 from workshop.launch.child import rank_script
 from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
-from workshop.launch.nodes import network as node_network
+from workshop.site.interfaces import address_on, is_own
 
 PATIENCE_SECONDS = 2
 LEAVE_SECONDS = 2.0
@@ -129,9 +129,7 @@ def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:
 
 def _address(nodes: dict[str, Any]) -> str:
     """This node's address on the ranks' network."""
-    meeting = nodes["endpoint"].rpartition(":")[0]
-    interface = nodes["interface"] or node_network.interface_towards(meeting)
-    return node_network.address_of(interface)
+    return address_on(nodes["interface"], nodes["endpoint"].rpartition(":")[0])
 
 
 def _rendezvous(request: dict[str, Any]) -> RendezvousHandler:
@@ -139,15 +137,29 @@ def _rendezvous(request: dict[str, Any]) -> RendezvousHandler:
     if not nodes:
         return LoopbackRendezvous(request["run_id"])
     address = _address(nodes)
-    torchs = rendezvous_registry.get_rendezvous_handler(
-        RendezvousParameters(
-            backend=nodes["backend"],
-            endpoint=nodes["endpoint"],
-            run_id=nodes["run_id"],
-            min_nodes=nodes["count"],
-            max_nodes=nodes["count"],
-            timeout=nodes["timeout"],
-            local_addr=address,
+
+    def meet(**more: Any) -> RendezvousHandler:
+        return rendezvous_registry.get_rendezvous_handler(
+            RendezvousParameters(
+                backend=nodes["backend"],
+                endpoint=nodes["endpoint"],
+                run_id=nodes["run_id"],
+                min_nodes=nodes["count"],
+                max_nodes=nodes["count"],
+                timeout=nodes["timeout"],
+                local_addr=address,
+                **more,
+            )
         )
-    )
-    return NodesRendezvous(torchs, address)
+
+    if nodes["backend"] != "c10d":
+        return NodesRendezvous(meet(), address)
+    # torch compares the endpoint with the host's name alone: where it is the address of a second card, each
+    # node takes another for the host, and all wait for a store that nobody opens.
+    host = is_own(nodes["endpoint"].rpartition(":")[0])
+    try:
+        return NodesRendezvous(meet(is_host=host), address)
+    except RendezvousConnectionError:
+        if not host:
+            raise
+        return NodesRendezvous(meet(is_host=False), address)  # two launches on one machine: the other has it

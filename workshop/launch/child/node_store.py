@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import os
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
@@ -15,6 +17,17 @@ import zmq
 ANSWER_SECONDS = 30.0
 
 
+@functools.cache
+def _context_of(_pid: int) -> zmq.Context:
+    """One for the whole life of a process, never ended.
+
+    A context waits, when it is collected, until its sockets are closed, and swallows the interrupt that
+    comes meanwhile. With a context for each store, the stores of groups that were cut did so in whatever call
+    the garbage collector ran: a rank that waited in the next group then did not come back.
+    """
+    return zmq.Context()
+
+
 class NodeStore(dist.Store):
     """Each thread has a socket of its own, so that one that waits holds up no other."""
 
@@ -23,13 +36,12 @@ class NodeStore(dist.Store):
         self.path = path
         self._seconds = seconds
         self._ids = itertools.count(1)
-        self._context = zmq.Context()
         self._own = threading.local()
         self._clones: list[NodeStore] = []
 
     def _socket(self) -> zmq.Socket:
         if not hasattr(self._own, "socket"):
-            self._own.socket = self._context.socket(zmq.DEALER)
+            self._own.socket = _context_of(os.getpid()).socket(zmq.DEALER)
             self._own.socket.linger = 0
             self._own.socket.connect(f"ipc://{self.path}")
         return self._own.socket

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.launch.nodes import network as node_network
+from workshop.site.interfaces import collectives_on
 
 
 @dataclass(frozen=True)
 class Nodes:
     """Several nodes: this launch is one of ``count``; flags as torchrun's ``--nnodes``, ``--rdzv-*``.
 
-    interface: the network of the ranks, as in the site's file; "" takes the one that leads to ``endpoint``.
+    interface: the networks of the ranks, as in the site's file (`site.interfaces`); "" takes the one that
+        leads to ``endpoint``.
     """
 
     count: int
@@ -33,7 +34,7 @@ class Nodes:
         meeting = self.endpoint.rpartition(":")[0]
         if not meeting:
             raise ValueError(f"endpoint {self.endpoint!r}: write it as HOST:PORT, the same on every node")
-        return node_network.collectives_on(self.interface or node_network.interface_towards(meeting))
+        return collectives_on(self.interface, meeting)
 
     def note(self) -> str:
         """What to think of when ranks wait for those of another node."""

@@ -16,13 +16,16 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import zmq
 
+from workshop.launch.nodes import messages
 from workshop.launch.nodes import wire as node_wire
 from workshop.launch.nodes.files import Mirror
+from workshop.launch.nodes.messages import Question, Reply, ToNode, ToNotebook
 from workshop.launch.nodes.start import NodeProcess
 from workshop.launch.nodes.store import StoreServer
 from workshop.launch.session import EngineError
@@ -44,7 +47,7 @@ class Link:
         self.ready: Future[None] = Future()
         self.heard = time.monotonic()
         self.lost = ""  # why the node is gone, once it is
-        self.answers: dict[int, Future[dict[str, Any]]] = {}
+        self.answers: dict[int, Future[Reply]] = {}
         self.mirrors: dict[int, Mirror] = {}
         self.shells: dict[int, zmq.Socket] = {}
         self.iopubs: dict[int, zmq.Socket] = {}
@@ -111,13 +114,13 @@ class Relay:
             self._queue.append(act)
             self._giving.send(b"")
 
-    def tell(self, link: Link, kind: str, *frames: bytes, **header: Any) -> None:
+    def tell(self, link: Link, message: ToNode) -> None:
         """A message that has no answer."""
-        self._do(lambda: node_wire.send(link.socket, kind, *frames, **header))
+        self._do(lambda: node_wire.send(link.socket, message))
 
-    def ask(self, link: Link, kind: str, *frames: bytes, **header: Any) -> Future[dict[str, Any]]:
+    def ask(self, link: Link, question: Question, *frames: bytes) -> Future[Reply]:
         """A message with an answer; the future raises `NodeLost` when the node goes first."""
-        future: Future[dict[str, Any]] = Future()
+        future: Future[Reply] = Future()
         number = next(self._numbers)
 
         def act() -> None:
@@ -125,7 +128,7 @@ class Relay:
                 future.set_exception(NodeLost(f"node {link.name} is gone: {link.lost}"))
                 return
             link.answers[number] = future
-            node_wire.send(link.socket, kind, *frames, id=number, **header)
+            node_wire.send(link.socket, replace(question, id=number), *frames)
 
         self._do(act)
         return future
@@ -169,7 +172,7 @@ class Relay:
         def act() -> None:
             for link in self.links:
                 if not link.lost:
-                    node_wire.send(link.socket, "leave")
+                    node_wire.send(link.socket, messages.Leave())
             self._leaving = True
 
         if self._thread.ident is None:  # never started: the sockets are still this thread's
@@ -224,13 +227,12 @@ class Relay:
     def _hear(self, link: Link, ready: dict[Any, int]) -> None:
         for rank, shell in link.shells.items():
             while shell in ready and shell.poll(0):
-                node_wire.send(link.socket, "shell", *shell.recv_multipart(), rank=rank)
+                node_wire.send(link.socket, messages.Shell(rank), *shell.recv_multipart())
         while link.socket.poll(0):
             link.heard = time.monotonic()
-            kind, header, frames = node_wire.receive(link.socket)
             try:
-                getattr(self, f"_on_{kind}")(link, header, frames)
-            except (AttributeError, KeyError, ValueError, OSError) as error:
+                self._take(link, *node_wire.receive(link.socket, messages.TO_NOTEBOOK))
+            except (ValueError, OSError) as error:
                 link.lose(f"what it sent could not be used ({type(error).__name__}: {error})")
         if link.lost:
             return
@@ -245,36 +247,42 @@ class Relay:
     def _local_reply(self, identity: bytes) -> Any:
         return lambda frames: self._store.send_multipart([identity, *frames])
 
-    def _on_ready(self, link: Link, header: dict[str, Any], _frames: list[bytes]) -> None:
-        link.gpus, link.host = header["gpus"], header["host"]
-        link.ready.set_result(None)
+    def _take(self, link: Link, message: ToNotebook, frames: list[bytes]) -> None:
+        """What a node has said. Ranks of a group that is over are nobody's: what they say late is dropped."""
+        match message:
+            case messages.Ready(gpus, host):
+                link.gpus, link.host = gpus, host
+                link.ready.set_result(None)
+            case messages.Alive():  # it was heard; there is no more to it
+                pass
+            case messages.Answer(id=number) | messages.Time(id=number) | messages.Started(id=number):
+                if number in link.answers:
+                    link.answers.pop(number).set_result(message)
+            case messages.Died(rank, exit_code):
+                link.deaths.append((rank, exit_code))
+            case messages.Store():
+                self._ask_store(link, frames)
+            case messages.File() | messages.Shell() | messages.Iopub():
+                self._hand_on(link, message, frames)
 
-    def _on_alive(self, link: Link, header: dict[str, Any], frames: list[bytes]) -> None:
-        """It was heard; there is no more to it."""
+    @staticmethod
+    def _hand_on(
+        link: Link, message: messages.File | messages.Shell | messages.Iopub, frames: list[bytes]
+    ) -> None:
+        rank = message.rank
+        if isinstance(message, messages.File):
+            if rank in link.mirrors:
+                link.mirrors[rank].take(message.name, b"".join(frames))
+            return
+        ends = link.shells if isinstance(message, messages.Shell) else link.iopubs
+        if rank in ends:
+            ends[rank].send_multipart(frames, zmq.NOBLOCK)
 
-    def _on_answer(self, link: Link, header: dict[str, Any], _frames: list[bytes]) -> None:
-        future = link.answers.pop(header.pop("id"), None)
-        if future is not None:
-            future.set_result(header)
-
-    def _on_file(self, link: Link, header: dict[str, Any], frames: list[bytes]) -> None:
-        if header["rank"] in link.mirrors:
-            link.mirrors[header["rank"]].take(header["name"], frames[0])
-
-    def _on_shell(self, link: Link, header: dict[str, Any], frames: list[bytes]) -> None:
-        if header["rank"] in link.shells:
-            link.shells[header["rank"]].send_multipart(frames, zmq.NOBLOCK)
-
-    def _on_iopub(self, link: Link, header: dict[str, Any], frames: list[bytes]) -> None:
-        if header["rank"] in link.iopubs:
-            link.iopubs[header["rank"]].send_multipart(frames)
-
-    def _on_store(self, link: Link, _header: dict[str, Any], frames: list[bytes]) -> None:
+    def _ask_store(self, link: Link, frames: list[bytes]) -> None:
         identity, *question = frames
-        self.store_server.ask(question, lambda reply: node_wire.send(link.socket, "store", identity, *reply))
-
-    def _on_died(self, link: Link, header: dict[str, Any], _frames: list[bytes]) -> None:
-        link.deaths.append((header["rank"], header["exit_code"]))
+        self.store_server.ask(
+            question, lambda reply: node_wire.send(link.socket, messages.Store(), identity, *reply)
+        )
 
 
 def connection_file(directory: Path, rank: int, name: str, key: str) -> None:

@@ -21,8 +21,9 @@ from typing import Any
 
 import zmq
 
+from workshop import __version__
 from workshop.launch.environment import rank_environment
-from workshop.launch.nodes import network as node_network
+from workshop.launch.nodes import messages
 from workshop.launch.nodes import wire as node_wire
 from workshop.launch.nodes.files import Tail
 from workshop.launch.nodes.start import MARK
@@ -30,6 +31,7 @@ from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError, Session
 from workshop.launch.staying import recovery
 from workshop.launch.staying.channels import Channel, write_connection_files
+from workshop.site.interfaces import chosen, collectives_on
 
 LOOK_MS = 20
 _LEAVE = "the notebook is gone"
@@ -38,21 +40,27 @@ _LEAVE = "the notebook is gone"
 class NodeGroup:
     """The ranks of one group on this node."""
 
-    def __init__(self, node: NodeProgram, request: dict[str, Any]):
+    def __init__(self, node: NodeProgram, request: messages.Start):
         self.session = node.session
-        self.first = request["first"]
-        self.ranks = range(self.first, self.first + request["n"])
+        self.first = request.first
+        self.ranks = range(self.first, self.first + request.n)
         self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
         self.directory.mkdir()
-        files = write_connection_files(self.directory, request["n"])
+        files = write_connection_files(self.directory, request.n)
         self.key = json.loads(Path(files[0]).read_text())["key"]
-        cwd = request["cwd"] if Path(request["cwd"]).is_dir() else str(Path.home())
-        network = node_network.collectives_on(node.interface)
-        ours = rank_environment(os.environ, one_node=False, ranks=request["n"])
-        env = {**ours, **network, **request["env"]}
+        network = collectives_on(node.interface, node.notebook)
+        ours = rank_environment(os.environ, one_node=False, ranks=request.n)
+        own_path = [path for path in sys.path if path] if request.own_path else []
         self.number = self.session.send(
             "ranks_start",
-            **{**request["spec"], "n": request["n"], "first": self.first, "cwd": cwd, "env": env},
+            n=request.n,
+            first=request.first,
+            world_size=request.world_size,
+            device=request.device,
+            device_memory=request.device_memory,
+            cwd=request.cwd if Path(request.cwd).is_dir() else str(Path.home()),
+            sys_path=[*request.sys_path, *own_path],
+            env={**ours, **network, **request.env},
             dir=str(self.directory),
             connections=files,
             store=str(node.store_path),
@@ -74,6 +82,21 @@ class NodeGroup:
         self.processes = {rank: process for rank, process in found.items() if process}
         return pids
 
+    def do(
+        self, message: messages.Shell | messages.Signal | messages.Pass | messages.Cut, frames: list[bytes]
+    ) -> None:
+        """What is said to the ranks."""
+        match message:
+            case messages.Shell(rank):
+                self.channels[rank - self.first].shell.send_multipart(frames)
+            case messages.Signal(rank, number):
+                if rank in self.processes:
+                    self.processes[rank].signal(number)
+            case messages.Pass(name):
+                (self.directory / Path(name).name).write_bytes(b"".join(frames))
+            case messages.Cut():
+                recovery.cut_here(self.directory, [self.rank_dir(rank) for rank in self.ranks])
+
     def close(self) -> None:
         """End the ranks."""
         for channel in self.channels:
@@ -84,14 +107,14 @@ class NodeGroup:
 class NodeProgram:
     """See the module's docstring."""
 
-    def __init__(self, keys: tuple[bytes, bytes], told: dict[str, Any]):
+    def __init__(self, keys: tuple[bytes, bytes], invitation: messages.Invitation):
         self.context = zmq.Context()
-        server_key = told["key"].encode()
-        self.link = node_wire.connected(self.context, told["endpoint"], server_key, keys)
+        server_key = invitation.key.encode()
+        self.link = node_wire.connected(self.context, invitation.endpoint, server_key, keys)
         self.monitor = self.link.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
-        head = told["endpoint"].removeprefix("tcp://").rpartition(":")[0]
-        self.interface = told["interface"] or node_network.interface_towards(head)
-        node_network.address_of(self.interface)  # says at once, and by name, when there is no such network
+        self.notebook = invitation.endpoint.removeprefix("tcp://").rpartition(":")[0]
+        self.interface = invitation.interface
+        chosen(self.interface, self.notebook)  # says at once, and by name, when there is no such network
         self.session = Session.get()
         self.session.wait_ready()
         self.store_path = self.session.directory / "store"
@@ -104,7 +127,7 @@ class NodeProgram:
 
     def serve(self) -> str:
         """Until there is a reason to end; returns it."""
-        node_wire.send(self.link, "ready", gpus=self.session.gpus, host=socket.gethostname(), pid=os.getpid())
+        node_wire.send(self.link, messages.Ready(self.session.gpus, socket.gethostname()))
         beat = 0.0
         while True:
             poller = self._poller()
@@ -113,14 +136,14 @@ class NodeProgram:
                 return _LEAVE
             if time.monotonic() - beat > node_wire.HEARTBEAT_MS / 1000:
                 beat = time.monotonic()
-                node_wire.send(self.link, "alive")
+                node_wire.send(self.link, messages.Alive())
             while self.link.poll(0):
-                kind, header, frames = node_wire.receive(self.link)
-                if kind == "leave":
-                    return kind
-                getattr(self, f"_on_{kind}")(header, frames)
+                message, frames = node_wire.receive(self.link, messages.TO_NODE)
+                if isinstance(message, messages.Leave):
+                    return "the notebook said so"
+                self._do(message, frames)
             while self.store.poll(0):
-                node_wire.send(self.link, "store", *self.store.recv_multipart())
+                node_wire.send(self.link, messages.Store(), *self.store.recv_multipart())
             self._from_ranks(ready)
             self._from_session()
 
@@ -142,11 +165,11 @@ class NodeProgram:
             return
         for rank, tail in self.group.tails.items():
             for name, block in tail.news():
-                node_wire.send(self.link, "file", block, rank=rank, name=name)
+                node_wire.send(self.link, messages.File(rank, name), block)
         for channel in self.group.channels:
-            for kind, end in (("iopub", channel.iopub), ("shell", channel.shell)):
+            for kind, end in ((messages.Iopub, channel.iopub), (messages.Shell, channel.shell)):
                 while end in ready and end.poll(0):
-                    node_wire.send(self.link, kind, *end.recv_multipart(), rank=channel.rank)
+                    node_wire.send(self.link, kind(channel.rank), *end.recv_multipart())
 
     def _from_session(self) -> None:
         for number in list(self.stopping):
@@ -158,77 +181,73 @@ class NodeProgram:
         for event in self.session.events(self.group.number):
             if event["event"] == "rank_died":
                 self._send_files(event["rank"])
-                node_wire.send(self.link, "died", rank=event["rank"], exit_code=event["exit_code"])
+                node_wire.send(self.link, messages.Died(event["rank"], event["exit_code"]))
             elif self.starting is not None and event["event"] == "ranks_started":
-                self._answer(self.starting, pids=self.group.take_pids(event), key=self.group.key)
+                pids = self.group.take_pids(event)
+                node_wire.send(self.link, messages.Started(self.starting, pids, self.group.key))
                 self.starting = None
             elif self.starting is not None and event["event"] == "ranks_failed":
-                self._answer(self.starting, error=event["why"])
+                self._answer(self.starting, event["why"])
                 self.starting = None
 
     def _send_files(self, rank: int) -> None:
         if self.group is not None:
             for name, block in self.group.tails[rank].all_news():
-                node_wire.send(self.link, "file", block, rank=rank, name=name)
+                node_wire.send(self.link, messages.File(rank, name), block)
 
-    def _answer(self, number: int, **content: Any) -> None:
-        node_wire.send(self.link, "answer", id=number, **content)
+    def _answer(self, number: int, error: str = "") -> None:
+        node_wire.send(self.link, messages.Answer(number, error))
 
     # -- what the notebook says ---------------------------------------------------------------
 
-    def _on_shell(self, header: dict[str, Any], frames: list[bytes]) -> None:
-        if self.group is not None:
-            self.group.channels[header["rank"] - self.group.first].shell.send_multipart(frames)
+    def _do(self, message: messages.ToNode, frames: list[bytes]) -> None:
+        """Deal with one message."""
+        match message:
+            case messages.Store():
+                self.store.send_multipart(frames)
+            case messages.Clock(number):
+                node_wire.send(self.link, messages.Time(number, time.monotonic()))
+            case messages.Start():
+                self._start(message)
+            case messages.Stop(number):
+                self._stop(number)
+            case messages.Sync(ranks, number):
+                for rank in ranks:
+                    self._send_files(rank)
+                self._answer(number)
+            case messages.Clear(ranks, number):
+                self._answer(number, self._clear(ranks))
+            case messages.Shell() | messages.Signal() | messages.Pass() | messages.Cut():
+                if self.group is not None:
+                    self.group.do(message, frames)
+                if isinstance(message, messages.Pass | messages.Cut):
+                    self._answer(message.id)
 
-    def _on_store(self, _header: dict[str, Any], frames: list[bytes]) -> None:
-        self.store.send_multipart(frames)
-
-    def _on_signal(self, header: dict[str, Any], _frames: list[bytes]) -> None:
-        if self.group is not None and header["rank"] in self.group.processes:
-            self.group.processes[header["rank"]].signal(header["number"])
-
-    def _on_clock(self, header: dict[str, Any], _frames: list[bytes]) -> None:
-        self._answer(header["id"], now=time.monotonic())
-
-    def _on_start(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+    def _start(self, request: messages.Start) -> None:
         try:
-            self.group = NodeGroup(self, header)
+            self.group = NodeGroup(self, request)
         except OSError as error:
-            self._answer(header["id"], error=f"cannot write to {self.session.directory} ({error.strerror})")
+            self._answer(request.id, f"cannot write to {self.session.directory} ({error.strerror})")
             return
-        self.starting = header["id"]
+        self.starting = request.id
 
-    def _on_sync(self, header: dict[str, Any], _frames: list[bytes]) -> None:
-        for rank in header["ranks"]:
-            self._send_files(rank)
-        self._answer(header["id"])
-
-    def _on_clear(self, header: dict[str, Any], _frames: list[bytes]) -> None:
-        assert self.group is not None
+    def _clear(self, ranks: tuple[int, ...]) -> str:
+        """Forget the last cell of these ranks; the file that is gone, if one is."""
+        if self.group is None:
+            return ""
         try:
-            for rank in header["ranks"]:
+            for rank in ranks:
                 self._send_files(rank)
                 self.group.tails[rank].clear()
         except FileNotFoundError as error:
-            self._answer(header["id"], error=str(error.filename))
-            return
-        self._answer(header["id"])
+            return str(error.filename)
+        return ""
 
-    def _on_pass(self, header: dict[str, Any], frames: list[bytes]) -> None:
-        assert self.group is not None
-        (self.group.directory / header["name"]).write_bytes(frames[0])
-        self._answer(header["id"])
-
-    def _on_cut(self, header: dict[str, Any], _frames: list[bytes]) -> None:
-        assert self.group is not None
-        recovery.cut_here(self.group.directory, [self.group.rank_dir(rank) for rank in self.group.ranks])
-        self._answer(header["id"])
-
-    def _on_stop(self, header: dict[str, Any], _frames: list[bytes]) -> None:
+    def _stop(self, number: int) -> None:
         if self.group is None:
-            self._answer(header["id"])
+            self._answer(number)
             return
-        self.stopping[self.session.send("ranks_stop", group=self.group.number)] = header["id"]
+        self.stopping[self.session.send("ranks_stop", group=self.group.number)] = number
         self.group.close()
         self.group = None
 
@@ -236,12 +255,13 @@ class NodeProgram:
 def main() -> None:
     """Started by `nodes.start`: public keys over stdin and stdout, all else over the connection."""
     public, secret = zmq.curve_keypair()
-    print(MARK + json.dumps({"key": public.decode(), "host": socket.gethostname()}), flush=True)
+    hello = messages.Hello(public.decode(), socket.gethostname(), __version__)
+    print(MARK + messages.to_json(hello), flush=True)
     line = sys.stdin.readline()
     if not line:
         return
     try:
-        node = NodeProgram((public, secret), json.loads(line))
+        node = NodeProgram((public, secret), messages.from_json(messages.Invitation, line))
     except (EngineError, ValueError) as error:
         sys.exit(f"node {socket.gethostname()}: {error}")
     try:

@@ -28,11 +28,13 @@ centre gives it.
 from __future__ import annotations
 
 import contextlib
-import json
+from collections.abc import Mapping
 from typing import Any
 
 import zmq
 from zmq.utils import z85
+
+from workshop.launch.nodes.messages import Message, parsed, to_json
 
 HEARTBEAT_MS = 500
 SILENCE_SECONDS = 3.0  # a node or a notebook of which nothing is heard for so long is gone
@@ -104,15 +106,17 @@ def _watch_the_line(link: zmq.Socket) -> None:
     link.heartbeat_timeout = link.heartbeat_ttl = int(SILENCE_SECONDS * 1000)
 
 
-def send(link: zmq.Socket, kind: str, *frames: bytes, **header: Any) -> None:
-    """One message: what it is, a header as JSON, and frames of bytes."""
-    link.send_multipart([kind.encode(), json.dumps(header).encode(), *frames])
+def send(link: zmq.Socket, message: Message, *frames: bytes) -> None:
+    """One message (`nodes.messages`), and frames of bytes beside it."""
+    link.send_multipart([type(message).__name__.encode(), to_json(message).encode(), *frames])
 
 
-def receive(link: zmq.Socket) -> tuple[str, dict[str, Any], list[bytes]]:
-    """The next message, which must be there."""
-    kind, header, *frames = link.recv_multipart(zmq.NOBLOCK)
-    return kind.decode(), json.loads(header), frames
+def receive(link: zmq.Socket, known: Mapping[str, type]) -> tuple[Any, list[bytes]]:
+    """The next message, which must be there, and its frames; ValueError for one that is not ``known``."""
+    parts = link.recv_multipart(zmq.NOBLOCK)
+    if len(parts) < 2:
+        raise ValueError(f"a message of {len(parts)} parts; it has a name and its fields")
+    return parsed(parts[0], parts[1], known), parts[2:]
 
 
 def close_quietly(*sockets: zmq.Socket) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ class Ranks:
         name, data = "passed.pkl", pickled(passing)
         (self.directory / name).write_bytes(data)
         if self.remote is not None:
-            self.remote.each("pass", self.remote.ranks, data, patience=recovery.ANSWER_SECONDS, name=name)
+            self.remote.pass_file(name, data, recovery.ANSWER_SECONDS)
         return f"__workshop__.receive({name!r}, globals());"
 
     def _clear(self, chosen: Sequence[int]) -> dict[int, int]:
@@ -147,7 +147,7 @@ class Ranks:
         starts = {}
         try:
             if self.remote is not None:  # first there: what is on its way still belongs to the last cell
-                self.remote.each("clear", chosen, patience=recovery.ANSWER_SECONDS)
+                self.remote.clear(chosen, recovery.ANSWER_SECONDS)
             for rank in chosen:
                 node_files.clear(self.rank_dir(rank))
                 starts[rank] = (self.rank_dir(rank) / "log").stat().st_size
@@ -161,12 +161,12 @@ class Ranks:
         """Have all that the ranks of other nodes have written, here, now that their cell is over."""
         if self.remote is not None:
             ranks = [channel.rank for channel in exchange.channels]
-            self.remote.each("sync", ranks, patience=recovery.ANSWER_SECONDS)
+            self.remote.sync(ranks, recovery.ANSWER_SECONDS)
 
     def ask_nodes_to_cut(self) -> None:
         """Have the other nodes ask their ranks' cutting threads."""
         if self.remote is not None:
-            self.remote.each("cut", self.remote.ranks, patience=2 * recovery.ANSWER_TO_CUT_SECONDS)
+            self.remote.cut(2 * recovery.ANSWER_TO_CUT_SECONDS)
 
     # -- life and death ------------------------------------------------------------------------
 
@@ -214,6 +214,11 @@ class Ranks:
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to one rank, by process number and start time."""
         self.processes[rank].signal(number)
+
+    def await_signals(self, which: Iterable[int]) -> None:
+        """Until the signals that were sent to ranks of other nodes have arrived."""
+        if self.remote is not None:
+            self.remote.settle(which, recovery.ARRIVAL_SECONDS)
 
     def interrupt(self) -> None:
         """KeyboardInterrupt in every rank that runs learner's code now."""

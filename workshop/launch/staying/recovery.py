@@ -31,6 +31,7 @@ ANSWER_SECONDS = 30.0
 # On a busy machine a rank needs a while to come back; only one that never does waits so long.
 FREE_SECONDS = 4.0
 ANSWER_TO_CUT_SECONDS = 0.5
+ARRIVAL_SECONDS = 3.0  # a node of which nothing is heard for so long is gone (`nodes.wire`)
 
 
 @contextlib.contextmanager
@@ -78,6 +79,7 @@ def ask_stacks(ranks: Ranks, which: Iterable[int], patience: float = 0.5) -> dic
     before = {rank: (ranks.rank_dir(rank) / "stacks").stat().st_size for rank in which}
     for rank in before:
         ranks.signal(rank, signal.SIGUSR2)
+    ranks.await_signals(before)
     deadline = time.monotonic() + patience
     found: dict[int, tuple[Frame, ...]] = {}
     while len(found) < len(before) and time.monotonic() < deadline:
@@ -115,8 +117,15 @@ def free(ranks: Ranks, exchange: Exchange) -> list[int]:
 
 
 def _interrupt(ranks: Ranks, exchange: Exchange) -> None:
-    for rank in exchange.unanswered():
+    """SIGINT for all that are still at work. It must have arrived before the first connection is cut.
+
+    Else the cut of one node's ranks reaches those of another before their signal does: their calls fail by a
+    lost connection, and a cell that would have dealt with KeyboardInterrupt never sees one.
+    """
+    unanswered = exchange.unanswered()
+    for rank in unanswered:
         ranks.signal(rank, signal.SIGINT)
+    ranks.await_signals(unanswered)
 
 
 def _wait(exchange: Exchange, seconds: float) -> list[int]:
