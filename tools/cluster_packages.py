@@ -1,4 +1,4 @@
-"""Install the Debian packages that the cluster tests drive: Slurm, network namespaces, containers.
+"""Install the Debian packages that the cluster tests drive: Slurm, Grid Engine, hosts, containers.
 
 `make test-cluster` calls it first. It asks dpkg what is there, and installs the rest where it may: as root on
 a machine with apt. Elsewhere it says what is missing and ends well; the tests that need it are skipped, each
@@ -21,6 +21,12 @@ PACKAGES: dict[str, dict[str, str]] = {
         "slurmd": "slurmd",
         "slurm-client": "sbatch",
         "munge": "munged",
+    },
+    "a Grid Engine of two execution hosts": {
+        "dma": "sendmail",  # Grid Engine wants a mailer: the smallest, where there is none
+        "gridengine-master": "sge_qmaster",
+        "gridengine-exec": "sge_execd",
+        "gridengine-client": "qsub",
     },
     "hosts as network namespaces": {"iproute2": "ip", "util-linux": "unshare"},
     "a container": {

@@ -120,3 +120,11 @@ def test_split_cell():
 )
 def test_ranks_in(flags, num_ranks):
     assert ranks_in(flags) == num_ranks
+
+
+def test_at_a_site_with_grid_engine_the_batch_file_is_qsubs(cell, tmp_path, capsys):
+    site = tmp_path / "grid.toml"
+    site.write_text('scheduler = "sge"\n[job]\naccount = "tga-course"\naccount_flag = "-g"\n')
+    assert main(["export", str(cell), "-n", "2", "--batch", "--site", str(site)]) == 0
+    assert "qsub -g tga-course ddp.qsub" in capsys.readouterr().out
+    assert "#$ -S /bin/bash" in cell.with_suffix(".qsub").read_text()

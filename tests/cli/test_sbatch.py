@@ -66,7 +66,7 @@ def test_a_sweep_is_an_array(here, capsys):
         (["train.py", "--set", "num_steps=3"], "--set is for a RUN.toml"),
         (["train.py", "--sweep", "lr"], "--sweep lr: write a variable and its values"),
         (["train.py", "--site", "nowhere.toml"], "there is no site file nowhere.toml"),
-        (["train.py", "--site", "laptop"], "has scheduler 'none'"),
+        (["train.py", "--site", "laptop"], "has no scheduler"),
         (["gone.py"], "gone.py"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One Slurm for all tests of this folder, brought up when the first of them asks, gone at the end."""
+"""One Slurm and one Grid Engine for all tests of this folder, brought up when the first of them asks, gone at the end."""
 
 import shutil
 import tempfile
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster import grid_engine as engine
 from tests.cluster.slurm import TwoNodes, install
 
 
@@ -35,3 +36,27 @@ def slurm(two_nodes, monkeypatch):
     monkeypatch.setenv("WORKSHOP_SITE", str(two_nodes.site))
     yield two_nodes
     two_nodes.clear()
+
+
+@pytest.fixture(scope="session")
+def two_execution_hosts():
+    """A real Grid Engine of two execution hosts; its folder is not pytest's own, so that its jobs may enter it."""
+    engine.install()
+    base = Path(tempfile.mkdtemp(prefix="workshop-sge-"))
+    base.chmod(0o755)
+    cell = engine.TwoExecutionHosts(base)
+    try:
+        cell.start()
+        yield cell
+    finally:
+        cell.stop()
+        shutil.rmtree(base)
+
+
+@pytest.fixture
+def grid_engine(two_execution_hosts, monkeypatch):
+    """The same, with this process's environment pointing at it; its queue is empty before and after."""
+    for name, value in two_execution_hosts.variables().items():
+        monkeypatch.setenv(name, value)
+    yield two_execution_hosts
+    two_execution_hosts.clear()

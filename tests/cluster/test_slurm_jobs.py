@@ -14,6 +14,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
 from workshop.launch.jobs import slurm as client
+from workshop.launch.jobs.scheduler import SchedulerError
 from workshop.launch.processes import ProcessId, wait_gone
 from workshop.site.job import Job
 from workshop.site.spec import read_site
@@ -131,7 +132,7 @@ def test_a_rank_that_is_killed_is_named(slurm, site):
 def test_a_script_that_fails_before_its_ranks_shows_its_own_words(slurm, site):
     site = replace(site, python="/no/such/python")
     with pytest.raises(
-        client.SlurmError, match=r"(?s)ended as FAILED before its ranks had started.*no/such/python"
+        SchedulerError, match=r"(?s)ended as FAILED before its ranks had started.*no/such/python"
     ):
         jobs.submit("print()", Job("lost", ""), site).follow()
 

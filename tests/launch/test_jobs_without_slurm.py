@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch import Cell, RankFailed, RankTimeout, Script, jobs
+from workshop.launch import Cell, EngineError, RankFailed, RankTimeout, Script, jobs
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs import queue, slurm
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.launch.jobs.record import Task, indices, read_record
-from workshop.launch.jobs.slurm import SlurmError, State
+from workshop.launch.jobs.scheduler import SchedulerError, State
+from workshop.launch.jobs.slurm import SlurmError
 from workshop.launch.plain_values import dumped
 from workshop.launch.variables import unpickled
 from workshop.site.job import Job
@@ -80,7 +81,7 @@ def test_a_script_stays_where_it_is(site, tmp_path):
 
 def test_a_place_that_cannot_be_written_is_told(site, tmp_path):
     (tmp_path / "jobs").write_text("a file")
-    with pytest.raises(slurm.EngineError, match="cannot write a job's directory under .*paths. jobs"):
+    with pytest.raises(EngineError, match="cannot write a job's directory under .*paths. jobs"):
         job_directory.prepare("print()", site, Job("t", ""))
 
 
@@ -156,7 +157,7 @@ def test_no_rank_began(task):
         task.rank_dir(rank).rmdir()
     task.output().write_text("module: command not found\n")
     with pytest.raises(
-        SlurmError, match=r"(?s)ended as FAILED before its ranks had started.*command not found"
+        SchedulerError, match=r"(?s)ended as FAILED before its ranks had started.*command not found"
     ):
         ended(task, "FAILED")
 
@@ -190,8 +191,9 @@ def test_no_accounts_either(clients):
     assert slurm.states("7") == []
 
 
-def test_an_expected_start_and_an_unknown_reason_are_shown_as_they_are():
-    state = State("7", None, "PENDING", "QOSMaxJobsPerUserLimit", "2026-01-01T10:00:00")
+def test_an_expected_start_and_an_unknown_reason_are_shown_as_they_are(clients):
+    clients("squeue", "echo '7|N/A|PENDING|QOSMaxJobsPerUserLimit|2026-01-01T10:00:00|'")
+    (state,) = slurm.states("7")
     assert "a limit of your account" in state.sentence
     assert state.sentence.endswith("expected to start at 2026-01-01T10:00:00")
     assert State("7", None, "PENDING", "NewReason").sentence == "PENDING (NewReason)"
@@ -212,9 +214,9 @@ def test_a_silent_controller(clients, monkeypatch):
 
 def test_no_slurm(monkeypatch, site):
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SlurmError, match="there is no Slurm here: no `sbatch` on PATH"):
+    with pytest.raises(SchedulerError, match="there is no Slurm here: no `sbatch` on PATH"):
         jobs.submit("print()", Job("t", ""), site)
-    with pytest.raises(ValueError, match=r"scheduler 'none' .* run the cell with %%torchrun"):
+    with pytest.raises(ValueError, match="'laptop' has no scheduler .*run the cell with %%torchrun"):
         jobs.submit("print()", Job("t", ""), SiteSpec())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from workshop.site.current import site_environment
 from workshop.site.job import Job, cpus_wanted, gpus_wanted
-from workshop.site.sge_script import sge_script
+from workshop.site.sge_script import sge_script, submit_flags
 from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import SiteSpec, read_site
 
@@ -150,8 +150,10 @@ def test_what_no_job_can_have(wrong, said):
     ("site", "job", "said"),
     [
         (replace(GRID, directives=()), Job("j", "p", nnodes=2), "say how it gives them in [job] directives"),
-        (GRID, Job("j", "p", signal="USR1@9"), "Grid Engine warns jobs as the queue says"),
-        (GRID, Job("j", "p", array="2,5"), "for Grid Engine write it as 0-7"),
+        (GRID, Job("j", "p", signal="USR1@9"), "add --requeue, or leave it out"),
+        (GRID, Job("j", "p", signal="USR1@9000", requeue=True), "the job has 600 s in all"),
+        (GRID, Job("j", "p", array="2,5"), "Grid Engine takes one range, as 0-7"),
+        (replace(GRID, account="a b"), Job("j", "p"), "takes no blanks, quotes, # or $"),
     ],
 )
 def test_what_grid_engine_cannot(site, job, said):
@@ -251,3 +253,60 @@ def test_no_secret_stands_on_a_command_line():
         ValueError, match="HTTPS?_PROXY|https?_proxy .*charliecloud takes variables by its command"
     ):
         slurm_script(replace(AMD, runtime="charliecloud"), Job("j", "p", environment=site_environment(AMD)))
+
+
+# ---------------------------------------------------------------------------- Grid Engine
+
+
+def directives(text):
+    """What qsub would read: every line of the file that begins with ``#$``."""
+    return [line[3:] for line in text.splitlines() if line.startswith("#$")]
+
+
+def test_qsub_reads_no_directive_out_of_what_the_site_or_the_job_say():
+    site = replace(GRID, jobs="/jobs")
+    with pytest.raises(ValueError, match="is a directive to the scheduler"):
+        replace(site, prologue=("#$ -q evil.q",))
+    job = Job("j", "#$ -q evil.q", ("#$ -q evil.q",), environment={"A": "#$ -q evil.q"}, **OWN)
+    for runtime in ({}, {"runtime": "apptainer", "container": "/x.sif"}):
+        assert "-q evil.q" not in directives(sge_script(replace(site, **runtime), job))
+    with pytest.raises(ValueError, match="more than one line"):
+        replace(job, environment={"A": "x\n#$ -q evil.q"})
+
+
+def test_grid_engine_gets_a_shell_a_name_it_takes_and_an_account_as_the_site_says():
+    told = directives(sge_script(replace(GRID, account="tga-course"), Job("2nd", "p", **OWN)))
+    assert {"-S /bin/bash", "-N job-2nd", "-A tga-course", "-o /dev/null"} <= set(told)
+    site = replace(GRID, account="tga-course", account_flag="-g")
+    assert not any("tga-course" in line for line in directives(sge_script(site, Job("j", "p"))))
+    assert submit_flags(site) == ["-g", "tga-course"]
+    assert "qsub -g tga-course j.qsub" in sge_script(site, Job("j", "p"))
+
+
+def test_what_a_directive_asks_for_is_filled_in():
+    site = replace(GRID, cpus=64, directives=("-pe mpi {nnodes}", "-l gpu={gpus},slots={cpus}"))
+    told = directives(sge_script(site, Job("j", "p", nnodes=3, nproc_per_node=2)))
+    assert told[-2:] == ["-pe mpi 3", "-l gpu=2,slots=32"]
+
+
+def test_elements_of_an_array_meet_at_ports_of_their_own():
+    """All of them share JOB_ID: the very lines of the script, run as each of the elements."""
+    text = SCRIPTS["grid.sge"]()
+    lines = between(text, "export WORKSHOP_JOB=", "# The torchruns") + between(
+        text, "low=", "\n# On every node"
+    )
+    seen = []
+    for task in ("1", "2", "undefined"):
+        shown = f"{lines}\necho $port $WORKSHOP_JOB.$WORKSHOP_JOB_TASK"
+        seen.append(run(shown, JOB_ID="7", SGE_TASK_ID=task)[0].split())
+    first = int(seen[0][0])
+    assert seen == [[str(first), "7.0"], [str(first + 1), "7.1"], [str(first), "7.0"]]
+
+
+def test_each_start_of_a_job_of_grid_engine_has_a_folder_of_its_own(tmp_path):
+    """RESTARTED says 1 at the third start too."""
+    text = sge_script(GRID, Job("j", "p", requeue=True, directory=str(tmp_path), folder="/"))
+    lines = f"directory={tmp_path}\n" + between(text, "export WORKSHOP_JOB=", "# The torchruns")
+    for start in range(3):
+        run(f"{lines}\nexit {start}", JOB_ID="7", SGE_TASK_ID="undefined", RESTARTED=str(min(start, 1)))
+    assert [(tmp_path / f"task_0/start_{n}/exit").read_text() for n in range(3)] == ["0\n", "1\n", "2\n"]

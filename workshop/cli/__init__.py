@@ -119,7 +119,9 @@ def _add_export(commands: argparse._SubParsersAction) -> None:
     export.add_argument("--nproc-per-node", "-n", type=int, metavar="N", help="ranks on each node")
     export.add_argument("--nnodes", type=int, default=1, metavar="K", help="nodes (default: 1)")
     export.add_argument("--output", type=Path, metavar="DIR", help="where to (default: beside FILE)")
-    export.add_argument("--slurm", action="store_true", help="write NAME.sbatch too")
+    export.add_argument(
+        "--batch", "--slurm", dest="slurm", action="store_true", help="write NAME.sbatch (NAME.qsub) too"
+    )
     export.add_argument("--gpus", action="store_true", help="one GPU for each rank in the batch file")
     export.add_argument(
         "--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's, else 00:10:00)"

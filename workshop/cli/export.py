@@ -14,10 +14,10 @@ import re
 import shlex
 from pathlib import Path
 
+from workshop.launch.jobs.directory import scheduler_at
 from workshop.launch.jobs.options import chosen_site
 from workshop.site.current import site_environment
 from workshop.site.job import Job
-from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import SiteSpec
 
 _MAGIC = re.compile(r"^%%(?:torchrun|sbatch)\b(?P<flags>.*)$", re.MULTILINE)
@@ -40,9 +40,12 @@ def run(options: argparse.Namespace) -> int:
     print(f"export: {script}")
     print(f"        python3 -m torch.distributed.run --standalone --nproc-per-node={nproc} {quoted}")
     if options.slurm:
-        batch = script.with_suffix(".sbatch")
+        site = site_of(options)
+        scheduler = scheduler_at(site)
+        batch = script.with_suffix(Path(scheduler.SCRIPT).suffix)
         batch.write_text(batch_text, encoding="utf-8")
-        print(f"export: {batch}\n        sbatch {shlex.quote(batch.name)}")
+        command = [scheduler.SUBMIT, *scheduler.submit_flags(site), batch.name]
+        print(f"export: {batch}\n        {shlex.join(command)}")
     return 0
 
 
@@ -88,15 +91,20 @@ def write_script(script: Path, program: str, source: Path) -> None:
     script.write_text(program, encoding="utf-8")
 
 
+def site_of(options: argparse.Namespace) -> SiteSpec:
+    """The site of ``--site``, else one that nothing is known of."""
+    return chosen_site(options.site) if options.site else SiteSpec()
+
+
 def sbatch(script: str, nproc: int, options: argparse.Namespace) -> str:
-    """The batch file's text: `site.slurm_script`, for ``--site`` or for a site that nothing is known of.
+    """The batch file's text: for the scheduler of ``--site`` or for a site that nothing is known of.
 
     Raises
     ------
     ValueError
         The time limit is not ``HH:MM:SS`` (or ``D-HH:MM:SS``), or the site's nodes have too few GPUs.
     """
-    site = chosen_site(options.site) if options.site else SiteSpec()
+    site = site_of(options)
     job = Job(
         Path(script).stem,
         script,
@@ -107,4 +115,4 @@ def sbatch(script: str, nproc: int, options: argparse.Namespace) -> str:
         environment=site_environment(site, one_node=options.nnodes == 1),
         python=site.python,
     )
-    return slurm_script(site, job)
+    return scheduler_at(site).script(site, job)

@@ -18,7 +18,7 @@ from workshop.launch.jobs.options import chosen_site
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command. Exit code 0: well; 1: the job failed, or Slurm could not be asked; 2: a wrong call."""
+    """The command. Exit code 0: well; 1: the job failed, or nobody could be asked; 2: a wrong call."""
     site = chosen_site(options.site)
     if options.job is None:
         if options.cancel or options.remove:

@@ -12,8 +12,8 @@ def add_jobs(commands: argparse._SubParsersAction) -> None:
     """Add both commands."""
     sbatch = commands.add_parser(
         "sbatch",
-        help="hand a cell, a script or a run in to Slurm, and follow it",
-        description="Turn FILE (a cell as text, a script, or a RUN.toml) into a job of Slurm, "
+        help="hand a cell, a script or a run in to Slurm or Grid Engine, and follow it",
+        description="Turn FILE (a cell as text, a script, or a RUN.toml) into a job of the site's scheduler, "
         "follow it, print what its ranks print; Ctrl-C cancels it. Exit code 0: it ran well; 1: it failed; "
         "2: a wrong call.",
     )

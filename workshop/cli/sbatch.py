@@ -1,4 +1,4 @@
-"""``workshop sbatch FILE``: a cell, a script or a run as a job of Slurm, followed to its end.
+"""``workshop sbatch FILE``: a cell, a script or a run as a job of the site's scheduler, followed to its end.
 
     workshop sbatch train.py -N 2 -n 4 --time 00:30:00
     workshop sbatch cell.txt --sweep lr=1e-3,3e-3 --dry-run
@@ -21,8 +21,8 @@ from workshop.cli.export import ranks_in, split_cell
 from workshop.facts.run import Run, read_run
 from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
-from workshop.launch.jobs.slurm import check_script
 from workshop.site.job import Job
+from workshop.site.spec import SiteSpec
 
 Handed = tuple[Cell | Script, Job, dict[str, Any]]
 
@@ -32,10 +32,9 @@ def run(options: argparse.Namespace) -> int:
     site, sweep = chosen_site(options.site), sweep_of(options.sweep)
     program, job, passing = handed_in(options, job_of(options, options.source.stem, site))
     if options.dry_run or options.test_only:
-        text = jobs.try_out(job, site, sweep)
         if options.dry_run:
-            print(text, end="")
-        return _tested(text) if options.test_only else 0
+            print(jobs.try_out(job, site, sweep), end="")
+        return _tested(job, site, sweep) if options.test_only else 0
     try:
         submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=options.detach)
     except EngineError as error:
@@ -97,9 +96,9 @@ def settings_of(words: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _tested(text: str) -> int:
+def _tested(job: Job, site: SiteSpec, sweep: jobs.Sweep | None) -> int:
     try:
-        print(check_script(text))
+        print(jobs.check(job, site, sweep))
     except EngineError as error:
         print(f"workshop sbatch: {error}", file=sys.stderr)
         return 1

@@ -27,6 +27,9 @@ LAUNCHER_PREFIXES = (
 PLACES_OF_THE_JOB = ("SLURM_TMPDIR", "SLURM_SCRATCH", "SLURM_SUBMIT_DIR", "SLURM_JOB_END_TIME")
 # What says which job this is, and not which process: a program may want it, for example after a requeue.
 OF_THE_JOB = (
+    "WORKSHOP_JOB",
+    "WORKSHOP_JOB_TASK",
+    "WORKSHOP_JOB_START",
     "SLURM_JOB_ID",
     "SLURM_JOB_NAME",
     "SLURM_RESTART_COUNT",

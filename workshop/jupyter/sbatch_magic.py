@@ -20,7 +20,7 @@ from workshop.jupyter.usage import explain_errors
 from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
-from workshop.launch.jobs.slurm import SlurmError, check_script
+from workshop.launch.jobs.scheduler import SchedulerError
 from workshop.launch.variables import select
 from workshop.site.job import Job
 from workshop.site.job_flags import add_job_flags
@@ -108,13 +108,11 @@ class JobMagics(Magics):
         self._bind(args.into, submitted)
 
     def _try_out(self, args: Any, site: SiteSpec, job: Job, sweep: jobs.Sweep | None) -> None:
-        """The script, and with ``--test-only`` what Slurm says of it. No job is made."""
-        text = jobs.try_out(job, site, sweep)
+        """The script, and with ``--test-only`` what the scheduler says of it. No job is made."""
         if args.dry_run:
-            print(text, end="")
+            print(jobs.try_out(job, site, sweep), end="")
         if args.test_only:
-            jobs.check_scheduler(site)
-            print(check_script(text))
+            print(jobs.check(job, site, sweep))
 
     def _show(self, job: jobs.Submitted, args: Any) -> None:
         """Follow the job in the cell, show what was printed whatever happened, and bind ``--into``."""
@@ -123,7 +121,7 @@ class JobMagics(Magics):
         view.begin(job.record.sentence)
         try:
             result = job.follow(view)
-        except (RankFailed, RankInterrupted, SlurmError) as error:
+        except (RankFailed, RankInterrupted, SchedulerError) as error:
             partial = getattr(error, "result", None)
             if partial is not None:
                 view.end(partial)

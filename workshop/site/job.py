@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from workshop.facts.checks import check_one_line
@@ -168,7 +168,8 @@ def export_lines(site: SiteSpec, job: Job) -> list[str]:
 def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
     """Shell variables ``container`` and ``on_node``: what is done on every node before torchrun starts."""
     own = {**job.environment, **hidden_environment(site, job.environment)}
-    kept = " | ".join([*OF_THE_JOB, *dict.fromkeys([*site.keep, *filter(is_secret_name, own)])])
+    of_the_job = [name for name in OF_THE_JOB if name.startswith(LAUNCHER_PREFIXES)]
+    kept = " | ".join([*of_the_job, *dict.fromkeys([*site.keep, *filter(is_secret_name, own)])])
     others = sorted(name for name in LAUNCHER_NAMES if not name.startswith("JPY_"))  # Jupyter is not there
     prefixes = [f"{prefix}*" for prefix in LAUNCHER_PREFIXES]
     return [
@@ -272,19 +273,19 @@ def torchrun_lines(site: SiteSpec, job: Job, num_nodes: str, run_id: str) -> lis
     return [f"    {word} \\" for word in words[:-1]] + [f"    {words[-1]}"]
 
 
-def end_lines(site: SiteSpec, job: Job, index: str, start: str) -> list[str]:
+def end_lines(site: SiteSpec, job: Job, own: Sequence[str] = ()) -> list[str]:
     """What is done when the script ends: a job with a directory of its own writes there with which code; then
-    come the lines of the site's epilogue. ``index``, ``start``: the scheduler's variables.
+    come the scheduler's ``own`` lines and those of the site's epilogue.
     """
-    lines = [""] if job.directory or site.epilogue else []
+    lines = [""] if job.directory or site.epilogue or own else []
     if job.directory:
         lines += [
             "# How this ended, for those who follow it where the scheduler keeps no accounts.",
-            f"record={shlex.quote(job.directory)}/task_${{{index}:-0}}/start_${{{start}:-0}}",
+            f"record={shlex.quote(job.directory)}/task_$WORKSHOP_JOB_TASK/start_$WORKSHOP_JOB_START",
             'mkdir -p -m 700 "$record"',
         ]
     write = 'echo $? > "$record/exit"'
-    if site.epilogue:
-        body = [*([write] if job.directory else []), "set +eu", *site.epilogue]
+    if site.epilogue or own:
+        body = [*([write] if job.directory else []), "set +eu", *own, *site.epilogue]
         return [*lines, "at_end() {", *(f"    {line}" for line in body), "}", "trap at_end EXIT"]
     return [*lines, f"trap '{write}' EXIT"] if job.directory else lines

@@ -1,20 +1,31 @@
-"""The same job for an SGE-like scheduler (Grid Engine, as TSUBAME runs it): what ``qsub`` reads.
+"""A job as a batch script for Grid Engine: what ``qsub`` reads, and what then runs on the first node.
 
-Grid Engine differs from Slurm in three ways that matter here. It has no ``srun``: MPI starts one torchrun on
-every node. It has no word for "two nodes": a site names its own resource for a whole node, which stands among
-the directives of the site with ``{nnodes}`` for the number, as in ``-l node_f={nnodes}``. And it writes the
-nodes it gave into a file, ``$PE_HOSTFILE``.
+The lines that begin with ``#$`` are for the scheduler, wherever they stand: unlike Slurm, ``qsub`` reads to
+the end of the file. So no value may bring such a line along. What differs from Slurm beside that:
 
-The module that brings ``mpirun`` belongs to the site's modules. Written and checked as text and as bash; no
-Grid Engine was at hand to run it.
+* There is no word for "two nodes". A site names its parallel environment (``-pe node {nnodes}``) or its own
+  resource (TSUBAME: ``-l node_f={nnodes}``) among its directives; ``{gpus}`` and ``{cpus}`` are a node's.
+* There is no ``srun``. The nodes stand in ``$PE_HOSTFILE``; ``qrsh -inherit NODE`` runs a program on one of
+  them, inside the job. It joins its words as ssh does, and passes no variables: the program goes in by
+  standard input.
+* All elements of an array share one ``JOB_ID``; the port and the rendezvous need ``SGE_TASK_ID`` as well.
+* The shell is the queue's unless ``-S`` says it, and paths in directives know no quotes that hold: the
+  script goes to its folder, and opens its log, by itself.
+* A script that ends with 99 is put back into the queue.
+* When the time is up (``h_rt``) everything is killed without a warning. So `timeout` ends each node's
+  torchrun some seconds before; the ranks write down where they were, and the script ends with 124.
 
-Sources: Grid Engine, ``qsub(1)``, ``sge_pe(5)``; TSUBAME4.0 User's Guide, "Job scheduling system".
+Sources: Grid Engine, ``qsub(1)``, ``qrsh(1)``, ``sge_pe(5)``; TSUBAME4.0 User's Guide, "Job scheduler".
 """
 
 from __future__ import annotations
 
+import re
+import shlex
+
 from workshop.site.job import (
     Job,
+    cpus_wanted,
     end_lines,
     export_lines,
     gpus_wanted,
@@ -23,84 +34,190 @@ from workshop.site.job import (
     port_lines,
     torchrun_lines,
 )
-from workshop.site.spec import SiteSpec
+from workshop.site.spec import SiteSpec, seconds_of
 
-_HEAD = """
-# The torchruns of all nodes meet on the first one. JOB_ID is the job's number.
-if [ -n "${PE_HOSTFILE:-}" ]; then head=$(sed -n '1s/ .*//p' "$PE_HOSTFILE"); else head=$(hostname); fi"""
-
-# Grid Engine says "undefined" where Slurm leaves a variable out, and counts an array from 1.
-_INDEX = """
+_PLACE = """
+# Which job this is, told to the ranks by the names that all schedulers share. An array counts from 1 here.
+export WORKSHOP_JOB=$JOB_ID WORKSHOP_JOB_TASK=0 WORKSHOP_JOB_START=${RESTARTED:-0}
 case ${SGE_TASK_ID:-undefined} in
     undefined) ;;
-    *) export SLURM_ARRAY_TASK_ID=$((SGE_TASK_ID - 1)) ;;
-esac
-export SLURM_JOB_ID=$JOB_ID SLURM_RESTART_COUNT=${RESTARTED:-0}"""
+    *) WORKSHOP_JOB_TASK=$((SGE_TASK_ID - 1)) ;;
+esac"""
 
-_NAMES = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_ARRAY_TASK_ID")
+# RESTARTED only says whether this is the first start; the folders count.
+_START = """
+WORKSHOP_JOB_START=0
+while [ -d "$directory/task_$WORKSHOP_JOB_TASK/start_$WORKSHOP_JOB_START" ]; do
+    WORKSHOP_JOB_START=$((WORKSHOP_JOB_START + 1))
+done"""
+
+_HOSTS = """
+# The torchruns of all nodes meet on the first one, which runs this script.
+hosts=("$(hostname)")
+if [ -n "${{PE_HOSTFILE:-}}" ]; then mapfile -t hosts < <(awk '!seen[$1]++ {{ print $1 }}' "$PE_HOSTFILE"); fi
+if [ ${{#hosts[@]}} -ne {nnodes} ]; then
+    echo "asked for {nnodes} nodes, was given ${{#hosts[@]}}: ${{hosts[*]}} ([job] directives)" >&2
+    exit 1
+fi
+head=${{hosts[0]}} folder=$PWD deadline=$(($(date +%s) + {seconds}))"""
+
+_PROGRAM = """
+program=$(declare -p WORKSHOP_JOB WORKSHOP_JOB_TASK WORKSHOP_JOB_START
+          declare -p head port folder deadline container on_node
+          declare -f on_each_node
+          echo on_each_node)
+for host in "${{hosts[@]:1}}"; do
+    {node_shell} "$host" /bin/bash -s <<< "$program" &
+done"""
+
+# bash hears a signal only in `wait`, so even the only node's torchrun is waited for there.
+_WAIT = """on_each_node &
+
+# One that fails has the others ended: by their peers, or ten seconds later with this script.
+code=0
+for _ in "${hosts[@]}"; do wait -n || { code=$?; break; }; done
+if [ $code -ne 0 ]; then
+    for _ in {1..20}; do if [ -n "$(jobs -pr)" ]; then sleep 0.5; fi; done
+fi
+exit $code"""
+
+_AGAIN = """
+# Time is nearly up: back into the queue (99), to go on from the last checkpoint.
+trap 'echo "told by {signal}: queued again"; exit 99' {signal}
+{{ sleep {seconds}; kill -s {signal} $$; }} &
+timer=$!
+disown"""
 
 
 def sge_script(site: SiteSpec, job: Job) -> str:
-    """The text of the batch script. The job's number and index reach the ranks under Slurm's names.
+    """The text of the batch script.
 
-    Raises ValueError for an array that does not count up from 0, a signal (Grid Engine's are the site's own),
-    several nodes where no directive of the site says ``{nnodes}``, or more GPUs than a node has.
+    Raises ValueError for an array that does not count up from 0, a signal later than the job's time, several
+    nodes where no directive of the site says ``{nnodes}``, or more GPUs than a node has.
     """
-    if job.signal:
-        raise ValueError(
-            f"signal {job.signal}: Grid Engine warns jobs as the queue says (-notify), not by flag"
-        )
     if job.nnodes > 1 and not any("{nnodes}" in directive for directive in site.directives):
         raise ValueError(
             f"{job.nnodes} nodes of {site.name}: say how it gives them in [job] directives, for example "
-            '["-l node_f={nnodes}"]'
+            '["-l node_f={nnodes}"] or ["-pe mpi {nnodes}"]'
         )
-    gpus_wanted(site, job)
-    lines = ["#!/bin/bash -l" if site.modules else "#!/bin/bash", *directives(site, job), ""]
-    lines += [*opening_lines(site), "set -euo pipefail", *export_lines(site, job), _INDEX]
-    lines += end_lines(site, job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
-    lines += [_HEAD, *port_lines("JOB_ID"), "", *on_node_lines(site, job), ""]
+    lines = ["#!/bin/bash", *directives(site, job)]
+    if not job.directory:
+        submit = shlex.join(["qsub", *submit_flags(site), f"{job.title}.qsub"])
+        lines += ["", f"# Submit it from the folder of {job.program}: {submit}"]
+    lines += [*_log(job), "set -euo pipefail", *([f"cd {shlex.quote(job.folder)}"] if job.folder else [])]
+    lines += [_PLACE, *([_START] if job.directory else [])]
+    lines += end_lines(site, job, ["kill $timer 2> /dev/null"] if job.signal else [])
+    lines += [
+        _hosts(site, job),
+        *port_lines("(7 * JOB_ID + WORKSHOP_JOB_TASK)"),
+        "",
+        *on_node_lines(site, job),
+    ]
+    lines += ["", *_on_each_node(site, job), *_again(site, job)]
     if job.nnodes > 1:
-        carried = ["PATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", *_NAMES, *sorted(job.environment)]
-        lines.append(f"mpirun -np {job.nnodes} --map-by ppr:1:node --bind-to none \\")
-        lines.append("    " + " ".join(f"-x {name}" for name in carried) + " \\")
-    lines.append('    bash -c "$on_node" "$container" \\')
-    return "\n".join([*lines, *torchrun_lines(site, job, str(job.nnodes), '"$JOB_ID"')]) + "\n"
+        lines.append(_PROGRAM.format(node_shell=site.node_shell or "qrsh -inherit"))
+    lines.append(_WAIT if job.nnodes > 1 or job.signal else "on_each_node")
+    return "\n".join(lines) + "\n"
+
+
+def submit_flags(site: SiteSpec) -> list[str]:
+    """What stands on qsub's command line: the account, where the site's ``account_flag`` wants it there."""
+    return [site.account_flag, site.account] if site.account_flag and site.account else []
 
 
 def directives(site: SiteSpec, job: Job) -> list[str]:
     """The ``#$`` lines. The site's own come last, so that they decide."""
-    time = job.time or site.time
-    said = [
-        ("-N", job.title),
-        ("-A", site.account),
+    told = [
+        ("-S", "/bin/bash"),
+        ("-N", f"job-{job.title}" if job.title[0].isdigit() else job.title),
+        ("-A", "" if site.account_flag else site.account),
         ("-q", site.partition),
         ("-ar", site.reservation),
-        ("-l", f"h_rt={_clock(time)}"),
-        ("-t", _tasks(job)),
+        ("-l", f"h_rt={clock(job.time or site.time)}"),
+        *_array(job),
         ("-r", "y" if job.requeue else "n"),
-        ("-wd", job.folder),
         ("-j", "y"),
-        ("-o", job.directory),
+        ("-o", "/dev/null" if job.directory else ""),
     ]
-    lines = [f"#$ {flag} {value}" for flag, value in said if value]
+    lines = [f"#$ {flag} {_plain(flag, value)}" for flag, value in told if value]
     if not job.folder:
         lines.append("#$ -cwd")
-    return lines + [f"#$ {directive.replace('{nnodes}', str(job.nnodes))}" for directive in site.directives]
+    counts = {"{nnodes}": job.nnodes, "{gpus}": gpus_wanted(site, job), "{cpus}": cpus_wanted(site, job)}
+    for directive in site.directives:
+        for name, count in counts.items():
+            directive = directive.replace(name, str(count))
+        lines.append(f"#$ {directive}")
+    return lines
 
 
-def _clock(time: str) -> str:
+def _plain(flag: str, value: str) -> str:
+    """A value that is one word to qsub. Raises ValueError for one that would not be."""
+    if not re.fullmatch(r"[A-Za-z0-9_.,:/@=+-]+", value):
+        raise ValueError(
+            f"{flag} {value!r}: a directive of Grid Engine takes no blanks, quotes, # or $ in a value"
+        )
+    return value
+
+
+def clock(time: str) -> str:
     """D-HH:MM:SS as hours, minutes and seconds: Grid Engine knows no days."""
-    days, _, clock = time.rpartition("-")
-    hours, rest = clock.split(":", 1)
+    days, _, rest = time.rpartition("-")
+    hours, rest = rest.split(":", 1)
     return f"{24 * int(days or 0) + int(hours)}:{rest}"
 
 
-def _tasks(job: Job) -> str:
-    """``0-7`` as ``1-8``; the ranks see 0 to 7."""
+def _array(job: Job) -> list[tuple[str, str]]:
+    """``0-6:2%3`` as ``-t 1-7:2 -tc 3``; the ranks see 0, 2, 4, 6."""
     if not job.array:
-        return ""
-    first, _, last = job.array.partition("-")
-    if first != "0" or not last.isdigit():
-        raise ValueError(f"array {job.array!r}: for Grid Engine write it as 0-7")
-    return f"1-{int(last) + 1}"
+        return []
+    parts = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?(?:%(\d+))?", job.array)
+    if parts is None:
+        raise ValueError(f"array {job.array!r}: Grid Engine takes one range, as 0-7, 0-6:2 or 0-15%4")
+    first, last, step, at_once = parts.groups()
+    tasks = f"{int(first) + 1}-{int(last or first) + 1}:{step or 1}"
+    return [("-t", tasks), *([("-tc", at_once)] if at_once else [])]
+
+
+def _log(job: Job) -> list[str]:
+    """The log of a job with a directory. A requeued job goes on in it."""
+    if not job.directory:
+        return []
+    task = "_$((SGE_TASK_ID - 1))" if job.array else ""
+    return [
+        f"directory={shlex.quote(job.directory)}",
+        f'exec >> "$directory/{job.title}-$JOB_ID{task}.out" 2>&1',
+    ]
+
+
+def _hosts(site: SiteSpec, job: Job) -> str:
+    """Ten seconds are kept for the end, or of a short job a quarter."""
+    limit = seconds_of(job.time or site.time)
+    return _HOSTS.format(nnodes=job.nnodes, seconds=limit - min(10, limit // 4))
+
+
+def _on_each_node(site: SiteSpec, job: Job) -> list[str]:
+    """The function that every node runs: its software, its variables, its torchrun."""
+    lines = ["on_each_node() {", "    set +eu"]
+    if site.modules or site.purge:
+        lines += ["    command -v module > /dev/null || . /etc/profile"]
+    lines += [f"    {line}" for line in opening_lines(site)]
+    lines += ["    set -euo pipefail", '    cd "$folder"']
+    lines += [f"    {line}" for line in export_lines(site, job)]
+    lines += ["    export WORKSHOP_JOB WORKSHOP_JOB_TASK WORKSHOP_JOB_START"]
+    lines.append("    timeout --foreground --kill-after=5 $((deadline - $(date +%s))) \\")
+    lines.append('        bash -c "$on_node" "$container" \\')
+    run_id = '"$WORKSHOP_JOB.$WORKSHOP_JOB_TASK"'
+    return [*lines, *(f"    {line}" for line in torchrun_lines(site, job, str(job.nnodes), run_id)), "}"]
+
+
+def _again(site: SiteSpec, job: Job) -> list[str]:
+    """The clock that tells the script when its time is nearly up: Grid Engine's own differ by queue."""
+    if not job.signal:
+        return []
+    if not job.requeue:
+        raise ValueError(f"signal {job.signal} is what a requeue begins with: add --requeue, or leave it out")
+    name, _, before = job.signal.partition("@")
+    limit = seconds_of(job.time or site.time)
+    if int(before) >= limit:
+        raise ValueError(f"signal {job.signal}: the job has {limit} s in all; choose fewer seconds")
+    return [_AGAIN.format(signal=name, seconds=limit - int(before))]

@@ -33,6 +33,11 @@ from workshop.site.job import (
 )
 from workshop.site.spec import SiteSpec
 
+_PLACE = """
+# Which job this is, told to the ranks by the names that all schedulers share.
+export WORKSHOP_JOB=${SLURM_JOB_ID:-}
+export WORKSHOP_JOB_TASK=${SLURM_ARRAY_TASK_ID:-0} WORKSHOP_JOB_START=${SLURM_RESTART_COUNT:-0}"""
+
 _HEAD = """
 # The torchruns of all nodes meet on the first one, at the address under which Slurm knows it.
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
@@ -89,7 +94,7 @@ def slurm_script(site: SiteSpec, job: Job) -> str:
         lines.append(
             "export SLURM_EXPORT_ENV=ALL  # sbatch's NONE is for this script, not for what srun starts"
         )
-    lines += end_lines(site, job, "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")
+    lines += [*([_PLACE] if job.directory else []), *end_lines(site, job)]
     lines += [_HEAD, *port_lines("SLURM_JOB_ID"), "", *on_node_lines(site, job)]
     if job.signal and job.requeue:
         lines.append(_ASK_AGAIN.format(signal=job.signal.partition("@")[0]))

@@ -9,13 +9,16 @@ scheduler = "slurm"              # none, slurm, sge
 
 [job]                            # what a job asks for, unless a cell says otherwise
 account = "ab123"
+account_flag = ""                # how qsub takes the account, where -A in the script will not do: "-g", "-P"
 partition = "gpu"                # the queue
 reservation = "course"
 time = "00:10:00"
-directives = ["--constraint=a100"]     # handed on to the scheduler as they are
+directives = ["--constraint=a100"]     # handed on to the scheduler as they are; for Grid Engine
+                                 # {nnodes}, {gpus} and {cpus} (of a node) are filled in: "-pe mpi {nnodes}"
+node_shell = ""                  # how a Grid Engine job reaches its other nodes; "" is "qrsh -inherit"
 prologue = ["ulimit -c 0"]       # lines of bash in the batch script, before the program
 epilogue = ["ls -l core* || true"]     # and after it, however it ended
-export = "all"                   # all, none: which variables of your shell a job begins with
+export = "all"                   # all, none: which variables of your shell a job of Slurm begins with
 keep = ["WANDB_API_KEY"]         # secrets that jobs may see; all others are left out
 
 [node]
@@ -77,7 +80,7 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "job": (
-        *("account", "partition", "reservation", "time", "directives"),
+        *("account", "account_flag", "partition", "reservation", "time", "directives", "node_shell"),
         *("prologue", "epilogue", "export", "keep"),
     ),
     "node": ("gpus", "gpu", "cpus", "interface", "cpu_bind", "gpu_cpus", "threads"),
@@ -110,10 +113,12 @@ class SiteSpec:
     name: str = "laptop"
     scheduler: str = "none"
     account: str = ""
+    account_flag: str = ""
     partition: str = ""
     reservation: str = ""
     time: str = "00:10:00"
     directives: tuple[str, ...] = ()
+    node_shell: str = ""
     prologue: tuple[str, ...] = ()
     epilogue: tuple[str, ...] = ()
     export: str = "all"
@@ -150,6 +155,10 @@ class SiteSpec:
         self._check_lines()
         self._check_node()
         self._check_environment()
+        if self.account_flag and not re.fullmatch(r"--?[A-Za-z][\w-]*", self.account_flag):
+            raise ValueError(
+                f"account_flag {self.account_flag!r} is no flag of the scheduler, for example '-g'"
+            )
         if self.proxy and not re.fullmatch(r"https?://\S+", self.proxy):
             raise ValueError(f"proxy {self.proxy!r}: write it as http://host:port")
         if (self.runtime == "none") != (not self.container):
@@ -204,6 +213,13 @@ def check_time(time: str) -> str:
     if not _TIME.fullmatch(time):
         raise ValueError(f"time {time!r}: write it as HH:MM:SS or D-HH:MM:SS")
     return time
+
+
+def seconds_of(time: str) -> int:
+    """``time`` in seconds. Raises as `check_time`."""
+    days, _, clock = check_time(time).rpartition("-")
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def site_from_table(entry: Mapping[str, Any], source: str = "") -> SiteSpec:

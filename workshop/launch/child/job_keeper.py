@@ -1,6 +1,6 @@
 """Hands a job in, and ends it when the notebook that wanted it is gone.
 
-    python -m workshop.launch.child.job_keeper SCRIPT
+    python -m workshop.launch.child.job_keeper SCHEDULER SCRIPT [FLAGS]
 
 A job does not end with the notebook that submitted it: it belongs to the scheduler. For a job that was not
 detached this small process stands in. It submits the script itself, so that there is no moment in which a job
@@ -17,8 +17,10 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 
-from workshop.launch.jobs import slurm
+from workshop.launch.jobs.record import CANCELLED
+from workshop.launch.jobs.scheduler import SchedulerError, scheduler_of
 
 TRIES = 5
 
@@ -26,19 +28,21 @@ TRIES = 5
 def main() -> int:
     """See above; the exit code is 0 unless the job could not be submitted or cancelled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    scheduler, script = scheduler_of(sys.argv[1]), Path(sys.argv[2])
     try:
-        job = slurm.submit(sys.argv[1])
-    except slurm.SlurmError as error:
+        job = scheduler.submit(script, sys.argv[3:])
+    except SchedulerError as error:
         _say(error=str(error))
         return 1
     _say(job=job)
     if _released(os.getppid()):
         return 0
+    (script.parent / CANCELLED).touch()
     for attempt in range(TRIES):
         try:
-            slurm.cancel(job)
+            scheduler.cancel(job)
             return 0
-        except slurm.SlurmError:
+        except SchedulerError:
             time.sleep(2**attempt)
     return 1
 
@@ -54,7 +58,9 @@ def _released(notebook: int) -> bool:
 def _say(**message: str) -> None:
     try:
         print(json.dumps(message), flush=True)
-    except BrokenPipeError:  # the notebook went while sbatch ran; the next line read is the end of the file
+    except (
+        BrokenPipeError
+    ):  # the notebook went while the client ran; the next line read is the end of the file
         sys.stdout = None
 
 

@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.child import failure_record, rank_io, rank_script
+from workshop.launch.processes import die_with_parent
 from workshop.site.owners import check_folder_itself
 
 
 def main() -> None:
     """Run the program of the job in ``sys.argv[1]`` as the rank that torchrun's variables say."""
+    die_with_parent()  # a scheduler may end the script and torchrun alone; ranks are sessions of their own
     directory = Path(sys.argv[1])
     check_folder_itself(directory, "the job's directory")
     spec = json.loads((directory / "program.json").read_text(encoding="utf-8"))
-    task = int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))
+    task = int(os.environ["WORKSHOP_JOB_TASK"])
     rank_dir = _rank_dir(directory, task)
     rank_dir.mkdir(parents=True, exist_ok=True)
     failure_record.CLOCK = time.time  # nodes share no other; their clocks agree to milliseconds
@@ -43,7 +45,7 @@ def main() -> None:
 
 
 def _rank_dir(directory: Path, task: int) -> Path:
-    start = os.environ.get("SLURM_RESTART_COUNT", "0")
+    start = os.environ["WORKSHOP_JOB_START"]
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     return directory / f"task_{task}" / f"start_{start}" / f"attempt_{attempt}" / f"rank_{os.environ['RANK']}"
 

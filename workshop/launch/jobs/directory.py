@@ -7,7 +7,8 @@ It lies under the site's ``jobs`` path, which every node sees, and only its user
         cell.py        the program (a script stays where it is)
         program.json   the program's place, arguments and search path
         passed.pkl     values of the notebook; passed_0.pkl ... with a sweep
-        job.sbatch     the batch script; ddp-12.out: what it printed
+        job.sbatch     the batch script (Grid Engine: job.qsub); ddp-12.out: what it printed
+        cancelled      there once we have ended it
         task_0/        of an array 0, 1, ...; of any other job 0
             files/     the program's own, kept through requeues: $WORKSHOP_JOB_FILES
             start_0/   a requeue makes start_1
@@ -29,16 +30,15 @@ from typing import Any
 from workshop.launch import script
 from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs.record import Record, indices, write_record
+from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
 from workshop.launch.session import EngineError
 from workshop.launch.variables import pickled
 from workshop.site.current import python_of, site_environment
 from workshop.site.job import Job, gpus_wanted
 from workshop.site.owners import ours
-from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import SiteSpec
 
 RANK_MODULE = "workshop.launch.child.job_rank"
-SCRIPT = "job.sbatch"
 
 
 def prepare(
@@ -70,7 +70,9 @@ def prepare(
             "sweep": sweep is not None,
         }
         (directory / "program.json").write_text(json.dumps(spec), encoding="utf-8")
-        (directory / SCRIPT).write_text(batch_script(site, job, directory), encoding="utf-8")
+        (directory / scheduler_at(site).SCRIPT).write_text(
+            batch_script(site, job, directory), encoding="utf-8"
+        )
     except OSError as error:
         raise EngineError(
             f"cannot write a job's directory under {site.jobs} ({error.strerror}): set [paths] jobs of the "
@@ -101,7 +103,12 @@ def batch_script(site: SiteSpec, job: Job, directory: Path) -> str:
         folder=str(Path.cwd()),
         directory=str(directory),
     )
-    return slurm_script(site, whole)
+    return scheduler_at(site).script(site, whole)
+
+
+def scheduler_at(site: SiteSpec) -> Scheduler:
+    """The site's scheduler; at a site without one Slurm, whose script can be looked at."""
+    return scheduler_of("slurm" if site.scheduler == "none" else site.scheduler)
 
 
 def _cell_text(program: str | Cell) -> str:
@@ -137,6 +144,7 @@ def _search_path(site: SiteSpec, script_path: Path | None) -> list[str]:
 def _record(job: Job, site: SiteSpec, spec: Mapping[str, Any], sweep: Any) -> Record:
     return Record(
         name=job.title,
+        scheduler="slurm" if site.scheduler == "none" else site.scheduler,
         nnodes=job.nnodes,
         nproc_per_node=job.nproc_per_node,
         device="GPU, NCCL" if gpus_wanted(site, job) >= job.nproc_per_node else "CPU, gloo",

@@ -1,21 +1,23 @@
-"""How a job ended: Slurm's word for it and what its ranks left, made into a result or a sentence.
+"""How a job ended: the scheduler's word for it and what its ranks left, made into a result or a sentence.
 
-Slurm says COMPLETED, FAILED, TIMEOUT, CANCELLED, NODE_FAIL, OUT_OF_MEMORY ...; the ranks say which of them
-raised what on which line. A reader needs both.
+The scheduler says COMPLETED, FAILED, TIMEOUT, CANCELLED, NODE_FAIL, OUT_OF_MEMORY ...; the ranks say which of
+them raised what on which line. A reader needs both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from workshop.facts.units import format_seconds
 from workshop.launch import verdicts
 from workshop.launch.failures import RankFailed, judge
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs.record import Record, Task
-from workshop.launch.jobs.slurm import SlurmError, State
+from workshop.launch.jobs.scheduler import SchedulerError, State
 
-# Slurm's word to what it means, where the ranks themselves could not say.
+TIMED_OUT = 124  # what `timeout` ends with; ranks that fail make torchrun end with 1
+# The scheduler's word to what it means, where the ranks themselves could not say.
 MEANING = {
     "NODE_FAIL": "a node was lost; --requeue starts such a job again from its last checkpoint",
     "OUT_OF_MEMORY": "a node's memory was full: more of it (a directive --mem=) or fewer ranks a node",
@@ -23,7 +25,8 @@ MEANING = {
     "BOOT_FAIL": "its nodes could not be started",
     "DEADLINE": "it could not have ended before its deadline",
     "CANCELLED": "it was cancelled from outside this notebook",
-    "GONE": "Slurm has forgotten it and it left no record of its end: cancelled, or lost with its node",
+    "KILLED": "somebody deleted it, or it went over its memory (h_vmem)",
+    "GONE": "the scheduler has forgotten it, and it left no record of its end: cancelled, or its node lost",
 }
 
 
@@ -41,10 +44,26 @@ class ArrayResult(dict[int, Result]):
 
 
 def from_record(task: Task) -> State:
-    """The state of a task that Slurm has forgotten, from the exit code that its script left."""
+    """The state of a task that the scheduler has forgotten, from what its script left, and we."""
     code = task.exit_code()
-    word = "GONE" if code is None else "COMPLETED" if code == 0 else "FAILED"
+    if code == 0:
+        word = "COMPLETED"
+    elif task.cancelled() or (code is None and not task.began()):  # taken out of the queue
+        word = "CANCELLED"
+    else:
+        word = {None: "GONE", TIMED_OUT: "TIMEOUT"}.get(code, "FAILED")
     return State(task.record.job, task.number, word)
+
+
+def settled(task: Task, told: State | None) -> State:
+    """The state of a task: the scheduler's word, or its own record's; a kill is called by its cause."""
+    if told is None:
+        return from_record(task)
+    if told.word == "KILLED" and task.cancelled():
+        return replace(told, word="CANCELLED")
+    if told.word == "KILLED" and (told.seconds or 0) >= task.record.seconds:
+        return replace(told, word="TIMEOUT")
+    return told
 
 
 def conclude(
@@ -58,7 +77,7 @@ def conclude(
 ) -> Result | ArrayResult:
     """The result of a job that is over. ``allow_pickle``: with reported values that had to be pickled.
 
-    Raises RankFailed or RankTimeout with what the ranks left, SlurmError where no rank ever began. Of an
+    Raises RankFailed or RankTimeout with what the ranks left, SchedulerError where no rank ever began. Of an
     array, the first task that failed is told, and how many others did.
     """
     results = {}
@@ -97,11 +116,11 @@ def notes(task: Task) -> tuple[str, ...]:
     return tuple(said)
 
 
-def failure(task: Task, state: State) -> RankFailed | SlurmError:
+def failure(task: Task, state: State) -> RankFailed | SchedulerError:
     """The exception for a task that did not complete."""
     job = f"job {state.job}"
     if not task.had_ranks():
-        return SlurmError(_before_ranks(task, state, job))
+        return SchedulerError(_before_ranks(task, state, job))
     program = task.program()
     if state.word == "TIMEOUT":
         ends = task.ends("timeout")

@@ -1,4 +1,4 @@
-"""Jobs: hand a program in to Slurm, follow it as if it ran here, and find it again.
+"""Jobs: hand a program in to the site's scheduler, follow it as if it ran here, and find it again.
 
     >>> from workshop.launch import jobs
     >>> job = jobs.submit(program, Job("hello", "", nnodes=2, nproc_per_node=2))       # doctest: +SKIP
@@ -25,9 +25,8 @@ from typing import Any
 from workshop.launch.environment import engine_environment
 from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs import directory as job_directory
-from workshop.launch.jobs import slurm
 from workshop.launch.jobs.record import read_record, write_record
-from workshop.launch.jobs.slurm import SlurmError
+from workshop.launch.jobs.scheduler import SchedulerError, scheduler_of, which_scheduler
 from workshop.launch.jobs.submitted import Submitted
 from workshop.site.current import current_site
 from workshop.site.job import Job
@@ -62,18 +61,19 @@ def submit(
 
     site: default: the one in force. passing: values that become variables of the program on every rank.
 
-    Raises ValueError for what cannot be run, SlurmError where Slurm is not there, is silent, or refuses.
+    Raises ValueError for what cannot be run, SchedulerError where it is not there, is silent, or refuses.
     """
     site = site or current_site()
     check_scheduler(site)
     told = (sweep.name, sweep.values) if sweep else None
     directory, record = job_directory.prepare(program, site, with_array(job, sweep), passing, told)
-    script = directory / job_directory.SCRIPT
+    scheduler = scheduler_of(site.scheduler)
+    script, flags = directory / scheduler.SCRIPT, scheduler.submit_flags(site)
     keeper = None
     if detach:
-        number = slurm.submit(script)
+        number = scheduler.submit(script, flags)
     else:
-        keeper, number = _keep(script)
+        keeper, number = _keep(site.scheduler, script, flags)
     record = replace(record, job=number, detached=detach)
     write_record(directory, record)
     return Submitted(directory, record, keeper)
@@ -94,32 +94,42 @@ def try_out(job: Job, site: SiteSpec, sweep: Sweep | None = None) -> str:
 
 
 def check_scheduler(site: SiteSpec) -> None:
-    """ValueError where the site has another scheduler than Slurm, or none."""
-    if site.scheduler != "slurm":
+    """ValueError where the site has no scheduler."""
+    if site.scheduler == "none":
         where = site.source or "no site file was found"
         raise ValueError(
-            f"the site {site.name!r} has scheduler {site.scheduler!r} ({where}), and jobs go to slurm: "
-            "choose a site with --site FILE or WORKSHOP_SITE, or run the cell with %%torchrun"
+            f"the site {site.name!r} has no scheduler ({where}), and jobs go to one: choose a site with "
+            "--site FILE or WORKSHOP_SITE, or run the cell with %%torchrun"
         )
 
 
-def _keep(script: Path) -> tuple[subprocess.Popen[str], str]:
+def check(job: Job, site: SiteSpec, sweep: Sweep | None = None) -> str:
+    """What the site's scheduler says of such a job: when it would start, or that it would. None is made.
+
+    Raises ValueError at a site without one, SchedulerError where the job never could start.
+    """
+    check_scheduler(site)
+    scheduler = scheduler_of(site.scheduler)
+    return scheduler.check_script(try_out(job, site, sweep), scheduler.submit_flags(site))
+
+
+def _keep(scheduler: str, script: Path, flags: list[str]) -> tuple[subprocess.Popen[str], str]:
     """Submit through the keeper, which ends the job when this process is gone."""
     keeper = subprocess.Popen(
-        [sys.executable, "-P", "-m", "workshop.launch.child.job_keeper", str(script)],
+        [sys.executable, "-P", "-m", "workshop.launch.child.job_keeper", scheduler, str(script), *flags],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**engine_environment(), **slurm.own_variables(os.environ)},
+        env={**engine_environment(), **which_scheduler(os.environ)},
         start_new_session=True,
     )
     assert keeper.stdout is not None
-    line = keeper.stdout.readline()  # it answers within the time limit of sbatch
+    line = keeper.stdout.readline()  # it answers within the time limit of a client
     answer = json.loads(line) if line else {"error": "the process that submits jobs ended without a word"}
     if "error" in answer:
         keeper.wait()
-        raise SlurmError(answer["error"])
+        raise SchedulerError(answer["error"])
     return keeper, answer["job"]
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from workshop.launch.failures import Program, RankEnd, read_evidence
 from workshop.launch.report import Reported, read_report
 from workshop.site.owners import LONGEST, open_own
+from workshop.site.spec import seconds_of
 
 _RECORD = "job.json"
+CANCELLED = "cancelled"
 _TORCHRUN_SAYS = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+)")
 
 
@@ -33,6 +35,7 @@ class Record:
     submitted: str
     time: str
     job: str = ""
+    scheduler: str = "slurm"
     tasks: tuple[int, ...] = (0,)
     array: bool = False
     sweep: tuple[tuple[str, str], ...] = ()
@@ -46,9 +49,7 @@ class Record:
     @property
     def seconds(self) -> int:
         """The time limit."""
-        days, _, clock = self.time.rpartition("-")
-        hours, minutes, seconds = map(int, clock.split(":"))
-        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+        return seconds_of(self.time)
 
     @property
     def sentence(self) -> str:
@@ -128,6 +129,14 @@ class Task:
         """What every rank has reported; pickled values only where they are asked for (`launch.report`)."""
         paths = {rank: self.rank_dir(rank) / "report.data" for rank in range(self.record.world_size)}
         return {rank: read_report(path, allow_pickle=allow_pickle) for rank, path in paths.items()}
+
+    def began(self) -> bool:
+        """Whether its batch script ever ran."""
+        return (self.directory / f"task_{self.number}").exists()
+
+    def cancelled(self) -> bool:
+        """Whether it was ended from here."""
+        return (self.directory / CANCELLED).exists()
 
     def program(self) -> Program:
         """The learner's own file, for messages."""

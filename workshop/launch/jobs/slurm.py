@@ -12,24 +12,20 @@ Sources: Slurm, ``sbatch(1)``, ``squeue(1)`` (states and reasons), ``sacct(1)``,
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from workshop.launch.environment import scrubbed
-from workshop.launch.session import EngineError
+from workshop.launch.jobs.scheduler import SchedulerError, State, run_client
+from workshop.site.job import Job
+from workshop.site.slurm_script import slurm_script
+from workshop.site.spec import SiteSpec
 
 CLIENT_SECONDS = 20.0
-_WHICH_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
-
-WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
-AT_WORK = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"))
-
+SUBMIT, SCRIPT = "sbatch", "job.sbatch"
 REASONS = {
     "Resources": "the nodes it needs are taken",
     "Priority": "others are before it in the queue",
@@ -52,43 +48,18 @@ REASONS = {
 }
 
 
-class SlurmError(EngineError):
+class SlurmError(SchedulerError):
     """Slurm could not be asked, or refused; the message says what to do."""
 
 
-@dataclass(frozen=True)
-class State:
-    """One job, or one element of an array: Slurm's word for its state, why it waits, where it runs."""
+def script(site: SiteSpec, job: Job) -> str:
+    """The text of the batch script (`site.slurm_script`)."""
+    return slurm_script(site, job)
 
-    job: str
-    task: int | None
-    word: str
-    reason: str = ""
-    start: str = ""
-    nodes: str = ""
-    exit_code: str = ""
 
-    @property
-    def waits(self) -> bool:
-        """Not started yet, or to be started again."""
-        return self.word in WAITING
-
-    @property
-    def over(self) -> bool:
-        """It has ended, well or badly, and will not go on."""
-        return self.word not in WAITING and self.word not in AT_WORK
-
-    @property
-    def sentence(self) -> str:
-        """State and reason in words."""
-        if not self.waits:
-            return f"{self.word} on {self.nodes}" if self.nodes and not self.over else self.word
-        why = REASONS.get(self.reason, "")
-        limit = re.match(r"(QOS|Assoc).*(Limit|Grp|Max)", self.reason)
-        if limit:
-            why = "a limit of your account or its quality of service is reached"
-        said = f"{self.word} ({self.reason}{': ' + why if why else ''})"
-        return f"{said}, expected to start at {self.start}" if self.start not in ("", "N/A") else said
+def submit_flags(_site: SiteSpec) -> list[str]:
+    """Nothing: the script says it all."""
+    return []
 
 
 def call(*words: str) -> str:
@@ -104,38 +75,15 @@ def call(*words: str) -> str:
 
 
 def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    program = shutil.which(words[0])
-    if program is None:
-        raise SlurmError(
-            f"there is no Slurm here: no `{words[0]}` on PATH. On a cluster, run the notebook on a login "
-            "node (or `module load slurm`); here, run the cell with %%torchrun"
-        )
-    try:
-        return subprocess.run(
-            [program, *words[1:]],
-            capture_output=True,
-            text=True,
-            timeout=CLIENT_SECONDS,
-            stdin=subprocess.DEVNULL,
-            env=client_environment(os.environ),
-            start_new_session=True,  # the stop button is for the notebook; it cancels the job in order
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise SlurmError(
-            f"Slurm's controller did not answer `{words[0]}` within {CLIENT_SECONDS:g} s. `scontrol ping` "
-            "says whether it is up; a job that was submitted goes on without us (`workshop jobs`)"
-        ) from None
-
-
-def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a client: no rank of an outer job, but the configuration that says which Slurm."""
-    return {**scrubbed(environment), **own_variables(environment)}
-
-
-def own_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say which Slurm is meant, and nothing of a job."""
-    return {name: value for name, value in environment.items() if name in _WHICH_SLURM}
+    return run_client(
+        words,
+        CLIENT_SECONDS,
+        SlurmError,
+        missing=f"there is no Slurm here: no `{words[0]}` on PATH. On a cluster, run the notebook on a login "
+        "node (or `module load slurm`); here, run the cell with %%torchrun",
+        silent=f"Slurm's controller did not answer `{words[0]}` within {CLIENT_SECONDS:g} s. `scontrol ping` "
+        "says whether it is up; a job that was submitted goes on without us (`workshop jobs`)",
+    )
 
 
 def _plain(said: str) -> str:
@@ -145,27 +93,30 @@ def _plain(said: str) -> str:
     )
 
 
-def submit(script: str | Path) -> str:
+def submit(script: str | Path, flags: Sequence[str] = ()) -> str:
     """Hand a batch script in; the job's number. Raises SlurmError with what sbatch said against it."""
-    return call("sbatch", "--parsable", str(script)).strip().split(";")[0]
+    return call("sbatch", "--parsable", *flags, str(script)).strip().split(";")[0]
 
 
-def check_script(text: str) -> str:
+def check_script(text: str, flags: Sequence[str] = ()) -> str:
     """``sbatch --test-only``: when and where a job with this batch script would start. None is made.
 
     Raises SlurmError where it never could.
     """
     with tempfile.TemporaryDirectory(prefix="workshop-") as folder:
-        path = Path(folder) / "job.sbatch"
+        path = Path(folder) / SCRIPT
         path.write_text(text, encoding="utf-8")
-        done = _run(("sbatch", "--test-only", str(path)))
+        done = _run(("sbatch", "--test-only", *flags, str(path)))
     if done.returncode:
         raise SlurmError(f"sbatch would refuse it: {_plain(done.stderr)}")
     return _plain(done.stderr)
 
 
-def states(job: str) -> list[State]:
+def states(job: str, _unrecorded: Collection[int] = (0,)) -> list[State]:
     """What Slurm knows of a job: one state, or one for each element of an array; [] where it knows nothing.
+
+    Its word is asked for elements with a record too: only Slurm tells that the
+    time was up, or a node's memory full.
 
     Raises SlurmError where it cannot be asked.
     """
@@ -183,7 +134,15 @@ def states(job: str) -> list[State]:
 
 def _row(parts: Sequence[str]) -> State:
     number, task, word, reason, start, nodes = (part.strip() for part in parts)
-    return State(number, int(task) if task.isdigit() else None, word, reason, start, nodes)
+    known = State(number, int(task) if task.isdigit() else None, word, reason, start, nodes)
+    return replace(known, why=_why(reason)) if known.waits else known
+
+
+def _why(reason: str) -> str:
+    """A reason to wait, in words; "" where there are none."""
+    if re.match(r"(QOS|Assoc).*(Limit|Grp|Max)", reason):
+        return "a limit of your account or its quality of service is reached"
+    return REASONS.get(reason, "")
 
 
 def _from_accounts(job: str) -> list[State]:

@@ -6,6 +6,7 @@ The scheduler is asked seldom (it serves everybody) and the ranks' files are rea
 from __future__ import annotations
 
 import contextlib
+import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -15,15 +16,15 @@ from pathlib import Path
 from workshop.launch.failures import RankInterrupted
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs import end as job_end
-from workshop.launch.jobs import slurm
 from workshop.launch.jobs.end import ArrayResult
-from workshop.launch.jobs.record import Record, Task, write_record
-from workshop.launch.jobs.slurm import SlurmError, State
+from workshop.launch.jobs.record import CANCELLED, Record, Task, write_record
+from workshop.launch.jobs.scheduler import SchedulerError, State, scheduler_of
 from workshop.launch.output import Transcript
 
 _LOOK_EVERY = 0.2
 SILENCE_SECONDS = 120.0  # a controller that is restarted is silent for a while; the job goes on
 CANCEL_SECONDS = 90.0  # Slurm gives ranks KillWait seconds (30) between SIGTERM and SIGKILL
+SETTLE_SECONDS = 30.0  # accounts and files of other nodes are seen this much later, at worst
 OnOutput = Callable[[str, str], None]
 
 
@@ -36,7 +37,9 @@ class Submitted:
         self.number = record.job
         self.tasks = {number: Task(directory, record, number) for number in record.tasks}
         self.allow_pickle = False  # whether reported values that had to be pickled are read, which runs code
+        self._scheduler = scheduler_of(record.scheduler)
         self._keeper = keeper
+        self._alive: dict[int, float] = {}
         self._shown: dict[int, tuple[tuple[int, int], Transcript]] = {}
         self._began = time.monotonic()
 
@@ -46,12 +49,23 @@ class Submitted:
     # ------------------------------------------------------------------ state
 
     def states(self) -> dict[int, State]:
-        """The state of each task, as Slurm knows it, or as the job's own record tells it when Slurm forgot.
+        """The state of each task, as the scheduler knows it, or the job's own record when that forgot it.
 
-        Raises SlurmError where Slurm cannot be asked.
+        Raises SchedulerError where it cannot be asked.
         """
-        told = {0 if state.task is None else state.task: state for state in slurm.states(self.number)}
-        return {number: told.get(number) or job_end.from_record(task) for number, task in self.tasks.items()}
+        unrecorded = [number for number, task in self.tasks.items() if task.exit_code() is None]
+        listed = self._scheduler.states(self.number, unrecorded)
+        told = {0 if state.task is None else state.task: state for state in listed}
+        found, now = {}, time.monotonic()
+        for number, task in self.tasks.items():
+            state = job_end.settled(task, told.get(number))
+            if not state.over:
+                self._alive[number] = now
+            elif number in unrecorded and number not in told and not task.cancelled():
+                lately = now - self._alive.get(number, -math.inf) < SETTLE_SECONDS
+                state = replace(state, word="COMPLETING") if lately else state
+            found[number] = state
+        return found
 
     def sentence(self, states: Mapping[int, State]) -> str:
         """All states in one line, equal ones once."""
@@ -70,7 +84,7 @@ class Submitted:
         on_output: called with (first line, text so far), at most five times a second.
 
         Raises `RankFailed` (with `RankTimeout`) when a rank fails, `RankInterrupted` at the stop button: the
-        job is cancelled first, unless it was detached. SlurmError when Slurm stays silent.
+        job is cancelled first, unless it was detached. SchedulerError when it stays silent.
         """
         try:
             states = self._until_over(on_output)
@@ -92,7 +106,7 @@ class Submitted:
                 try:
                     states, heard = self.states(), time.monotonic()
                     said = self.sentence(states)
-                except SlurmError as error:
+                except SchedulerError as error:
                     if now - heard > SILENCE_SECONDS:
                         raise
                     said = str(error).partition(". ")[0]
@@ -144,21 +158,23 @@ class Submitted:
         )
 
     def cancel(self) -> None:
-        """End it and wait until it is gone. Raises SlurmError when Slurm is silent or does not end it."""
-        slurm.cancel(self.number)
+        """End it and wait until it is gone. Raises SchedulerError when nobody answers, or does so."""
+        if any(not state.over for state in self.states().values()):
+            (self.directory / CANCELLED).touch()
+        self._scheduler.cancel(self.number)
         deadline = time.monotonic() + CANCEL_SECONDS
         while any(not state.over for state in self.states().values()):
             if time.monotonic() > deadline:
-                raise SlurmError(
+                raise SchedulerError(
                     f"job {self.number} was cancelled and is still there after {CANCEL_SECONDS:g} s"
                 )
             time.sleep(_LOOK_EVERY)
         self.release()
 
     def cancel_quietly(self) -> None:
-        """End it where something else went wrong already; the keeper ends it should Slurm be silent now."""
+        """End it where something else went wrong already; should that fail now, the keeper does it."""
         if self._keeper is not None:
-            with contextlib.suppress(SlurmError):
+            with contextlib.suppress(SchedulerError):
                 self.cancel()
 
     def _interrupted(self) -> RankInterrupted:
@@ -168,7 +184,7 @@ class Submitted:
             return attach(RankInterrupted(said), partial)
         try:
             self.cancel()
-        except SlurmError as error:
+        except SchedulerError as error:
             return attach(RankInterrupted(f"job {self.number} may still be there: {error}"), partial)
         return attach(RankInterrupted(f"job {self.number} was cancelled and is gone."), partial)
 
