@@ -357,11 +357,12 @@ print(f"{ticket.left:.1%} of the weights left")
 for name, values in digits.items():
     print(f"{name:<30} " + "  ".join(f"{value:.1f} %" for value in values))
 rewound, fresh_ones = digits["ticket, its own first weights"], digits["ticket, fresh weights"]
-assert all(a > b for a, b in zip(rewound, fresh_ones, strict=True))
+assert sum(rewound) / 3 > sum(fresh_ones) / 3  # of one seed alone another CPU's sums may decide
 show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 
 # %% [markdown]
-# In each of the three seeds the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps. The mask and the first weights belong together.
+# Over the three seeds the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (here by 2 to 4 points; a point is
+# ten of the 1,000 digits). The mask and the first weights belong together.
 #
 # It is knowledge, not a way to save: to *find* the ticket, the large network was trained six times. In larger networks going back to step 0 fails, and going back to an early step works
 # (`find_ticket(..., rewind=20)`; Frankle et al., 2019).
