@@ -1,32 +1,18 @@
 """Collectives of real gloo ranks, counted to the byte."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from workshop import launch
 from workshop.measure.comms import Collective, tabulate, wire_bytes
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 
 
 def test_every_collective_of_two_real_ranks():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, str(HERE / "programs" / "collectives.py")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    rows = {(row["name"], row["axis"]): row for row in json.loads(done.stdout.splitlines()[-1])}
+    ranks = launch.torchrun(launch.Script(HERE / "programs" / "collectives.py"), 2)
+    rows = {(row["name"], row["axis"]): row for row in ranks[0].rows}
     counted = {key: (row["count"], row["payload_bytes"]) for key, row in rows.items()}
     assert counted == {
         ("all_reduce", "world"): (3, 400 + 800 + 400),  # an axis over all ranks is the world's own group

@@ -64,6 +64,7 @@ def test_a_cell_as_one_rank_of_a_world():
     assert played.output.splitlines() == ["0 1.0"]  # stopped inside the second step, after optimizer.step()
 
 
+@pytest.mark.second_try(reason="gloo's threads now and then abort a process that is leaving (torch 2.13)")
 def test_the_same_text_runs_under_torchrun(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAINING.replace("1000", "2") + "dist.destroy_process_group()\n")

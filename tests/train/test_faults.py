@@ -26,6 +26,7 @@ def test_without_a_restart_it_fails_and_what_was_saved_stays(tmp_path):
     assert (tmp_path / "latest").read_text() == "step-00000004\n"
 
 
+@pytest.mark.second_try(reason="gloo's threads now and then abort a process that is leaving (torch 2.13)")
 def test_under_torchrun_itself(tmp_path):
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",

@@ -1,12 +1,11 @@
-"""One call of every collective, inside `measure`; rank 0 prints the rows as JSON."""
-
-import json
+"""One call of every collective, inside `measure`; rank 0 reports the rows."""
 
 import torch
 import torch.distributed as dist
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.device_mesh import init_device_mesh
 
+from workshop import report
 from workshop.measure.session import measure
 
 dist.init_process_group("gloo")
@@ -30,5 +29,5 @@ with measure(memory=False) as measured:
         dist.recv(x, 0)
     all_reduce(x, "sum", mesh["tp"]).sum()
 if rank == 0:
-    print(json.dumps(measured.to_dict()["traffic"]))
+    report(rows=measured.to_dict()["traffic"])
 dist.destroy_process_group()

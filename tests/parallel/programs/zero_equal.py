@@ -14,7 +14,7 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 CONFIG = GPTConfig(
     vocab_size=64, hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=36, tied=True
 )
-STEPS = 20
+STEPS = 8
 
 
 def batch_of(step):
