@@ -27,6 +27,7 @@ CHILD = "%%ranks\nimport subprocess, time\nif rank == 0: subprocess.Popen(['slee
 ENDLESS = {
     "ranks": "%%ranks --timeout 600\nprint('at work')\nif rank == 0: dist.barrier()\ntime.sleep(600)",
     "torchrun": "%%torchrun -n 2 --timeout 600\nimport time\nprint('at work')\ntime.sleep(600)",
+    "replicas": "%%torchrun --replicas 2 --timeout 600\nimport time\nprint('at work')\ntime.sleep(600)",
 }
 LOOK_EVERY = 0.05
 
@@ -46,6 +47,7 @@ def _shut_down(manager: KernelManager) -> None:
 # what happens to the notebook, and which kind of cell is at work then
 ENDS: dict[str, tuple[Callable[[KernelManager], None], str]] = {
     "the notebook's process killed with SIGKILL": (_kill, "ranks"),
+    "the same with replicas and their lighthouse at work": (_kill, "replicas"),
     "the kernel restarted": (_restart, "ranks"),
     "the kernel shut down": (_shut_down, "torchrun"),
 }

@@ -45,6 +45,30 @@ def test_fresh_ranks(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "saved.py").read_text().startswith("lr = 0.5  # %%torchrun -n 2 --pass lr")
 
 
+def test_replicas(run: Run) -> None:
+    body = "import os\nfrom workshop import report\nprint(lr)\nreport(replica=os.environ['REPLICA_GROUP_ID'])"
+    cells = run(
+        "lr = 0.5",
+        f"%%torchrun --replicas 3 --pass lr --into r\n{body}",
+        "[r[number][0].replica for number in range(3)]",
+        "%%torchrun --replicas 2 -n 2 --into failed\nimport os\nif os.environ['REPLICA_GROUP_ID'] == '1':\n    1 / 0\n"
+        "from workshop import report\nreport(x=1)",
+        "failed[0][1].x",
+        "%%torchrun --replicas 2 --nnodes 2\nprint(1)",
+        "%%torchrun --replicas 0\nprint(1)",
+        "%%torchrun --replicas 2 --nsys profile\nprint(1)",
+    )
+    assert shown(cells[1])[0].startswith("3 replicas of 1 rank on CPU, gloo")
+    assert printed(cells[1]) == "[replicas 0-2] 0.5\n"
+    assert shown(cells[2]) == ["['0', '1', '2']"]
+    assert "RankFailed: replica 1: ranks 0-1 all raised ZeroDivisionError, line 4" in error(cells[3])
+    assert "replica 0: went on, and finished" in error(cells[3])
+    assert shown(cells[4]) == ["1"]
+    assert "ValueError: --replicas are on one node" in error(cells[5])
+    assert "ValueError: 0 replicas: one or more" in error(cells[6])
+    assert "ValueError: --replicas does not go with --nsys" in error(cells[7])
+
+
 def test_staying_ranks(run: Run) -> None:
     cells = run(
         "%ranks status",

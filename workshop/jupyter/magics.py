@@ -26,6 +26,7 @@ from workshop.launch import (
     Ranks,
     Script,
     Session,
+    replicas,
     torchrun,
 )
 from workshop.launch import script as program_file
@@ -65,6 +66,13 @@ def node_flags(magic: Any) -> Any:
     """The flags of torchrun for restarts and for several nodes."""
     for flag in (
         argument("--max-restarts", type=int, default=0, metavar="K", help="times all ranks may start again"),
+        argument(
+            "--replicas",
+            type=int,
+            metavar="R",
+            help="so many launches side by side, of -n ranks each (default 1), which torchft lets outlive "
+            "one another; --max-restarts is for each",
+        ),
         argument("--nnodes", type=int, default=1, help="number of nodes; run the same cell on each"),
         argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the nodes meet"),
         argument("--rdzv-id", default="workshop", help="name of this launch, the same on all nodes"),
@@ -146,14 +154,23 @@ class ParallelMagics(Magics):
 
     def _fresh(self, args: Any, program: Cell | Script, passing: dict[str, Any]) -> None:
         view = LiveView(self.shell)
+        limits = Limits(args.timeout, args.device_memory, args.max_restarts)
         nodes = None
+        if args.replicas is not None:
+            if args.nnodes > 1:
+                raise ValueError(
+                    "--replicas are on one node; on several they are a job: %%sbatch --replicas 3"
+                )
+            each = 1 if args.nproc_per_node is None else args.nproc_per_node
+            given: Any = {"passing": passing, "limits": limits, "on_output": view}
+            self._show(view, args.into, lambda: replicas(program, args.replicas, each, **given))
+            return
         if args.nnodes > 1:
             if not args.rdzv_endpoint:
                 raise ValueError("--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node")
             nodes = Nodes(args.nnodes, args.rdzv_endpoint, args.rdzv_id, args.rdzv_backend)
             nodes = dataclasses.replace(nodes, interface=args.interface or current_site().interface)
         n = 2 if args.nproc_per_node is None else args.nproc_per_node
-        limits = Limits(args.timeout, args.device_memory, args.max_restarts)
         self._show(
             view,
             args.into,

@@ -25,7 +25,12 @@ _RUN = "import subprocess, sys\nsys.exit(subprocess.run({command!r}, env={enviro
 
 def check_flags(args: Any) -> None:
     """ValueError for flags that the engine sees to, and nsys's own torchrun would not."""
-    refused = {"--into": args.into, "--device-memory": args.device_memory, "--nnodes": args.nnodes > 1}
+    refused = {
+        "--into": args.into,
+        "--device-memory": args.device_memory,
+        "--nnodes": args.nnodes > 1,
+        "--replicas": args.replicas is not None,
+    }
     given = [flag for flag, value in refused.items() if value]
     if given:
         raise ValueError(

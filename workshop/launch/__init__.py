@@ -1,11 +1,13 @@
 """Run a program on ranks, from a notebook or from Python.
 
-Fresh ranks for a whole program (`torchrun`), or ranks that stay and keep their variables (`Ranks`).
+Fresh ranks for a whole program (`torchrun`), several such launches that outlive one another (`replicas`), or
+ranks that stay and keep their variables (`Ranks`).
 Nothing here imports torch: the ranks live in processes of their own (`workshop.launch.child`).
 """
 
 from workshop.launch.failures import Failure, RankFailed, RankInterrupted, RankTimeout
 from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.fresh.replicas import ReplicasResult, replicas
 from workshop.launch.fresh.torchrun import Cell, Result, Script, torchrun
 from workshop.launch.limits import Limits
 from workshop.launch.nodes.ranks import StayingNodes
@@ -25,11 +27,13 @@ __all__ = [
     "RankTimeout",
     "Ranks",
     "RanksResult",
+    "ReplicasResult",
     "Reported",
     "Result",
     "Script",
     "Session",
     "StayingNodes",
+    "replicas",
     "report",
     "torchrun",
 ]

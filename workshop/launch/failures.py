@@ -75,7 +75,10 @@ class RankEnd:
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank that failed by itself, as `RankFailed.failures` lists it; the first failed first."""
+    """A rank that failed by itself, as `RankFailed.failures` lists it; the first failed first.
+
+    replica: whose rank, where the launch had replicas.
+    """
 
     rank: int
     kind: str
@@ -84,6 +87,7 @@ class Failure:
     line: int | None
     function: str | None
     traceback: str
+    replica: int | None = None
 
 
 class RankFailed(RuntimeError):

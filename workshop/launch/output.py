@@ -19,6 +19,9 @@ import contextlib
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+Who = TypeVar("Who", int, tuple[int, int])  # a rank, or a replica and a rank of it
 
 HEAD_LINES = 400
 TAIL_LINES = 100
@@ -83,7 +86,16 @@ class RankLog:
 
 def rank_label(ranks: Iterable[int]) -> str:
     """``rank 2``, ``ranks 0-3``, ``ranks 0,2-3``."""
-    numbers = sorted(ranks)
+    return _label("rank", ranks)
+
+
+def replica_label(replicas: Iterable[int]) -> str:
+    """``replica 2``, ``replicas 0-1``."""
+    return _label("replica", replicas)
+
+
+def _label(what: str, which: Iterable[int]) -> str:
+    numbers = sorted(which)
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -91,10 +103,10 @@ def rank_label(ranks: Iterable[int]) -> str:
         else:
             runs.append([number])
     text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"rank{'s' if len(numbers) > 1 else ''} {text}"
+    return f"{what}{'s' if len(numbers) > 1 else ''} {text}"
 
 
-def fold(texts: Mapping[int, Sequence[str]]) -> list[tuple[tuple[int, ...], str]]:
+def fold(texts: Mapping[Who, Sequence[str]]) -> list[tuple[tuple[Who, ...], str]]:
     """One sequence of (ranks, line), every rank's lines in their own order, equal lines once.
 
     The lowest rank that has lines left leads. Its next line is taken together with every rank that
@@ -103,9 +115,9 @@ def fold(texts: Mapping[int, Sequence[str]]) -> list[tuple[tuple[int, ...], str]
     ranks = sorted(texts)
     at = dict.fromkeys(ranks, 0)
     ahead = {rank: Counter(texts[rank]) for rank in ranks}  # what each rank has yet to say
-    folded: list[tuple[tuple[int, ...], str]] = []
+    folded: list[tuple[tuple[Who, ...], str]] = []
 
-    def take(together: list[int], line: str) -> None:
+    def take(together: list[Who], line: str) -> None:
         folded.append((tuple(together), line))
         for rank in together:
             at[rank] += 1
@@ -166,3 +178,60 @@ class Transcript:
         for log in self.logs.values():
             return last_bar(log.path.with_name("bars"))
         return ""
+
+
+class ReplicaTranscript:
+    """The logs of all ranks of all replicas, each rank's attempts one after another.
+
+    alone: a replica has one rank, and its number says enough.
+    """
+
+    def __init__(self, alone: bool):
+        self.alone = alone
+        self.logs: dict[tuple[int, int], list[RankLog]] = {}
+
+    def add(self, replica: int, rank: int, path: Path) -> None:
+        """A rank has started, or has started again."""
+        earlier = self.logs.setdefault((replica, rank), [])
+        if earlier:
+            earlier[-1].finish()
+        earlier.append(RankLog(path))
+
+    def read(self) -> bool:
+        """Take in what was written since; True when there was anything."""
+        return sum(attempts[-1].read() for attempts in self.logs.values()) > 0
+
+    def finish(self) -> None:
+        """Read every log to its end."""
+        for attempts in self.logs.values():
+            attempts[-1].finish()
+
+    def text(self, replica: int | None = None) -> str:
+        """The folded text so far, of one replica or of all."""
+        said = {
+            who: [line for at, log in enumerate(logs) for line in [*_again(at), *log.lines()]]
+            for who, logs in self.logs.items()
+            if replica in (None, who[0])
+        }
+        return "".join(f"[{self._who(which)}] {line}".rstrip() + "\n" for which, line in fold(said))
+
+    def _who(self, which: Iterable[tuple[int, int]]) -> str:
+        """``replicas 0-2``; where they have several ranks, ``replicas 0-1 ranks 0-1, replica 2 rank 0``."""
+        ranks: dict[int, list[int]] = {}
+        for replica, rank in which:
+            ranks.setdefault(replica, []).append(rank)
+        if self.alone:
+            return replica_label(ranks)
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for replica, its in ranks.items():
+            alike.setdefault(tuple(its), []).append(replica)
+        return ", ".join(f"{replica_label(those)} {rank_label(its)}" for its, those in alike.items())
+
+    def bar(self) -> str:
+        """The progress bar of the first replica's first rank, if it draws one."""
+        first = min(self.logs, default=None)
+        return last_bar(self.logs[first][-1].path.with_name("bars")) if first is not None else ""
+
+
+def _again(attempt: int) -> list[str]:
+    return [f"--- attempt {attempt + 1} ---"] if attempt else []

@@ -112,12 +112,14 @@ def _close(rendezvous: RendezvousHandler) -> None:
     gc.collect()
 
 
-def make_agent(request: dict[str, Any], on_start: OnStart) -> CellAgent:
-    """The agent for one launch request (see `workshop.launch.fresh.torchrun`)."""
+def make_agent(
+    request: dict[str, Any], on_start: OnStart, entrypoint: Callable[[dict[str, Any]], None] = rank_script.run
+) -> CellAgent:
+    """The agent for one launch request (see `launch.fresh.torchrun`); its ranks run ``entrypoint``."""
     spec = WorkerSpec(
         role="default",
         local_world_size=request["n"],
-        entrypoint=rank_script.run,
+        entrypoint=entrypoint,
         args=(request,),
         rdzv_handler=_rendezvous(request),
         max_restarts=request["max_restarts"],

@@ -31,7 +31,7 @@ from workshop.site.cores import GPU_CPUS, bind_to
 # The others get this long to reach the place where they wait for the rank that failed, so that
 # "where it was" is where it waits, and so that the same failure reads the same each time.
 GRACE_SECONDS = 0.2
-_PROCESS = "process.json"
+PROCESS = "process.json"
 
 _AGENT_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
@@ -61,7 +61,7 @@ def run(spec: dict[str, Any]) -> None:
 
 def settle_in(rank_dir: Path) -> None:
     """From here on this process's output, stacks and reports go to ``rank_dir``, under its process id."""
-    (rank_dir / _PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
+    (rank_dir / PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
     rank_io.capture(rank_dir)
     rank_io.dump_stacks_on_signal(rank_dir)
     os.environ[REPORT_FILE] = str(rank_dir / rank_io.REPORT)
@@ -162,11 +162,16 @@ def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
         if ended or not (other / rank_io.STACKS).exists():
             continue
         before = (other / rank_io.STACKS).stat().st_size
-        if ProcessId(*json.loads((other / _PROCESS).read_text())).signal(signal.SIGUSR2):
+        if process_of(other).signal(signal.SIGUSR2):
             asked[other / rank_io.STACKS] = before
     deadline = time.monotonic() + patience
     while any(path.stat().st_size <= size for path, size in asked.items()) and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def process_of(rank_dir: Path) -> ProcessId:
+    """The process that settled in there."""
+    return ProcessId(*json.loads((rank_dir / PROCESS).read_text()))
 
 
 def _myself() -> ProcessId:

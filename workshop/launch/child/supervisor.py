@@ -66,15 +66,19 @@ class Supervisor:
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         self._start_fork_server()
         from workshop.launch.child.fresh import FreshRanks
+        from workshop.launch.child.replicas import Replicas
         from workshop.launch.child.staying import StayingRanks
 
-        fresh, staying = FreshRanks(self.wire), StayingRanks(self.wire)
-        self.fresh = fresh
+        fresh, replicas, staying = FreshRanks(self.wire), Replicas(self.wire), StayingRanks(self.wire)
+        self.launches = (fresh, replicas)
         self.wire.send(event="ready", gpus=fresh.gpu_count())
         while True:
             request = self.work.get()
             if request["op"] == "torchrun":
                 fresh.launch(request)
+                self._end_orphans(request["id"], "done")
+            elif request["op"] == "replicas":
+                replicas.launch(request)
                 self._end_orphans(request["id"], "done")
             elif request["op"] == "ranks_start":
                 staying.start(request)
@@ -96,7 +100,8 @@ class Supervisor:
             except EOFError:
                 self.leave()
             if request["op"] == "cancel":
-                self.fresh.cancel(request["id"], request["why"])
+                for launches in self.launches:  # it is one of them
+                    launches.cancel(request["id"], request["why"])
             elif request["op"] == "exit":
                 self.leave()
             else:

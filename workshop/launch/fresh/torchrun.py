@@ -100,18 +100,18 @@ def torchrun(
     check_rank_count(n)
     limits = limits or Limits()
     data = pickled(passing) if passing else None
-    source = _source(program)
+    source = source_of(program)
     session = Session.get()
     session.wait_ready()
     launch = _Launch(session, n, limits, nodes)
     try:
-        launch.prepare(program, source, data)
+        launch.program, launch.request = write_program(launch.directory, program, source, data)
         return launch.run(on_output)
     finally:
         launch.device.release()
 
 
-def _source(program: str | Cell | Script) -> str | None:
+def source_of(program: str | Cell | Script) -> str | None:
     """The text to write into the run's directory; None for a script, which stays where it is."""
     if isinstance(program, Script):
         if not program.path.is_file():
@@ -124,6 +124,82 @@ def _source(program: str | Cell | Script) -> str | None:
     source = script.cell_source(cell.magic_line, cell.body)
     script.check_syntax(source)
     return source
+
+
+def write_program(
+    directory: Path, program: str | Cell | Script, source: str | None, data: bytes | None
+) -> tuple[Program, dict[str, Any]]:
+    """Make a run's directory with what its ranks read; what messages call the program, what a request says.
+
+    Raises EngineError where there is no room to write.
+    """
+    _forget_old_runs(directory.parent)
+    passed = directory / "passed.pkl"
+    try:
+        directory.mkdir()
+        if data is not None:
+            passed.write_bytes(data)
+        if source is not None:
+            (directory / "cell.py").write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise EngineError(
+            f"cannot write to {directory.parent} ({error.strerror}): free some room, "
+            "or set TMPDIR to a directory with room and restart the kernel"
+        ) from None
+    searched = [p for p in sys.path if p]
+    if isinstance(program, Script):
+        path, args, searched = (
+            program.path.resolve(),
+            program.args,
+            [str(program.path.resolve().parent), *searched],
+        )
+    else:
+        path, args, searched = directory / "cell.py", (), [*searched, str(Path.cwd())]
+    known = Program(str(path), label=path.name if isinstance(program, Script) else "cell")
+    return known, {
+        "program": str(path),
+        "args": list(args),
+        "passed": str(passed) if data is not None else None,
+        "sys_path": searched,
+    }
+
+
+def follow(
+    session: Session,
+    op: str,
+    request: Mapping[str, Any],
+    take: Callable[[dict[str, Any]], None],
+    look: Callable[[], None] | None,
+) -> tuple[dict[str, Any], bool]:
+    """Have the supervisor run ``request``; its last event, and whether the stop button ended it.
+
+    take: called with each event. look: called at most ten times a second, where somebody looks on.
+    """
+    number = session.send(op, **request)
+    interrupted, done, looked = False, None, time.monotonic()
+    try:
+        while True:
+            try:
+                for event in session.events(number, timeout=_LOOK_EVERY if look else _LOOK_AT_NOTHING):
+                    if event["event"] == "done_clean":
+                        assert done is not None
+                        return done, interrupted
+                    done = event if event["event"] == "done" else done
+                    take(event)
+                if look and time.monotonic() - looked > 0.1:
+                    look()
+                    looked = time.monotonic()
+            except KeyboardInterrupt:
+                if interrupted:
+                    raise
+                interrupted = True
+                session.tell("cancel", id=number, why="cancelled")
+    except BaseException:  # whatever keeps us from following it: the ranks must not run on alone
+        with contextlib.suppress(EngineError):
+            session.tell("cancel", id=number, why="cancelled")
+        raise
+    finally:
+        session.forget(number)
 
 
 class _Launch:
@@ -142,57 +218,32 @@ class _Launch:
         self.transcript = Transcript({})
         self.notes: list[str] = []
         self.cancelled = False
-
-    def prepare(self, program: Any, source: str | None, data: bytes | None) -> None:
-        """Write what the ranks read; one clear error when there is no room to write."""
-        _forget_old_runs(self.session.directory)
-        try:
-            self.directory.mkdir()
-            passed = self.directory / "passed.pkl"
-            if data is not None:
-                passed.write_bytes(data)
-            path = program.path.resolve() if source is None else self.directory / "cell.py"
-            if source is not None:
-                path.write_text(source, encoding="utf-8")
-        except OSError as error:
-            raise EngineError(
-                f"cannot write to {self.session.directory} ({error.strerror}): free some room, "
-                "or set TMPDIR to a directory with room and restart the kernel"
-            ) from None
-        own = [str(path.parent)] if source is None else []
-        self.program = Program(str(path), label=path.name if source is None else "cell")
-        self.request = {
-            "program": str(path),
-            "args": list(program.args) if source is None else [],
-            "passed": str(passed) if data is not None else None,
-            "sys_path": own + [p for p in sys.path if p] + ([] if source is None else [str(Path.cwd())]),
-        }
+        self.program = Program("")
+        self.request: dict[str, Any] = {}
 
     def run(self, on_output: Callable[[str, str], None] | None) -> Result:
         """Send the request, follow it to its end, and return or raise."""
         started = time.monotonic()
-        number = self.session.send(
-            "torchrun",
-            n=self.n,
-            run_id=self.run_id,
-            run_dir=str(self.directory),
-            env=self._environment(),
-            cwd=str(Path.cwd()),
-            timeout=self.limits.seconds(),
-            max_restarts=self.limits.max_restarts,
-            device=self.device.kind,
-            device_memory=self.limits.memory_bytes(),
-            nodes=vars(self.nodes) if self.nodes else None,
+
+        def look() -> None:
+            if on_output and self.transcript.read():
+                on_output(self.device.sentence, self.transcript.text() + self.transcript.bar())
+
+        request = {
+            "n": self.n,
+            "run_id": self.run_id,
+            "run_dir": str(self.directory),
+            "env": self._environment(),
+            "cwd": str(Path.cwd()),
+            "timeout": self.limits.seconds(),
+            "max_restarts": self.limits.max_restarts,
+            "device": self.device.kind,
+            "device_memory": self.limits.memory_bytes(),
+            "nodes": vars(self.nodes) if self.nodes else None,
             **self.request,
-        )
-        try:
-            done = self._follow(number, on_output)
-        except BaseException:  # whatever keeps us from following it: the ranks must not run on alone
-            with contextlib.suppress(EngineError):
-                self.session.tell("cancel", id=number, why="cancelled")
-            raise
-        finally:
-            self.session.forget(number)
+        }
+        take = self._attempt_started
+        done, self.cancelled = follow(self.session, "torchrun", request, take, look if on_output else None)
         return self._conclude(done, time.monotonic() - started)
 
     def _environment(self) -> dict[str, str]:
@@ -200,36 +251,15 @@ class _Launch:
         ours = rank_environment(os.environ, one_node=self.nodes is None, ranks=self.n)
         return {**ours, **network, **self.device.environment()}
 
-    def _follow(self, number: int, on_output: Callable[[str, str], None] | None) -> dict[str, Any]:
-        shown_at = time.monotonic()
-        done: dict[str, Any] | None = None
-        pause = _LOOK_EVERY if on_output else _LOOK_AT_NOTHING
-        while True:
-            try:
-                for event in self.session.events(number, timeout=pause):
-                    if event["event"] == "started":
-                        self._attempt_started(event)
-                    elif event["event"] == "done":
-                        done = event
-                    elif event["event"] == "done_clean":
-                        assert done is not None
-                        return done
-                if on_output and time.monotonic() - shown_at > 0.1 and self.transcript.read():
-                    on_output(self.device.sentence, self.transcript.text() + self.transcript.bar())
-                    shown_at = time.monotonic()
-            except KeyboardInterrupt:
-                if self.cancelled:
-                    raise
-                self.cancelled = True
-                self.session.tell("cancel", id=number, why="cancelled")
-
     def _attempt_started(self, event: dict[str, Any]) -> None:
+        if event["event"] != "started":
+            return
         if self.attempt >= 0:
-            ends = self._ends(_by_rank(event["previous"]), "failed")
+            ends = self._ends(by_number(event["previous"]), "failed")
             why = str(verdicts.failed(ends, self.program)).splitlines()[0]
             self.notes.append(f"attempt {self.attempt + 1} failed ({why}); all ranks started again")
         self.attempt = event["attempt"]
-        self.pids = _by_rank(event["pids"])
+        self.pids = by_number(event["pids"])
         self.transcript = Transcript({rank: self._rank_dir(rank) / "log" for rank in self.pids})
 
     def _rank_dir(self, rank: int) -> Path:
@@ -261,22 +291,22 @@ class _Launch:
             )
         if done["why"] or not self.pids:
             raise EngineError(f"the ranks could not be started: {done['why']}. Run `workshop doctor`.")
-        ends = self._ends(_by_rank(done["exit_codes"]), state)
+        ends = self._ends(by_number(done["exit_codes"]), state)
         if state == "timeout":
             note = self.nodes.note() if self.nodes else ""
             raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
         raise attach(verdicts.failed(ends, self.program), result)
 
 
-def attach(error: BaseException, result: Result) -> Any:
+def attach(error: BaseException, result: Any) -> Any:
     """The exception, carrying what the ranks had printed and reported until then."""
     error.result = result  # type: ignore[attr-defined]
     return error
 
 
-def _by_rank(event: Mapping[str, Any]) -> dict[int, Any]:
-    """JSON made text of the rank numbers."""
-    return {int(rank): value for rank, value in event.items()}
+def by_number(event: Mapping[str, Any]) -> dict[int, Any]:
+    """JSON made text of the numbers of ranks (or of replicas)."""
+    return {int(number): value for number, value in event.items()}
 
 
 def _forget_old_runs(directory: Path) -> None:

@@ -98,7 +98,7 @@ def conclude(
     if record.array:
         others = f" ({len(bad)} of {len(tasks)} tasks failed)" if len(bad) > 1 else ""
         error = type(error)(f"{record.task_label(bad[0])}{others}: {error}", *_data(error))
-    raise attach(error, whole)  # type: ignore[arg-type]
+    raise attach(error, whole)
 
 
 def _data(error: BaseException) -> tuple[list, ...]:

@@ -1,0 +1,62 @@
+"""The lighthouse of a launch of replicas, in a process of its own, and the network in which they all are.
+
+torchft's lighthouse answers one question, at each step of each replica: who takes part? A replica that has
+sent no sign of life for `HEARTBEAT_MS` counts as gone; the others go on without it. It keeps no weights and
+computes nothing. It listens on loopback only, on a port that the system picks, in the network that this
+process makes (`own_network`), and it ends when the supervisor lets go of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from multiprocessing.connection import Connection
+from typing import Any
+
+from workshop.launch.child import own_network
+from workshop.launch.child.torchft_on_loopback import LOOPBACK
+from workshop.launch.processes import die_with_parent
+
+# A replica sends ten signs of life a second, from a thread that Python cannot hold up. After one second
+# without any it counts as dead: that is what a death costs those who live.
+HEARTBEAT_MS = 1000
+JOIN_MS = 1000  # how long those who are ready for a step wait for one that is alive and not ready
+TICK_MS = 50
+
+
+def run(connection: Connection, own: bool) -> None:
+    """Open the network and the lighthouse, say where they are, and stay until the other end closes.
+
+    own: make a network of its own where this machine allows it; else share the machine's loopback.
+    """
+    die_with_parent()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    why = own_network.refusal() if own else "as asked"
+    if not why:
+        own_network.make()
+    try:
+        server = _server()
+    except (ImportError, RuntimeError) as error:
+        connection.send({"error": f"{type(error).__name__}: {error}"})
+        return
+    port = server.address().rpartition(":")[2]
+    connection.send(
+        {"address": f"http://{LOOPBACK}:{port}", "network": None if why else os.getpid(), "why": why}
+    )
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        connection.recv()
+    os._exit(0)
+
+
+def _server() -> Any:
+    os.environ.setdefault("RUST_LOG", "warn")  # else each step of each replica is told
+    from torchft.coordination import LighthouseServer
+
+    return LighthouseServer(
+        bind=f"{LOOPBACK}:0",
+        min_replicas=1,
+        join_timeout_ms=JOIN_MS,
+        quorum_tick_ms=TICK_MS,
+        heartbeat_timeout_ms=HEARTBEAT_MS,
+    )
