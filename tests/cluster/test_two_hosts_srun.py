@@ -19,6 +19,7 @@ NOTEBOOK = """
 import json, sys, time
 from IPython.core.interactiveshell import InteractiveShell
 from workshop import launch
+from workshop.facts.launcher_variables import PLACES_OF_THE_JOB
 from workshop.jupyter import load
 from workshop.jupyter.magics import ParallelMagics
 
@@ -28,7 +29,7 @@ told = {}
 shell.run_line_magic("ranks", "start --nnodes 2 -n 2 --interface lo")
 ranks = ParallelMagics.ranks_alive
 told["sum"] = ranks.run("x = torch.ones(1) * rank; dist.all_reduce(x); print(x.item())").text
-told["leaked"] = ranks.run("import os; print([k for k in os.environ if k.startswith(('SLURM_', 'SRUN_'))])").text
+told["leaked"] = ranks.run("import os; print([k for k in os.environ if k.startswith(('SLURM_', 'SRUN_')) and k not in places])", passing={"places": PLACES_OF_THE_JOB}).text
 told["status"] = ranks.status()
 try:
     ranks.run("import os, time\\nif rank == 3:\\n    time.sleep(0.3); os.kill(os.getpid(), 9)\\ndist.barrier()")
