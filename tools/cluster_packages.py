@@ -29,6 +29,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         "gridengine-client": "qsub",
     },
     "hosts as network namespaces": {"iproute2": "ip", "util-linux": "unshare"},
+    "a host that is reached by ssh": {"openssh-server": "sshd", "openssh-client": "ssh"},
     "a container": {
         "mmdebstrap": "mmdebstrap",
         "patchelf": "patchelf",

@@ -16,6 +16,9 @@ from tests.cluster import image as images
 from tests.cluster.stand_in import play
 from workshop.doctor import diagnose
 from workshop.doctor.site import site_checks
+from workshop.launch.nodes.ranks import StayingNodes
+from workshop.launch.nodes.start import Commands
+from workshop.launch.staying.ranks import Ranks
 from workshop.site.apptainer_command import container_command, container_line
 
 PROGRAM = """
@@ -77,6 +80,24 @@ def test_two_ranks_by_the_line_that_workshop_prints(on_path, tmp_path):
     done = images.run(command, 60)
     assert done.returncode == 0, done.stdout
     assert expected(tmp_path, on_path.runtime) <= set(done.stdout.splitlines()), done.stdout
+
+
+def ranks_inside(site, folder, monkeypatch):
+    """What two ranks that stay say of where they are, on a node whose program is started in the container."""
+    monkeypatch.chdir(folder)
+    starter = Commands(("beside",), (("env",),))
+    ranks = Ranks(2, nodes=StayingNodes(starter, interface="lo", here=False, site=site))
+    try:
+        cell = "import os, workshop\nx = torch.ones(1) * rank; dist.all_reduce(x)\n"
+        cell += "print(x.item(), os.environ.get('HIDDEN'), os.getcwd(), workshop.__file__, given)"
+        return ranks.run(cell, passing={"given": 7}).text
+    finally:
+        ranks.stop()
+
+
+def test_ranks_that_stay_run_inside_it(on_path, tmp_path, monkeypatch):
+    said = ranks_inside(on_path.site(tmp_path), tmp_path, monkeypatch)
+    assert said == f"[ranks 0-1] 1.0 None {tmp_path} /opt/workshop/workshop/__init__.py 7\n"
 
 
 def test_its_asset_is_there_without_a_network(on_path, tmp_path):
@@ -147,6 +168,9 @@ def test_charliecloud_plays_the_same_file(request, tmp_path, monkeypatch):
     done = images.run(command, 60)
     assert done.returncode == 0, done.stdout
     assert expected(place, "charliecloud") <= set(done.stdout.splitlines()), done.stdout
+    monkeypatch.setenv("HIDDEN", "of this shell")
+    said = ranks_inside(played.site(place), place, monkeypatch)
+    assert said == f"[ranks 0-1] 1.0 None {place} /opt/workshop/workshop/__init__.py 7\n"
 
 
 def test_a_failing_post_fails_the_build(image, tmp_path):
