@@ -97,9 +97,32 @@ def test_what_cannot_be_exported_is_told(tmp_path, capsys, text, arguments, said
     assert said in capsys.readouterr().err
 
 
-def test_no_file(tmp_path, capsys):
-    assert main(["export", str(tmp_path / "gone.py"), "-n", "2"]) == 2
-    assert re.search(r"No such file.*gone\.py", capsys.readouterr().err)
+@pytest.mark.parametrize("command", ["export", "sbatch"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("trian.py", r"there is no file trian\.py in .*; did you mean 'train\.py'\?"),
+        ("gone/cell.txt", r"there is no file cell\.txt: no folder .*gone"),
+        ("", r" is a folder: name the file with the cell or the script"),
+        ("bytes.py", r"bytes\.py is no text in UTF-8 \(byte 1\)"),
+        ("loop.py", r"there is no file loop\.py|cannot read .*loop\.py \(Too many levels of symbolic links\)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_in_words(tmp_path, capsys, command, name, said):
+    (tmp_path / "train.py").write_text("x = 1\n")
+    (tmp_path / "bytes.py").write_bytes(b"x\xff\xfe")
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    assert main([command, str(tmp_path / name), "-n", "2"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error)
+    assert "Errno" not in error
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_words(cell, capsys):
+    (cell.parent / "taken").write_text("a file")
+    assert main(["export", str(cell), "--output", str(cell.parent / "taken" / "deep")]) == 2
+    error = capsys.readouterr().err
+    assert re.search(r"cannot write into .*deep \(Not a directory\): choose another folder with --output", error)
 
 
 def test_split_cell():

@@ -107,6 +107,19 @@ def test_no_launchers_variable_reaches_the_command():
     assert not gone & set(seen)
 
 
+@pytest.mark.parametrize(("node", "is_host"), [("0", "1"), ("1", "0")])
+def test_each_node_is_told_whether_the_meeting_is_on_it(node, is_host):
+    text = SCRIPTS["requeue.sbatch"]()
+    lines = text[text.index("container=") : text.index("\ntrap", text.index("container="))]
+    done = subprocess.run(
+        ["bash", "-c", f'{lines}\nexec bash -c "$on_node" "$container" env'],
+        env={"PATH": os.environ["PATH"], "SLURM_NODEID": node}, capture_output=True, text=True, timeout=20, check=True,
+    )  # fmt: skip
+    assert f"PET_RDZV_CONF=is_host={is_host}" in done.stdout.splitlines()
+    assert "SLURM_NODEID" not in done.stdout
+    assert "is_host" not in SCRIPTS["plain.sbatch"](), "one node needs none"
+
+
 def test_gpus_and_cores():
     job = Job("j", "p", nproc_per_node=2)
     assert (gpus_wanted(CENTRE, job), cpus_wanted(CENTRE, job)) == (

@@ -10,10 +10,13 @@ Source: PyTorch, "torchrun (Elastic Launch)"; Slurm, ``sbatch(1)`` and ``srun(1)
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+from workshop.facts.checks import nearest
 from workshop.launch.jobs.directory import scheduler_at
 from workshop.launch.jobs.options import chosen_site
 from workshop.site.current import site_environment
@@ -25,7 +28,7 @@ _MAGIC = re.compile(r"^%%(?:torchrun|sbatch)\b(?P<flags>.*)$", re.MULTILINE)
 
 def run(options: argparse.Namespace) -> int:
     """The command."""
-    program, flags = split_cell(options.source.read_text(encoding="utf-8"))
+    program, flags = split_cell(read_program(options.source))
     nproc = ranks_in(flags) if options.nproc_per_node is None else options.nproc_per_node
     if nproc is None:
         raise ValueError(f"{options.source} does not say how many ranks: give --nproc-per-node N")
@@ -34,8 +37,9 @@ def run(options: argparse.Namespace) -> int:
     folder = options.output or options.source.parent
     script = folder / f"{options.source.stem}.py"
     batch_text = sbatch(script.name, nproc, options) if options.slurm else ""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_script(script, program, options.source)
+    with told(f"cannot write into {folder}", "choose another folder with --output"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_script(script, program, options.source)
     quoted = shlex.quote(script.name)
     print(f"export: {script}")
     print(f"        python3 -m torch.distributed.run --standalone --nproc-per-node={nproc} {quoted}")
@@ -43,10 +47,42 @@ def run(options: argparse.Namespace) -> int:
         site = site_of(options)
         scheduler = scheduler_at(site)
         batch = script.with_suffix(Path(scheduler.SCRIPT).suffix)
-        batch.write_text(batch_text, encoding="utf-8")
+        with told(f"cannot write {batch}", "choose another folder with --output"):
+            batch.write_text(batch_text, encoding="utf-8")
         command = [scheduler.SUBMIT, *scheduler.submit_flags(site), batch.name]
         print(f"export: {batch}\n        {shlex.join(command)}")
     return 0
+
+
+def read_program(source: Path) -> str:
+    """The text of a cell or a script that somebody named.
+
+    Raises
+    ------
+    ValueError
+        There is no such file (the nearest in its folder is named), it is a folder, cannot be read, or is no
+        text.
+    """
+    if source.is_dir():
+        raise ValueError(f"{source} is a folder: name the file with the cell or the script")
+    if not source.exists():
+        beside = [path.name for path in source.parent.iterdir()] if source.parent.is_dir() else []
+        where = f" in {source.parent.resolve()}" if source.parent.is_dir() else f": no folder {source.parent}"
+        raise ValueError(f"there is no file {source.name}{where}{nearest(source.name, beside)}")
+    try:
+        with told(f"cannot read {source}", "look at who may read it (ls -l)"):
+            return source.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{source} is no text in UTF-8 (byte {error.start}): a script or a cell is") from None
+
+
+@contextlib.contextmanager
+def told(what: str, do: str) -> Iterator[None]:
+    """An error of the file system as a sentence (ValueError): what was tried, why it failed, what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{what} ({error.strerror}): {do}") from None
 
 
 def split_cell(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workshop.cli.export import ranks_in, split_cell
+from workshop.cli.export import ranks_in, read_program, split_cell
 from workshop.facts.run import Run, read_run
 from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
@@ -54,10 +54,11 @@ def handed_in(options: argparse.Namespace, job: Job) -> Handed:
     """
     source: Path = options.source
     if source.suffix == ".toml":
+        read_program(source)  # says what is wrong with the file, if anything is
         return _run_of_the_house(options, job, read_run(source))
     if options.settings:
         raise ValueError("--set is for a RUN.toml; a script takes its arguments after --")
-    text = source.read_text(encoding="utf-8")
+    text = read_program(source)
     body, flags = split_cell(text)
     if options.nproc_per_node is None and (ranks := ranks_in(flags)):
         job = replace(job, nproc_per_node=ranks)

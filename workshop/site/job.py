@@ -165,8 +165,13 @@ def export_lines(site: SiteSpec, job: Job) -> list[str]:
     return lines
 
 
-def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
-    """Shell variables ``container`` and ``on_node``: what is done on every node before torchrun starts."""
+def on_node_lines(site: SiteSpec, job: Job, number: str = "") -> list[str]:
+    """Shell variables ``container`` and ``on_node``: what is done on every node before torchrun starts.
+
+    number: the scheduler's variable that counts a job's nodes from 0, the first of which is ``$head``. torch
+    compares ``$head`` with the host's name alone; where it is the address of a second card, each node would
+    take another for the host of the meeting, and all wait. So each is told whether it is.
+    """
     own = {**job.environment, **hidden_environment(site, job.environment)}
     of_the_job = [name for name in OF_THE_JOB if name.startswith(LAUNCHER_PREFIXES)]
     kept = " | ".join([*of_the_job, *dict.fromkeys([*site.keep, *filter(is_secret_name, own)])])
@@ -178,6 +183,7 @@ def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
         "# command, in the site's container where there is one.",
         f"container={shlex.quote(_container(site, job))}",
         "on_node='",
+        *_host_lines(job, number)[:1],
         "    for name in $(compgen -e); do",
         "        case $name in",
         f"            {kept}) ;;",
@@ -189,10 +195,18 @@ def on_node_lines(site: SiteSpec, job: Job) -> list[str]:
         f'            {" | ".join(PATTERNS)}) unset "$name" ;;',
         "        esac",
         "    done",
+        *_host_lines(job, number)[1:],
         *_network_lines(site, job),
         *_kept_lines(site),
         '    eval "exec $0 \\"\\$@\\""\'',
     ]
+
+
+def _host_lines(job: Job, number: str) -> list[str]:
+    """Before the launcher's variables are taken away, and after; torchrun reads its flags from PET_*."""
+    if job.nnodes == 1 or not number:
+        return []
+    return [f"    is_host=$((${{{number}:-0}} == 0))", "    export PET_RDZV_CONF=is_host=$is_host"]
 
 
 def _network_lines(site: SiteSpec, job: Job) -> list[str]:
@@ -233,7 +247,7 @@ def _container(site: SiteSpec, job: Job) -> str:
         gpus=gpus_wanted(site, job) > 0,
         node_variables=(
             *(*NODE_VARIABLES[site.gpu], *OF_THE_JOB, "OMP_NUM_THREADS"),
-            *(*gloo, *exported_by_prologue(site)),
+            *(*gloo, *exported_by_prologue(site), *(["PET_RDZV_CONF"] if job.nnodes > 1 else [])),
         ),
     )
 

@@ -95,7 +95,7 @@ def slurm_script(site: SiteSpec, job: Job) -> str:
             "export SLURM_EXPORT_ENV=ALL  # sbatch's NONE is for this script, not for what srun starts"
         )
     lines += [*([_PLACE] if job.directory else []), *end_lines(site, job)]
-    lines += [_HEAD, *port_lines("SLURM_JOB_ID"), "", *on_node_lines(site, job)]
+    lines += [_HEAD, *port_lines("SLURM_JOB_ID"), "", *on_node_lines(site, job, "SLURM_NODEID")]
     if job.signal and job.requeue:
         lines.append(_ASK_AGAIN.format(signal=job.signal.partition("@")[0]))
     lines += ["", *srun_lines(site, job)]
