@@ -105,7 +105,10 @@ def test_what_cannot_be_exported_is_told(tmp_path, capsys, text, arguments, said
         ("gone/cell.txt", r"there is no file cell\.txt: no folder .*gone"),
         ("", r" is a folder: name the file with the cell or the script"),
         ("bytes.py", r"bytes\.py is no text in UTF-8 \(byte 1\)"),
-        ("loop.py", r"there is no file loop\.py|cannot read .*loop\.py \(Too many levels of symbolic links\)"),
+        (
+            "loop.py",
+            r"there is no file loop\.py|cannot read .*loop\.py \(Too many levels of symbolic links\)",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_in_words(tmp_path, capsys, command, name, said):
@@ -122,7 +125,9 @@ def test_a_folder_that_cannot_be_written_is_told_in_words(cell, capsys):
     (cell.parent / "taken").write_text("a file")
     assert main(["export", str(cell), "--output", str(cell.parent / "taken" / "deep")]) == 2
     error = capsys.readouterr().err
-    assert re.search(r"cannot write into .*deep \(Not a directory\): choose another folder with --output", error)
+    assert re.search(
+        r"cannot write into .*deep \(Not a directory\): choose another folder with --output", error
+    )
 
 
 def test_split_cell():

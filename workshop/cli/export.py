@@ -73,7 +73,7 @@ def read_program(source: Path) -> str:
         with told(f"cannot read {source}", "look at who may read it (ls -l)"):
             return source.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{source} is no text in UTF-8 (byte {error.start}): a script or a cell is") from None
+        raise ValueError(f"{source} is no text in UTF-8 (byte {error.start}), as a script is") from None
 
 
 @contextlib.contextmanager
