@@ -107,7 +107,7 @@ def test_show_and_schema(machine, capsys):
     assert main(["site", "show", "slurm-apptainer"]) == 0
     said = capsys.readouterr().out
     assert "  partition    gpu\n" in said
-    assert "examples to start from: laptop, one-node, slurm-apptainer" in said
+    assert "examples to start from: jean-zay, laptop, lumi, one-node" in said
     assert main(["site", "show", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["source"] == "found on this machine"
     assert main(["site", "schema"]) == 0
@@ -509,3 +509,37 @@ def test_offline_wants_the_assets_before(machine, tmp_path, monkeypatch):
     found = line(SiteSpec(offline=True), "offline")
     assert (found.verdict, "workshop assets fetch --all" in found.do) == ("note", True)
     assert line(SiteSpec(), "offline").verdict == "ok"
+
+
+def test_a_centre_with_an_older_driver_builds_with_another_cuda(capsys, monkeypatch):
+    monkeypatch.setenv("WORKSHOP_SITE", "laptop")
+    asked = [
+        "--base",
+        "nvidia/cuda:12.6.3-base-ubuntu24.04",
+        "--torch",
+        "torch==2.13.*",
+        "--index",
+        "https://x/cu126",
+    ]
+    assert main(["container", "build", *asked]) == 0
+    said = capsys.readouterr().out
+    for word in (
+        "BASE=nvidia/cuda:12.6.3-base-ubuntu24.04",
+        "'TORCH=torch==2.13.*'",
+        "INDEX=https://x/cu126",
+    ):
+        assert f"--build-arg {word}" in said
+
+
+@pytest.mark.parametrize("name", ["jean-zay", "lumi", "parallelcluster", "perlmutter", "tsubame4"])
+def test_the_sites_of_centres_are_gone_through_to_their_end_where_they_are_not(
+    name, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["site", "check", name, "--json"]) == 1
+    found = {line["name"]: line for line in json.loads(capsys.readouterr().out)}
+    client = "qsub" if name == "tsubame4" else "sbatch"
+    assert found["scheduler"]["found"] == f"there is no {client} on PATH"
+    assert found["cores of GPUs"]["verdict"] != "no"
+    assert found["environment"]["verdict"] == "ok"
+    assert "offline" in found

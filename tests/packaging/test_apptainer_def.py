@@ -81,7 +81,7 @@ def _script_problems(parts, defaults):
     said += [f"%environment does not set {name}" for name in SAID if name not in parts.get("environment", "")]
     said += [
         f"{name} is set for everyone"
-        for name in ("ASSETS", "CACHE", "PACKAGES", "TORCH")
+        for name in ("ASSETS", "CACHE", "INDEX", "PACKAGES", "TORCH")
         if defaults.get(name)
     ]
     return said
@@ -114,3 +114,29 @@ def test_the_definition_is_good():
 def test_a_mistake_is_found(old, new, said):
     assert old in GOOD
     assert said in " ".join(problems(GOOD.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("torch", "index", "asked"),
+    [
+        ("", "", ""),
+        ("torch==2.12.*", "", "torch==2.12.*"),
+        ("", "https://wheels.example/cu126", "--index-url https://wheels.example/cu126 torch"),
+        (
+            "torch==2.13.0",
+            "https://wheels.example/cu126",
+            "--index-url https://wheels.example/cu126 torch==2.13.0",
+        ),
+    ],
+)
+def test_a_centre_chooses_the_cuda_of_its_driver(torch, index, asked):
+    """The very lines of %post, with a pip that says what it was asked for."""
+    lines = GOOD[GOOD.index('torch="{{ TORCH }}') : GOOD.index('/opt/venv/bin/pip install "$@" --editable')]
+    for written, read in (
+        ("{{ TORCH }}", torch),
+        ("{{ INDEX }}", index),
+        ("/opt/venv/bin/pip install", "echo"),
+    ):
+        lines = lines.replace(written, read)
+    done = subprocess.run(["sh", "-euc", lines, "sh"], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.strip() == asked

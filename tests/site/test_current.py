@@ -76,7 +76,10 @@ def test_the_first_file_of_four_is_in_force(home, monkeypatch):
 
 
 def test_every_example_is_a_site_by_its_name(home, monkeypatch):
-    assert {"laptop", "one-node", "slurm-apptainer"} <= set(known_sites())
+    centres = {"jean-zay", "lumi", "parallelcluster", "perlmutter", "tsubame4"}
+    assert {"laptop", "one-node", "slurm-apptainer", *centres} == set(known_sites())
+    for name in ("SCRATCH", "WORK", "SINGULARITY_ALLOWED_DIR"):  # what login nodes of such centres set
+        monkeypatch.setenv(name, "/somewhere")
     for name in known_sites():
         monkeypatch.setenv("WORKSHOP_SITE", name)
         assert "$" not in repr(current_site())
@@ -85,7 +88,7 @@ def test_every_example_is_a_site_by_its_name(home, monkeypatch):
 def test_an_unknown_name_lists_the_known(home, monkeypatch):
     monkeypatch.setenv("WORKSHOP_SITE", "labtop")
     with pytest.raises(
-        ValueError, match=r"unknown site 'labtop'; did you mean 'laptop'\? \(known: laptop, one-node"
+        ValueError, match=r"unknown site 'labtop'; did you mean 'laptop'\? \(known: jean-zay, laptop"
     ):
         current_site()
     monkeypatch.setenv("WORKSHOP_SITE", "no/such.toml")

@@ -39,6 +39,36 @@ def test_the_script_is_the_kept_one(name):
     assert checked.returncode == 0, checked.stderr
 
 
+def test_a_part_of_a_node():
+    part = replace(LAB, gpus=1, memory="32G")
+    text = lab_script(CENTRE, part, {})
+    asked = ["#SBATCH --gpus-per-node=1", "#SBATCH --cpus-per-task=16", "#SBATCH --mem=32G"]
+    assert [line for line in asked if line not in text.splitlines()] == []
+    with pytest.raises(ValueError, match="9 GPUs are wanted and a node of .* has 4"):
+        lab_script(CENTRE, replace(LAB, gpus=9), {})
+    with pytest.raises(ValueError, match="memory 'much': write it as 32G"):
+        replace(LAB, memory="much")
+    site = replace(
+        GRID, gpus=4, cpus=64, directives=("-l node_f={nnodes}",), lab_directives=("-l gpu={gpus}",)
+    )
+    text = lab_script(site, replace(LAB, gpus=2), {})
+    assert "#$ -l gpu=2" in text
+    assert "node_f" not in text
+    assert "#$ -l node_f=1" in lab_script(replace(site, lab_directives=()), LAB, {})
+    with pytest.raises(ValueError, match="no directive of .* says {memory}"):
+        lab_script(site, part, {})
+
+
+def test_the_log_of_grid_engine_is_opened_by_the_script_for_its_user_alone(tmp_path):
+    """Its very lines: the scheduler's own log would be there, for all to read, before any umask."""
+    text = lab_script(replace(GRID, jobs=str(tmp_path)), LAB, {})
+    assert "#$ -o /dev/null" in text
+    lines = text[text.index("umask 077") : text.index("set -euo")]
+    subprocess.run(["bash", "-c", f"{lines}\necho token"], env={"JOB_ID": "7"}, timeout=20, check=True)
+    log = tmp_path / "workshop-lab-7.log"
+    assert (log.read_text(), log.stat().st_mode & 0o777) == ("token\n", 0o600)
+
+
 def test_the_log():
     assert log_path(PLAIN, "17") == "/people/ada/jobs/workshop-lab-17.log"
 

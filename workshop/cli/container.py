@@ -62,8 +62,9 @@ def build_command(runtime: str, usual: str, options: argparse.Namespace) -> list
     """``apptainer build ...``: a SIF file, or a folder where the output's name has no suffix."""
     output = str(options.output or usual)
     words = [runtime, "build", *(["--sandbox"] if options.output and not options.output.suffix else [])]
-    if options.torch:
-        words += ["--build-arg", f"TORCH={options.torch}"]
+    for name, value in (("BASE", options.base), ("TORCH", options.torch), ("INDEX", options.index)):
+        if value:
+            words += ["--build-arg", f"{name}={value}"]
     if options.assets:
         words += ["--build-arg", "ASSETS=--all"]
         from workshop.assets import cache

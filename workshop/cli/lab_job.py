@@ -15,6 +15,7 @@ from pathlib import Path
 from workshop.doctor.clients import ask
 from workshop.site.current import current_site, python_of, site_environment
 from workshop.site.lab_script import NAME, Lab, lab_script, log_path
+from workshop.site.sge_script import submit_flags
 from workshop.site.spec import SiteSpec, check_time
 
 SUBMIT_SECONDS = 30.0
@@ -53,7 +54,10 @@ def lab_of(site: SiteSpec, options: argparse.Namespace, folder: Path) -> Lab:
     login = options.tunnel or f"{getpass.getuser()}@{socket.getfqdn()}"
     if options.time:
         check_time(options.time)
-    return Lab(str(folder), login, python_of(site), options.port, options.network, options.time or "")
+    return Lab(
+        str(folder), login, python_of(site), options.port, options.network, options.time or "",
+        options.gpus, options.cpus, options.memory,
+    )  # fmt: skip
 
 
 def submit(site: SiteSpec, script: str) -> str:
@@ -63,7 +67,9 @@ def submit(site: SiteSpec, script: str) -> str:
         jobs.mkdir(parents=True, exist_ok=True)
         path = jobs / f"{NAME}.sh"
         path.write_text(script)
-        command = ["sbatch", "--parsable"] if site.scheduler == "slurm" else ["qsub", "-terse"]
+        command = (
+            ["sbatch", "--parsable"] if site.scheduler == "slurm" else ["qsub", "-terse", *submit_flags(site)]
+        )
         answer = ask([*command, str(path)], SUBMIT_SECONDS)
     if not answer.came:
         raise ValueError(

@@ -39,6 +39,8 @@ def add_container(commands: argparse._SubParsersAction) -> None:
     container.add_argument("--run", action="store_true", help="with build: run the line")
     container.add_argument("--assets", action="store_true", help="with build: models and data into the image")
     container.add_argument("--torch", default="", metavar="REQUIREMENT", help="with build: another torch")
+    container.add_argument("--index", default="", metavar="URL", help="with build: where that torch is found")
+    container.add_argument("--base", default="", metavar="IMAGE", help="with build: another base image")
     container.add_argument("--output", type=Path, metavar="FILE", help="with build: the image's file")
 
 
@@ -50,6 +52,9 @@ def add_lab_in_job(lab: argparse.ArgumentParser) -> None:
     )
     job.add_argument("--dry-run", action="store_true", help="print the batch script, submit nothing")
     job.add_argument("--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's)")
+    job.add_argument("--gpus", type=int, metavar="G", help="GPUs (default: all of a node)")
+    job.add_argument("--cpus", type=int, metavar="C", help="cores (default: the share of its GPUs)")
+    job.add_argument("--memory", default="", metavar="32G", help="memory (default: the scheduler's)")
     job.add_argument("--wait", type=float, default=600.0, metavar="S", help="seconds to wait for it (600)")
     job.add_argument("--tunnel", metavar="USER@HOST", help="how you log in (default: you, at this host)")
     job.add_argument(

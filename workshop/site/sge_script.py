@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 
 from workshop.site.job import (
     Job,
@@ -142,12 +143,15 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
     lines = [f"#$ {flag} {_plain(flag, value)}" for flag, value in told if value]
     if not job.folder:
         lines.append("#$ -cwd")
-    counts = {"{nnodes}": job.nnodes, "{gpus}": gpus_wanted(site, job), "{cpus}": cpus_wanted(site, job)}
-    for directive in site.directives:
-        for name, count in counts.items():
-            directive = directive.replace(name, str(count))
-        lines.append(f"#$ {directive}")
-    return lines
+    counts = {"nnodes": job.nnodes, "gpus": gpus_wanted(site, job), "cpus": cpus_wanted(site, job)}
+    return [*lines, *(f"#$ {filled(directive, counts)}" for directive in site.directives)]
+
+
+def filled(directive: str, counts: Mapping[str, object]) -> str:
+    """A directive with ``{nnodes}`` and the like filled in."""
+    for name, count in counts.items():
+        directive = directive.replace(f"{{{name}}}", str(count))
+    return directive
 
 
 def _plain(flag: str, value: str) -> str:

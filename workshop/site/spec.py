@@ -15,6 +15,7 @@ reservation = "course"
 time = "00:10:00"
 directives = ["--constraint=a100"]     # handed on to the scheduler as they are; for Grid Engine
                                  # {nnodes}, {gpus} and {cpus} (of a node) are filled in: "-pe mpi {nnodes}"
+lab_directives = []              # in their place for `workshop lab --in-job`: a part of a node
 node_shell = ""                  # how a Grid Engine job reaches its other nodes; "" is "qrsh -inherit"
 prologue = ["ulimit -c 0"]       # lines of bash in the batch script, before the program
 epilogue = ["ls -l core* || true"]     # and after it, however it ended
@@ -80,7 +81,16 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "job": (
-        *("account", "account_flag", "partition", "reservation", "time", "directives", "node_shell"),
+        *(
+            "account",
+            "account_flag",
+            "partition",
+            "reservation",
+            "time",
+            "directives",
+            "lab_directives",
+            "node_shell",
+        ),
         *("prologue", "epilogue", "export", "keep"),
     ),
     "node": ("gpus", "gpu", "cpus", "interface", "cpu_bind", "gpu_cpus", "threads"),
@@ -118,6 +128,7 @@ class SiteSpec:
     reservation: str = ""
     time: str = "00:10:00"
     directives: tuple[str, ...] = ()
+    lab_directives: tuple[str, ...] = ()
     node_shell: str = ""
     prologue: tuple[str, ...] = ()
     epilogue: tuple[str, ...] = ()
@@ -175,7 +186,7 @@ class SiteSpec:
             for text in texts:
                 if isinstance(text, str):
                     check_one_line(f.name, text)
-        for directive in self.directives:
+        for directive in (*self.directives, *self.lab_directives):
             if not directive.startswith("-"):
                 raise ValueError(f"directive {directive!r} is no flag of the scheduler: no - before it")
         for line in (*self.prologue, *self.epilogue):

@@ -1,4 +1,4 @@
-#!/bin/bash
+#!/bin/bash -l
 #SBATCH --job-name=workshop-lab
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
