@@ -18,6 +18,7 @@ from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.launch.jobs.record import Task, indices, read_record
 from workshop.launch.jobs.scheduler import SchedulerError, State
 from workshop.launch.jobs.slurm import SlurmError
+from workshop.launch.jobs.watch import Watch
 from workshop.launch.plain_values import dumped
 from workshop.launch.variables import unpickled
 from workshop.site.job import Job
@@ -172,31 +173,33 @@ def test_a_job_that_slurm_forgot_is_read_from_its_own_record(task):
 
 def test_states_from_squeue(clients):
     clients("squeue", "echo '7|0|RUNNING|None|2026-01-01T00:00:00|node1'; echo '7|1|PENDING|Resources|N/A|'")
-    running, pending = slurm.states("7")
+    running, pending = slurm.queue()["7"]
     assert (running.task, running.sentence, running.over) == (0, "RUNNING on node1", False)
     assert (pending.task, pending.waits) == (1, True)
     assert pending.sentence == "PENDING (Resources: the nodes it needs are taken)"
 
 
 def test_states_from_the_accounts_when_squeue_has_forgotten(clients):
-    clients("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    clients("squeue", "true")
     clients("sacct", "echo '7|CANCELLED by 1000|0:15|node1'")
-    (state,) = slurm.states("7")
+    (state,) = Watch(slurm).states({"7": [0]})["7"]
     assert (state.word, state.over, state.nodes) == ("CANCELLED", True, "node1")
 
 
 def test_no_accounts_either(clients):
-    clients("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    clients("squeue", "true")
     clients("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    assert slurm.states("7") == []
+    assert Watch(slurm).states({"7": [0]}) == {"7": []}
 
 
-def test_an_expected_start_and_an_unknown_reason_are_shown_as_they_are(clients):
-    clients("squeue", "echo '7|N/A|PENDING|QOSMaxJobsPerUserLimit|2026-01-01T10:00:00|'")
-    (state,) = slurm.states("7")
+def test_an_expected_start_and_an_unknown_reason_are_shown_as_they_are():
+    limit = slurm.plain_reason("QOSMaxJobsPerUserLimit")
+    state = State("7", None, "PENDING", "QOSMaxJobsPerUserLimit", "2026-01-01T10:00:00", why=limit)
     assert "a limit of your account" in state.sentence
     assert state.sentence.endswith("expected to start at 2026-01-01T10:00:00")
-    assert State("7", None, "PENDING", "NewReason").sentence == "PENDING (NewReason)"
+    assert State("7", None, "PENDING", "NewReason", why=slurm.plain_reason("NewReason")).sentence == (
+        "PENDING (NewReason)"
+    )
 
 
 def test_a_refusal_is_told_without_its_prefixes(clients):
@@ -209,7 +212,7 @@ def test_a_silent_controller(clients, monkeypatch):
     clients("squeue", "exec sleep 600")
     monkeypatch.setattr(slurm, "CLIENT_SECONDS", 0.3)
     with pytest.raises(SlurmError, match="did not answer `squeue` within 0.3 s"):
-        slurm.states("7")
+        slurm.queue()
 
 
 def test_no_slurm(monkeypatch, site):

@@ -43,12 +43,13 @@ def listed(found: list[jobs.Submitted]) -> int:
     if not found:
         print("no jobs; `workshop sbatch FILE` or a %%sbatch cell hands one in")
     code = 0
+    try:
+        states = jobs.states_of(found)
+        sentences = {job.number: job.sentence(states[job.number]) for job in found}
+    except EngineError as error:
+        sentences, code = dict.fromkeys((job.number for job in found), str(error).partition(". ")[0]), 1
     for job in found:
-        try:
-            said = job.sentence(job.states())
-        except EngineError as error:
-            said, code = str(error).partition(". ")[0], 1
-        print(f"{job.number:>8}  {job.record.submitted}  {job.record.name:<16}  {said}")
+        print(f"{job.number:>8}  {job.record.submitted}  {job.record.name:<16}  {sentences[job.number]}")
     return code
 
 

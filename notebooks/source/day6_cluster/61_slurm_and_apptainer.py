@@ -308,7 +308,7 @@ print("Slurm itself is quick. Most of a short job is Python that starts and impo
 for _, state in recorded["waiting"]["states"][:1]:
     print(state)
 for word in ("Priority", "PartitionTimeLimit", "ReqNodeNotAvail"):
-    print(slurm.State("12", None, "PENDING", word).sentence)
+    print(slurm.State("12", None, "PENDING", word, why=slurm.plain_reason(word)).sentence)
 
 # %% [markdown]
 # One of these will never end by itself: look at the word before you go home. The stop button takes a waiting job out of

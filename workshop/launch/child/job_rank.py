@@ -7,13 +7,18 @@ requeue is a new start), each attempt within it (torchrun's restarts) and each r
 
     task_0/start_0/attempt_0/rank_0/   log  report.data  failure.json  stacks  done
 
-The program itself is plain: under torchrun alone it would do the same.
+The program itself is plain: under torchrun alone it would do the same, but for one variable. torchrun counts
+restarts on each node by itself: only the node whose rank failed counts one. Here all ranks of an attempt
+agree on its number (`claim_attempt`), and TORCHELASTIC_RESTART_COUNT is that number on every node.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -45,9 +50,47 @@ def main() -> None:
 
 
 def _rank_dir(directory: Path, task: int) -> Path:
-    start = os.environ["WORKSHOP_JOB_START"]
-    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    return directory / f"task_{task}" / f"start_{start}" / f"attempt_{attempt}" / f"rank_{os.environ['RANK']}"
+    """This rank's folder; TORCHELASTIC_RESTART_COUNT becomes the number that all nodes agree on."""
+    start_dir = directory / f"task_{task}" / f"start_{os.environ['WORKSHOP_JOB_START']}"
+    start_dir.mkdir(parents=True, exist_ok=True)
+    meeting, rank = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", int(os.environ["RANK"])
+    attempt = claim_attempt(start_dir, meeting, rank)
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
+    return start_dir / f"attempt_{attempt}" / f"rank_{rank}"
+
+
+def claim_attempt(start_dir: Path, meeting: str, rank: int) -> int:
+    """Which attempt of this start is it? The same number for all ranks that met at one place.
+
+    The ranks of an attempt share the address of their store, and each attempt has a new one. The first of
+    them to come links a file with that address to the next free number, which nobody else can then do; the
+    others find their address there. torchrun begins an attempt only when all ranks of the last have ended,
+    on every node: so the numbers are in order.
+
+    Args:
+        start_dir: the folder of this start, on a file system that all nodes share.
+        meeting: HOST:PORT of the ranks' store.
+        rank: of this process. No rank is started twice in an attempt: where its folder is there already, two
+            attempts have had the same address, and the next number is meant.
+
+    Returns:
+        0 for the first attempt.
+    """
+    claim = start_dir / f".claim-{socket.gethostname()}-{os.getpid()}"
+    claim.write_text(meeting)
+    try:
+        for number in itertools.count():
+            place = start_dir / f"round_{number}"
+            with contextlib.suppress(FileExistsError):
+                os.link(claim, place)
+            if (
+                place.read_text() == meeting
+                and not (start_dir / f"attempt_{number}" / f"rank_{rank}").exists()
+            ):
+                return number
+    finally:
+        claim.unlink()
+    raise AssertionError("itertools.count does not end")
 
 
 def _of_this_task(directory: Path, spec: dict[str, Any], task: int) -> dict[str, Any]:

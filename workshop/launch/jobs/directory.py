@@ -12,7 +12,8 @@ It lies under the site's ``jobs`` path, which every node sees, and only its user
         task_0/        of an array 0, 1, ...; of any other job 0
             files/     the program's own, kept through requeues: $WORKSHOP_JOB_FILES
             start_0/   a requeue makes start_1
-                exit   the batch script's exit code
+                exit      the batch script's exit code
+                round_0   where the ranks of attempt_0 met, by which all nodes count alike
                 attempt_0/rank_0/log, report.data, failure.json ...
 """
 

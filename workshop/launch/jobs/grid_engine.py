@@ -19,7 +19,7 @@ import re
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,34 +100,28 @@ def check_script(text: str, flags: Sequence[str] = ()) -> str:
     return _plain(done)
 
 
-def states(job: str, unrecorded: Collection[int] = (0,)) -> list[State]:
-    """What it knows of a job: one state, or one for each element of an array; [] where it knows nothing.
+def queue() -> dict[str, list[State]]:
+    """Every job of this user in ``qstat``: one state, or one for each element of an array that is in it.
 
-    unrecorded: of elements that are in no queue, those for which the accounts are asked.
-
-    Raises GridEngineError where it cannot be asked.
+    A parallel job has a row for each of its nodes. Raises GridEngineError where it cannot be asked.
     """
-    listed = _listed(job)
-    if any(state.waits for state in listed):
-        listed = _explained(job, listed)
-    gone = set(unrecorded) - {state.task or 0 for state in listed}
-    return listed + (_from_accounts(job, gone) if gone else [])
-
-
-def _listed(job: str) -> list[State]:
-    """From ``qstat``: a row for each element, and of a parallel job a row for each of its nodes."""
     said = call("qstat", "-u", pwd.getpwuid(os.getuid()).pw_name, "-xml", "-g", "dt")
-    found: dict[int | None, State] = {}
+    listed: dict[str, dict[int | None, State]] = {}
     for row in _tree(said).iter("job_list"):
-        if row.findtext("JB_job_number", "").strip() != job:
-            continue
+        job = row.findtext("JB_job_number", "").strip()
         task = row.findtext("tasks", "").strip()
         number = int(task) - 1 if task.isdigit() else None
         host = row.findtext("queue_name", "").partition("@")[2].partition(".")[0]
-        known = found.setdefault(number, State(job, number, _word(row.findtext("state", ""))))
+        elements = listed.setdefault(job, {})
+        known = elements.setdefault(number, State(job, number, _word(row.findtext("state", ""))))
         if host and host not in known.nodes.split(", "):
-            found[number] = replace(known, nodes=", ".join(filter(None, (known.nodes, host))))
-    return list(found.values())
+            elements[number] = replace(known, nodes=", ".join(filter(None, (known.nodes, host))))
+    return {job: list(elements.values()) for job, elements in listed.items()}
+
+
+def ended(jobs: Mapping[str, Collection[int]]) -> dict[str, list[State]]:
+    """From ``qacct``, for each job with elements that left no record of their own: reading it takes long."""
+    return {job: _from_accounts(job, set(gone)) for job, gone in jobs.items() if gone}
 
 
 def _tree(said: str) -> ElementTree.Element:
@@ -149,7 +143,7 @@ def _word(letters: str) -> str:
     return next((word for some, word in meanings if set(some) & set(letters)), "PENDING")
 
 
-def _explained(job: str, listed: list[State]) -> list[State]:
+def explained(job: str, listed: list[State]) -> list[State]:
     """With the reason why each waits, as ``qstat -j`` tells it (a centre may have switched that off)."""
     said = call("qstat", "-j", job)
     errors = {

@@ -17,7 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from workshop.launch.environment import engine_environment
 from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs.record import read_record, write_record
-from workshop.launch.jobs.scheduler import SchedulerError, scheduler_of, which_scheduler
+from workshop.launch.jobs.scheduler import SchedulerError, State, scheduler_of, which_scheduler
 from workshop.launch.jobs.submitted import Submitted
+from workshop.launch.jobs.watch import watch_of
 from workshop.site.current import current_site
 from workshop.site.job import Job
 from workshop.site.owners import own_folder
@@ -153,3 +154,13 @@ def find(number: str | int, site: SiteSpec | None = None) -> Submitted:
             return job
     there = ", ".join(job.number for job in jobs[-10:]) or "none"
     raise ValueError(f"no job {number} in {(site or current_site()).jobs} (there: {there})")
+
+
+def states_of(submitted: Sequence[Submitted]) -> dict[str, dict[int, State]]:
+    """The states of many jobs by number, with one question to each scheduler. Raises SchedulerError."""
+    by_scheduler: dict[str, dict[str, Collection[int]]] = {}
+    for job in submitted:
+        by_scheduler.setdefault(job.record.scheduler, {})[job.number] = job.unrecorded()
+    for name, numbers in by_scheduler.items():
+        watch_of(name).states(numbers)
+    return {job.number: job.states(max_age=60.0) for job in submitted}

@@ -107,7 +107,7 @@ class Task:
 
     @property
     def attempt(self) -> int:
-        """How often torchrun started its ranks again within this start."""
+        """How often torchrun started its ranks again within this start (`child.job_rank` agrees on it)."""
         return _last(self._start_dir, "attempt_")
 
     @property

@@ -92,10 +92,16 @@ class Scheduler(Protocol):
     def check_script(self, text: str, flags: Sequence[str] = ()) -> str:
         """What it says of a job with this script; none is made. Raises where that never could start."""
 
-    def states(self, job: str, unrecorded: Collection[int] = (0,), /) -> list[State]:
-        """One state, or one for each element of an array that is known; [] where nothing is.
+    def queue(self) -> dict[str, list[State]]:
+        """Every job of this user that it still knows, by number: one question for all of them."""
 
-        unrecorded: elements whose own record does not tell how they ended.
+    def explained(self, job: str, listed: list[State], /) -> list[State]:
+        """The states of a job that waits, with the reasons, where `queue` does not tell them."""
+
+    def ended(self, jobs: Mapping[str, Collection[int]], /) -> dict[str, list[State]]:
+        """What the accounts tell of jobs, or elements of them, that `queue` does not know any more.
+
+        jobs: by number, the elements whose own record does not tell how they ended.
         """
 
     def cancel(self, job: str) -> None:

@@ -12,10 +12,11 @@ Sources: Slurm, ``sbatch(1)``, ``squeue(1)`` (states and reasons), ``sacct(1)``,
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,55 +113,66 @@ def check_script(text: str, flags: Sequence[str] = ()) -> str:
     return _plain(done.stderr)
 
 
-def states(job: str, _unrecorded: Collection[int] = (0,)) -> list[State]:
-    """What Slurm knows of a job: one state, or one for each element of an array; [] where it knows nothing.
-
-    Its word is asked for elements with a record too: only Slurm tells that the
-    time was up, or a node's memory full.
+def queue() -> dict[str, list[State]]:
+    """Every job of this user that Slurm still knows: one state, or one for each element of an array.
 
     Raises SlurmError where it cannot be asked.
     """
-    try:
-        said = call(
-            "squeue", "--states=all", "--array", "--noheader", f"--jobs={job}", "--format=%F|%K|%T|%r|%S|%N"
-        )
-    except SlurmError as error:
-        if "Invalid job id" not in str(error):
-            raise
-        said = ""
-    found = [_row(line.split("|")) for line in said.splitlines() if line.count("|") == 5]
-    return found or _from_accounts(job)
+    known: dict[str, list[State]] = {}
+    said = call(
+        "squeue",
+        f"--user={os.getuid()}",
+        "--states=all",
+        "--array",
+        "--noheader",
+        "--format=%F|%K|%T|%r|%S|%N",
+    )
+    for line in said.splitlines():
+        if line.count("|") == 5:
+            state = _row(line.split("|"))
+            known.setdefault(state.job, []).append(state)
+    return known
+
+
+def explained(_job: str, listed: list[State]) -> list[State]:
+    """As they are: ``squeue`` has told the reasons."""
+    return listed
 
 
 def _row(parts: Sequence[str]) -> State:
     number, task, word, reason, start, nodes = (part.strip() for part in parts)
     known = State(number, int(task) if task.isdigit() else None, word, reason, start, nodes)
-    return replace(known, why=_why(reason)) if known.waits else known
+    return replace(known, why=plain_reason(reason)) if known.waits else known
 
 
-def _why(reason: str) -> str:
+def plain_reason(reason: str) -> str:
     """A reason to wait, in words; "" where there are none."""
     if re.match(r"(QOS|Assoc).*(Limit|Grp|Max)", reason):
         return "a limit of your account or its quality of service is reached"
     return REASONS.get(reason, "")
 
 
-def _from_accounts(job: str) -> list[State]:
-    """From ``sacct``; [] where there are no accounts."""
+def ended(jobs: Mapping[str, Collection[int]]) -> dict[str, list[State]]:
+    """From ``sacct``, in one question; {} where there are no accounts.
+
+    Its word is asked for elements with a record too: only Slurm tells that the time was up, or a node's
+    memory full.
+    """
     try:
         said = call(
-            "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}",
+            "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(jobs)}",
             "--format=JobID,State,ExitCode,NodeList",
         )  # fmt: skip
     except SlurmError:  # accounting is disabled, or sacct is not installed: the job's own record must do
-        return []
-    found = []
+        return {}
+    known: dict[str, list[State]] = {}
     for line in said.splitlines():
         identity, word, code, nodes = line.split("|")
         number, _, task = identity.partition("_")
         word = word.split()[0] if word else "UNKNOWN"  # "CANCELLED by 1000"
-        found.append(State(number, int(task) if task.isdigit() else None, word, nodes=nodes, exit_code=code))
-    return found
+        index = int(task) if task.isdigit() else None
+        known.setdefault(number, []).append(State(number, index, word, nodes=nodes, exit_code=code))
+    return known
 
 
 def cancel(job: str) -> None:

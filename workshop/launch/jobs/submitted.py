@@ -1,6 +1,8 @@
 """A job that was handed in: its state, its output while it runs, its end.
 
-The scheduler is asked seldom (it serves everybody) and the ranks' files are read often (they are ours).
+While something happens, the scheduler is asked every half second and the ranks' files are read five times a
+second; in a long silence once a minute and every ten seconds (`jobs.watch`). What the batch script leaves
+when it begins and ends makes the scheduler be asked at once.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workshop.launch.failures import RankInterrupted
@@ -18,52 +20,88 @@ from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs.end import ArrayResult
 from workshop.launch.jobs.record import CANCELLED, Record, Task, write_record
-from workshop.launch.jobs.scheduler import SchedulerError, State, scheduler_of
+from workshop.launch.jobs.scheduler import SchedulerError, State
+from workshop.launch.jobs.watch import Clock, Pace, watch_of
 from workshop.launch.output import Transcript
 
-_LOOK_EVERY = 0.2
+# Fastest and slowest look at the scheduler, and at the ranks' files, in seconds (`jobs.watch.Pace`).
+ASK_SECONDS = (0.5, 60.0)
+READ_SECONDS = (0.2, 10.0)
+READ_SECONDS_A_LOG = 0.005  # many logs on a shared file system are read less often
 SILENCE_SECONDS = 120.0  # a controller that is restarted is silent for a while; the job goes on
 CANCEL_SECONDS = 90.0  # Slurm gives ranks KillWait seconds (30) between SIGTERM and SIGKILL
 SETTLE_SECONDS = 30.0  # accounts and files of other nodes are seen this much later, at worst
 OnOutput = Callable[[str, str], None]
 
 
+@dataclass
+class _Shown:
+    """What is shown of one task: the ranks' logs of its last start and attempt, and the text made of them."""
+
+    at: tuple[int, int]
+    transcript: Transcript
+    text: str = ""
+
+    def read(self, whole: bool) -> str:
+        """The text, made anew where there is more to read."""
+        if whole:
+            self.transcript.finish()
+        if self.transcript.read() or whole:
+            self.text = self.transcript.text()
+        return self.text
+
+
 class Submitted:
     """One job that was handed in. ``keeper``: the process that ends it with this notebook, if it does."""
 
-    def __init__(self, directory: Path, record: Record, keeper: subprocess.Popen[str] | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        record: Record,
+        keeper: subprocess.Popen[str] | None = None,
+        clock: Clock = time,
+    ):
         self.directory = directory
         self.record = record
         self.number = record.job
         self.tasks = {number: Task(directory, record, number) for number in record.tasks}
         self.allow_pickle = False  # whether reported values that had to be pickled are read, which runs code
-        self._scheduler = scheduler_of(record.scheduler)
+        self._watch = watch_of(record.scheduler)
         self._keeper = keeper
-        self._alive: dict[int, float] = {}
-        self._shown: dict[int, tuple[tuple[int, int], Transcript]] = {}
-        self._began = time.monotonic()
+        self._missed: dict[int, float] = {}  # since when nobody knows a task that was seen alive
+        self._shown: dict[int, _Shown] = {}
+        self._clock = clock
+        self._began = clock.monotonic()
 
     def __repr__(self) -> str:
         return f"{self.record.sentence} ({self.record.name}, {self.directory})"
 
     # ------------------------------------------------------------------ state
 
-    def states(self) -> dict[int, State]:
+    def unrecorded(self) -> list[int]:
+        """Tasks whose own record does not tell how they ended."""
+        return [number for number, task in self.tasks.items() if task.exit_code() is None]
+
+    def states(self, max_age: float = 0.0) -> dict[int, State]:
         """The state of each task, as the scheduler knows it, or the job's own record when that forgot it.
 
-        Raises SchedulerError where it cannot be asked.
+        Args:
+            max_age: seconds; an answer to another question that is younger will do.
+
+        Raises:
+            SchedulerError: the scheduler cannot be asked.
         """
-        unrecorded = [number for number, task in self.tasks.items() if task.exit_code() is None]
-        listed = self._scheduler.states(self.number, unrecorded)
+        unrecorded = self.unrecorded()
+        listed = self._watch.states({self.number: unrecorded}, max_age)[self.number]
         told = {0 if state.task is None else state.task: state for state in listed}
-        found, now = {}, time.monotonic()
+        found, now = {}, self._clock.monotonic()
         for number, task in self.tasks.items():
             state = job_end.settled(task, told.get(number))
             if not state.over:
-                self._alive[number] = now
+                self._missed[number] = math.inf
             elif number in unrecorded and number not in told and not task.cancelled():
-                lately = now - self._alive.get(number, -math.inf) < SETTLE_SECONDS
-                state = replace(state, word="COMPLETING") if lately else state
+                since = self._missed[number] = min(now, self._missed.get(number, -math.inf))
+                state = replace(state, word="COMPLETING") if now - since < SETTLE_SECONDS else state
             found[number] = state
         return found
 
@@ -97,45 +135,55 @@ class Submitted:
         return self.conclude(states)
 
     def _until_over(self, on_output: OnOutput | None) -> dict[int, State]:
-        states: dict[int, State] = {}
-        shown, asked, heard = ("", ""), 0.0, time.monotonic()
+        clock, states = self._clock, dict[int, State]()
+        said, words, text, shown = "", "", "", ("", "")
+        heard = now = clock.monotonic()
+        asking = Pace(*ASK_SECONDS, now)
+        logs = READ_SECONDS_A_LOG * len(self.tasks) * self.record.world_size
+        reading = Pace(max(READ_SECONDS[0], logs), max(READ_SECONDS[1], logs), now)
+        marks = self._marks()
         while True:
-            now = time.monotonic()
-            if now - asked >= self._patience(now):
-                asked = now
+            now = clock.monotonic()
+            if asking.due(now):
+                before = words
                 try:
-                    states, heard = self.states(), time.monotonic()
-                    said = self.sentence(states)
+                    states, heard = self.states(ASK_SECONDS[0]), now
+                    said, words = self.sentence(states), str([state.word for state in states.values()])
                 except SchedulerError as error:
                     if now - heard > SILENCE_SECONDS:
                         raise
-                    said = str(error).partition(". ")[0]
+                    said = words = str(error).partition(". ")[0]
+                asking.looked(now, changed=words != before)
             if states and all(state.over for state in states.values()):
                 return states
-            new = (f"{self.record.sentence}: {said}", self.text())
+            if reading.due(now):
+                marks, marked = self._marks(), marks
+                text, read = self.text() if any(marks.values()) else "", text
+                if marks != marked:  # begun, begun again, or ended
+                    asking.hurry(now)
+                reading.looked(now, changed=text != read or marks != marked)
+            new = (f"{self.record.sentence}: {said}", text)
             if on_output is not None and new != shown:
                 on_output(*new)
                 shown = new
-            time.sleep(_LOOK_EVERY)
+            clock.sleep(max(0.05, min(asking.left(now), reading.left(now))))
 
-    def _patience(self, now: float) -> float:
-        """Seconds between two questions to the controller, which serves everybody: half a second to five."""
-        return min(5.0, 0.5 + (now - self._began) / 20)
+    def _marks(self) -> dict[int, tuple[int, int | None] | None]:
+        """What each task's batch script has left of its last start: how often, and its exit code."""
+        return {
+            number: (task.start, task.exit_code()) if task.began() else None
+            for number, task in self.tasks.items()
+        }
 
     def text(self, *, whole: bool = False) -> str:
         """What the ranks have printed so far, equal lines once. ``whole``: nothing will follow."""
         parts = []
         for number, task in self.tasks.items():
             at = (task.start, task.attempt)
-            if number not in self._shown or self._shown[number][0] != at:
+            if number not in self._shown or self._shown[number].at != at:
                 paths = {rank: task.rank_dir(rank) / "log" for rank in range(self.record.world_size)}
-                self._shown[number] = (at, Transcript(paths))
-            transcript = self._shown[number][1]
-            if whole:
-                transcript.finish()
-            else:
-                transcript.read()
-            said = transcript.text()
+                self._shown[number] = _Shown(at, Transcript(paths))
+            said = self._shown[number].read(whole)
             if self.record.array and said:
                 said = f"{self.record.task_label(number)}\n{said}"
             parts.append(said)
@@ -153,7 +201,7 @@ class Submitted:
             self.tasks,
             states,
             self.text(whole=True),
-            time.monotonic() - self._began,
+            self._clock.monotonic() - self._began,
             allow_pickle=self.allow_pickle,
         )
 
@@ -161,14 +209,14 @@ class Submitted:
         """End it and wait until it is gone. Raises SchedulerError when nobody answers, or does so."""
         if any(not state.over for state in self.states().values()):
             (self.directory / CANCELLED).touch()
-        self._scheduler.cancel(self.number)
-        deadline = time.monotonic() + CANCEL_SECONDS
+        self._watch.scheduler.cancel(self.number)
+        deadline = self._clock.monotonic() + CANCEL_SECONDS
         while any(not state.over for state in self.states().values()):
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 raise SchedulerError(
                     f"job {self.number} was cancelled and is still there after {CANCEL_SECONDS:g} s"
                 )
-            time.sleep(_LOOK_EVERY)
+            self._clock.sleep(READ_SECONDS[0])
         self.release()
 
     def cancel_quietly(self) -> None:
@@ -178,7 +226,7 @@ class Submitted:
                 self.cancel()
 
     def _interrupted(self) -> RankInterrupted:
-        partial = Result({}, self.text(), self.record.sentence, time.monotonic() - self._began)
+        partial = Result({}, self.text(), self.record.sentence, self._clock.monotonic() - self._began)
         if self._keeper is None:
             said = f"job {self.number} was detached and goes on; jobs.find({self.number}).cancel() ends it."
             return attach(RankInterrupted(said), partial)
