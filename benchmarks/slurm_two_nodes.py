@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from tests.cluster.pausing import pausing, preempt  # noqa: E402
 from tests.cluster.slurm import TwoNodes  # noqa: E402
 from workshop import launch  # noqa: E402
 from workshop.facts.layout import Layout  # noqa: E402
@@ -62,24 +63,6 @@ for step in range(20):
 report(loss=loss.item())
 """
 SETTINGS = {"num_steps": 8, "save_every": 2, "log_every": 1}
-PAUSE = """
-import time
-from pathlib import Path
-from workshop.train import checkpoint
-
-save = checkpoint.Checkpoints.save
-
-
-def save_and_wait(self, ready, batches, step):
-    found = save(self, ready, batches, step)
-    if step == 4 and "SLURM_RESTART_COUNT" not in os.environ:
-        Path(os.environ["WORKSHOP_JOB_FILES"], "paused").touch()
-        time.sleep(60)
-    return found
-
-
-checkpoint.Checkpoints.save = save_and_wait
-"""
 
 
 class Watched:
@@ -137,16 +120,13 @@ def preempted(site, slurm, folder):
     alone = train(run, measured=False, **SETTINGS)
     run = Run("gpt-1m", "this-machine", Layout(precision="fp32", replicate=4), seq_len=32, global_batch=4)
     program, passing = as_program(run, measured=False, **SETTINGS)
-    program = program.replace("\ntrain_on_rank(", PAUSE + "\ntrain_on_rank(")
     job = jobs.submit(
-        program, Job("train", "", nnodes=2, nproc_per_node=2, requeue=True), site, passing=passing
+        pausing(program), Job("train", "", nnodes=2, nproc_per_node=2, requeue=True), site, passing=passing
     )
     files = job.directory / "task_0" / "files"
     while not (files / "paused").exists():
         time.sleep(0.1)
-    urgent = folder / "urgent.sh"
-    urgent.write_text("#!/bin/bash\nsleep 0.5\n")
-    slurm.ask("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", str(urgent))
+    preempt(slurm, folder)
     watched = Watched()
     result = job.follow(watched)
     lines = [json.loads(line) for line in (files / "log.jsonl").read_text().splitlines()]

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cluster.pausing import pausing, preempt
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
@@ -192,9 +193,8 @@ def test_a_sweep_runs_once_for_each_value(slurm, site):
 def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_preemption(slurm, site, tmp_path):
     alone = train(small(), measured=False, **SETTINGS)
     program, passing = as_program(small(replicate=4), measured=False, **SETTINGS)
-    program = program.replace("\ntrain_on_rank(", PAUSE + "\ntrain_on_rank(")
     wanted = Job("train", "", nnodes=2, nproc_per_node=2, requeue=True)
-    job = jobs.submit(program, wanted, site, passing=passing)
+    job = jobs.submit(pausing(program), wanted, site, passing=passing)
     until(lambda: (job.tasks[0].directory / "task_0" / "files" / "paused").exists())
     preempt(slurm, tmp_path)
     seen = []
@@ -207,34 +207,6 @@ def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_pree
     first = [json.loads(line) for line in (job.directory / "task_0/files/log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in first] == [1, 2, 3, 4, 5, 6]
     assert [line["loss"] for line in first] == pytest.approx(alone.losses, rel=1e-5)
-
-
-# The first time the checkpoint of step 4 is there, the program waits for its preemption.
-PAUSE = """
-import time
-from pathlib import Path
-from workshop.train import checkpoint
-
-save = checkpoint.Checkpoints.save
-
-
-def save_and_wait(self, ready, batches, step):
-    found = save(self, ready, batches, step)
-    if step == 4 and "SLURM_RESTART_COUNT" not in os.environ:
-        Path(os.environ["WORKSHOP_JOB_FILES"], "paused").touch()
-        time.sleep(60)
-    return found
-
-
-checkpoint.Checkpoints.save = save_and_wait
-"""
-
-
-def preempt(slurm, tmp_path):
-    """A job of a more urgent partition takes both nodes for a moment."""
-    script = tmp_path / "urgent.sh"
-    script.write_text("#!/bin/bash\nsleep 0.5\n")
-    slurm.ask("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", str(script))
 
 
 NOTEBOOK = """
@@ -295,22 +267,26 @@ def test_told_that_time_is_nearly_up_it_queues_itself_again(slurm, site):
 
 
 def test_a_rank_that_is_killed_is_started_again_within_the_job(slurm, site):
+    """Its peer on the other node only waits, as with NCCL: torchrun counts a restart on one node alone."""
     body = """\
-import os, signal
+import os, signal, time
 import torch
 import torch.distributed as dist
 from workshop import report
 
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+if attempt == "0" and os.environ["RANK"] == "1":
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+if attempt == "0":
+    time.sleep(60)
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-dist.all_reduce(total)
-report(total=total.item())
+report(total=total.item(), attempt=attempt)
 dist.destroy_process_group()
 """
     wanted = Job("elastic", "", nnodes=2, nproc_per_node=1, max_restarts=1)
     result = jobs.submit(body, wanted, site).follow()
-    assert [result[rank].total for rank in (0, 1)] == [4.0, 4.0]
+    assert [(result[rank].total, result[rank].attempt) for rank in (0, 1)] == [(2.0, "1"), (2.0, "1")]
     assert result.notes == ("all ranks were started again; this is attempt 2",)
