@@ -49,7 +49,7 @@ def fake(monkeypatch, folder, name, script):
 
 def test_a_broken_site_file(site):
     assert checks_cluster.check_site().verdict == "ok"
-    site("[node]\ngpu = 1")
+    site("[node]\ngpuss = 1")
     finding = checks_cluster.check_site()
     assert finding.verdict == "no"
     assert "did you mean 'gpus'" in finding.found

@@ -168,7 +168,7 @@ def _leads_nowhere(name: str) -> bool:
     if not value or value.startswith("^"):
         return False
     if value.startswith("=") or not name.startswith("NCCL_"):
-        return bool(missing_interfaces(value.removeprefix("=")))
+        return bool(missing_interfaces("=" + value.removeprefix("=")))
     return not any(known.startswith(start) for start in value.split(",") for known in interfaces())
 
 
