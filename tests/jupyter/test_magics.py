@@ -64,7 +64,7 @@ def test_replicas(run: Run) -> None:
     assert "RankFailed: replica 1: ranks 0-1 all raised ZeroDivisionError, line 4" in error(cells[3])
     assert "replica 0: went on, and finished" in error(cells[3])
     assert shown(cells[4]) == ["1"]
-    assert "ValueError: --replicas are on one node" in error(cells[5])
+    assert "ValueError: --replicas run on one node" in error(cells[5])
     assert "ValueError: 0 replicas: one or more" in error(cells[6])
     assert "ValueError: --replicas does not go with --nsys" in error(cells[7])
 

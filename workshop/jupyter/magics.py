@@ -159,7 +159,7 @@ class ParallelMagics(Magics):
         if args.replicas is not None:
             if args.nnodes > 1:
                 raise ValueError(
-                    "--replicas are on one node; on several they are a job: %%sbatch --replicas 3"
+                    "--replicas run on one node, each of them whole: leave --nnodes out"
                 )
             each = 1 if args.nproc_per_node is None else args.nproc_per_node
             given: Any = {"passing": passing, "limits": limits, "on_output": view}

@@ -2,7 +2,7 @@
 # # When it breaks
 #
 # - **You need** `21_collectives` and `22_ddp`.
-# - **It takes** 45 minutes to read and try, about half a minute to run.
+# - **It takes** 55 minutes to read and try, about 40 seconds to run.
 # - **What runs where:** every failure here is real and runs on two to four ranks (gloo). Where NCCL on GPUs behaves differently, the text
 #   says so, and what it says there is not tried here.
 #
@@ -14,6 +14,7 @@
 # %%
 # %load_ext workshop
 import socket
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -543,6 +544,163 @@ folder.cleanup()
 # meet again at the same endpoint, and all ranks start anew. If a node is gone for good, torchrun's `--nnodes 1:2` lets the rest go on
 # with fewer ranks; then sums are added in another order, and losses agree to rounding (`63`). That is not run in this notebook.
 #
+# ## Or go on without it: replicas
+#
+# With a thousand ranks, one dead rank stops a thousand, and all of them do again what was done since the last checkpoint. **torchft** cuts
+# the job into replicas. Each is a launch of its own, with ranks and restarts of its own and a whole copy of the weights. At each step they
+# ask a small server, the *lighthouse*, who is there (a *quorum*). They average gradients over those, and step only if that went well (a
+# *commit*). Who is silent for one second counts as dead. Who comes back takes weights and optimizer from a peer, not from a disk.
+#
+# Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, after
+# the others have begun to count on it.
+#
+# **Predict:** 1. How long do the other two stand still? 2. How many steps' work do they lose? 3. How many steps must replica 2 do again?
+# 4. What does all this cost in a step in which nothing happens?
+
+# %%
+# %%torchrun --replicas 3 --max-restarts 1 --timeout 120 --into lived
+import hashlib
+import logging
+import os
+import signal
+import time
+from datetime import timedelta
+
+import torch
+from torch.distributed import AllreduceOptions
+from torchft import Manager, Optimizer, ProcessGroupGloo
+
+from workshop import report
+
+replica, attempt = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+torch.manual_seed(
+    10 * replica + attempt
+)  # other weights and data everywhere; the manager makes the first weights equal
+logging.getLogger("torchft.manager").setLevel(logging.CRITICAL)  # it tells of a lost peer at length
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+inner = torch.optim.AdamW(model.parameters())
+together = 0  # steps in a row in which all three took part
+
+
+def state():
+    return {"model": model.state_dict(), "optimizer": inner.state_dict(), "together": together}
+
+
+def take_from_peer(its):
+    global together, taken_at
+    model.load_state_dict(its["model"])
+    inner.load_state_dict(its["optimizer"])
+    together, taken_at = its["together"], manager.current_step()
+
+
+group, taken_at = ProcessGroupGloo(timeout=timedelta(seconds=30)), None
+manager = Manager(group, take_from_peer, state, min_replica_size=1, replica_id=f"replica_{replica}")
+optimizer = Optimizer(manager, inner)
+
+
+def backward():
+    inputs = torch.randn(32, 64)
+    (model(inputs) - inputs.flip(1)).square().mean().backward()
+
+
+def step_with_torchft():
+    optimizer.zero_grad()  # asks the lighthouse who is there
+    backward()
+    if replica == 2 and attempt == 0 and together == 10:
+        manager.wait_quorum()  # now the others count on this one
+        os.kill(os.getpid(), signal.SIGKILL)
+    works = [manager.allreduce(parameter.grad) for parameter in model.parameters()]
+    all(work.wait() for work in works)  # after one that failed, none of the others is waited for
+    optimizer.step()  # steps only where all went well
+
+
+def plain_step():
+    inner.zero_grad()
+    backward()
+    for parameter in model.parameters():
+        group.allreduce([parameter.grad], AllreduceOptions()).wait()
+        parameter.grad /= 3
+    inner.step()
+
+
+def seconds(step):
+    began = time.perf_counter()
+    step()
+    return time.perf_counter() - began
+
+
+lost, pause, there, steady = 0, 0.0, None, False
+while together < 20:
+    before = manager.current_step()
+    took = seconds(step_with_torchft)
+    pause = max(pause, took) if steady else 0.0  # the longest step since all have been there for a while
+    if manager.current_step() == before:
+        lost += 1
+        continue
+    if manager.num_participants() != there:
+        there = manager.num_participants()
+        print(f"{there} of 3 take part", flush=True)
+    together = together + 1 if there == 3 else 0
+    steady = steady or together == 10
+    time.sleep(0.01)
+
+both = [
+    (seconds(step_with_torchft), seconds(plain_step)) for _ in range(30)
+]  # in turn: the same noise for both
+with_torchft, plain = map(min, zip(*both, strict=True))  # the fastest of each
+weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+report(attempt=attempt, lost=lost, pause=pause, taken_at=taken_at, with_torchft=with_torchft, plain=plain)
+report(weights=hashlib.sha256(weights).hexdigest()[:8])
+manager.shutdown()
+
+# %% tags=["nbval-check-output"]
+ends = [lived[number][0] for number in range(3)]
+print("attempts of replicas 0, 1, 2:", [end.attempt + 1 for end in ends])
+print("different weights at the end:", len({end.weights for end in ends}))
+assert [end.attempt for end in ends] == [0, 0, 1]
+assert len({end.weights for end in ends}) == 1
+
+# %%
+alive, back = ends[:2], ends[2]
+stood = max(end.pause for end in alive)
+times = statistics.median(end.with_torchft / end.plain for end in ends)
+more = statistics.median(end.with_torchft - end.plain for end in ends)
+assert stood > 0.8  # the lighthouse waits a second for a sign of life, of which ten come in a second
+assert all(end.lost >= 1 for end in alive)
+assert back.taken_at > 10  # it did not begin at 0
+Table(
+    ("what a lost replica costs", "predicted", "measured"),
+    [
+        ["the others stand still", "1 s, until it counts as dead", f"{stood:.1f} s"],
+        ["work of theirs that is lost", "the step it died in", f"{max(end.lost for end in alive)} step"],
+        ["the one that is back goes on", "where the others are", f"at step {back.taken_at}"],
+        [
+            "a step in which nothing happens",
+            "quorum and commit on top",
+            f"{1e3 * more:.1f} ms more, {times:.1f} times",
+        ],
+        ["the same in a step of one second", "the same", f"{more:.1%} more"],
+    ],
+)
+
+# %% [markdown]
+# Nobody went back to a checkpoint, and the weights agree to the last bit. The price is a pause of a second for each death, and a few
+# milliseconds in each step. In a step this small that is a lot; in a step of a second it is nothing. What it does *not* repair: while a
+# replica is away the batch is smaller, and the data that it would have seen are not seen. And a copy of the weights for each replica is
+# memory; within a replica, shard as before.
+#
+# Three traps, all met while this cell was written:
+#
+# - **Who comes back too late is alone.** Had the others ended before, replica 2 would have begun at step 0 by itself and ended with weights
+#   of its own, without an error (`min_replica_size=1` allows it). Here all go on until all are there.
+# - **A replica that waits, holds up the rest.** It sends signs of life and takes no part: one of two who does so stops the other for good.
+# - The `DistributedDataParallel` of torchft averages during backward. In torchft 0.2, on gloo, it raises an error in those who *live* when a
+#   peer dies while it reduces, and they die of it too. So gradients are averaged by hand here. With NCCL errors come another way, which is
+#   not tried here.
+#
+# torchft's servers know no keys: who reaches one can make a replica run code. So the workshop gives the replicas a network of their own,
+# which nobody else on the machine can enter and which has no way out. Between nodes there is none such, and you trust the network.
+#
 # ## At scale: what to switch on before
 #
 # On GPUs nobody can ask a stuck kernel for its line. What helps must be on *before* it breaks. NCCL's **flight recorder** keeps the last
@@ -571,6 +729,7 @@ folder.cleanup()
 # - Check what is finite *before* it is summed. After it, everybody is guilty.
 # - Weights must be equal, data must not: two checksums.
 # - A restart gives fresh processes. They know what you have saved.
+# - Replicas go on without the one that died: a pause, one step's work, a little in each step. They need a peer, not a disk.
 #
 # Next: `63_checkpoints`: what a restart needs on the disk.
 #
@@ -580,4 +739,6 @@ folder.cleanup()
 #   and the tutorial *Flight Recorder for Debugging Stuck Jobs*; NCCL documentation, environment variables.
 # - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.4 and table 5 (interruptions by cause, the flight
 #   recorder).
+# - torchft: its documentation, and the authors' *Fault Tolerant Llama: training with 2000 synthetic failures every ~15 seconds and no
+#   checkpoints on Crusoe L40S*, PyTorch blog, June 2025.
 # - The rules for who is to blame, in code: `workshop/launch/failures.py`, `judge`.
