@@ -28,6 +28,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from workshop import report
+from workshop.train.group import join_group
 
 rank, attempt = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"]
 print("attempt", attempt)
@@ -39,7 +40,7 @@ if attempt == "0" and rank == 1:
 if attempt == "0":
     ready.touch()
     time.sleep(120)
-dist.init_process_group("gloo")
+join_group()
 total = torch.tensor([rank + 1])
 dist.all_reduce(total)
 report(total=total.item(), attempt=attempt)

@@ -3,7 +3,7 @@
 torchrun keeps one store through all attempts, and gloo leaves its addresses there. With torch 2.13 ranks that
 were started again find those of the dead attempt first and give up ("Gloo connectFullMesh failed ...
 Connection refused"; `workshop.launch` makes a new store for each attempt and has no such trouble). A prefix
-for every attempt is all it takes.
+for every attempt is all it takes. A job of ours has torchrun keep none (``TORCH_DISABLE_SHARE_RDZV_TCP_STORE``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def join_group() -> torch.device:
         return device
     backend = dist.get_default_backend_for_device(device)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    if attempt == "0":
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # else rank 0 opens a new one each time
+    if attempt == "0" or not kept:
         dist.init_process_group(backend)
         return device
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
