@@ -158,9 +158,7 @@ class ParallelMagics(Magics):
         nodes = None
         if args.replicas is not None:
             if args.nnodes > 1:
-                raise ValueError(
-                    "--replicas run on one node, each of them whole: leave --nnodes out"
-                )
+                raise ValueError("--replicas run on one node, each of them whole: leave --nnodes out")
             each = 1 if args.nproc_per_node is None else args.nproc_per_node
             given: Any = {"passing": passing, "limits": limits, "on_output": view}
             self._show(view, args.into, lambda: replicas(program, args.replicas, each, **given))
