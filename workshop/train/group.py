@@ -3,7 +3,7 @@
 torchrun keeps one store through all attempts, and gloo leaves its addresses there. With torch 2.13 ranks that
 were started again find those of the dead attempt first and give up ("Gloo connectFullMesh failed ...
 Connection refused"; `workshop.launch` makes a new store for each attempt and has no such trouble). A prefix
-for every attempt is all it takes. In a job torchrun is told to keep none (TORCH_DISABLE_SHARE_RDZV_TCP_STORE).
+for every attempt is all it takes. In a job torchrun keeps none (TORCH_DISABLE_SHARE_RDZV_TCP_STORE).
 """
 
 from __future__ import annotations
