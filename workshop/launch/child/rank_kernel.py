@@ -23,6 +23,7 @@ from traitlets.config import Config
 
 from workshop.launch.child import cut, descriptors, failure_record, rank_io, rank_script
 from workshop.launch.child.group import Group
+from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import die_with_parent
 from workshop.launch.report import REPORT_FILE
 
@@ -139,6 +140,7 @@ def main(spec: dict[str, Any], local_rank: int) -> None:
     os.chdir(spec["cwd"])
     sys.path[:] = spec["sys_path"]
     rank_script.fresh_process_state()
+    hold_groups_of_ddp()
     signal.signal(signal.SIGINT, interrupt_learner)
     _serve(spec, rank, rank_dir)
 

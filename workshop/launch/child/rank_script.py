@@ -2,7 +2,7 @@
 
 The fork server has imported torch already, so a rank begins in milliseconds. Everything else is
 made to be as in a new interpreter: environment, directory, module search path, arguments, an empty
-``__main__``, numpy's and Python's random state, and exit handlers that run.
+``__main__``, random states of its own, and exit handlers that run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import atexit
 import builtins
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import sys
@@ -24,6 +26,7 @@ from typing import Any
 
 from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
+from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.report import REPORT_FILE
 from workshop.site.cores import GPU_CPUS, bind_to
@@ -95,11 +98,14 @@ def _execute(spec: dict[str, Any]) -> None:
     sys.path[:] = spec["sys_path"]
     sys.argv = [spec["program"], *spec["args"]]
     fresh_process_state()
+    hold_groups_of_ddp()
     set_up_device(spec)
     builtins.input = rank_io.no_keyboard("input()")
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=spec["program"], __builtins__=builtins)
+    if spec.get("module"):
+        main.__dict__.update(_as_module(spec["module"]))
     if spec["passed"]:
         from workshop.launch.variables import unpickled
 
@@ -109,17 +115,30 @@ def _execute(spec: dict[str, Any]) -> None:
     exec(code, main.__dict__)
 
 
+def _as_module(name: str) -> dict[str, Any]:
+    """What ``python -m NAME`` puts into ``__main__``, for relative imports; the packages are imported."""
+    found = importlib.util.find_spec(name)
+    if found is not None and found.submodule_search_locations is not None:
+        found = importlib.util.find_spec(f"{name}.__main__")
+    if found is None:
+        raise ModuleNotFoundError(f"No module named {name}")
+    return {"__spec__": found, "__package__": found.parent, "__loader__": found.loader}
+
+
 def fresh_process_state() -> None:
     """What a child of the fork server has and a new interpreter has not.
 
-    Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each),
-    and numpy's generator is a copy, so that all ranks would draw the same numbers.
+    Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each), and its
+    random generators are copies: all ranks would draw the same numbers, where those of torchrun draw others.
     """
+    import numpy
+    import torch
+
     keep_reserve()
     multiprocessing.set_start_method(None, force=True)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    random.seed()
+    numpy.random.seed()
+    torch.seed()
 
 
 def set_up_device(spec: dict[str, Any]) -> None:

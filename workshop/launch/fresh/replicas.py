@@ -34,6 +34,7 @@ from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankEnd, RankFailed, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.torchrun import (
     Cell,
+    Module,
     Result,
     Script,
     attach,
@@ -43,6 +44,7 @@ from workshop.launch.fresh.torchrun import (
     write_program,
 )
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.live import live_of
 from workshop.launch.output import ReplicaTranscript, replica_label
 from workshop.launch.report import read_report
 from workshop.launch.session import EngineError, Session
@@ -77,7 +79,7 @@ class ReplicasResult:
 
 
 def replicas(
-    program: str | Cell | Script,
+    program: str | Cell | Script | Module,
     num_replicas: int,
     n: int = 1,
     *,
@@ -174,11 +176,17 @@ class _Launch:
 
     def run(self, request: dict[str, Any], on_output: Callable[[str, str], None] | None) -> ReplicasResult:
         """Send the request, follow it to its end, and return or raise."""
-        started = time.monotonic()
+        started, live = time.monotonic(), live_of(on_output)
+        waiting = True
 
         def look() -> None:
-            if on_output and self.transcript.read():
-                on_output(self.sentence, self.transcript.text() + self.transcript.bar())
+            nonlocal waiting
+            if live is None or not self.transcript.logs:  # until they start, who can reach them is not known
+                return
+            if waiting:
+                waiting = False
+                live.begin(self.sentence)
+            live.look(self.transcript)
 
         whole = {
             "n": self.n,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import zmq
 from workshop.launch import device
 from workshop.launch.failures import RankEnd, RankFailed, death_in_words, place_in
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.live import Live, Show, live_of
 from workshop.launch.nodes import files as node_files
 from workshop.launch.nodes import start as node_start
 from workshop.launch.nodes.ranks import RemoteNodes, RemoteProcess, StayingNodes
@@ -101,20 +102,21 @@ class Ranks:
         on: Sequence[int] | None = None,
         timeout: float | None = None,
         passing: Mapping[str, Any] | None = None,
-        on_output: Callable[[str, str], None] | None = None,
+        on_output: Show | Live | None = None,
     ) -> RanksResult:
         """Run ``code`` on all ranks (or those in ``on``) and wait.
 
         Raises `RankFailed` (also `RankTimeout`), `RankInterrupted`; ValueError for a rank that is not there.
         """
         chosen = self._check(on)
-        seconds = Limits(timeout=timeout).seconds() if timeout else self.limits.seconds()
+        limits = Limits(timeout=timeout) if timeout else self.limits
+        limits.seconds()  # says at once where the environment's is no number
         started = time.monotonic()
         starts = self._clear(chosen)
         prefix = self._pass(passing)
         exchange = Exchange([self.channels[rank] for rank in chosen])
         logs = {rank: self.rank_dir(rank) / "log" for rank in chosen}
-        cell = CellRun(self, exchange, Transcript(logs, starts), seconds, on_output)
+        cell = CellRun(self, exchange, Transcript(logs, starts), limits, live_of(on_output))
         exchange.ask(prefix + code, expressions={"state": "__workshop__.state()"})
         cell.follow()
         return cell.conclude(started)
