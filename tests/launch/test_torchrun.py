@@ -278,6 +278,8 @@ def test_stop_button_ends_the_ranks() -> None:
     body = "import time\nprint('at work', flush=True)\ntime.sleep(600)"
     with pytest.raises(RankInterrupted) as caught:
         torchrun(body, 2, limits=Limits(timeout=600), on_output=press_stop)
+    assert str(caught.value).startswith("ranks 0-1 are at line 4.\n")
+    assert str(caught.value).endswith("the 2 ranks were ended.")
     assert caught.value.result.text == "[ranks 0-1] at work\n"
     assert torchrun("print(1)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"
 

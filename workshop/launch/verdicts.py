@@ -106,6 +106,17 @@ def timed_out(
     return RankTimeout("\n".join(lines), [as_failure(end, program) for end in stuck], ends)
 
 
+def interrupted(ends: Sequence[RankEnd], program: Program, what: str) -> str:
+    """What the stop button's message says: ``what`` became of the ranks, and where each of them was."""
+    working = [end for end in ends if end.kind == "stuck"]
+    if not working:
+        return what
+    lines = [mismatch_sentence(ends)]
+    for end in working:
+        lines += [f"rank {end.rank}: {end.place}", *trace_lines(end, program)]
+    return "\n".join([*lines, what])
+
+
 def mismatch_sentence(ends: Sequence[RankEnd]) -> str:
     """``ranks 0,2 wait in all_reduce at line 9; rank 1 has left the cell.``"""
     groups: dict[tuple[str, str], list[RankEnd]] = {}

@@ -94,8 +94,7 @@ class FreshRanks:
             if run is None or run["id"] != launch_id or run["why"]:
                 return
             run["why"] = why
-        if why == "timeout":
-            ask_for_stacks(run["dir"] / f"attempt_{run.get('attempt', 0)}", run["ranks"])
+        ask_for_stacks(run["dir"] / f"attempt_{run.get('attempt', 0)}", run["ranks"])
         with self._lock:
             if self._running is not run:  # it may have ended by itself meanwhile
                 return

@@ -305,7 +305,9 @@ class _Launch:
         if state == "succeeded":
             return result
         if self.cancelled:
-            raise attach(RankInterrupted(f"the {self.n} ranks were ended."), result)
+            where = self._ends(_by_rank(done["exit_codes"]), state)
+            what = verdicts.interrupted(where, self.program, f"the {self.n} ranks were ended.")
+            raise attach(RankInterrupted(what), result)
         if state == "timeout" and not self.pids:
             seconds = self.limits.seconds()
             raise RankTimeout(

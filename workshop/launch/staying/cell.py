@@ -131,9 +131,10 @@ class CellRun:
         self.transcript.finish()
         result = self._result(time.monotonic() - started, healed)
         note = self._note(healed, died)
-        if self.interrupted:
-            raise _attach(RankInterrupted(note or "the ranks were interrupted, their variables kept"), result)
         ends, then = self._ends(died), "ended" if ranks.broken else "freed"
+        if self.interrupted:
+            what = note or "the ranks were interrupted, their variables kept"
+            raise _attach(RankInterrupted(verdicts.interrupted(ends, recovery.CELL, what)), result)
         if self.timed_out:
             note = "\n".join(filter(None, (self.limits.note(), note)))
             raise _attach(verdicts.timed_out(ends, self.limits.seconds(), recovery.CELL, note, then), result)
