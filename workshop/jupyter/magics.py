@@ -58,7 +58,7 @@ class ParallelMagics(Magics):
 
     @explain_errors("%%torchrun")
     @cell_magic("torchrun")
-    @magic_arguments()
+    @magic_arguments("%torchrun")
     @shared_flags
     @node_flags
     @argument("--save", metavar="FILE.py", help="also write the cell as a program of its own")
@@ -86,7 +86,7 @@ class ParallelMagics(Magics):
 
     @explain_errors("%torchrun")
     @line_magic("torchrun")
-    @magic_arguments()
+    @magic_arguments("torchrun")
     @shared_flags
     @node_flags
     @argument("-m", "--module", action="store_true", help="the program is a module, as for python -m")
@@ -119,7 +119,7 @@ class ParallelMagics(Magics):
 
     @explain_errors("%%ranks")
     @cell_magic("ranks")
-    @magic_arguments()
+    @magic_arguments("%ranks")
     @shared_flags
     @staying_node_flags
     @argument("--on", type=rank_list, metavar="RANKS", help="only these ranks: 0,2-3")
@@ -141,7 +141,7 @@ class ParallelMagics(Magics):
 
     @explain_errors("%ranks")
     @line_magic("ranks")
-    @magic_arguments()
+    @magic_arguments("ranks")
     @start_flags
     @argument("action", nargs="?", choices=_ACTIONS, default="status", help=_ACTIONS_HELP)
     @staying_node_flags
