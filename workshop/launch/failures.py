@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from workshop.launch import rank_folder
+
 SIMULTANEOUS_SECONDS = 0.15
 
 # What gloo, NCCL and the store say when the other side went away: an effect, never the cause.
@@ -206,12 +208,12 @@ def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
 
 def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Program, state: str) -> RankEnd:
     """How the rank with this directory ended; ``state`` is how the whole launch ended."""
-    if (rank_dir / "done").exists():
+    if (rank_dir / rank_folder.DONE).exists():
         return RankEnd(rank, "finished", exit_code=exit_code)
-    record = rank_dir / "failure.json"
+    record = rank_dir / rank_folder.FAILURE
     if record.exists():
         return from_record(rank, json.loads(record.read_text(encoding="utf-8")), program)
-    stacks = rank_dir / "stacks"
+    stacks = rank_dir / rank_folder.STACKS
     text = stacks.read_text(errors="replace") if stacks.exists() else ""
     frames = parse_stacks(text, program)
     place = place_in(frames, program)

@@ -24,6 +24,8 @@ from typing import TypeVar
 
 Who = TypeVar("Who", int, tuple[int, int])  # a rank, or a replica and a rank of it
 
+from workshop.launch import rank_folder
+
 HEAD_LINES = 400
 TAIL_LINES = 100
 LONGEST_LINE = 2_000
@@ -216,7 +218,7 @@ class Transcript:
     def bar(self, rank: int | None = None) -> str:
         """The progress bar of a rank, or of the first that draws one, behind its label."""
         for number, log in self.logs.items():
-            if rank in (None, number) and (bar := last_bar(log.path.with_name("bars"))):
+            if rank in (None, number) and (bar := last_bar(log.path.with_name(rank_folder.BARS))):
                 return f"[{rank_label([number])}] {bar}"
         return ""
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.output import GOES_ON
+from workshop.launch.rank_folder import BARS, LOG, STACKS
 
 _UP = "\x1b[A"  # the cursor goes up: several bars, one below the other
 _GOES_ON = GOES_ON.decode() + "\n"
 _LONGEST_BLOCK = 100  # lines; what is longer is no table for one look
 _LONGEST_WAIT = 1 << 16  # characters kept back until their line ends
-LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.json", "report.data", "done"
 
 
 _CAPTURED: list[RankStream] = []  # this rank's two streams, once `capture` has made them

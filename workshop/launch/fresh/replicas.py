@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import device, verdicts
+from workshop.launch import device, rank_folder, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankEnd, RankFailed, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.torchrun import (
@@ -150,7 +150,7 @@ class _Replica:
 
     def rank_dir(self, rank: int) -> Path:
         """Where a rank of the present attempt writes."""
-        return self.directory / f"attempt_{max(self.attempt, 0)}" / f"rank_{rank}"
+        return rank_folder.of_rank(rank_folder.of_attempt(self.directory, max(self.attempt, 0)), rank)
 
     def ends(self, exit_codes: Mapping[int, int | None], program: Program, state: str) -> list[RankEnd]:
         """How each rank of the present attempt ended."""
@@ -229,7 +229,7 @@ class _Launch:
             replica.attempt = event["attempt"]
             replica.ranks = tuple(sorted(by_number(event["pids"])))
             for rank in replica.ranks:
-                self.transcript.add(replica.number, rank, replica.rank_dir(rank) / "log")
+                self.transcript.add(replica.number, rank, replica.rank_dir(rank) / rank_folder.LOG)
 
     def _conclude(self, done: dict[str, Any], cancelled: bool, seconds: float) -> ReplicasResult:
         self.transcript.finish()
@@ -253,7 +253,7 @@ class _Launch:
 
     def _result_of(self, replica: _Replica, seconds: float) -> Result:
         reports = {
-            rank: read_report(replica.rank_dir(rank) / "report.data", allow_pickle=True)
+            rank: read_report(replica.rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
             for rank in replica.ranks
         }
         said = self.transcript.text(replica.number)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import device, script, verdicts
+from workshop.launch import device, rank_folder, script, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.nodes import Nodes
@@ -158,13 +158,13 @@ def write_program(
     Raises EngineError where there is no room to write.
     """
     _forget_old_runs(directory.parent)
-    passed = directory / "passed.pkl"
+    passed = directory / rank_folder.PASSED
     try:
         directory.mkdir()
         if data is not None:
             passed.write_bytes(data)
         if source is not None:
-            (directory / "cell.py").write_text(source, encoding="utf-8")
+            (directory / rank_folder.CELL).write_text(source, encoding="utf-8")
     except OSError as error:
         raise EngineError(
             f"cannot write to {directory.parent} ({error.strerror}): free some room, "
@@ -179,7 +179,7 @@ def write_program(
         path, module, searched = script.module_file(program.name), program.name, [here, *searched]
         known = Program(str(path), label=path.name, folder=str(script.top_folder(program.name)))
     else:
-        path, searched = directory / "cell.py", [*searched, here]
+        path, searched = directory / rank_folder.CELL, [*searched, here]
         known = Program(str(path))
     return known, {
         "program": str(path),
@@ -282,10 +282,10 @@ class _Launch:
             self.notes.append(f"attempt {self.attempt + 1} failed ({why}); all ranks started again")
         self.attempt = event["attempt"]
         self.pids = by_number(event["pids"])
-        self.transcript = Transcript({rank: self._rank_dir(rank) / "log" for rank in self.pids})
+        self.transcript = Transcript({rank: self._rank_dir(rank) / rank_folder.LOG for rank in self.pids})
 
     def _rank_dir(self, rank: int) -> Path:
-        return self.directory / f"attempt_{max(self.attempt, 0)}" / f"rank_{rank}"
+        return rank_folder.of_rank(rank_folder.of_attempt(self.directory, max(self.attempt, 0)), rank)
 
     def _ends(self, exit_codes: dict[int, int | None], state: str) -> list[Any]:
         return [
@@ -297,7 +297,7 @@ class _Launch:
         self.transcript.finish()
         text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
         reports = {
-            rank: read_report(self._rank_dir(rank) / "report.data", allow_pickle=True)
+            rank: read_report(self._rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
             for rank in sorted(self.pids)
         }
         result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from workshop.launch import rank_folder
 from workshop.launch.failures import RankInterrupted
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs import end as job_end
@@ -128,7 +129,9 @@ class Submitted:
         for number, task in self.tasks.items():
             at = (task.start, task.attempt)
             if number not in self._shown or self._shown[number][0] != at:
-                paths = {rank: task.rank_dir(rank) / "log" for rank in range(self.record.world_size)}
+                paths = {
+                    rank: task.rank_dir(rank) / rank_folder.LOG for rank in range(self.record.world_size)
+                }
                 self._shown[number] = (at, Transcript(paths))
             transcript = self._shown[number][1]
             if whole:

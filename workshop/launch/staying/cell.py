@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workshop.launch import verdicts
+from workshop.launch import rank_folder, verdicts
 from workshop.launch.failures import Frame, RankEnd, RankInterrupted, is_collective
 from workshop.launch.limits import Limits
 from workshop.launch.live import Live
@@ -178,7 +178,8 @@ class CellRun:
             else:
                 rich.append((rank, {"data": data, "metadata": {}}))
         reports = {
-            rank: read_report(self.ranks.rank_dir(rank) / "report.data", allow_pickle=True) for rank in chosen
+            rank: read_report(self.ranks.rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
+            for rank in chosen
         }
         rich.sort(key=lambda item: item[0])
         return RanksResult(reports, render(texts), tuple(rich), self.ranks.device.sentence, seconds, healed)

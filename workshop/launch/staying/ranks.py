@@ -24,7 +24,7 @@ from typing import Any
 
 import zmq
 
-from workshop.launch import device
+from workshop.launch import device, rank_folder
 from workshop.launch.failures import RankEnd, RankFailed, death_in_words, place_in
 from workshop.launch.limits import Limits, check_rank_count
 from workshop.launch.live import Live, Show, live_of
@@ -91,7 +91,7 @@ class Ranks:
 
     def rank_dir(self, rank: int) -> Path:
         """Logs, stacks and reports of one rank."""
-        return self.directory / f"rank_{rank}"
+        return rank_folder.of_rank(self.directory, rank)
 
     # -- running a cell ------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Ranks:
         starts = self._clear(chosen)
         prefix = self._pass(passing)
         exchange = Exchange([self.channels[rank] for rank in chosen])
-        logs = {rank: self.rank_dir(rank) / "log" for rank in chosen}
+        logs = {rank: self.rank_dir(rank) / rank_folder.LOG for rank in chosen}
         cell = CellRun(self, exchange, Transcript(logs, starts), limits, live_of(on_output))
         exchange.ask(prefix + code, expressions={"state": "__workshop__.state()"})
         cell.follow()
@@ -138,7 +138,7 @@ class Ranks:
     def _pass(self, passing: Mapping[str, Any] | None) -> str:
         if not passing:
             return ""
-        name, data = "passed.pkl", pickled(passing)
+        name, data = rank_folder.PASSED, pickled(passing)
         (self.directory / name).write_bytes(data)
         if self.remote is not None:
             self.remote.pass_file(name, data, recovery.ANSWER_SECONDS)
@@ -152,7 +152,7 @@ class Ranks:
                 self.remote.clear(chosen, recovery.ANSWER_SECONDS)
             for rank in chosen:
                 node_files.clear(self.rank_dir(rank))
-                starts[rank] = (self.rank_dir(rank) / "log").stat().st_size
+                starts[rank] = (self.rank_dir(rank) / rank_folder.LOG).stat().st_size
         except FileNotFoundError as error:
             self.broken = f"somebody removed {error.filename}, which a rank writes to"
             self.end_processes()
