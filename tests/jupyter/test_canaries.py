@@ -31,7 +31,7 @@ BEFORE_ANYTHING_STARTS = {
         "%%{} -n 2 --tiemout 5\nprint(1)",
         "ValueError: %%{}: unrecognized arguments: --tiemout 5",
     ),
-    "a number of ranks that is none": ("%%{} -n many\nprint(1)", "invalid int value: 'many'"),
+    "a number of ranks that is none": ("%%{} -n many\nprint(1)", "'many': a number of ranks, or gpu"),
     "a syntax error": ("%%{}\nprint(1", "CellSyntaxError: cell line 2"),
     "a value that cannot be pickled": (
         "lines = (i for i in range(3))\nget_ipython().run_cell_magic('{}', '-n 2 --pass lines', 'print(1)')",

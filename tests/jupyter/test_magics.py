@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import nbclient
 import nbformat
 import pytest
-
-from workshop.jupyter.magics import rank_list
 
 Run = Callable[..., list[nbformat.NotebookNode]]
 
@@ -103,7 +100,7 @@ def test_staying_ranks(run: Run) -> None:
     ("source", "words"),
     [
         ("%%torchrun -n 2 --timeot 3\npass", "ValueError: %%torchrun: unrecognized arguments: --timeot 3. Did you mean --timeout?"),
-        ("%%torchrun -n many\npass", "ValueError: %%torchrun: argument -n/--nproc-per-node: invalid int value: 'many'"),
+        ("%%torchrun -n many\npass", "ValueError: %%torchrun: argument -n/--nproc-per-node: 'many': a number of ranks, or gpu"),
         ("%%torchrun -n 0\npass", "ValueError: 0 ranks"),
         ("%%torchrun -n 2 --pass lock\npass", "ValueError: --pass lock: a lock cannot be sent to the ranks"),
         ("%%torchrun -n 2 --pass nothing\npass", "ValueError: --pass nothing: the notebook has no variable"),
@@ -147,6 +144,10 @@ def test_the_group_is_usable_after_bad_input(kernel: Run) -> None:
         "%%ranks -n 2\nprint(rank)", "%%ranks -n 3\npass", "%%ranks --on 5\npass", "%%ranks\nprint('fine')"
     )
     assert "there are 2 ranks already" in error(cells[1])
+    assert "`%ranks restart -n 3` starts 3 anew" in error(cells[1])
+    zero = kernel("%%ranks -n 0\npass", "%ranks", "%ranks?")
+    assert "ValueError: 0 ranks: a group has 1 to 1024" in error(zero[0])
+    assert "rank 1: process" in printed(zero[1])  # nothing said is status
     assert "--on 5: these are ranks 0 to 1" in error(cells[2])
     assert printed(cells[3]) == "[ranks 0-1] fine\n"
 
@@ -157,10 +158,3 @@ def test_live_output_shrinks_to_the_first_line(kernel: Run) -> None:
     )[0]
     assert shown(cell) == ["2 ranks on CPU, gloo"]
     assert printed(cell) == "".join(f"[ranks 0-1] step {i}\n" for i in range(4))
-
-
-def test_rank_list() -> None:
-    assert rank_list("0,2-3") == [0, 2, 3]
-    for bad in ("", "a", "1-", "-1"):
-        with pytest.raises(argparse.ArgumentTypeError):
-            rank_list(bad)

@@ -56,6 +56,37 @@ def test_a_dump_of_the_main_thread_alone_is_read() -> None:
     assert place_in(parse_stacks(DUMP + alone, CELL), CELL).line == 7
 
 
+def test_a_program_is_all_below_its_folder_but_libraries(tmp_path: Path) -> None:
+    program = Program("/home/ada/run/train.py", label="train.py", folder="/home/ada/run")
+    own = ["/home/ada/run/train.py", "/home/ada/run/comms/ring.py"]
+    others = [
+        "/home/ada/running/x.py",
+        "/home/ada/run/.venv/lib/python3.11/site-packages/torch/nn.py",
+        "/usr/lib/python3/dist-packages/x.py",
+        json.__file__,
+        verdicts.__file__,
+        "<frozen runpy>",
+    ]
+    assert all(map(program.owns, own))
+    assert not any(map(program.owns, others))
+    everywhere = Program("/train.py", folder="/")
+    assert everywhere.owns("/comms/ring.py")
+    assert not everywhere.owns(json.__file__)
+    assert not everywhere.owns(verdicts.__file__)
+    assert [program.name_of(file) for file in own] == ["", "comms/ring.py"]
+    frames = [Frame(own[0], 4, "<module>"), Frame(own[1], 51, "turn"), Frame(json.__file__, 1, "loads")]
+    assert str(place_in(frames, program)) == "line 51 of comms/ring.py"
+
+
+def test_a_thread_of_another_file_does_not_hide_the_main_one() -> None:
+    program = Program("/home/run/train.py", folder="/home/run")
+    dump = (
+        'Current thread 0x1 (most recent call first):\n  File "/home/run/train.py", line 7 in <module>\n\n'
+        'Thread 0x2 (most recent call first):\n  File "/home/run/loader.py", line 3 in work\n'
+    )
+    assert place_in(parse_stacks(dump, program), program) == Place(7, None)
+
+
 def test_the_last_dump_counts() -> None:
     later = DUMP.replace("line 9 in step", "line 10 in step")
     assert place_in(parse_stacks(DUMP + later, CELL), CELL).line == 10

@@ -35,6 +35,24 @@ def test_line_order_of_each_rank_survives_folding() -> None:
             assert [line for ranks, line in folded if rank in ranks] == list(lines)
 
 
+def test_tables_of_which_one_row_is_equal_stand_whole() -> None:
+    texts = {0: ["before", "[[1, 2],\n [3, 4]]", "after"], 1: ["before", "[[1, 2],\n [9, 9]]", "after"]}
+    assert render(texts) == (
+        "[ranks 0-1] before\n[rank 0] [[1, 2],\n[rank 0]  [3, 4]]\n"
+        "[rank 1] [[1, 2],\n[rank 1]  [9, 9]]\n[ranks 0-1] after\n"
+    )
+
+
+def test_every_rank_is_read_each_time(tmp_path: Path) -> None:
+    paths = {rank: tmp_path / str(rank) for rank in range(3)}
+    for path in paths.values():
+        path.write_text("here\n")
+    transcript = Transcript(paths)
+    assert transcript.read()
+    assert transcript.text() == "[ranks 0-2] here\n"
+    assert not transcript.read()
+
+
 def test_ranks_that_swap_two_lines_do_not_stall_the_folding() -> None:
     assert len(fold({0: ["x", "y"], 1: ["y", "x"]})) == 3
 
@@ -44,7 +62,7 @@ def test_a_flood_is_kept_in_bounded_memory_and_says_where_the_log_is(tmp_path: P
     path.write_bytes(b"".join(b"line %d\n" % i for i in range(200_000)))
     log = RankLog(path)
     log.finish()
-    lines = log.lines()
+    lines = log.blocks()
     assert log.count == 200_000
     assert len(lines) == output.HEAD_LINES + output.TAIL_LINES + 1
     assert lines[0] == "line 0"
@@ -58,8 +76,8 @@ def test_an_endless_line_is_shortened(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 5_000_000 + b"\nnext\n")
     log = RankLog(path)
     log.finish()
-    assert len(log.lines()[0]) < output.LONGEST_LINE + 100
-    assert log.lines()[1] == "next"
+    assert len(log.blocks()[0]) < output.LONGEST_LINE + 100
+    assert log.blocks()[1] == "next"
 
 
 def test_reading_goes_on_where_it_was_left(tmp_path: Path) -> None:
@@ -67,13 +85,13 @@ def test_reading_goes_on_where_it_was_left(tmp_path: Path) -> None:
     path.write_bytes(b"one\ntw")
     log = RankLog(path)
     assert log.read()
-    assert log.lines() == ["one"]
+    assert log.blocks() == ["one"]
     with path.open("ab") as file:
         file.write(b"o\nlast")
     assert log.read()
-    assert log.lines() == ["one", "two"]
+    assert log.blocks() == ["one", "two"]
     log.finish()
-    assert log.lines() == ["one", "two", "last"]
+    assert log.blocks() == ["one", "two", "last"]
     assert not log.read()
 
 

@@ -121,6 +121,24 @@ def test_stop_button_interrupts_and_keeps_state(ranks: Ranks, body: str) -> None
         ranks.run(AT_WORK + body, on_output=press_stop, timeout=600)
 
 
+def test_stop_says_where_each_rank_was(ranks: Ranks) -> None:
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(RankInterrupted) as caught:
+        ranks.run("import time\nif rank:\n    dist.recv(torch.ones(1), src=0)\ntime.sleep(60)")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "rank 0 is at line 4; rank 1 waits in recv at line 3."
+    assert lines[-1].startswith("the process group was cut; all ranks are in a new one")
+
+
+@pytest.mark.parametrize("source", ["from tqdm.auto import tqdm", "from tqdm.notebook import tqdm"])
+def test_bars_are_text_whatever_is_imported(ranks: Ranks, source: str) -> None:
+    shown: list[str] = []
+    body = f"import time\n{source}\nfor i in tqdm(range(8)):\n    time.sleep(0.1)"
+    result = ranks.run(body, on_output=lambda _sentence, text: shown.append(text))
+    assert (result.text, result.rich) == ("", ())
+    assert any("/8 [" in text and "[rank 0]" in text for text in shown)
+
+
 def test_the_cell_sees_keyboard_interrupt_also_in_a_collective(ranks: Ranks) -> None:
     body = (
         AT_WORK

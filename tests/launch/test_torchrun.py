@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +17,11 @@ from workshop.launch import (
     Cell,
     EngineError,
     Limits,
+    Module,
     Nodes,
     RankFailed,
     RankInterrupted,
+    Ranks,
     RankTimeout,
     Script,
     torchrun,
@@ -45,8 +50,6 @@ def test_ranks_talk_print_and_report_without_torch_here() -> None:
     done = (
         "import sys; from workshop import launch; launch.torchrun('pass', 1); print('torch' in sys.modules)"
     )
-    import subprocess
-
     out = subprocess.run([sys.executable, "-c", done], capture_output=True, text=True, timeout=90, check=True)
     assert out.stdout == "False\n"
 
@@ -77,6 +80,128 @@ def test_a_fresh_program_sees_a_fresh_interpreter(tmp_path: Path, monkeypatch: p
     )
     assert result[0].draw != result[1].draw
     assert [result[r].rank for r in range(2)] == ["0", "1"]
+
+
+DRAWS = """import os, random
+import numpy, torch
+from pathlib import Path
+mine = [torch.initial_seed(), torch.rand(1).item(), random.random(), float(numpy.random.rand())]
+Path(os.environ["DRAWS"], os.environ["RANK"]).write_text(repr(mine))
+"""
+
+
+def _drawn_under_plain_torchrun(program: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(program),
+    ]
+    subprocess.run(command, check=True, timeout=100, capture_output=True)
+
+
+def _drawn_by_staying_ranks(program: Path) -> None:
+    ranks = Ranks(2)
+    ranks.run(program.read_text())
+    ranks.stop()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [_drawn_under_plain_torchrun, lambda program: torchrun(Script(program), 2), _drawn_by_staying_ranks],
+)
+def test_each_rank_draws_its_own_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    monkeypatch.setenv("DRAWS", str(tmp_path))
+    (tmp_path / "draw.py").write_text(DRAWS)
+    drawn = []
+    for _ in range(2):
+        run(tmp_path / "draw.py")
+        drawn += [ast.literal_eval((tmp_path / str(rank)).read_text()) for rank in range(2)]
+    for one in zip(*drawn, strict=True):
+        assert len(set(one)) == 4  # two launches of two ranks
+
+
+def test_a_module_runs_as_under_python_m(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / "course"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("print('package')\n")
+    (package / "words.py").write_text("def fail():\n    raise KeyError('from words')\n")
+    (package / "inner" / "__init__.py").write_text("")
+    (package / "inner" / "train.py").write_text(
+        "import sys\nfrom ..words import fail\nprint(__name__, __package__, __spec__.name, sys.argv)\nfail()\n"
+    )
+    with pytest.raises(RankFailed) as caught:
+        torchrun(Module("course.inner.train", ("--lr", "1e-3")), 2, limits=SHORT)
+    where = package / "inner" / "train.py"
+    assert caught.value.result.text == (
+        "[ranks 0-1] package\n"
+        f"[ranks 0-1] __main__ course.inner course.inner.train ['{where}', '--lr', '1e-3']\n"
+    )
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "ranks 0-1 all raised KeyError, line 2 of words.py"
+    assert "    train.py line 4" in lines
+    assert (caught.value.failures[0].file, caught.value.failures[0].line) == ("words.py", 2)
+    with pytest.raises(
+        ValueError, match=r"there is no module course.gone .* course/gone.py nor course/gone/__main__"
+    ):
+        torchrun(Module("course.gone"), 2)
+
+
+def test_a_failure_in_another_file_of_the_program_names_it(tmp_path: Path) -> None:
+    (tmp_path / "comms").mkdir()
+    (tmp_path / "comms" / "ring.py").write_text(
+        "import torch, torch.distributed as dist\n\n\ndef turn():\n    dist.recv(torch.ones(1), 1 - dist.get_rank())\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "import torch.distributed as dist\nfrom comms import ring\ndist.init_process_group()\nring.turn()\n"
+    )
+    with pytest.raises(RankTimeout, match=r"ranks 0-1 wait in recv at line 5 of comms/ring.py") as caught:
+        torchrun(Script(str(tmp_path / "train.py"), "--quoted 'two words'"), 2, limits=Limits(timeout=4))
+    assert "    comms/ring.py line 5, in turn" in str(caught.value).splitlines()
+
+
+def test_known_causes_are_named(tmp_path: Path) -> None:
+    spawns = (
+        "import torch.multiprocessing as mp, time\ndef work(rank):\n    time.sleep(60)\n"
+        "if __name__ == '__main__':\n    mp.spawn(work, nprocs=1)\n"
+    )
+    (tmp_path / "spawns.py").write_text(spawns)
+    with pytest.raises(RankTimeout, match=r"Let one of the two do it: `-n 1`"):
+        torchrun(Script(tmp_path / "spawns.py"), 2, limits=Limits(timeout=4))
+    cuts = INIT + (
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor import Shard, distribute_tensor\n"
+        "q = distribute_tensor(torch.randn(1, 2, 8, 16), init_device_mesh('cpu', (2,)), [Shard(1)])\n"
+        "torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)\n"
+    )
+    with pytest.raises(RankFailed, match=r"sdpa_kernel\(torch.nn.attention.SDPBackend.MATH\)"):
+        torchrun(cuts, 2, limits=SHORT)
+
+
+def test_a_ddp_model_may_outlive_its_group() -> None:
+    program = INIT + (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+        "from workshop.launch.child.held_groups import _held\n"
+        "models = [DDP(torch.nn.Linear(2, 2)) for _ in range(2)]\n"
+        "print([group is models[0].process_group for group in _held])\n"
+        "dist.destroy_process_group()\n"
+    )
+    assert torchrun(program, 2, limits=SHORT).text == "[ranks 0-1] [True]\n"
+
+
+def test_a_limit_that_nobody_set_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKSHOP_TIMEOUT", "1.5")
+    with pytest.raises(RankTimeout, match=r"(?s)time is up after 1.5 s.*`--timeout 3600` gives an hour"):
+        torchrun("import time\ntime.sleep(60)", 1)
+    with pytest.raises(RankTimeout) as caught:
+        torchrun("import time\ntime.sleep(60)", 1, limits=Limits(timeout=1))
+    assert "--timeout" not in str(caught.value)
 
 
 def test_values_are_passed_and_a_script_takes_arguments(tmp_path: Path) -> None:
@@ -153,6 +278,8 @@ def test_stop_button_ends_the_ranks() -> None:
     body = "import time\nprint('at work', flush=True)\ntime.sleep(600)"
     with pytest.raises(RankInterrupted) as caught:
         torchrun(body, 2, limits=Limits(timeout=600), on_output=press_stop)
+    assert str(caught.value).startswith("ranks 0-1 are at line 4.\n")
+    assert str(caught.value).endswith("the 2 ranks were ended.")
     assert caught.value.result.text == "[ranks 0-1] at work\n"
     assert torchrun("print(1)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"
 
@@ -226,8 +353,6 @@ def test_two_nodes_meet_through_c10d() -> None:
         "from workshop.launch import *\n"
         f"print(torchrun({body!r}, 2, nodes=Nodes(2, '127.0.0.1:{port}'), limits=Limits(timeout=60)).text)"
     )
-    import subprocess
-
     second = subprocess.Popen([sys.executable, "-c", other], stdout=subprocess.PIPE, text=True)
     result = torchrun(body, 2, nodes=Nodes(2, f"127.0.0.1:{port}"), limits=Limits(timeout=60))
     out, _ = second.communicate(timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
 
 
@@ -22,5 +23,24 @@ def load(ip: Any) -> None:
     ip.register_magics(JobMagics)
     ip.register_magics(MonitorMagics)
     make_usage_errors_red(ip)
+    quiet_at_shutdown(ip)
     with contextlib.suppress(EngineError, OSError):  # said when the first cell needs it
         Session.get()
+
+
+def quiet_at_shutdown(ip: Any) -> None:
+    """Keep ipykernel from printing a stack into the server's terminal when a restart meets a running cell.
+
+    The restart interrupts the cell and at once closes the kernel's sockets. A cell of ranks takes a moment to
+    free them, and then ipykernel finds no socket for its answer, which nobody waits for.
+    """
+    log = getattr(getattr(ip, "kernel", None), "log", None)
+    if log is not None:
+        getattr(log, "logger", log).addFilter(_not_about_a_closed_socket)
+
+
+def _not_about_a_closed_socket(record: logging.LogRecord) -> bool:
+    import zmq
+
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, zmq.ZMQError) and error.errno == zmq.ENOTSOCK)

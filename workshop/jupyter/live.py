@@ -1,8 +1,9 @@
 """What a parallel cell shows while it runs and when it is done.
 
 One display is made when the cell starts; it holds the first line ("4 ranks on CPU, gloo") and, while
-the ranks run, what they have printed so far. At the end it shrinks to the first line again and the
-final text is printed below it, so that a saved notebook holds plain text that nbval can compare.
+the ranks run, what they have printed so far (`workshop.launch.live`). At the end it shrinks to the first
+line again and the final text is printed below it, so that a saved notebook holds plain text that nbval can
+compare.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class LiveView:
         self.updated = False
 
     def __call__(self, sentence: str, text: str) -> None:
-        """Show the text so far; called at most ten times a second."""
+        """Show the first line at once, and the text so far as often as this is called."""
         self.begin(sentence)
-        if self.handle is not None:
+        if self.handle is not None and text:
             shown = text.splitlines()[-_LIVE_LINES:]
             self.handle.update(_Plain("\n".join([sentence, *shown])))
             self.updated = True

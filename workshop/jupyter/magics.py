@@ -6,101 +6,47 @@ launching here. Flags have torchrun's own names where torchrun has them.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from workshop.jupyter import nsys_cell
+from workshop.jupyter.flags import (
+    counted,
+    gpus_here,
+    live_output,
+    node_flags,
+    nodes_of,
+    rank_list,
+    read_flags,
+    refuse_with_replicas,
+    shared_flags,
+    start_flags,
+    staying_node_flags,
+)
 from workshop.jupyter.live import LiveView
 from workshop.jupyter.usage import explain_errors
 from workshop.launch import (
     Cell,
     Limits,
-    Nodes,
+    Module,
     RankFailed,
     RankInterrupted,
     Ranks,
     Script,
-    Session,
     replicas,
     torchrun,
 )
 from workshop.launch import script as program_file
-from workshop.launch.limits import check_rank_count
 from workshop.launch.nodes.ranks import nodes_of_this_allocation
 from workshop.launch.variables import select
 from workshop.site.current import current_site
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
-
-
-def rank_list(text: str) -> list[int]:
-    """``"0,2-3"`` as [0, 2, 3]."""
-    ranks: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise argparse.ArgumentTypeError(f"--on {text}: write ranks as 0,2-3")
-        ranks += range(int(first), int(last or first) + 1)
-    return ranks
-
-
-def shared_flags(magic: Any) -> Any:
-    """The flags that a cell of fresh ranks and a cell of staying ranks have in common."""
-    for flag in (
-        argument("-n", "--nproc-per-node", type=int, metavar="N", help="number of ranks"),
-        argument("--into", metavar="NAME", help="variable that gets what the ranks report(...)"),
-        argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the ranks: run,lr"),
-        argument("--timeout", type=float, metavar="S", help="seconds until stuck ranks are ended or freed"),
-        argument("--device-memory", metavar="SIZE", help="what each rank may hold on its device: 256MiB"),
-    ):
-        magic = flag(magic)
-    return magic
-
-
-def node_flags(magic: Any) -> Any:
-    """The flags of torchrun for restarts and for several nodes."""
-    for flag in (
-        argument("--max-restarts", type=int, default=0, metavar="K", help="times all ranks may start again"),
-        argument(
-            "--replicas",
-            type=int,
-            metavar="R",
-            help="so many launches side by side, of -n ranks each (default 1), which torchft lets outlive "
-            "one another; --max-restarts is for each",
-        ),
-        argument("--nnodes", type=int, default=1, help="number of nodes; run the same cell on each"),
-        argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the nodes meet"),
-        argument("--rdzv-id", default="workshop", help="name of this launch, the same on all nodes"),
-        argument("--rdzv-backend", default="c10d", help="torchrun's rendezvous backend"),
-        argument(
-            "--interface",
-            default="",
-            metavar="NAME",
-            help="the ranks' network, such as ib0 (else the site's)",
-        ),
-    ):
-        magic = flag(magic)
-    return magic
-
-
-def staying_node_flags(magic: Any) -> Any:
-    """The flags for ranks that stay on several nodes of an allocation."""
-    for flag in (
-        argument("--nnodes", type=int, metavar="K", help="nodes of this allocation, -n ranks on each"),
-        argument(
-            "--interface",
-            default="",
-            metavar="NAME",
-            help="the ranks' network, such as ib0 (else the site's)",
-        ),
-    ):
-        magic = flag(magic)
-    return magic
+_ACTIONS_HELP = "start, status, stop, restart or interrupt; nothing is status"
 
 
 @magics_class
@@ -112,7 +58,7 @@ class ParallelMagics(Magics):
 
     @explain_errors("%%torchrun")
     @cell_magic("torchrun")
-    @magic_arguments()
+    @magic_arguments("%torchrun")
     @shared_flags
     @node_flags
     @argument("--save", metavar="FILE.py", help="also write the cell as a program of its own")
@@ -120,7 +66,7 @@ class ParallelMagics(Magics):
     @argument("--nsys-range", metavar="RANGE", help="record only inside the first NVTX range of that name")
     def torchrun_cell(self, line: str, cell: str) -> None:
         """Run the cell as a program on N fresh ranks, as torchrun would."""
-        args = parse_argstring(self.torchrun_cell, line)
+        args = read_flags(self.torchrun_cell, line)
         passing = select(args.passing or "", self.shell.user_ns)
         magic_line = f"%%torchrun {line}"
         program_file.check_syntax(program_file.cell_source(magic_line, cell))
@@ -128,7 +74,7 @@ class ParallelMagics(Magics):
             program_file.save(Path(args.save), magic_line, cell, passing)
         if args.nsys:
             nsys_cell.check_flags(args)
-            n = 2 if args.nproc_per_node is None else args.nproc_per_node
+            n = counted(args.nproc_per_node)
             command = nsys_cell.command_of(args, n, magic_line, cell, passing)
             if nsys_cell.say(command):
                 view, limits = LiveView(self.shell), Limits(args.timeout)
@@ -140,72 +86,68 @@ class ParallelMagics(Magics):
 
     @explain_errors("%torchrun")
     @line_magic("torchrun")
-    @magic_arguments()
+    @magic_arguments("torchrun")
     @shared_flags
     @node_flags
-    @argument("program", nargs=argparse.REMAINDER, metavar="script.py ...", help="a script and its arguments")
+    @argument("-m", "--module", action="store_true", help="the program is a module, as for python -m")
+    @argument("program", nargs="*", metavar="script.py ...", help="a script, or a module, and its arguments")
     def torchrun_line(self, line: str) -> None:
         """Run a script on N fresh ranks; what follows the script's name is handed on to it."""
-        args = parse_argstring(self.torchrun_line, line)
+        args = read_flags(self.torchrun_line, line)
         if not args.program:
             raise ValueError("%torchrun needs a script: %torchrun -n 4 train.py --lr 1e-3")
         passing = select(args.passing or "", self.shell.user_ns)
-        self._fresh(args, Script(Path(args.program[0]), tuple(args.program[1:])), passing)
+        name, *arguments = args.program
+        self._fresh(args, (Module if args.module else Script)(name, tuple(arguments)), passing)
 
-    def _fresh(self, args: Any, program: Cell | Script, passing: dict[str, Any]) -> None:
+    def _fresh(self, args: Any, program: Cell | Module | Script, passing: dict[str, Any]) -> None:
         view = LiveView(self.shell)
+        n = counted(args.nproc_per_node, default=2 if args.replicas is None else 1)
         limits = Limits(args.timeout, args.device_memory, args.max_restarts)
-        nodes = None
         if args.replicas is not None:
-            if args.nnodes > 1:
-                raise ValueError("--replicas run on one node, each of them whole: leave --nnodes out")
-            each = 1 if args.nproc_per_node is None else args.nproc_per_node
+            refuse_with_replicas(args)
             given: Any = {"passing": passing, "limits": limits, "on_output": view}
-            self._show(view, args.into, lambda: replicas(program, args.replicas, each, **given))
+            self._show(view, args.into, lambda: replicas(program, args.replicas, n, **given))
             return
-        if args.nnodes > 1:
-            if not args.rdzv_endpoint:
-                raise ValueError("--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node")
-            nodes = Nodes(args.nnodes, args.rdzv_endpoint, args.rdzv_id, args.rdzv_backend)
-            nodes = dataclasses.replace(nodes, interface=args.interface or current_site().interface)
-        n = 2 if args.nproc_per_node is None else args.nproc_per_node
+        nodes = nodes_of(args, current_site().interface if args.nnodes > 1 else "")
+        live = live_output(args, view, n * args.nnodes)
         self._show(
             view,
             args.into,
-            lambda: torchrun(program, n, passing=passing, limits=limits, nodes=nodes, on_output=view),
+            lambda: torchrun(program, n, passing=passing, limits=limits, nodes=nodes, on_output=live),
         )
 
     @explain_errors("%%ranks")
     @cell_magic("ranks")
-    @magic_arguments()
+    @magic_arguments("%ranks")
     @shared_flags
     @staying_node_flags
     @argument("--on", type=rank_list, metavar="RANKS", help="only these ranks: 0,2-3")
     def ranks_cell(self, line: str, cell: str) -> None:
         """Run the cell on ranks that stay; variables live on from cell to cell."""
-        args = parse_argstring(self.ranks_cell, line)
+        args = read_flags(self.ranks_cell, line)
         passing = select(args.passing or "", self.shell.user_ns)
         plain = program_file.cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
         program_file.check_syntax(plain, top_level_await=True)
         ranks = self._group(args)
         view = LiveView(self.shell)
+        live = live_output(args, view, ranks.n)
         code = cell if cell.lstrip().startswith("%%") else f"# %%ranks {line.strip()}\n{cell}"
         self._show(
             view,
             args.into,
-            lambda: ranks.run(code, on=args.on, timeout=args.timeout, passing=passing, on_output=view),
+            lambda: ranks.run(code, on=args.on, timeout=args.timeout, passing=passing, on_output=live),
         )
 
     @explain_errors("%ranks")
     @line_magic("ranks")
-    @magic_arguments()
-    @argument("action", choices=_ACTIONS, help="start, status, stop, restart or interrupt")
-    @argument("-n", "--nproc-per-node", type=int, metavar="N", help="number of ranks")
-    @argument("--device-memory", metavar="SIZE", help="what each rank may hold on its device: 256MiB")
+    @magic_arguments("ranks")
+    @start_flags
+    @argument("action", nargs="?", choices=_ACTIONS, default="status", help=_ACTIONS_HELP)
     @staying_node_flags
     def ranks_line(self, line: str) -> None:
         """Start, look at, stop, restart or interrupt the ranks that stay."""
-        args = parse_argstring(self.ranks_line, line)
+        args = read_flags(self.ranks_line, line)
         if args.action == "start":
             self._group(args)
         if self.ranks_alive is None:
@@ -224,17 +166,17 @@ class ParallelMagics(Magics):
 
     def _group(self, args: Any) -> Ranks:
         """The group there is, or a new one; never a second size behind the learner's back."""
-        alive, n, device_memory = self.ranks_alive, args.nproc_per_node, args.device_memory
+        alive, device_memory = self.ranks_alive, args.device_memory
+        n = None if args.nproc_per_node is None else counted(args.nproc_per_node)
         if alive is None:
-            size = max(2, Session.get().gpus) if n is None else n
-            nodes = None
+            size, nodes = n or max(2, gpus_here()), None
             if args.nnodes:
                 nodes = nodes_of_this_allocation(args.nnodes, args.interface or "", current_site())
             type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory), nodes)
         elif n is not None and n != alive.per_node:
             raise ValueError(
                 f"-n {n}: there are {alive.per_node} ranks already{' on each node' * (alive.num_nodes > 1)}. "
-                "Leave -n out to use them, or `%ranks stop`."
+                f"Leave -n out to use them; `%ranks restart -n {n}` starts {n} anew, without the variables."
             )
         elif args.nnodes is not None and args.nnodes != alive.num_nodes:
             raise ValueError(
@@ -247,11 +189,11 @@ class ParallelMagics(Magics):
 
     def _restart(self, args: Any) -> None:
         assert self.ranks_alive is not None
-        if args.nproc_per_node in (None, self.ranks_alive.per_node) and args.device_memory is None:
-            self.ranks_alive.restart()
+        old = self.ranks_alive
+        size = counted(args.nproc_per_node, default=old.per_node)
+        if size == old.per_node and args.device_memory is None:
+            old.restart()
             return
-        old, size = self.ranks_alive, args.nproc_per_node
-        size = old.per_node if size is None else check_rank_count(size)
         old.stop()
         type(self).ranks_alive = None
         type(self).ranks_alive = Ranks(size, Limits(device_memory=args.device_memory), old.nodes)

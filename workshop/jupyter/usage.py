@@ -15,6 +15,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from workshop.jupyter.flags import why_not_here
 from workshop.launch import EngineError
 
 
@@ -50,6 +51,8 @@ def _speaking(parser: MagicArgumentParser, name: str) -> Callable[[str], None]:
         unknown = next((word for word in message.split() if word.startswith("-") and word not in known), "")
         near = difflib.get_close_matches(unknown, known, 1)
         hint = f" Did you mean {near[0]}?" if near and "unrecognized" in message else ""
+        if reason := why_not_here(unknown):
+            raise ValueError(f"{name}: {reason}. `{name}?` explains the flags that there are.") from None
         flags = ", ".join(known)
         raise ValueError(f"{name}: {message}.{hint} Known flags: {flags}. `{name}?` explains them.") from None
 

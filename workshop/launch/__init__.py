@@ -8,7 +8,7 @@ Nothing here imports torch: the ranks live in processes of their own (`workshop.
 from workshop.launch.failures import Failure, RankFailed, RankInterrupted, RankTimeout
 from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.fresh.replicas import ReplicasResult, replicas
-from workshop.launch.fresh.torchrun import Cell, Result, Script, torchrun
+from workshop.launch.fresh.torchrun import Cell, Module, Result, Script, torchrun
 from workshop.launch.limits import Limits
 from workshop.launch.nodes.ranks import StayingNodes
 from workshop.launch.report import Reported, report
@@ -21,6 +21,7 @@ __all__ = [
     "EngineError",
     "Failure",
     "Limits",
+    "Module",
     "Nodes",
     "RankFailed",
     "RankInterrupted",

@@ -11,10 +11,13 @@ import itertools
 import json
 import re
 import signal
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from workshop.launch import rank_folder
 
 SIMULTANEOUS_SECONDS = 0.15
 
@@ -28,6 +31,10 @@ _PEER_GONE = re.compile(
 )
 _WRAPPERS = frozenset(("wrapper", "<module>", "_wrapped_call_impl", "_call_impl", "inner", "_fn"))
 _RECORDS_A_FAILURE = "_get_msg_dict"  # in torch.distributed.c10d_logger
+_INSTALLED = ("site-packages", "dist-packages")
+_LIBRARIES = tuple(
+    f"{folder}/" for folder in (sysconfig.get_path("stdlib"), Path(__file__).resolve().parents[1])
+)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 
 
@@ -43,13 +50,22 @@ class Frame:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank was: the innermost line of the learner's program, and the torch function under it."""
+    """Where a rank was: the innermost line of the learner's program, and the torch function under it.
+
+    file: what a further file of the program is called; "" for the program itself.
+    """
 
     line: int | None
     function: str | None
+    file: str = ""
+
+    @property
+    def where(self) -> str:
+        """``line 9``, ``line 51 of comms.py``, or nothing."""
+        return f"line {self.line}{f' of {self.file}' * bool(self.file)}" if self.line else ""
 
     def __str__(self) -> str:
-        parts = [f"in {self.function}" if self.function else "", f"line {self.line}" if self.line else ""]
+        parts = [f"in {self.function}" if self.function else "", self.where]
         return ", ".join(filter(None, parts)) or "not in the program's own lines"
 
 
@@ -77,6 +93,7 @@ class RankEnd:
 class Failure:
     """A rank that failed by itself, as `RankFailed.failures` lists it; the first failed first.
 
+    file: the further file of the program in which ``line`` is; "" for the program itself.
     replica: whose rank, where the launch had replicas.
     """
 
@@ -87,6 +104,7 @@ class Failure:
     line: int | None
     function: str | None
     traceback: str
+    file: str = ""
     replica: int | None = None
 
 
@@ -116,15 +134,36 @@ class RankInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Program:
-    """Which file is the learner's own, and what it is called in messages."""
+    """Which files are the learner's own, and what they are called in messages.
+
+    folder: all below it belongs to the program too, libraries excepted; "" where the program is one file.
+    """
 
     file: str
     prefix: bool = False  # True: any file name that begins so (the cells of ranks that stay)
     label: str = "cell"
+    folder: str = ""
 
     def owns(self, file: str) -> bool:
         """Is this file the learner's own?"""
-        return file.startswith(self.file) if self.prefix else file == self.file
+        if self.prefix:
+            return file.startswith(self.file)
+        return file == self.file or bool(self._below(file))
+
+    def name_of(self, file: str) -> str:
+        """What messages call one of the program's files; "" for the program itself."""
+        return "" if self.prefix or file == self.file else self._below(file)
+
+    def _below(self, file: str) -> str:
+        """The file's path within the folder; "" outside it, and for a library that is installed in it."""
+        if (
+            not self.folder
+            or not file.startswith(self.folder.rstrip("/") + "/")
+            or file.startswith(_LIBRARIES)
+        ):
+            return ""
+        inner = file[len(self.folder.rstrip("/")) + 1 :]
+        return "" if any(part in _INSTALLED for part in inner.split("/")) else inner
 
 
 def place_in(frames: Sequence[Frame], program: Program) -> Place:
@@ -136,7 +175,7 @@ def place_in(frames: Sequence[Frame], program: Program) -> Place:
     below = [f for f in called if "/torch/" in f.file and f.name not in _WRAPPERS]
     collectives = [f for f in below if f.file.endswith("distributed_c10d.py")]  # FSDP's all_gather, say
     function = (collectives or below)[0].name.removeprefix("_") if below else None
-    return Place(frames[own[-1]].line, function)
+    return Place(frames[own[-1]].line, function, program.name_of(frames[own[-1]].file))
 
 
 def is_collective(frames: Sequence[Frame]) -> bool:
@@ -151,27 +190,30 @@ def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
     just lost its peer, has left the stack. An earlier dump, where there is one, knew it.
     """
     dumps = re.split(r"(?m)^(?=Fatal Python error|(?:Current thread|Thread) 0x|Stack \(most)", text)
-    too_late: tuple[Frame, ...] = ()
-    for block in reversed(dumps):
-        frames = [
+    stacks = [
+        tuple(
             Frame(m["file"], int(m["line"]), m["name"]) for m in map(_FRAME.match, block.splitlines()) if m
-        ]
-        if any(program.owns(frame.file) for frame in frames):
-            outward = tuple(reversed(frames))
-            if not any(frame.name == _RECORDS_A_FAILURE for frame in frames):
-                return outward
-            too_late = too_late or outward
-    return too_late
+        )[::-1]
+        for block in reversed(dumps)
+    ]
+    own = [frames for frames in stacks if any(program.owns(frame.file) for frame in frames)]
+    in_time = [frames for frames in own if not any(frame.name == _RECORDS_A_FAILURE for frame in frames)]
+    of_the_program = [
+        frames
+        for frames in in_time
+        if any(not program.name_of(f.file) and program.owns(f.file) for f in frames)
+    ]  # the main thread: a thread that the program has started has its other files alone
+    return next(iter(of_the_program or in_time or own), ())
 
 
 def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Program, state: str) -> RankEnd:
     """How the rank with this directory ended; ``state`` is how the whole launch ended."""
-    if (rank_dir / "done").exists():
+    if (rank_dir / rank_folder.DONE).exists():
         return RankEnd(rank, "finished", exit_code=exit_code)
-    record = rank_dir / "failure.json"
+    record = rank_dir / rank_folder.FAILURE
     if record.exists():
         return from_record(rank, json.loads(record.read_text(encoding="utf-8")), program)
-    stacks = rank_dir / "stacks"
+    stacks = rank_dir / rank_folder.STACKS
     text = stacks.read_text(errors="replace") if stacks.exists() else ""
     frames = parse_stacks(text, program)
     place = place_in(frames, program)
@@ -258,6 +300,7 @@ def as_failure(end: RankEnd, program: Program) -> Failure:
         end.place.line,
         end.place.function,
         "\n".join(trace_lines(end, program)),
+        end.place.file,
     )
 
 
@@ -275,7 +318,7 @@ def trace_lines(end: RankEnd, program: Program) -> list[str]:
             lines.append(f"    ({skipped} frame{'s' * (skipped > 1)} of libraries)")
         skipped = 0
         where = "" if frame.name == "<module>" else f", in {frame.name}"
-        lines.append(f"    {program.label} line {frame.line}{where}")
+        lines.append(f"    {program.name_of(frame.file) or program.label} line {frame.line}{where}")
         if frame.source:
             lines.append(f"        {frame.source.strip()}")
         if same > 1:

@@ -43,6 +43,15 @@ class Limits:
         except ValueError:
             raise ValueError(f"{DEFAULT_TIMEOUT}={text!r}: a number of seconds, for example 300") from None
 
+    def note(self) -> str:
+        """For a launch whose time was up: how to allow it more, where nobody has set its limit."""
+        if self.timeout is not None:
+            return ""
+        return (
+            f"{self.seconds():g} s is the limit where none is named: `--timeout 3600` gives an hour, and the "
+            f"variable {DEFAULT_TIMEOUT} sets the limit of all."
+        )
+
     def memory_bytes(self) -> int | None:
         """The cap in bytes, or None."""
         return None if self.device_memory is None else parse_bytes(self.device_memory)

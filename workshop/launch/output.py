@@ -8,9 +8,10 @@ with their numbers::
     [rank 0] loss 2.31
     [ranks 1-3] loss 2.29
 
-The same program gives the same text every time, whatever the order in which the lines arrived. A
-flood is shortened: a rank's first and last lines are kept in memory, the rest stays in the file,
-and the text says where.
+What was printed in one piece, such as a table, is one block: its lines stand together, and only blocks that
+are equal as a whole are folded. The same program gives the same text every time, whatever the order in which
+the lines arrived. A flood is shortened: a rank's first and last lines are kept in memory, the rest stays in
+the file, and the text says where.
 """
 
 from __future__ import annotations
@@ -23,26 +24,37 @@ from typing import TypeVar
 
 Who = TypeVar("Who", int, tuple[int, int])  # a rank, or a replica and a rank of it
 
+from workshop.launch import rank_folder
+
 HEAD_LINES = 400
 TAIL_LINES = 100
 LONGEST_LINE = 2_000
+ARRIVED_LINES = 200  # of the text by time
+GOES_ON = b"\x1f"  # ends a line to which the next belongs (`child/rank_io.py` writes it)
 _READ_AT_ONCE = 1 << 20
 
 
 class RankLog:
-    """One rank's text, read from where it was left; memory is bounded whatever the rank prints."""
+    """One rank's text, read from where it was left; memory is bounded whatever the rank prints.
+
+    head, tail, news: blocks, whose lines are separated by newlines; ``news`` has those of the last `read`.
+    """
 
     def __init__(self, path: Path, start: int = 0):
         self.path = path
         self.position = start
         self.head: list[str] = []
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.news: deque[str] = deque(maxlen=ARRIVED_LINES)
         self.count = 0
+        self._head_lines = 0
         self._partial = b""
+        self._block: list[str] = []
 
     def read(self, at_most: int = 8 * _READ_AT_ONCE) -> bool:
         """Take in what was written since; True when there was anything."""
         taken = 0
+        self.news.clear()
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self.position)
             while taken < at_most and (block := file.read(_READ_AT_ONCE)):
@@ -59,14 +71,23 @@ class RankLog:
             self._partial = self._partial[:LONGEST_LINE] + b"\x00"
 
     def _keep(self, line: bytes) -> None:
-        text = line.rstrip(b"\r").decode("utf-8", "replace")
+        text = line.rstrip(b"\r" + GOES_ON).rpartition(b"\r")[2].decode("utf-8", "replace")
         if len(text) > LONGEST_LINE:
             text = f"{text[:LONGEST_LINE]}... (a line of {len(text):,} characters, shortened)"
         self.count += 1
-        if len(self.head) < HEAD_LINES:
-            self.head.append(text)
+        self._block.append(text)
+        if not line.endswith(GOES_ON):
+            self._end_block()
+
+    def _end_block(self) -> None:
+        block, lines = "\n".join(self._block), len(self._block)
+        self._block = []
+        self.news.append(block)
+        if self._head_lines < HEAD_LINES:
+            self.head.append(block)
+            self._head_lines += lines
         else:
-            self.tail.append(text)
+            self.tail.append(block)
 
     def finish(self) -> None:
         """Read to the end; a last line without newline counts as a line."""
@@ -75,10 +96,12 @@ class RankLog:
         if self._partial:
             self._keep(self._partial)
             self._partial = b""
+        if self._block:  # the rank was ended within it
+            self._end_block()
 
-    def lines(self) -> list[str]:
+    def blocks(self) -> list[str]:
         """What is shown of this rank."""
-        left_out = self.count - len(self.head) - len(self.tail)
+        left_out = self.count - self._head_lines - sum(1 + block.count("\n") for block in self.tail)
         if left_out <= 0:
             return [*self.head, *self.tail]
         return [*self.head, f"... {left_out:,} more lines; the whole log is {self.path} ...", *self.tail]
@@ -107,10 +130,10 @@ def _label(what: str, which: Iterable[int]) -> str:
 
 
 def fold(texts: Mapping[Who, Sequence[str]]) -> list[tuple[tuple[Who, ...], str]]:
-    """One sequence of (ranks, line), every rank's lines in their own order, equal lines once.
+    """One sequence of (ranks, block), every rank's blocks in their own order, equal blocks once.
 
-    The lowest rank that has lines left leads. Its next line is taken together with every rank that
-    is at the same line; a rank that will come to this line later first says what it has before it.
+    The lowest rank that has blocks left leads. Its next block is taken together with every rank that
+    is at the same one; a rank that will come to this block later first says what it has before it.
     """
     ranks = sorted(texts)
     at = dict.fromkeys(ranks, 0)
@@ -138,18 +161,24 @@ def fold(texts: Mapping[Who, Sequence[str]]) -> list[tuple[tuple[Who, ...], str]
 
 def render(texts: Mapping[int, Sequence[str]]) -> str:
     """The folded text with labels, one line each, ending in a newline unless empty."""
-    lines = [f"[{rank_label(ranks)}] {line}".rstrip() for ranks, line in fold(texts)]
-    return "".join(line + "\n" for line in lines)
+    return "".join(labelled(rank_label(ranks), block) for ranks, block in fold(texts))
+
+
+def labelled(label: str, block: str) -> str:
+    """Every line of a block behind its label, each ending in a newline."""
+    return "".join(f"[{label}] {line}".rstrip() + "\n" for line in block.split("\n"))
 
 
 def last_bar(path: Path) -> str:
-    """The present state of a rank's progress bar: what follows the last carriage return."""
+    """The present state of a rank's progress bar: what follows the last return; "" once the bar is closed."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - 4096))
             text = file.read().decode("utf-8", "replace")
     except FileNotFoundError:
+        return ""
+    if text.endswith("\n"):
         return ""
     return next((part.strip() for part in reversed(text.split("\r")) if part.strip()), "")
 
@@ -159,10 +188,15 @@ class Transcript:
 
     def __init__(self, paths: dict[int, Path], starts: dict[int, int] | None = None):
         self.logs = {rank: RankLog(path, (starts or {}).get(rank, 0)) for rank, path in sorted(paths.items())}
+        self._arrived: deque[str] = deque(maxlen=ARRIVED_LINES)
 
     def read(self) -> bool:
         """Take in what is new on every rank; True when anything is."""
-        return any(log.read() for log in self.logs.values())
+        new = [log.read() for log in self.logs.values()]
+        if any(new):
+            news = {rank: list(log.news) for rank, log in self.logs.items()}
+            self._arrived += render(news).splitlines(keepends=True)
+        return any(new)
 
     def finish(self) -> None:
         """Read every log to its end."""
@@ -171,12 +205,21 @@ class Transcript:
 
     def text(self) -> str:
         """The folded text so far."""
-        return render({rank: log.lines() for rank, log in self.logs.items()})
+        return render({rank: log.blocks() for rank, log in self.logs.items()})
 
-    def bar(self) -> str:
-        """Rank 0's progress bar, if it draws one."""
-        for log in self.logs.values():
-            return last_bar(log.path.with_name("bars"))
+    def by_time(self) -> str:
+        """The last lines, in the order in which `read` met them."""
+        return "".join(self._arrived)
+
+    def of_rank(self, rank: int) -> str:
+        """The text of one rank alone."""
+        return render({rank: self.logs[rank].blocks()} if rank in self.logs else {})
+
+    def bar(self, rank: int | None = None) -> str:
+        """The progress bar of a rank, or of the first that draws one, behind its label."""
+        for number, log in self.logs.items():
+            if rank in (None, number) and (bar := last_bar(log.path.with_name(rank_folder.BARS))):
+                return f"[{rank_label([number])}] {bar}"
         return ""
 
 
@@ -209,11 +252,11 @@ class ReplicaTranscript:
     def text(self, replica: int | None = None) -> str:
         """The folded text so far, of one replica or of all."""
         said = {
-            who: [line for at, log in enumerate(logs) for line in [*_again(at), *log.lines()]]
+            who: [line for at, log in enumerate(logs) for line in [*_again(at), *log.blocks()]]
             for who, logs in self.logs.items()
             if replica in (None, who[0])
         }
-        return "".join(f"[{self._who(which)}] {line}".rstrip() + "\n" for which, line in fold(said))
+        return "".join(labelled(self._who(which), block) for which, block in fold(said))
 
     def _who(self, which: Iterable[tuple[int, int]]) -> str:
         """``replicas 0-2``; where they have several ranks, ``replicas 0-1 ranks 0-1, replica 2 rank 0``."""
@@ -228,9 +271,11 @@ class ReplicaTranscript:
         return ", ".join(f"{replica_label(those)} {rank_label(its)}" for its, those in alike.items())
 
     def bar(self) -> str:
-        """The progress bar of the first replica's first rank, if it draws one."""
-        first = min(self.logs, default=None)
-        return last_bar(self.logs[first][-1].path.with_name("bars")) if first is not None else ""
+        """The first progress bar that a rank draws, behind its label."""
+        for who, attempts in sorted(self.logs.items()):
+            if bar := last_bar(attempts[-1].path.with_name("bars")):
+                return f"[{self._who([who])}] {bar}"
+        return ""
 
 
 def _again(attempt: int) -> list[str]:

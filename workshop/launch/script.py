@@ -9,7 +9,9 @@ prints what the cell printed.
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Mapping
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,47 @@ def check_syntax(source: str, name: str = "cell", *, top_level_await: bool = Fal
 def cell_source(magic_line: str, body: str) -> str:
     """The cell as the ranks compile it: the magic line is line 1, as the notebook counts."""
     return f"# {magic_line.strip()}\n{body}"
+
+
+def file_of(path: Path) -> Path:
+    """The script itself; ValueError names what lies beside it where it is not there."""
+    if not path.is_file():
+        near = sorted(beside.name for beside in path.parent.glob("*.py"))[:5]
+        beside = f"; in that folder: {', '.join(near)}" if near else ""
+        raise ValueError(f"there is no script {path}{beside}")
+    return path
+
+
+def module_file(name: str) -> Path:
+    """The file that ``python -m NAME`` runs, found without an import; ValueError where there is none."""
+    spec = _module_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _module_spec(f"{name}.__main__")
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise ValueError(
+            f"there is no module {name} that could be run: neither {name.replace('.', '/')}.py nor "
+            f"{name.replace('.', '/')}/__main__.py in this folder or where Python looks"
+        )
+    return Path(spec.origin).resolve()
+
+
+def top_folder(name: str) -> Path:
+    """The folder of the package that a module belongs to; for one of its own, the folder where it lies."""
+    spec = _module_spec(name.partition(".")[0])
+    assert spec is not None
+    folders = spec.submodule_search_locations or [str(Path(str(spec.origin)).parent)]
+    return Path(folders[0]).resolve()
+
+
+def _module_spec(name: str) -> ModuleSpec | None:
+    """What the import system knows of a module, the current folder first; no package is imported."""
+    top, *parts = name.split(".")
+    spec = PathFinder.find_spec(top, [str(Path.cwd())]) or importlib.util.find_spec(top)
+    for part in parts:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+    return spec
 
 
 def save(path: Path, magic_line: str, body: str, passing: Mapping[str, Any]) -> Path:

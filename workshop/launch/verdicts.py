@@ -13,6 +13,7 @@ from workshop.launch.failures import (
     judge,
     trace_lines,
 )
+from workshop.launch.known_causes import advice
 from workshop.launch.output import rank_label
 
 
@@ -34,6 +35,7 @@ def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str 
         if group[0].cause:
             lines.append(f"    caused by {group[0].cause}")
     lines += [_carried_along(end, then) for end in verdict.others]
+    lines += advice(ends)
     if note:
         lines.append(note)
     return RankFailed("\n".join(lines), [as_failure(end, program) for end in verdict.first], ends)
@@ -67,8 +69,7 @@ def _headline(first: Sequence[RankEnd], world_size: int) -> str:
     """Who, what and on which line, of those that failed first."""
     end = first[0]
     alike = [e for e in first if e.error_type == end.error_type]
-    lines = {e.place.line for e in alike}
-    where = f", line {end.place.line}" if end.place.line and len(lines) == 1 else ""
+    where = f", {end.place.where}" if end.place.where and len({e.place.where for e in alike}) == 1 else ""
     what = "died" if end.kind == "died" else f"raised {end.error_type}"
     everyone = "all " if len(alike) == world_size > 1 else ""
     alone = " first" if len(alike) == 1 and world_size > 1 else ""
@@ -81,7 +82,7 @@ def _carried_along(end: RankEnd, then: str) -> str:
     if end.kind == "finished":
         return f"{who}: had finished"
     if end.kind == "raised":
-        return f"{who}: {_what(end)}, line {end.place.line}, later"
+        return ", ".join(filter(None, (f"{who}: {_what(end)}", end.place.where, "later")))
     return f"{who}: {end.place}; {then}"
 
 
@@ -98,10 +99,22 @@ def timed_out(
         else:
             lines.append(f"rank {end.rank}: {end.place}; {then}")
         lines += trace_lines(end, program)
+    lines += advice(ends)
     if note:
         lines.append(note)
     stuck = [end for end in ends if end.kind != "finished"]
     return RankTimeout("\n".join(lines), [as_failure(end, program) for end in stuck], ends)
+
+
+def interrupted(ends: Sequence[RankEnd], program: Program, what: str) -> str:
+    """What the stop button's message says: ``what`` became of the ranks, and where each of them was."""
+    working = [end for end in ends if end.kind == "stuck"]
+    if not working:
+        return what
+    lines = [mismatch_sentence(ends)]
+    for end in working:
+        lines += [f"rank {end.rank}: {end.place}", *trace_lines(end, program)]
+    return "\n".join([*lines, what])
 
 
 def mismatch_sentence(ends: Sequence[RankEnd]) -> str:
@@ -122,8 +135,8 @@ def _standing(end: RankEnd) -> tuple[str, str]:
     if end.kind == "finished":
         return "has left the cell", "have left the cell"
     if end.place.function:
-        at = f"in {end.place.function} at line {end.place.line}"
+        at = f"in {end.place.function} at {end.place.where}"
         return f"waits {at}", f"wait {at}"
     if end.place.line:
-        return f"is at line {end.place.line}", f"are at line {end.place.line}"
+        return f"is at {end.place.where}", f"are at {end.place.where}"
     return "is outside the cell's own lines", "are outside the cell's own lines"

@@ -106,7 +106,10 @@ def nobody_waits(lines: Sequence[int | None], advice: str) -> None:
     first = waiting[0]
     if len(waiting) < len(lines):
         said = f"Rank {first} waits for a message that nobody sends, or takes:"
-        advice = "Other ranks have left the function. Each receive needs its send, each send its receive."
+        advice = (
+            "Other ranks have left the function. Each receive needs its send, each send its receive, and "
+            "what `isend` and `irecv` return needs its `wait()`: a message may not have left before."
+        )
     else:
         said = "The ranks wait for each other:"
     raise Wrong(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.child import descriptors
-from workshop.launch.child.rank_io import FAILURE
+from workshop.launch.rank_folder import FAILURE
 
 _MOST_FRAMES = 60
 CLOCK = time.monotonic  # of one machine; ranks on several nodes set another

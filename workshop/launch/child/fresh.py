@@ -14,9 +14,8 @@ import torch
 from torch.distributed.elastic.agent.server.api import WorkerState
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from workshop.launch import processes
+from workshop.launch import processes, rank_folder
 from workshop.launch.child.agent import make_agent
-from workshop.launch.child.rank_io import DONE, FAILURE, STACKS
 from workshop.launch.child.rank_script import hang_up
 
 HEARS_WITHIN_SECONDS = 1.0  # an agent that was told to stop and is still there then waits for another node
@@ -94,8 +93,7 @@ class FreshRanks:
             if run is None or run["id"] != launch_id or run["why"]:
                 return
             run["why"] = why
-        if why == "timeout":
-            ask_for_stacks(run["dir"] / f"attempt_{run.get('attempt', 0)}", run["ranks"])
+        ask_for_stacks(rank_folder.of_attempt(run["dir"], run.get("attempt", 0)), run["ranks"])
         with self._lock:
             if self._running is not run:  # it may have ended by itself meanwhile
                 return
@@ -117,10 +115,10 @@ def ask_for_stacks(attempt_dir: Path, ranks: dict[int, processes.ProcessId], pat
     """Have every rank that is still at work write its stacks; wait until it has."""
     before = {}
     for rank, process in ranks.items():
-        rank_dir = attempt_dir / f"rank_{rank}"
-        if (rank_dir / DONE).exists() or (rank_dir / FAILURE).exists():
+        rank_dir = rank_folder.of_rank(attempt_dir, rank)
+        if (rank_dir / rank_folder.DONE).exists() or (rank_dir / rank_folder.FAILURE).exists():
             continue
-        stacks = rank_dir / STACKS
+        stacks = rank_dir / rank_folder.STACKS
         if stacks.exists() and process.signal(signal.SIGUSR2):
             before[stacks] = stacks.stat().st_size
     deadline = time.monotonic() + patience

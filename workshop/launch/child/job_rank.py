@@ -24,7 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.child import failure_record, rank_io, rank_script
+from workshop.launch import rank_folder
+from workshop.launch.child import failure_record, rank_script
 from workshop.launch.processes import die_with_parent
 from workshop.site.owners import check_folder_itself
 
@@ -45,7 +46,7 @@ def main() -> None:
     os.environ["WORKSHOP_JOB_FILES"] = str(files)
     code = rank_script.run_program({**spec, **_of_this_task(directory, spec, task)}, rank_dir)
     if code == 0:
-        (rank_dir / rank_io.DONE).touch()
+        (rank_dir / rank_folder.DONE).touch()
     os._exit(code)
 
 
@@ -95,7 +96,7 @@ def claim_attempt(start_dir: Path, meeting: str, rank: int) -> int:
 
 def _of_this_task(directory: Path, spec: dict[str, Any], task: int) -> dict[str, Any]:
     """What only the node knows: its search path, its device, the values of this element of an array."""
-    passed = directory / (f"passed_{task}.pkl" if spec["sweep"] else "passed.pkl")
+    passed = directory / (f"passed_{task}.pkl" if spec["sweep"] else rank_folder.PASSED)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     return {
         "passed": str(passed) if passed.exists() else None,

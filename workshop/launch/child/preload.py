@@ -26,5 +26,7 @@ import torch.optim  # noqa: F401
 import workshop.launch.child.rank_kernel
 import workshop.launch.child.rank_script  # noqa: F401
 from workshop.launch.child.extension_builds import watch_builds
+from workshop.launch.child.text_bars import text_bars
 
+text_bars()
 watch_builds()

@@ -4,7 +4,10 @@ Files, not pipes: a rank that prints 200,000 lines never waits for a reader, a r
 never loses a line, and what a rank printed survives its death. Standard output and standard error
 share the file (opened for appending), so that a print and a warning stand in the order in which
 they happened. A progress bar redraws itself with carriage returns; it goes to a second file, which
-is shown live for rank 0 and never becomes part of the text.
+is shown while the cell runs and never becomes part of the text.
+
+What one `print` says in several lines is written at once, each line but the last marked as going on
+(`output.GOES_ON`, which a terminal does not show): the reader keeps them together.
 """
 
 from __future__ import annotations
@@ -17,7 +20,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LOG, BARS, STACKS, FAILURE, REPORT, DONE = "log", "bars", "stacks", "failure.json", "report.data", "done"
+from workshop.launch.output import GOES_ON
+from workshop.launch.rank_folder import BARS, LOG, STACKS
+
+_UP = "\x1b[A"  # the cursor goes up: several bars, one below the other
+_GOES_ON = GOES_ON.decode() + "\n"
+_LONGEST_BLOCK = 100  # lines; what is longer is no table for one look
+_LONGEST_WAIT = 1 << 16  # characters kept back until their line ends
 
 
 _CAPTURED: list[RankStream] = []  # this rank's two streams, once `capture` has made them
@@ -36,6 +45,7 @@ class RankStream(io.TextIOBase):
         self._spare = spare
         self._line = ""
         self._after_bar = False
+        self._let_out = False  # the beginning of the present line, by a flush
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -49,27 +59,46 @@ class RankStream(io.TextIOBase):
         return self._descriptor
 
     def write(self, text: str) -> int:
-        """Take text in; what is a whole line goes out at once."""
-        if "\r" in text.replace("\r\n", "\n") or "\x1b[A" in text:
-            os.write(self._bars, text.encode("utf-8", "backslashreplace"))
-            self._after_bar = True
+        """Take text in; what ends with its line goes out at once."""
+        if "\r" not in text and _UP not in text:
+            self._say(text)
             return len(text)
-        if self._after_bar and text == "\n" and not self._line:
-            self._after_bar = False  # the newline with which a bar closes
-            return 1
-        self._line += text
-        if "\n" in self._line:
-            whole, self._line = self._line.rsplit("\n", 1)
-            self._put(whole + "\n")
-        elif len(self._line) > 1 << 16:
-            self.flush()
+        *lines, last = text.replace("\r\n", "\n").split("\n")
+        for line in [*(line + "\n" for line in lines), last]:
+            if "\r" in line or _UP in line:
+                self._draw(line)
+            else:
+                self._say(line)
         return len(text)
 
+    def _say(self, text: str) -> None:
+        if self._after_bar and not self._line and not text.strip("\n"):
+            if text:  # the newline with which a bar closes
+                self._after_bar = False
+                os.write(self._bars, b"\n")
+            return
+        self._line += text
+        if self._line.endswith("\n"):
+            self._after_bar = False
+            self.flush()
+        elif len(self._line) > _LONGEST_WAIT:
+            self.flush()
+
+    def _draw(self, text: str) -> None:
+        """A state of a bar. What stands in its line already is part of it: a return may end it, too."""
+        if self._let_out:  # the reader drops what a return overwrites
+            self._put("\r")
+        drawn, self._line = self._line + text, ""
+        os.write(self._bars, drawn.encode("utf-8", "backslashreplace"))
+        self._after_bar = not text.endswith("\n")
+
     def flush(self) -> None:
-        """Let an unfinished line out."""
+        """Let out what is there, an unfinished line too."""
         if self._line:
-            line, self._line = self._line, ""
-            self._put(line)
+            text, self._line = self._line, ""
+            self._let_out = not text.endswith("\n")
+            inner = text.count("\n", 0, -1)
+            self._put(text.replace("\n", _GOES_ON, inner) if 0 < inner < _LONGEST_BLOCK else text)
 
     def reopen(self) -> None:
         """Give the program back the descriptor that it closed."""

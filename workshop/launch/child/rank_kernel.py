@@ -21,8 +21,10 @@ from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets.config import Config
 
+from workshop.launch import rank_folder
 from workshop.launch.child import cut, descriptors, failure_record, rank_io, rank_script
 from workshop.launch.child.group import Group
+from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import die_with_parent
 from workshop.launch.report import REPORT_FILE
 
@@ -122,7 +124,7 @@ def main(spec: dict[str, Any], local_rank: int) -> None:
     die_with_parent()
     os.setpgid(0, 0)  # a cell that signals its process group ends its rank, and not the engine
     rank = spec["first"] + local_rank
-    rank_dir = Path(spec["dir"], f"rank_{rank}")
+    rank_dir = rank_folder.of_rank(Path(spec["dir"]), rank)
     rank_dir.mkdir(parents=True, exist_ok=True)
     rank_io.capture(rank_dir)
     rank_io.dump_stacks_on_signal(rank_dir)
@@ -134,11 +136,12 @@ def main(spec: dict[str, Any], local_rank: int) -> None:
         WORLD_SIZE=str(spec["world_size"]),
         LOCAL_WORLD_SIZE=str(spec["n"]),
         IPYTHONDIR=str(Path(spec["dir"], "ipython")),  # nobody's start-up files, no history
-        **{REPORT_FILE: str(rank_dir / rank_io.REPORT)},
+        **{REPORT_FILE: str(rank_dir / rank_folder.REPORT)},
     )
     os.chdir(spec["cwd"])
     sys.path[:] = spec["sys_path"]
     rank_script.fresh_process_state()
+    hold_groups_of_ddp()
     signal.signal(signal.SIGINT, interrupt_learner)
     _serve(spec, rank, rank_dir)
 
@@ -159,7 +162,7 @@ def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
         group.cap = cap_device_memory(spec["device_memory"], spec["device"])
     shell.push(group.names(), interactive=False)
     shell.user_ns["__workshop__"] = group
-    cut.listen(rank_dir / "cut", sockets)
+    cut.listen(rank_dir / rank_folder.CUT, sockets)
     app.start()
 
 

@@ -2,7 +2,7 @@
 
 The fork server has imported torch already, so a rank begins in milliseconds. Everything else is
 made to be as in a new interpreter: environment, directory, module search path, arguments, an empty
-``__main__``, numpy's and Python's random state, and exit handlers that run.
+``__main__``, random states of its own, and exit handlers that run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import atexit
 import builtins
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import sys
@@ -22,8 +24,10 @@ import types
 from pathlib import Path
 from typing import Any
 
+from workshop.launch import rank_folder
 from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
+from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.report import REPORT_FILE
 from workshop.site.cores import GPU_CPUS, bind_to
@@ -31,7 +35,6 @@ from workshop.site.cores import GPU_CPUS, bind_to
 # The others get this long to reach the place where they wait for the rank that failed, so that
 # "where it was" is where it waits, and so that the same failure reads the same each time.
 GRACE_SECONDS = 0.2
-PROCESS = "process.json"
 
 _AGENT_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
@@ -48,12 +51,12 @@ def run(spec: dict[str, Any]) -> None:
     adopt_environment(spec["env"])
     rank = int(os.environ["RANK"])
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    rank_dir = Path(spec["run_dir"], f"attempt_{attempt}", f"rank_{rank}")
+    rank_dir = rank_folder.of_rank(rank_folder.of_attempt(Path(spec["run_dir"]), int(attempt)), rank)
     rank_dir.mkdir(parents=True, exist_ok=True)
     settle_in(rank_dir)
     code = run_program(spec, rank_dir)
     if code == 0:
-        (rank_dir / rank_io.DONE).touch()
+        (rank_dir / rank_folder.DONE).touch()
         hang_up()
         return  # the agent takes the return value, and waits for the others
     os._exit(code)
@@ -61,10 +64,10 @@ def run(spec: dict[str, Any]) -> None:
 
 def settle_in(rank_dir: Path) -> None:
     """From here on this process's output, stacks and reports go to ``rank_dir``, under its process id."""
-    (rank_dir / PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
+    (rank_dir / rank_folder.PROCESS).write_text(json.dumps(dataclasses.astuple(_myself())))
     rank_io.capture(rank_dir)
     rank_io.dump_stacks_on_signal(rank_dir)
-    os.environ[REPORT_FILE] = str(rank_dir / rank_io.REPORT)
+    os.environ[REPORT_FILE] = str(rank_dir / rank_folder.REPORT)
 
 
 def adopt_environment(env: dict[str, str]) -> None:
@@ -95,11 +98,14 @@ def _execute(spec: dict[str, Any]) -> None:
     sys.path[:] = spec["sys_path"]
     sys.argv = [spec["program"], *spec["args"]]
     fresh_process_state()
+    hold_groups_of_ddp()
     set_up_device(spec)
     builtins.input = rank_io.no_keyboard("input()")
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=spec["program"], __builtins__=builtins)
+    if spec.get("module"):
+        main.__dict__.update(_as_module(spec["module"]))
     if spec["passed"]:
         from workshop.launch.variables import unpickled
 
@@ -109,17 +115,30 @@ def _execute(spec: dict[str, Any]) -> None:
     exec(code, main.__dict__)
 
 
+def _as_module(name: str) -> dict[str, Any]:
+    """What ``python -m NAME`` puts into ``__main__``, for relative imports; the packages are imported."""
+    found = importlib.util.find_spec(name)
+    if found is not None and found.submodule_search_locations is not None:
+        found = importlib.util.find_spec(f"{name}.__main__")
+    if found is None:
+        raise ModuleNotFoundError(f"No module named {name}")
+    return {"__spec__": found, "__package__": found.parent, "__loader__": found.loader}
+
+
 def fresh_process_state() -> None:
     """What a child of the fork server has and a new interpreter has not.
 
-    Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each),
-    and numpy's generator is a copy, so that all ranks would draw the same numbers.
+    Its start method is "forkserver" (a DataLoader's workers would import torch again, seconds each), and its
+    random generators are copies: all ranks would draw the same numbers, where those of torchrun draw others.
     """
+    import numpy
+    import torch
+
     keep_reserve()
     multiprocessing.set_start_method(None, force=True)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    random.seed()
+    numpy.random.seed()
+    torch.seed()
 
 
 def set_up_device(spec: dict[str, Any]) -> None:
@@ -157,13 +176,13 @@ def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
     asked = {}
     first = int(os.environ["RANK"]) - int(os.environ["LOCAL_RANK"])
     here = range(first, first + int(os.environ["LOCAL_WORLD_SIZE"]))
-    for other in (rank_dir.with_name(f"rank_{rank}") for rank in here):
-        ended = any((other / name).exists() for name in (rank_io.DONE, rank_io.FAILURE))
-        if ended or not (other / rank_io.STACKS).exists():
+    for other in (rank_folder.of_rank(rank_dir.parent, rank) for rank in here):
+        ended = any((other / name).exists() for name in (rank_folder.DONE, rank_folder.FAILURE))
+        if ended or not (other / rank_folder.STACKS).exists():
             continue
-        before = (other / rank_io.STACKS).stat().st_size
+        before = (other / rank_folder.STACKS).stat().st_size
         if process_of(other).signal(signal.SIGUSR2):
-            asked[other / rank_io.STACKS] = before
+            asked[other / rank_folder.STACKS] = before
     deadline = time.monotonic() + patience
     while any(path.stat().st_size <= size for path, size in asked.items()) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -171,7 +190,7 @@ def ask_the_others(rank_dir: Path, patience: float = 0.3) -> None:
 
 def process_of(rank_dir: Path) -> ProcessId:
     """The process that settled in there."""
-    return ProcessId(*json.loads((rank_dir / PROCESS).read_text()))
+    return ProcessId(*json.loads((rank_dir / rank_folder.PROCESS).read_text()))
 
 
 def _myself() -> ProcessId:

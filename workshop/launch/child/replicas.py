@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
 
-from workshop.launch import processes
+from workshop.launch import processes, rank_folder
 from workshop.launch.child import lighthouse, rank_script, replica
 from workshop.launch.child.fresh import ask_for_stacks
 
@@ -52,7 +52,7 @@ class _Member:
         """End what is left of it: the agent, and every rank that was ever started for it."""
         left = [
             rank_script.process_of(path.parent)
-            for path in self.directory.glob("attempt_*/rank_*/process.json")
+            for path in self.directory.glob(f"attempt_*/rank_*/{rank_folder.PROCESS}")
         ]
         processes.end_all(
             [p for p in [self.agent, *self.ranks.values(), *left] if p and p.alive()], patience=0.2
@@ -112,7 +112,7 @@ class Replicas:
             run.why = why
         if why == "timeout":
             for member in list(run.members.values()):
-                ask_for_stacks(member.directory / f"attempt_{member.attempt}", member.ranks)
+                ask_for_stacks(rank_folder.of_attempt(member.directory, member.attempt), member.ranks)
         run.stop_now.set()
 
     def _run(self, run: _Launch) -> None:

@@ -29,11 +29,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import device, verdicts
+from workshop.launch import device, rank_folder, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankEnd, RankFailed, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.torchrun import (
     Cell,
+    Module,
     Result,
     Script,
     attach,
@@ -43,6 +44,7 @@ from workshop.launch.fresh.torchrun import (
     write_program,
 )
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.live import live_of
 from workshop.launch.output import ReplicaTranscript, replica_label
 from workshop.launch.report import read_report
 from workshop.launch.session import EngineError, Session
@@ -77,7 +79,7 @@ class ReplicasResult:
 
 
 def replicas(
-    program: str | Cell | Script,
+    program: str | Cell | Script | Module,
     num_replicas: int,
     n: int = 1,
     *,
@@ -148,7 +150,7 @@ class _Replica:
 
     def rank_dir(self, rank: int) -> Path:
         """Where a rank of the present attempt writes."""
-        return self.directory / f"attempt_{max(self.attempt, 0)}" / f"rank_{rank}"
+        return rank_folder.of_rank(rank_folder.of_attempt(self.directory, max(self.attempt, 0)), rank)
 
     def ends(self, exit_codes: Mapping[int, int | None], program: Program, state: str) -> list[RankEnd]:
         """How each rank of the present attempt ended."""
@@ -174,11 +176,17 @@ class _Launch:
 
     def run(self, request: dict[str, Any], on_output: Callable[[str, str], None] | None) -> ReplicasResult:
         """Send the request, follow it to its end, and return or raise."""
-        started = time.monotonic()
+        started, live = time.monotonic(), live_of(on_output)
+        waiting = True
 
         def look() -> None:
-            if on_output and self.transcript.read():
-                on_output(self.sentence, self.transcript.text() + self.transcript.bar())
+            nonlocal waiting
+            if live is None or not self.transcript.logs:  # until they start, who can reach them is not known
+                return
+            if waiting:
+                waiting = False
+                live.begin(self.sentence)
+            live.look(self.transcript)
 
         whole = {
             "n": self.n,
@@ -221,7 +229,7 @@ class _Launch:
             replica.attempt = event["attempt"]
             replica.ranks = tuple(sorted(by_number(event["pids"])))
             for rank in replica.ranks:
-                self.transcript.add(replica.number, rank, replica.rank_dir(rank) / "log")
+                self.transcript.add(replica.number, rank, replica.rank_dir(rank) / rank_folder.LOG)
 
     def _conclude(self, done: dict[str, Any], cancelled: bool, seconds: float) -> ReplicasResult:
         self.transcript.finish()
@@ -245,7 +253,7 @@ class _Launch:
 
     def _result_of(self, replica: _Replica, seconds: float) -> Result:
         reports = {
-            rank: read_report(replica.rank_dir(rank) / "report.data", allow_pickle=True)
+            rank: read_report(replica.rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
             for rank in replica.ranks
         }
         said = self.transcript.text(replica.number)

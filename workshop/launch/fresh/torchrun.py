@@ -14,20 +14,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import device, script, verdicts
+from workshop.launch import device, rank_folder, script, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.live import Live, Show, live_of
 from workshop.launch.output import Transcript
 from workshop.launch.report import Reported, read_report
 from workshop.launch.session import EngineError, Session
@@ -40,10 +42,32 @@ _LOOK_EVERY, _LOOK_AT_NOTHING = 0.05, 0.5
 
 @dataclass(frozen=True)
 class Script:
-    """A program in a file, with its arguments."""
+    """A program in a file, with its arguments: ``Script("train.py", ("--lr", "1e-3"))``.
+
+    args: words, or one text that is split as a shell splits it.
+    """
 
     path: Path
     args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "args", _words(self.args))
+
+
+@dataclass(frozen=True)
+class Module:
+    """A program that is a module, with its arguments: what ``python -m NAME`` would run."""
+
+    name: str
+    args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", _words(self.args))
+
+
+def _words(args: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(shlex.split(args)) if isinstance(args, str) else tuple(map(str, args))
 
 
 @dataclass(frozen=True)
@@ -80,19 +104,20 @@ class Result:
 
 
 def torchrun(
-    program: str | Cell | Script,
+    program: str | Cell | Script | Module,
     n: int,
     *,
     passing: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     nodes: Nodes | None = None,
-    on_output: Callable[[str, str], None] | None = None,
+    on_output: Show | Live | None = None,
 ) -> Result:
     """Run ``program`` on ``n`` fresh ranks and wait for them.
 
     passing: values that become variables of the program on every rank.
     nodes: set when this is one node of several; then ``n`` is the number of ranks on this node.
-    on_output: called with (first line, text so far) while the ranks run, at most ten times a second.
+    on_output: called with (first line, text so far) when the launch begins and while the ranks run, at most
+        ten times a second; as `Live` with a view of one's choice.
 
     Raises `RankFailed` (with `RankTimeout`) when a rank fails, `RankInterrupted` at the stop button,
     SyntaxError or ValueError before anything starts, `EngineError` when the engine cannot work.
@@ -106,19 +131,18 @@ def torchrun(
     launch = _Launch(session, n, limits, nodes)
     try:
         launch.program, launch.request = write_program(launch.directory, program, source, data)
-        return launch.run(on_output)
+        return launch.run(live_of(on_output))
     finally:
         launch.device.release()
 
 
-def source_of(program: str | Cell | Script) -> str | None:
-    """The text to write into the run's directory; None for a script, which stays where it is."""
-    if isinstance(program, Script):
-        if not program.path.is_file():
-            near = sorted(path.name for path in program.path.parent.glob("*.py"))[:5]
-            beside = f"; in that folder: {', '.join(near)}" if near else ""
-            raise ValueError(f"there is no script {program.path}{beside}")
-        script.check_syntax(program.path.read_text(encoding="utf-8"), str(program.path))
+def source_of(program: str | Cell | Script | Module) -> str | None:
+    """The text to write into the run's directory; None for a file, which stays where it is."""
+    if isinstance(program, Script | Module):
+        path = (
+            script.file_of(program.path) if isinstance(program, Script) else script.module_file(program.name)
+        )
+        script.check_syntax(path.read_text(encoding="utf-8"), str(path))
         return None
     cell = Cell(program) if isinstance(program, str) else program
     source = script.cell_source(cell.magic_line, cell.body)
@@ -127,38 +151,40 @@ def source_of(program: str | Cell | Script) -> str | None:
 
 
 def write_program(
-    directory: Path, program: str | Cell | Script, source: str | None, data: bytes | None
+    directory: Path, program: str | Cell | Script | Module, source: str | None, data: bytes | None
 ) -> tuple[Program, dict[str, Any]]:
     """Make a run's directory with what its ranks read; what messages call the program, what a request says.
 
     Raises EngineError where there is no room to write.
     """
     _forget_old_runs(directory.parent)
-    passed = directory / "passed.pkl"
+    passed = directory / rank_folder.PASSED
     try:
         directory.mkdir()
         if data is not None:
             passed.write_bytes(data)
         if source is not None:
-            (directory / "cell.py").write_text(source, encoding="utf-8")
+            (directory / rank_folder.CELL).write_text(source, encoding="utf-8")
     except OSError as error:
         raise EngineError(
             f"cannot write to {directory.parent} ({error.strerror}): free some room, "
             "or set TMPDIR to a directory with room and restart the kernel"
         ) from None
-    searched = [p for p in sys.path if p]
+    here, searched, module = str(Path.cwd()), [p for p in sys.path if p], None
     if isinstance(program, Script):
-        path, args, searched = (
-            program.path.resolve(),
-            program.args,
-            [str(program.path.resolve().parent), *searched],
-        )
+        path = program.path.resolve()
+        known = Program(str(path), label=path.name, folder=str(path.parent))
+        searched = [str(path.parent), *searched]
+    elif isinstance(program, Module):
+        path, module, searched = script.module_file(program.name), program.name, [here, *searched]
+        known = Program(str(path), label=path.name, folder=str(script.top_folder(program.name)))
     else:
-        path, args, searched = directory / "cell.py", (), [*searched, str(Path.cwd())]
-    known = Program(str(path), label=path.name if isinstance(program, Script) else "cell")
+        path, searched = directory / rank_folder.CELL, [*searched, here]
+        known = Program(str(path))
     return known, {
         "program": str(path),
-        "args": list(args),
+        "module": module,
+        "args": list(getattr(program, "args", ())),
         "passed": str(passed) if data is not None else None,
         "sys_path": searched,
     }
@@ -173,10 +199,10 @@ def follow(
 ) -> tuple[dict[str, Any], bool]:
     """Have the supervisor run ``request``; its last event, and whether the stop button ended it.
 
-    take: called with each event. look: called at most ten times a second, where somebody looks on.
+    take: called with each event. look: called twenty times a second, where somebody looks on.
     """
     number = session.send(op, **request)
-    interrupted, done, looked = False, None, time.monotonic()
+    interrupted, done = False, None
     try:
         while True:
             try:
@@ -186,9 +212,8 @@ def follow(
                         return done, interrupted
                     done = event if event["event"] == "done" else done
                     take(event)
-                if look and time.monotonic() - looked > 0.1:
+                if look:
                     look()
-                    looked = time.monotonic()
             except KeyboardInterrupt:
                 if interrupted:
                     raise
@@ -221,14 +246,11 @@ class _Launch:
         self.program = Program("")
         self.request: dict[str, Any] = {}
 
-    def run(self, on_output: Callable[[str, str], None] | None) -> Result:
+    def run(self, live: Live | None) -> Result:
         """Send the request, follow it to its end, and return or raise."""
         started = time.monotonic()
-
-        def look() -> None:
-            if on_output and self.transcript.read():
-                on_output(self.device.sentence, self.transcript.text() + self.transcript.bar())
-
+        if live is not None:
+            live.begin(self.device.sentence)
         request = {
             "n": self.n,
             "run_id": self.run_id,
@@ -242,8 +264,8 @@ class _Launch:
             "nodes": vars(self.nodes) if self.nodes else None,
             **self.request,
         }
-        take = self._attempt_started
-        done, self.cancelled = follow(self.session, "torchrun", request, take, look if on_output else None)
+        look = (lambda: live.look(self.transcript)) if live is not None else None
+        done, self.cancelled = follow(self.session, "torchrun", request, self._attempt_started, look)
         return self._conclude(done, time.monotonic() - started)
 
     def _environment(self) -> dict[str, str]:
@@ -260,10 +282,10 @@ class _Launch:
             self.notes.append(f"attempt {self.attempt + 1} failed ({why}); all ranks started again")
         self.attempt = event["attempt"]
         self.pids = by_number(event["pids"])
-        self.transcript = Transcript({rank: self._rank_dir(rank) / "log" for rank in self.pids})
+        self.transcript = Transcript({rank: self._rank_dir(rank) / rank_folder.LOG for rank in self.pids})
 
     def _rank_dir(self, rank: int) -> Path:
-        return self.directory / f"attempt_{max(self.attempt, 0)}" / f"rank_{rank}"
+        return rank_folder.of_rank(rank_folder.of_attempt(self.directory, max(self.attempt, 0)), rank)
 
     def _ends(self, exit_codes: dict[int, int | None], state: str) -> list[Any]:
         return [
@@ -275,7 +297,7 @@ class _Launch:
         self.transcript.finish()
         text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
         reports = {
-            rank: read_report(self._rank_dir(rank) / "report.data", allow_pickle=True)
+            rank: read_report(self._rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
             for rank in sorted(self.pids)
         }
         result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))
@@ -283,17 +305,19 @@ class _Launch:
         if state == "succeeded":
             return result
         if self.cancelled:
-            raise attach(RankInterrupted(f"the {self.n} ranks were ended."), result)
+            where = self._ends(_by_rank(done["exit_codes"]), state)
+            what = verdicts.interrupted(where, self.program, f"the {self.n} ranks were ended.")
+            raise attach(RankInterrupted(what), result)
         if state == "timeout" and not self.pids:
             seconds = self.limits.seconds()
             raise RankTimeout(
-                f"time is up after {seconds:g} s, before the ranks had started; allow them more."
+                f"time is up after {seconds:g} s, before the ranks had started; --timeout 60 allows a minute."
             )
         if done["why"] or not self.pids:
             raise EngineError(f"the ranks could not be started: {done['why']}. Run `workshop doctor`.")
         ends = self._ends(by_number(done["exit_codes"]), state)
         if state == "timeout":
-            note = self.nodes.note() if self.nodes else ""
+            note = "\n".join(filter(None, (self.nodes.note() if self.nodes else "", self.limits.note())))
             raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
         raise attach(verdicts.failed(ends, self.program), result)
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import script
+from workshop.launch import rank_folder, script
 from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs.record import Record, indices, write_record
 from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
@@ -59,10 +59,10 @@ def prepare(
     try:
         directory = _new_directory(site, job)
         if source is not None:
-            (directory / "cell.py").write_text(source, encoding="utf-8")
+            (directory / rank_folder.CELL).write_text(source, encoding="utf-8")
         for name, data in values.items():
             (directory / name).write_bytes(data)
-        path = program.path.resolve() if isinstance(program, Script) else directory / "cell.py"
+        path = program.path.resolve() if isinstance(program, Script) else directory / rank_folder.CELL
         spec = {
             "program": str(path),
             "args": list(program.args) if isinstance(program, Script) else [],
@@ -123,7 +123,7 @@ def _passed_files(passing: Mapping[str, Any], sweep: tuple[str, Sequence[Any]] |
     if sweep is not None:
         name, values = sweep
         return {f"passed_{at}.pkl": pickled({**passing, name: value}) for at, value in enumerate(values)}
-    return {"passed.pkl": pickled(passing)} if passing else {}
+    return {rank_folder.PASSED: pickled(passing)} if passing else {}
 
 
 def _new_directory(site: SiteSpec, job: Job) -> Path:

@@ -12,6 +12,7 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from workshop.launch import rank_folder
 from workshop.launch.failures import Program, RankEnd, read_evidence
 from workshop.launch.report import Reported, read_report
 from workshop.site.owners import LONGEST, open_own
@@ -116,7 +117,7 @@ class Task:
 
     def rank_dir(self, rank: int) -> Path:
         """Where a rank of the last attempt writes."""
-        return self._start_dir / f"attempt_{self.attempt}" / f"rank_{rank}"
+        return rank_folder.of_rank(rank_folder.of_attempt(self._start_dir, self.attempt), rank)
 
     def exit_code(self) -> int | None:
         """The batch script's, or None while it runs (or where it was killed)."""
@@ -127,7 +128,7 @@ class Task:
 
     def reports(self, *, allow_pickle: bool = False) -> dict[int, Reported]:
         """What every rank has reported; pickled values only where they are asked for (`launch.report`)."""
-        paths = {rank: self.rank_dir(rank) / "report.data" for rank in range(self.record.world_size)}
+        paths = {rank: self.rank_dir(rank) / rank_folder.REPORT for rank in range(self.record.world_size)}
         return {rank: read_report(path, allow_pickle=allow_pickle) for rank, path in paths.items()}
 
     def began(self) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from workshop.launch import rank_folder
 from workshop.launch.failures import RankInterrupted
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs import end as job_end
@@ -181,7 +182,8 @@ class Submitted:
         for number, task in self.tasks.items():
             at = (task.start, task.attempt)
             if number not in self._shown or self._shown[number].at != at:
-                paths = {rank: task.rank_dir(rank) / "log" for rank in range(self.record.world_size)}
+                ranks = range(self.record.world_size)
+                paths = {rank: task.rank_dir(rank) / rank_folder.LOG for rank in ranks}
                 self._shown[number] = _Shown(at, Transcript(paths))
             said = self._shown[number].read(whole)
             if self.record.array and said:

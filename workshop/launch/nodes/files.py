@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-GROWING = ("log", "bars", "stacks", "report.data")  # added to
-WHOLE = "failure.json"  # appears at once, by a rename
+from workshop.launch.rank_folder import BARS, FAILURE, LOG, REPORT, STACKS
+
+GROWING = (LOG, BARS, STACKS, REPORT)  # added to
+WHOLE = FAILURE  # appears at once, by a rename
 BLOCK_BYTES = 256 * 1024
-_EMPTIED = ("bars", "stacks")  # the rank holds these open
-_REMOVED = (WHOLE, "report.data")
+_EMPTIED = (BARS, STACKS)  # the rank holds these open
+_REMOVED = (WHOLE, REPORT)
 
 
 def clear(rank_dir: Path) -> None:
@@ -39,7 +41,7 @@ class Tail:
     def clear(self) -> None:
         """The files are emptied (see `clear`): begin them anew."""
         clear(self.rank_dir)
-        self._sent |= dict.fromkeys((*_EMPTIED, "report.data"), 0)
+        self._sent |= dict.fromkeys((*_EMPTIED, REPORT), 0)
         self._told = None
 
     def news(self, most_blocks: int = 8) -> Iterator[tuple[str, bytes]]:
@@ -77,7 +79,7 @@ class Mirror:
         self.rank_dir = rank_dir
         self.clock_ahead = clock_ahead
         rank_dir.mkdir(parents=True, exist_ok=True)
-        for name in ("log", "bars", "stacks"):
+        for name in (LOG, BARS, STACKS):
             (rank_dir / name).touch(0o600)
 
     def take(self, name: str, block: bytes) -> None:

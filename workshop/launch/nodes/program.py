@@ -22,6 +22,7 @@ from typing import Any
 import zmq
 
 from workshop import __version__
+from workshop.launch import rank_folder
 from workshop.launch.environment import rank_environment
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import wire as node_wire
@@ -73,7 +74,7 @@ class NodeGroup:
 
     def rank_dir(self, rank: int) -> Path:
         """Logs, stacks and reports of one rank."""
-        return self.directory / f"rank_{rank}"
+        return rank_folder.of_rank(self.directory, rank)
 
     def take_pids(self, event: dict[str, Any]) -> dict[int, int]:
         """Note the ranks' processes by number and start time."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from workshop.launch import rank_folder
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import start as node_start
 from workshop.launch.nodes.files import Mirror
@@ -206,7 +207,7 @@ class RemoteNodes:
             mine = range(first + number * n, first + (number + 1) * n)
             link.mirrors.clear()
             for rank in mine:
-                mirror = Mirror(directory / f"rank_{rank}", link.clock_ahead)
+                mirror = Mirror(rank_folder.of_rank(directory, rank), link.clock_ahead)
                 self._ends[rank] = self.relay.carry(link, rank, mirror)
                 self.ranks[rank] = link
             asked.append((link, self.relay.ask(link, replace(request, first=mine.start))))

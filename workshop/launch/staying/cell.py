@@ -6,8 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from workshop.launch import verdicts
+from workshop.launch import rank_folder, verdicts
 from workshop.launch.failures import Frame, RankEnd, RankInterrupted, is_collective
+from workshop.launch.limits import Limits
+from workshop.launch.live import Live
 from workshop.launch.output import Transcript, rank_label, render
 from workshop.launch.report import Reported, read_report
 from workshop.launch.staying import recovery
@@ -45,13 +47,13 @@ class CellRun:
     """One cell on its way: follow the ranks, heal where needed, tell what happened."""
 
     def __init__(
-        self, ranks: Ranks, exchange: Exchange, transcript: Transcript, seconds: float, on_output: Any
+        self, ranks: Ranks, exchange: Exchange, transcript: Transcript, limits: Limits, live: Live | None
     ):
         self.ranks = ranks
         self.exchange = exchange
         self.transcript = transcript
-        self.seconds = seconds
-        self.on_output = on_output
+        self.limits = limits
+        self.live = live
         self.interrupted = False
         self.timed_out = False
         self.failing_since: float | None = None
@@ -61,8 +63,9 @@ class CellRun:
 
     def follow(self) -> None:
         """Until every rank has answered, or something has to be done about those that do not."""
-        deadline = time.monotonic() + self.seconds
-        shown = time.monotonic()
+        deadline = time.monotonic() + self.limits.seconds()
+        if self.live is not None:
+            self.live.begin(self.ranks.device.sentence)
         while self.exchange.waiting():
             try:
                 self.exchange.pump(0.05 if self.failing_since is None else LOOK_SECONDS)
@@ -76,9 +79,8 @@ class CellRun:
                 if self.timed_out or self._others_wait_in_vain(now):
                     self._free_the_others()
                     return
-                if self.on_output and now - shown > 0.1 and self.transcript.read():
-                    self.on_output(self.ranks.device.sentence, self.transcript.text() + self.transcript.bar())
-                    shown = now
+                if self.live is not None:
+                    self.live.look(self.transcript)
             except KeyboardInterrupt:
                 self.interrupted = True
                 self._free_the_others()
@@ -129,11 +131,13 @@ class CellRun:
         self.transcript.finish()
         result = self._result(time.monotonic() - started, healed)
         note = self._note(healed, died)
-        if self.interrupted:
-            raise _attach(RankInterrupted(note or "the ranks were interrupted, their variables kept"), result)
         ends, then = self._ends(died), "ended" if ranks.broken else "freed"
+        if self.interrupted:
+            what = note or "the ranks were interrupted, their variables kept"
+            raise _attach(RankInterrupted(verdicts.interrupted(ends, recovery.CELL, what)), result)
         if self.timed_out:
-            raise _attach(verdicts.timed_out(ends, self.seconds, recovery.CELL, note, then), result)
+            note = "\n".join(filter(None, (self.limits.note(), note)))
+            raise _attach(verdicts.timed_out(ends, self.limits.seconds(), recovery.CELL, note, then), result)
         if failed or died:
             raise _attach(verdicts.failed(ends, recovery.CELL, note, then), result)
         return result
@@ -166,15 +170,16 @@ class CellRun:
 
     def _result(self, seconds: float, healed: str) -> RanksResult:
         chosen = [channel.rank for channel in self.exchange.channels]
-        texts = {rank: log.lines() for rank, log in self.transcript.logs.items()}
+        texts = {rank: log.blocks() for rank, log in self.transcript.logs.items()}
         rich = list(self.exchange.rich)
         for rank, data in sorted(self.exchange.results.items()):
             if set(data) <= {"text/plain"}:
-                texts[rank] = [*texts[rank], *data["text/plain"].splitlines()]
+                texts[rank] = [*texts[rank], data["text/plain"]]
             else:
                 rich.append((rank, {"data": data, "metadata": {}}))
         reports = {
-            rank: read_report(self.ranks.rank_dir(rank) / "report.data", allow_pickle=True) for rank in chosen
+            rank: read_report(self.ranks.rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
+            for rank in chosen
         }
         rich.sort(key=lambda item: item[0])
         return RanksResult(reports, render(texts), tuple(rich), self.ranks.device.sentence, seconds, healed)

@@ -18,15 +18,16 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import zmq
 
-from workshop.launch import device
+from workshop.launch import device, rank_folder
 from workshop.launch.failures import RankEnd, RankFailed, death_in_words, place_in
 from workshop.launch.limits import Limits, check_rank_count
+from workshop.launch.live import Live, Show, live_of
 from workshop.launch.nodes import files as node_files
 from workshop.launch.nodes import start as node_start
 from workshop.launch.nodes.ranks import RemoteNodes, RemoteProcess, StayingNodes
@@ -90,7 +91,7 @@ class Ranks:
 
     def rank_dir(self, rank: int) -> Path:
         """Logs, stacks and reports of one rank."""
-        return self.directory / f"rank_{rank}"
+        return rank_folder.of_rank(self.directory, rank)
 
     # -- running a cell ------------------------------------------------------------------------
 
@@ -101,20 +102,21 @@ class Ranks:
         on: Sequence[int] | None = None,
         timeout: float | None = None,
         passing: Mapping[str, Any] | None = None,
-        on_output: Callable[[str, str], None] | None = None,
+        on_output: Show | Live | None = None,
     ) -> RanksResult:
         """Run ``code`` on all ranks (or those in ``on``) and wait.
 
         Raises `RankFailed` (also `RankTimeout`), `RankInterrupted`; ValueError for a rank that is not there.
         """
         chosen = self._check(on)
-        seconds = Limits(timeout=timeout).seconds() if timeout else self.limits.seconds()
+        limits = Limits(timeout=timeout) if timeout else self.limits
+        limits.seconds()  # says at once where the environment's is no number
         started = time.monotonic()
         starts = self._clear(chosen)
         prefix = self._pass(passing)
         exchange = Exchange([self.channels[rank] for rank in chosen])
-        logs = {rank: self.rank_dir(rank) / "log" for rank in chosen}
-        cell = CellRun(self, exchange, Transcript(logs, starts), seconds, on_output)
+        logs = {rank: self.rank_dir(rank) / rank_folder.LOG for rank in chosen}
+        cell = CellRun(self, exchange, Transcript(logs, starts), limits, live_of(on_output))
         exchange.ask(prefix + code, expressions={"state": "__workshop__.state()"})
         cell.follow()
         return cell.conclude(started)
@@ -136,7 +138,7 @@ class Ranks:
     def _pass(self, passing: Mapping[str, Any] | None) -> str:
         if not passing:
             return ""
-        name, data = "passed.pkl", pickled(passing)
+        name, data = rank_folder.PASSED, pickled(passing)
         (self.directory / name).write_bytes(data)
         if self.remote is not None:
             self.remote.pass_file(name, data, recovery.ANSWER_SECONDS)
@@ -150,7 +152,7 @@ class Ranks:
                 self.remote.clear(chosen, recovery.ANSWER_SECONDS)
             for rank in chosen:
                 node_files.clear(self.rank_dir(rank))
-                starts[rank] = (self.rank_dir(rank) / "log").stat().st_size
+                starts[rank] = (self.rank_dir(rank) / rank_folder.LOG).stat().st_size
         except FileNotFoundError as error:
             self.broken = f"somebody removed {error.filename}, which a rank writes to"
             self.end_processes()

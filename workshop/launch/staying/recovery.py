@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workshop.launch import rank_folder
 from workshop.launch.failures import Frame, Place, Program, RankEnd, from_record, parse_stacks, place_in
 from workshop.launch.staying.channels import Exchange
 
@@ -76,7 +77,7 @@ def _one_refused(exchange: Exchange) -> bool:
 
 def ask_stacks(ranks: Ranks, which: Iterable[int], patience: float = 0.5) -> dict[int, tuple[Frame, ...]]:
     """Where each of these ranks is now, as frames; empty for one that runs nothing of the learner's."""
-    before = {rank: (ranks.rank_dir(rank) / "stacks").stat().st_size for rank in which}
+    before = {rank: (ranks.rank_dir(rank) / rank_folder.STACKS).stat().st_size for rank in which}
     for rank in before:
         ranks.signal(rank, signal.SIGUSR2)
     ranks.await_signals(before)
@@ -93,7 +94,7 @@ def ask_stacks(ranks: Ranks, which: Iterable[int], patience: float = 0.5) -> dic
 
 def stacks(ranks: Ranks, rank: int, start: int = 0) -> tuple[Frame, ...]:
     """The learner's thread in the last stack dump of ``rank``."""
-    with (ranks.rank_dir(rank) / "stacks").open("rb") as file:
+    with (ranks.rank_dir(rank) / rank_folder.STACKS).open("rb") as file:
         file.seek(start)
         return parse_stacks(file.read().decode("utf-8", "replace"), CELL)
 
@@ -169,7 +170,7 @@ def cut_here(directory: Path, rank_dirs: Iterable[Path]) -> None:
         wire.bind(str(own))
         for rank_dir in rank_dirs:
             with contextlib.suppress(OSError):
-                wire.sendto(b"cut", str(rank_dir / "cut"))
+                wire.sendto(b"cut", str(rank_dir / rank_folder.CUT))
                 asked += 1
         deadline = time.monotonic() + ANSWER_TO_CUT_SECONDS
         with contextlib.suppress(OSError):
@@ -242,7 +243,7 @@ def end_of(
         return RankEnd(rank, "stuck", Place(None, None))
     if reply["status"] == "ok":
         return RankEnd(rank, "finished")
-    record = ranks.rank_dir(rank) / "failure.json"
+    record = ranks.rank_dir(rank) / rank_folder.FAILURE
     if record.exists():
         return from_record(rank, json.loads(record.read_text(encoding="utf-8")), CELL)
     return RankEnd(rank, "raised", Place(None, None), reply.get("ename", "error"), reply.get("evalue", ""))

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workshop.launch import rank_folder
 from workshop.launch.environment import rank_environment
 from workshop.launch.nodes.ranks import RemoteProcess
 from workshop.launch.processes import ProcessId
@@ -89,6 +90,6 @@ def await_ready(ranks: Ranks) -> None:
 
 def _last_words(ranks: Ranks) -> str:
     """Why the ranks did not come up: how they ended, and the end of what one of them wrote."""
-    log = ranks.rank_dir(min(ranks.deaths, default=0)) / "log"
+    log = ranks.rank_dir(min(ranks.deaths, default=0)) / rank_folder.LOG
     tail = log.read_text(errors="replace").strip().splitlines()[-6:] if log.exists() else []
     return "\n".join([ranks.deaths_in_words() or "no answer", *tail])

@@ -1,0 +1,32 @@
+"""What a rank leaves in its folder, by name: the rank writes, the notebook reads.
+
+A rank of a launch has the folder ``attempt_A/rank_R``, for a launch may start its ranks again; a rank that
+stays has ``rank_R``. On another node the folder is mirrored (`nodes/files.py`), for a job it lies where every
+node sees it (`jobs/record.py`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LOG = "log"  # what it prints, and what its children and libraries print
+BARS = "bars"  # its progress bars, state after state
+STACKS = "stacks"  # where it was: faulthandler's dumps, when it was asked, ended, or crashed
+FAILURE = "failure.json"  # its exception, as data; written whole or not at all
+REPORT = "report.data"  # what it handed to `report(...)`, call after call
+DONE = "done"  # empty; it came to its end
+PROCESS = "process.json"  # its process, by number and start time
+CUT = "cut"  # the socket at which its cutting thread listens (`child/cut.py`)
+
+CELL = "cell.py"  # of the launch: the program, where it is no file of the learner's
+PASSED = "passed.pkl"  # of the launch: values of the notebook for every rank
+
+
+def of_rank(directory: Path, rank: int) -> Path:
+    """The folder of a rank that stays, or of one in a launch's attempt."""
+    return directory / f"rank_{rank}"
+
+
+def of_attempt(run: Path, attempt: int) -> Path:
+    """The folder of one start of a launch's ranks, the first being number 0."""
+    return run / f"attempt_{attempt}"
