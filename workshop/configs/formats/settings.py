@@ -94,7 +94,11 @@ class Settings:
     def words(self, name: str) -> tuple[str, ...]:
         """A list, or a text with commas or blanks between its words."""
         value = self.value(name, ())
-        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(map(str, value))
+        if isinstance(value, str):
+            return tuple(value.replace(",", " ").split())
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{name} must be a list of words, not {value!r}")
+        return tuple(map(str, value))
 
     def refuse(self, name: str, why: str) -> None:
         """This setting matters, and is not modelled."""
