@@ -99,7 +99,9 @@ def _recompute(run: Run) -> list[str]:
         return []
     if layout.recompute == "selective":
         return ["--recompute-granularity selective"]
-    method, number = ("block", layout.recompute_layers) if layout.recompute_layers else ("uniform", layout.recompute_every)
+    method, number = (
+        ("block", layout.recompute_layers) if layout.recompute_layers else ("uniform", layout.recompute_every)
+    )
     return [f"--recompute-granularity full --recompute-method {method} --recompute-num-layers {number}"]
 
 
@@ -121,7 +123,9 @@ def nemo(run: Run) -> str:
                 "global_batch_size": run.global_batch,
                 "tensor_model_parallel_size": layout.tensor,
                 "pipeline_model_parallel_size": layout.pipeline,
-                "virtual_pipeline_model_parallel_size": layout.virtual_stages if layout.virtual_stages > 1 else None,
+                "virtual_pipeline_model_parallel_size": layout.virtual_stages
+                if layout.virtual_stages > 1
+                else None,
                 "context_parallel_size": layout.context,
                 "sequence_parallel": layout.sequence_parallel,
                 "encoder_seq_length": run.seq_len,
@@ -141,9 +145,13 @@ def nemo(run: Run) -> str:
                 "megatron_amp_O2": not layout.precision.startswith("amp"),
                 "fp8": layout.precision == "megatron-fp8",
                 "cross_entropy_loss_fusion": how.loss == "vocab-parallel-fused",
-                "activations_checkpoint_granularity": None if layout.recompute == "none" else layout.recompute,
+                "activations_checkpoint_granularity": None
+                if layout.recompute == "none"
+                else layout.recompute,
                 "activations_checkpoint_method": "block" if block else "uniform" if full else None,
-                "activations_checkpoint_num_layers": (layout.recompute_layers or layout.recompute_every) if full else None,
+                "activations_checkpoint_num_layers": (layout.recompute_layers or layout.recompute_every)
+                if full
+                else None,
                 "optim": {
                     "name": "distributed_fused_adam" if layout.zero else "fused_adam",
                     "lr": 1e-4,

@@ -40,7 +40,9 @@ def titan_grid():
             "torchtitan", compile=recompute == "none", loss="loss-parallel" if tensor > 1 else "eager",
             step_room=4.0 if precision == "fp32" else 0.0,
         )  # fmt: skip
-        yield Run("llama-3-8b", f"{layout.world_size}xH100", layout, 2, 4096, accumulation=4, implementation=how)
+        yield Run(
+            "llama-3-8b", f"{layout.world_size}xH100", layout, 2, 4096, accumulation=4, implementation=how
+        )
 
 
 def megatron_grid(name: str):
@@ -95,7 +97,15 @@ def test_megatron_and_nemo_give_the_run_back(name):
 
 
 def test_experts_of_megatron_come_back():
-    layout = Layout(shard=16, zero=1, tensor=2, sequence_parallel=True, expert=8, expert_tensor=1, precision="megatron-bf16")
+    layout = Layout(
+        shard=16,
+        zero=1,
+        tensor=2,
+        sequence_parallel=True,
+        expert=8,
+        expert_tensor=1,
+        precision="megatron-bf16",
+    )
     how = implementation("megatron", attention="flash", dropout=False)
     model = catalogue.model("mixtral-8x7b").resized(dropout=True)
     run = Run(model, "32xH100", layout, 1, 4096, global_batch=64, implementation=how)
@@ -181,8 +191,14 @@ def test_a_tokenizer_hides_the_vocabulary():
 # ------------------------------------------------------------------ nothing is passed over in silence
 
 SMALLEST = {
-    "torchtitan": ('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 2048\n[parallelism]\n', "{0}.{1}"),
-    "megatron": ("--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --micro-batch-size 1 --bf16", ""),
+    "torchtitan": (
+        '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 2048\n[parallelism]\n',
+        "{0}.{1}",
+    ),
+    "megatron": (
+        "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --micro-batch-size 1 --bf16",
+        "",
+    ),
 }
 
 
@@ -206,7 +222,21 @@ def test_a_name_that_is_asked_for_is_never_unknown(module):
 
 
 def unknown_with(module: str, name: str) -> list[str]:
-    for value in (False, 1, 0, "none", "", "2", "bf16", "rmsnorm", "adamw", "AdamW", "float32", "op", "fused"):
+    for value in (
+        False,
+        1,
+        0,
+        "none",
+        "",
+        "2",
+        "bf16",
+        "rmsnorm",
+        "adamw",
+        "AdamW",
+        "float32",
+        "op",
+        "fused",
+    ):
         try:
             reading = read_config(small_file(module, name, value))
         except ValueError:
@@ -220,9 +250,16 @@ def small_file(module: str, name: str, value) -> object:
         base = "--num-layers 4 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --micro-batch-size 1 --bf16"
         return base if value is False else f"{base} {name} {value}" if value != "" else f"{base} {name}"
     if module == "nemo":
-        base = {"trainer": {"devices": 1}, "model": {"micro_batch_size": 1, "num_layers": 4, "hidden_size": 64}}
+        base = {
+            "trainer": {"devices": 1},
+            "model": {"micro_batch_size": 1, "num_layers": 4, "hidden_size": 64},
+        }
     else:
-        base = {"model": {"name": "llama3", "flavor": "8B"}, "training": {"seq_len": 64}, "parallelism": {"x": None}}
+        base = {
+            "model": {"name": "llama3", "flavor": "8B"},
+            "training": {"seq_len": 64},
+            "parallelism": {"x": None},
+        }
     *sections, last = name.split(".")
     place = base
     for section in sections:
@@ -244,7 +281,9 @@ def small_file(module: str, name: str, value) -> object:
     ],
 )
 def test_an_argument_that_matters_and_is_not_modelled_is_refused_by_name(text, told):
-    base = "--num-layers 4 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --micro-batch-size 1 --bf16"
+    base = (
+        "--num-layers 4 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --micro-batch-size 1 --bf16"
+    )
     reading = read_config(f"{base} {text}", Overrides(device="8xH100"))
     assert reading.run is None
     assert any(told in reason for reason in reading.not_modelled), reading.not_modelled
@@ -255,7 +294,10 @@ def test_an_argument_that_matters_and_is_not_modelled_is_refused_by_name(text, t
     ("change", "told"),
     [
         ('[model]\nflavor = "8B"\nconverters = ["mx"]', "mx is not modelled"),
-        ('[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "DualPipeV"', "known: 1f1b"),
+        (
+            '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "DualPipeV"',
+            "known: 1f1b",
+        ),
         ("[fault_tolerance]\nenable = true", "replicas that come and go"),
         ('[activation_checkpoint]\nmode = "memory_budget"', "within a budget"),
         ("[training]\nseq_length = 5", "training.seq_length = 5: not known here"),
@@ -273,8 +315,14 @@ def test_what_torchtitan_asks_and_is_not_modelled_is_refused_by_name(change, tol
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[training]\nseq_len = 'x'\n[job]\na = 1\n[model]\nflavor = '8B'", "training.seq_len must be a whole number"),
-        ("--num-layers two --hidden-size 8 --seq-length 8 --bf16 --fp16", "--num-layers must be a whole number"),
+        (
+            "[training]\nseq_len = 'x'\n[job]\na = 1\n[model]\nflavor = '8B'",
+            "training.seq_len must be a whole number",
+        ),
+        (
+            "--num-layers two --hidden-size 8 --seq-length 8 --bf16 --fp16",
+            "--num-layers must be a whole number",
+        ),
         ("--num-layers 2 --position-embedding-type rop --hidden-size 8 --bf16", "did you mean 'rope'"),
     ],
 )

@@ -39,14 +39,7 @@ def parse_deepspeed(config: Mapping[str, Any], overrides: Overrides) -> ParsedCo
     total, micro, steps = numbers_of_batch(config)
     if not steps and not (total and micro) and config.get("gradient_accumulation_steps") != "auto":
         steps = 1
-    name = str(table_at(config, "optimizer").get("type", "")).lower()
-    if name == "adam":
-        decoupled = table_at(config, "optimizer.params").get("adam_w_mode", True)
-        optimizer = "adamw" if decoupled else "adam"
-    else:
-        optimizer = OPTIMIZERS.get(name, "")
-    if name and not optimizer:
-        notes.append(f"optimizer {name!r} is not one whose memory is known; give optimizer")
+    optimizer = _optimizer(config, notes)
     tensor = whole_number(table_at(config, "tensor_parallel").get("autotp_size")) or 1
     context = whole_number(config.get("sequence_parallel_size")) or 1
     if tensor > 1:
@@ -72,6 +65,16 @@ def parse_deepspeed(config: Mapping[str, Any], overrides: Overrides) -> ParsedCo
         notes=tuple(notes),
         not_modelled=tuple(_not_modelled(config, section)),
     )
+
+
+def _optimizer(config: Mapping[str, Any], notes: list[str]) -> str:
+    """The optimizer by the name it has here; "" where none is said, or one that nobody here knows."""
+    name = str(table_at(config, "optimizer").get("type", "")).lower()
+    if name == "adam":
+        return "adamw" if table_at(config, "optimizer.params").get("adam_w_mode", True) else "adam"
+    if name and name not in OPTIMIZERS:
+        notes.append(f"optimizer {name!r} is not one whose memory is known; give optimizer")
+    return OPTIMIZERS.get(name, "")
 
 
 def _not_modelled(config: Mapping[str, Any], section: Mapping[str, Any]) -> list[str]:
