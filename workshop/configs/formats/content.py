@@ -57,24 +57,34 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
     """JSON where it begins as JSON does, TOML where it can be, else YAML; and where it is none, arguments."""
     import yaml
 
+    if name.endswith(".toml"):  # then nothing else was meant
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{name} is not TOML: {error}") from None
     try:
         if text.lstrip().startswith("{"):
             found = json.loads(text, object_pairs_hook=_once)
         else:
             found = _toml(text) or yaml.safe_load(text)
     except (json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
-        if _ARGUMENT.search(text):
+        if _has_arguments(text):
             return megatron_values(text)
         raise ValueError(f"{name} is neither YAML nor JSON: {' '.join(str(error).split())}") from None
     if isinstance(found, dict) and all(isinstance(key, str) for key in found):
         return found
-    if _ARGUMENT.search(text):
+    if _has_arguments(text):
         return megatron_values(text)
     raise ValueError(f"{name} holds no settings: a configuration is a table of names and values")
 
 
 _ARGUMENT = re.compile(r"(?m)(^|[\s(\"'])--[a-z][a-z-]+")
 """What arguments of a command look like."""
+
+
+def _has_arguments(text: str) -> bool:
+    """Outside of comments."""
+    return any(_ARGUMENT.search(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 def _toml(text: str) -> dict[str, Any] | None:
