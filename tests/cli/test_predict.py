@@ -100,7 +100,7 @@ def test_without_rates_there_is_memory_and_a_reason(tmp_path, capsys, monkeypatc
         ),
         ("zero = 1", "zero = -1", "unknown zero stage -1"),
         ("shard = 32", "shard = -32", "shard must be a whole number of at least 1, not -32"),
-        ("shard = 32", "shard = ", "run file run.toml is not TOML"),
+        ("shard = 32", "shard = ", "run.toml is not TOML"),
         ("seq_len = 8192", 'seq_len = "8k"', "seq_len must be a whole number of at least 1, not '8k'"),
         (
             "global_batch = 512",

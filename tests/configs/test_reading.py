@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from workshop.configs import Given, read_config
+from workshop.configs import Overrides, read_config
 from workshop.facts.layout import Layout
 from workshop.predict.memory import predict_memory
 
@@ -40,7 +40,7 @@ tpu_use_cluster: false
 tpu_use_sudo: false
 use_cpu: false
 """
-LLAMA = Given(model="llama-3-8b", device="H100", micro_batch=1, seq_len=8192)
+LLAMA = Overrides(model="llama-3-8b", device="H100", micro_batch=1, seq_len=8192)
 
 
 def test_a_file_as_accelerate_asks_for_it():
@@ -62,21 +62,21 @@ def test_what_is_missing_is_named_with_examples():
 
 
 def test_settings_that_nothing_takes_into_account_are_named():
-    text = ASKED.replace("debug: false", "gpu_ids: 0,1\nfp8_config: {backend: AO}")
-    assert read_config(text).unread == ("gpu_ids: '0,1'", "fp8_config: {'backend': 'AO'}")
+    text = ASKED.replace("debug: false", "gpu_ids: 0,1")
+    assert read_config(text).unread == ("gpu_ids: '0,1'",)
 
 
 def test_fsdp1_is_read_as_what_it_does():
     text = ASKED.replace("fsdp_version: 2", "fsdp_version: 1\n  fsdp_sharding_strategy: SHARD_GRAD_OP")
     found = read_config(text, LLAMA)
     assert found.run.layout.zero == 2
-    assert "FSDP1, SHARD_GRAD_OP: memory is predicted as FSDP2's" in found.said.notes
-    assert read_config(text.replace("SHARD_GRAD_OP", "3")).said.engine == "ddp"  # NO_SHARD, by its number
+    assert "FSDP1, SHARD_GRAD_OP: memory is predicted as FSDP2's" in found.parsed.notes
+    assert read_config(text.replace("SHARD_GRAD_OP", "3")).parsed.engine == "ddp"  # NO_SHARD, by its number
 
 
 def test_a_json_with_two_of_three_numbers():
     text = '{"train_batch_size": 256, "gradient_accumulation_steps": 4, "zero_optimization": {"stage": 1}}'
-    found = read_config(text, Given(model="llama-3-8b", device="H100", seq_len=4096, num_processes=32))
+    found = read_config(text, Overrides(model="llama-3-8b", device="H100", seq_len=4096, num_processes=32))
     assert (found.run.micro_batch, found.run.accumulation, found.run.global_batch) == (2, 4, 256)
     assert read_config(text).lacking[-1] == "num_processes (64)"  # the micro-batch follows from it
 
@@ -91,7 +91,7 @@ def test_auto_is_not_said():
         "micro_batch (1)",
         'precision ("deepspeed-bf16")',
     )
-    given = Given(
+    given = Overrides(
         "llama-3-8b",
         "H100",
         micro_batch=2,
@@ -107,36 +107,36 @@ def test_auto_is_not_said():
 @pytest.mark.parametrize(
     ("text", "given", "told"),
     [
-        ("a: [", Given(), "the text is neither YAML nor JSON"),
-        ("{'a': 1}", Given(), "the text is neither YAML nor JSON"),
-        ("- a\n- b", Given(), "the text holds no settings"),
+        ("a: [", Overrides(), "the text is neither YAML nor JSON"),
+        ("{'a': 1}", Overrides(), "the text is neither YAML nor JSON"),
+        ("- a\n- b", Overrides(), "the text holds no settings"),
         (
             "learning_rate: 3",
-            Given(),
+            Overrides(),
             "keys of neither an Accelerate YAML nor a DeepSpeed JSON: learning_rate",
         ),
-        ("distributed_type: FDSP", Given(), "unknown distributed_type 'FDSP'; did you mean 'FSDP'"),
-        (ASKED.replace("bf16", "bf17"), Given(), "unknown mixed_precision 'bf17'; did you mean 'bf16'"),
-        (ASKED, Given(model="llama-3-8c"), "unknown model 'llama-3-8c'; did you mean 'llama-3-8b'"),
+        ("distributed_type: FDSP", Overrides(), "unknown distributed_type 'FDSP'; did you mean 'FSDP'"),
+        (ASKED.replace("bf16", "bf17"), Overrides(), "unknown mixed_precision 'bf17'; did you mean 'bf16'"),
+        (ASKED, Overrides(model="llama-3-8c"), "unknown model 'llama-3-8c'; did you mean 'llama-3-8b'"),
         (
             ASKED,
-            Given("llama-3-8b", "H100", 1, 8192, precision="fp32"),
+            Overrides("llama-3-8b", "H100", 1, 8192, precision="fp32"),
             "precision = 'fp32', but the file says fsdp",
         ),
         (
             ASKED,
-            Given("llama-3-8b", "H100", 1, 8192, recompute="none"),
+            Overrides("llama-3-8b", "H100", 1, 8192, recompute="none"),
             "the file says recompute = 'full', and you",
         ),
-        ('{"zero_optimization": {"stage": 4}}', Given(), "unknown zero_optimization.stage 4"),
+        ('{"zero_optimization": {"stage": 4}}', Overrides(), "unknown zero_optimization.stage 4"),
         (
             '{"fp16": {"enabled": true}, "bf16": {"enabled": true}, "train_batch_size": 8}',
-            Given(),
+            Overrides(),
             "fp16 and bf16 are both on",
         ),
         (
             '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4}',
-            Given(num_processes=4),
+            Overrides(num_processes=4),
             "train_batch_size 64 is 2 a GPU times 4 steps on 8 ranks, not on 4: there DeepSpeed stops",
         ),
     ],

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from workshop.configs import ENGINES, Given, accelerate_yaml, deepspeed_json, read_config
+from workshop.configs import ENGINES, Overrides, accelerate_yaml, deepspeed_json, read_config
 from workshop.configs.engines import MIXED_PRECISION, OFFLOADS, STAGES, chosen_engine
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
@@ -43,8 +43,8 @@ GRID = list(grid())
 
 
 def beside(run, *, accumulation=True, micro_batch=True):
-    """What the file cannot say, told in the words of `Given`."""
-    return Given(
+    """What the file cannot say, told in the words of `Overrides`."""
+    return Overrides(
         model=run.model,
         device="H100",
         micro_batch=run.micro_batch if micro_batch else 0,
@@ -88,7 +88,9 @@ def test_an_optimizer_in_the_json_is_read_back(optimizer, lr):
     layout = Layout(shard=8, zero=2, precision="deepspeed-bf16")
     run = Run("llama-3-8b", "8xH100", layout, optimizer=optimizer, implementation="deepspeed", seq_len=4096)
     assert (
-        read_config(deepspeed_json(run, lr=lr), Given(model="llama-3-8b", device="H100", seq_len=4096)).run
+        read_config(
+            deepspeed_json(run, lr=lr), Overrides(model="llama-3-8b", device="H100", seq_len=4096)
+        ).run
         == run
     )
 
@@ -98,7 +100,7 @@ def test_a_json_beside_the_yaml_is_read_with_it(tmp_path):
     run = Run("llama-3-8b", "8xH100", layout, 2, 4096, accumulation=4, implementation="deepspeed")
     (tmp_path / "zero3.json").write_text(deepspeed_json(run))
     (tmp_path / "run.yaml").write_text(accelerate_yaml(run, deepspeed_file="zero3.json"))
-    found = read_config(tmp_path / "run.yaml", Given(model="llama-3-8b", device="H100", seq_len=4096))
+    found = read_config(tmp_path / "run.yaml", Overrides(model="llama-3-8b", device="H100", seq_len=4096))
     assert (found.run, found.mistakes) == (run, ())
     (tmp_path / "zero3.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no file .*zero3\.json"):

@@ -1,4 +1,9 @@
-"""Written files are used: `accelerate launch` and DeepSpeed read them on real gloo ranks and do what they say."""
+"""Written files are used: Accelerate and DeepSpeed read them on real gloo ranks and do what they say.
+
+Ranks are started twice, two and four, and each does all that is asked of so many; what they find they write into
+files of their own. The real ``accelerate launch`` starts the two machines; that its variables are ours is held by
+`test_launch_environment`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,9 @@ import pytest
 import yaml
 
 from tests.configs.cases import GOLDEN, small
-from tests.configs.test_silent_mistakes import changed
+from tests.configs.mistake_cases import GONE, changed
 from workshop.configs import (
+    Overrides,
     accelerate_config,
     accelerate_yaml,
     deepspeed_config,
@@ -34,6 +40,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 SCRIPT = str(ROOT / "examples" / "any_engine" / "accelerate_any.py")
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+LOOP = Overrides(program="accelerate", classes=("GPT", "Layer"), layer="Layer")
+LAYERS = 2
 
 
 def start(command: list[str]) -> subprocess.Popen:
@@ -54,7 +62,7 @@ def start(command: list[str]) -> subprocess.Popen:
     )
 
 
-def end(process: subprocess.Popen, timeout: float = 110) -> str:
+def end(process: subprocess.Popen, timeout: float = 300) -> str:
     """What it printed; its ranks are gone whatever happened."""
     try:
         out, err = process.communicate(timeout=timeout)
@@ -66,12 +74,11 @@ def end(process: subprocess.Popen, timeout: float = 110) -> str:
     return out
 
 
-def last_json(printed: str) -> dict:
-    lines = [
-        line.removeprefix("FOUND ") for line in printed.splitlines() if line.startswith(("FOUND {", "{"))
-    ]
-    assert len(lines) == 1, printed
-    return json.loads(lines[0])
+def on_ranks(number: int, cases: dict[str, dict], folder: Path) -> list[dict]:
+    """What each rank found, in order of rank."""
+    (folder / "cases.json").write_text(json.dumps(cases))
+    end(start([*TORCHRUN, str(number), str(PROGRAMS / "on_ranks.py"), str(folder)]))
+    return [json.loads((folder / f"found_{rank}.json").read_text()) for rank in range(number)]
 
 
 def free_port() -> int:
@@ -80,29 +87,107 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+# ------------------------------------------------------------------ what is asked of two ranks
+
+FSDP = accelerate_config(small(shard=2, zero=3, precision="fp32"))
+ZERO2 = accelerate_config(small(shard=2, zero=2, precision="fp32"), "deepspeed")
+ZERO3 = accelerate_config(small(shard=2, zero=3, precision="fp32"), "deepspeed")
+DDP = accelerate_config(small(replicate=2, precision="fp32"))
+SIZES = "parallelism_config.parallelism_config_"
+WRAP, CLASS = "fsdp_config.fsdp_auto_wrap_policy", "fsdp_config.fsdp_transformer_layer_cls_to_wrap"
+TRAINED = {"ddp": ("MULTI_GPU", 1), "fsdp": ("FSDP", 2), "deepspeed": ("DEEPSPEED", 1)}
+
+YAMLS: dict[str, tuple[dict, dict]] = {
+    "fsdp": (FSDP, {}),
+    "fsdp-recompute-adapter": (changed(FSDP, {"fsdp_config.fsdp_activation_checkpointing": True}), {"adapter": True}),
+    "fsdp-whole-gradients": (FSDP, {"sync": False}),
+    "fsdp-sharded-gradients": (FSDP, {"sync": True}),
+    "wrong-no-class": (changed(FSDP, {CLASS: GONE}), {}),
+    "layers-named-by-the-model": (changed(FSDP, {CLASS: GONE}), {"names_layers": True}),
+    "wrong-class-unknown": (changed(FSDP, {CLASS: "Layr"}), {}),
+    "wrong-class-blank": (changed(FSDP, {CLASS: "GPT, Layer"}), {}),
+    "wrong-class-of-the-whole": (changed(FSDP, {CLASS: "GPT"}), {}),
+    "wrong-size-0": (changed(FSDP, {WRAP: "SIZE_BASED_WRAP", "fsdp_config.fsdp_min_num_params": 0}), {}),
+    "wrong-no-wrap": (changed(FSDP, {WRAP: "NO_WRAP"}), {}),
+    "wrong-sp": (changed(FSDP, {f"{SIZES}dp_shard_size": 2, f"{SIZES}sp_size": 2}), {}),
+    "zero2": (ZERO2, {"state_dict": True}),
+    "zero3": (ZERO3, {"state_dict": True}),
+    "wrong-zero3-save": (changed(ZERO3, {"deepspeed_config.zero3_save_16bit_model": False}), {"state_dict": True}),
+    "wrong-clip-0": (changed(ZERO2, {"deepspeed_config.gradient_clipping": 0.0}), {}),
+    "wrong-unread": (changed(ZERO2, {"deepspeed_config.offload_optimizer": "cpu"}), {}),
+    "wrong-replicas": (changed(ZERO3, {f"{SIZES}dp_replicate_size": 2}), {}),
+    "wrong-shards": (changed(DDP, {f"{SIZES}dp_shard_size": 2}), {}),
+    "wrong-cp": (changed(DDP, {f"{SIZES}cp_size": 2}), {}),
+}  # fmt: skip
+
+STAGES = {
+    "0": {"replicate": 2, "zero": 0},
+    "1": {"shard": 2, "zero": 1},
+    "2": {"shard": 2, "zero": 2},
+    "3": {"shard": 2, "zero": 3},
+    "2-offload": {"shard": 2, "zero": 2, "offload": "optimizer"},
+    "3-offload": {"shard": 2, "zero": 3, "offload": "params"},
+}
+
+
+def jsons() -> dict[str, dict]:
+    """Every stage and offload, and mistakes that DeepSpeed does not mention."""
+    written = {}
+    for name, layout in STAGES.items():
+        run = Run(
+            "gpt-1m", "this-machine", Layout(precision="fp32", **layout), 2, 16, accumulation=2,
+            implementation="deepspeed",
+        )  # fmt: skip
+        config = json.loads(deepspeed_json(run))
+        for offloaded in ("offload_optimizer", "offload_param"):  # there is no GPU to pin for
+            config["zero_optimization"].get(offloaded, {}).update(pin_memory=False)
+        if "offload" in layout:
+            config["zero_force_ds_cpu_optimizer"] = False  # its own Adam is compiled for a minute
+        written[name] = config
+    half = deepspeed_config(
+        Run("gpt-1m", "this-machine", Layout(shard=2, zero=2, precision="deepspeed-bf16"), 4, 16)
+    )
+    written["bf16"] = half
+    written["wrong-auto"] = half | {"bf16": {"enabled": "auto"}}
+    written["wrong-clip"] = {key: value for key, value in half.items() if key != "gradient_clipping"}
+    written["wrong-name"] = half | {"gradient_clippping": 5.0}
+    return written
+
+
+JSONS = jsons()
+BARE = {
+    kind: changed(config, {"use_cpu": True})
+    for kind, config in (("FSDP", FSDP), ("MULTI_GPU", DDP), ("DEEPSPEED", ZERO2))
+}
+
+
 @pytest.fixture(scope="module")
-def alone() -> list[float]:
-    """The losses of one process without any launcher."""
-    found = last_json(end(start([sys.executable, SCRIPT])))
-    assert (found["engine"], found["num_processes"]) == ("NO", 1)
-    return found["losses"]
+def two(tmp_path_factory) -> list[dict]:
+    """Everything that two ranks are asked, in one launch."""
+    cases: dict[str, dict] = {
+        f"bare {kind}": {"kind": "bare", "config": config} for kind, config in BARE.items()
+    }
+    cases["alone"] = {"kind": "alone"}
+    for name, (_, steps) in TRAINED.items():
+        golden = yaml.safe_load((GOLDEN / f"{name}-2-fp32.yaml").read_text())
+        cases[f"train {name}"] = {"kind": "train", "config": golden, "accumulation": steps}
+    cases |= {f"yaml {name}": {"kind": "yaml", "config": c, "with": w} for name, (c, w) in YAMLS.items()}
+    cases |= {f"json {name}": {"kind": "json", "config": config} for name, config in JSONS.items()}
+    return on_ranks(2, cases, tmp_path_factory.mktemp("two"))
 
 
-@pytest.mark.parametrize(
-    ("name", "engine", "steps"), [("ddp", "MULTI_GPU", 1), ("fsdp", "FSDP", 2), ("deepspeed", "DEEPSPEED", 1)]
-)
-def test_accelerate_launch_trains_the_same_under_every_engine(name, engine, steps, alone):
-    """The golden file itself, by the real launcher, on two ranks: same script, same losses; FSDP accumulates."""
-    file = ["--config_file", str(GOLDEN / f"{name}-2-fp32.yaml"), "--main_process_port", "0"]
-    printed = end(start([*ACCELERATE, *file, SCRIPT, "--accumulation", str(steps)]))
-    found = last_json(printed)
-    assert (found["engine"], found["num_processes"], found["accumulation"]) == (engine, 2, steps)
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_script_trains_the_same_under_every_engine(name, two):
+    """The golden file itself: same script, same losses as plain PyTorch; FSDP accumulates."""
+    found, alone = two[0][f"train {name}"], two[0]["alone"]["losses"]
+    engine, steps = TRAINED[name]
+    assert (found["engine"], found["ranks"], found["accumulation"]) == (engine, 2, steps)
     assert found["losses"] == pytest.approx(alone, abs=1e-5)
     assert alone[0] - min(alone) > 0.005  # it trained
 
 
-def test_two_machines_meet(tmp_path, alone):
-    """A file for two nodes, started twice: on this machine, as on two."""
+def test_two_machines_meet(tmp_path, two):
+    """A file for two nodes, given to the real launcher twice: on this machine, as on two."""
     written = yaml.safe_load((GOLDEN / "ddp-16-fp16.yaml").read_text())  # of 16 GPUs on two nodes
     config = written | {"num_processes": 2, "mixed_precision": "no"}
     assert (config["num_machines"], config["rdzv_backend"]) == (2, "c10d")
@@ -119,49 +204,18 @@ def test_two_machines_meet(tmp_path, alone):
         for node in nodes:
             if node.poll() is None:
                 os.killpg(node.pid, signal.SIGKILL)
-    found = last_json("".join(printed))
+    lines = [line for out in printed for line in out.splitlines() if line.startswith("{")]
+    assert len(lines) == 1, printed  # rank 0 alone prints
+    found = json.loads(lines[0])
     assert (found["engine"], found["num_processes"]) == ("MULTI_GPU", 2)
-    assert found["losses"] == pytest.approx(alone, abs=1e-5)
+    assert found["losses"] == pytest.approx(two[0]["alone"]["losses"], abs=1e-5)
 
 
-def test_deepspeed_does_what_the_json_says(tmp_path):
-    """Every stage and offload, and the mistakes that DeepSpeed does not mention, in one launch of two ranks."""
-    cases = {
-        "0": {"replicate": 2, "zero": 0},
-        "1": {"shard": 2, "zero": 1},
-        "2": {"shard": 2, "zero": 2},
-        "3": {"shard": 2, "zero": 3},
-        "2-offload": {"shard": 2, "zero": 2, "offload": "optimizer"},
-        "3-offload": {"shard": 2, "zero": 3, "offload": "params"},
-    }
-    written = {}
-    for name, layout in cases.items():
-        run = Run(
-            "gpt-1m", "this-machine", Layout(precision="fp32", **layout), 2, 16, accumulation=2,
-            implementation="deepspeed",
-        )  # fmt: skip
-        config = json.loads(deepspeed_json(run))
-        for offloaded in ("offload_optimizer", "offload_param"):
-            config["zero_optimization"].get(offloaded, {}).update(
-                pin_memory=False
-            )  # there is no GPU to pin for
-        if "offload" in layout:
-            config["zero_force_ds_cpu_optimizer"] = False  # its own Adam is compiled for a minute
-        written[name] = config
-    half = deepspeed_config(
-        Run("gpt-1m", "this-machine", Layout(shard=2, zero=2, precision="deepspeed-bf16"), 4, 16)
-    )
-    written["bf16"] = half
-    written["wrong-auto"] = half | {"bf16": {"enabled": "auto"}}
-    written["wrong-clip"] = {key: value for key, value in half.items() if key != "gradient_clipping"}
-    written["wrong-name"] = half | {"gradient_clippping": 5.0}
-    for name, config in written.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(config))
-    found = last_json(end(start([*TORCHRUN, "2", str(PROGRAMS / "deepspeed_reads.py"), str(tmp_path)])))
-
-    assert {name: found[name]["stage"] for name in cases} == {name: int(name[0]) for name in cases}
-    assert {name for name in cases if found[name]["offload"]} == {"2-offload", "3-offload"}
-    for name in cases:
+def test_deepspeed_does_what_the_json_says(two):
+    found = {name: two[0][f"json {name}"] for name in JSONS}
+    assert {name: found[name]["stage"] for name in STAGES} == {name: int(name[0]) for name in STAGES}
+    assert {name for name in STAGES if found[name]["offload"]} == {"2-offload", "3-offload"}
+    for name in STAGES:
         assert (found[name]["width"], found[name]["clipping"], found[name]["batch"]) == ("float32", 0.0, 8)
         assert found[name]["losses"] == pytest.approx(found["0"]["losses"], abs=1e-5), name
     assert found["0"]["losses"][-1] < found["0"]["losses"][0]
@@ -175,87 +229,93 @@ def test_deepspeed_does_what_the_json_says(tmp_path):
         ("wrong-clip", "gradient_clipping"),
         ("wrong-name", "gradient_clippping"),
     ):
-        assert [(m.key, m.kind) for m in find_mistakes(written[name])] == [(key, "silent")]
-    assert find_mistakes(half) == []
+        told = find_mistakes(JSONS[name], Overrides(program="deepspeed"))
+        assert [(m.key, m.kind) for m in told] == [(key, "silent")]
+    assert find_mistakes(JSONS["bf16"]) == []
 
 
-def test_accelerate_does_what_the_yaml_says(tmp_path):
-    """Sections and what they do, and mistakes that pass in silence, in one launch of two ranks."""
-    fsdp = accelerate_config(small(shard=2, zero=3, precision="fp32"))
-    zero3 = accelerate_config(small(shard=2, zero=3, precision="fp32"), "deepspeed")
-    zero2 = accelerate_config(small(shard=2, zero=2, precision="fp32"), "deepspeed")
-    layers, wrong = 2, "fsdp_config.fsdp_auto_wrap_policy"
-    cases = {
-        "fsdp": fsdp,
-        "fsdp-recompute-adapter": changed(fsdp, {"fsdp_config.fsdp_activation_checkpointing": True, "with_adapter": True}),
-        "fsdp-whole-gradients": changed(fsdp, {"with_sync": False}),
-        "fsdp-sharded-gradients": changed(fsdp, {"with_sync": True}),
-        "wrong-no-class": changed(fsdp, {"fsdp_config.fsdp_transformer_layer_cls_to_wrap": None}),
-        "wrong-size-0": changed(fsdp, {wrong: "SIZE_BASED_WRAP", "fsdp_config.fsdp_min_num_params": 0}),
-        "wrong-no-wrap": changed(fsdp, {wrong: "NO_WRAP"}),
-        "zero2": changed(zero2, {"with_state_dict": True}),
-        "zero3": changed(zero3, {"with_state_dict": True}),
-        "wrong-zero3-save": changed(
-            zero3, {"deepspeed_config.zero3_save_16bit_model": False, "with_state_dict": True}
-        ),
-        "wrong-clip-0": changed(zero2, {"deepspeed_config.gradient_clipping": 0.0}),
-        "wrong-unread": changed(zero2, {"deepspeed_config.offload_optimizer": "cpu"}),
-    }  # fmt: skip
-    for name, config in cases.items():
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
-    found = last_json(end(start([*TORCHRUN, "2", str(PROGRAMS / "accelerate_reads.py"), str(tmp_path)])))
-
-    assert all(one["ranks"] == 2 for one in found.values())
-    assert found["fsdp"]["units"] == layers + 1
-    assert {name: one["units"] for name, one in found.items() if name.startswith("wrong-") and one["engine"] == "FSDP"} == {
-        "wrong-no-class": 1, "wrong-size-0": 1, "wrong-no-wrap": 1,
-    }  # fmt: skip
-    assert (
-        found["fsdp-recompute-adapter"]["adapter_tensors"]
-        == 0
-        < found["fsdp-recompute-adapter"]["lora_tensors"]
-    )
+def test_accelerate_does_what_the_yaml_says(two):
+    """Sections and what they do, and mistakes that pass in silence."""
+    found = {name: two[0][f"yaml {name}"] for name in YAMLS}
+    assert all(one["ranks"] == 2 for one in found.values() if "ranks" in one)
+    units = {name: one["units"] for name, one in found.items() if one.get("engine") == "FSDP"}
+    one_unit = ("wrong-no-class", "wrong-size-0", "wrong-no-wrap", "wrong-class-of-the-whole")
+    assert {name for name, number in units.items() if number == 1} == set(one_unit)
+    del units["fsdp-recompute-adapter"]  # where the wrapper of a layer counts beside the layer
+    assert {number for name, number in units.items() if name not in one_unit} == {LAYERS + 1}
+    for name, words in (
+        ("wrong-class-unknown", "Layr"),
+        ("wrong-class-blank", " Layer"),
+        ("wrong-cp", "fsdp_plugin"),
+    ):
+        assert words in found[name]["refused"]
+    adapter = found["fsdp-recompute-adapter"]
+    assert adapter["adapter_tensors"] == 0 < adapter["lora_tensors"]
     # between micro-batches: whole on every rank unless told otherwise (a note of read_config)
-    assert (
-        found["fsdp-whole-gradients"]["sharded_gradients"]
-        == 0
-        < found["fsdp-sharded-gradients"]["sharded_gradients"]
-    )
+    sharded = [found[f"fsdp-{what}-gradients"]["sharded_gradients"] for what in ("whole", "sharded")]
+    assert sharded[0] == 0 < sharded[1]
     assert (found["zero2"]["stage"], found["zero3"]["stage"]) == (2, 3)
     assert found["zero2"]["clipping"] == found["zero3"]["clipping"] == 1e9
     assert found["wrong-clip-0"]["clipping"] == 1.0
     assert found["zero3"]["state_dict"] == found["zero2"]["state_dict"] > 0
     assert found["wrong-zero3-save"]["state_dict"] == "Cannot get 16bit model weights"
-    for name, config in cases.items():
-        config = {key: value for key, value in config.items() if not key.startswith("with_")}
-        assert bool(find_mistakes(config)) == name.startswith("wrong"), name
 
 
-def test_hybrid_sharding_makes_the_mesh(tmp_path):
-    """Four ranks: two replicas of two shards."""
-    run = Run("gpt-1m", "this-machine", Layout(replicate=2, shard=2, zero=3, precision="fp32"), 4, 32)
-    (tmp_path / "hybrid.yaml").write_text(accelerate_yaml(run))
-    found = last_json(end(start([*TORCHRUN, "4", str(PROGRAMS / "accelerate_reads.py"), str(tmp_path)])))
-    assert found["hybrid"]["mesh"] == {"dp_replicate": 2, "dp_shard": 2}
+def test_a_mesh_that_nobody_looks_at(two):
+    """Replicas under ZeRO-3 are sharded all the same, and shards under DDP are whole."""
+    (first, second), whole = two, two[0]["yaml fsdp"]["whole"]
+    assert first["yaml fsdp"]["held"] < 0.6 * whole
+    assert first["yaml wrong-replicas"]["held"] == first["yaml zero3"]["held"] < 0.6 * whole
+    assert (first["yaml wrong-shards"]["ddp"], first["yaml wrong-shards"]["held"]) == (True, whole)
+    assert (
+        first["yaml wrong-sp"]["first"] != second["yaml wrong-sp"]["first"]
+    )  # one sequence each, not half of one
+
+
+@pytest.mark.parametrize("name", YAMLS)
+def test_wrong_files_are_told_and_right_ones_are_not(name):
+    config, wanted = YAMLS[name]
+    overrides = Overrides(program="accelerate") if wanted.get("names_layers") else LOOP
+    told = [mistake for mistake in find_mistakes(config, overrides) if mistake.is_certain]
+    depends = name == "wrong-no-class"  # on the model: this one does not name its layers
+    assert bool(told) == (name.startswith("wrong") and not depends), [str(mistake) for mistake in told]
 
 
 @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="these go wrong where there is no GPU")
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("MULTI_CPU", ["process with RANK None: rank 0 of 1, NO"]),
-        ("FSDP", ["process with RANK 0: rank 0 of 1, NO", "process with RANK 1: rank 0 of 1, NO"]),
-    ],
-)
-def test_the_silent_mistakes_of_cpus_are_real(kind, said, tmp_path):
-    """Exit code 0, and nobody works together; `find_mistakes` names it."""
-    config = accelerate_config(small(shard=2, zero=3, precision="fp32"))
-    config |= {"distributed_type": kind, "use_cpu": True}
-    if kind == "MULTI_CPU":
-        del config["fsdp_config"]
-    path = tmp_path / "cpu.yaml"
-    path.write_text(yaml.safe_dump(config))
-    who = str(PROGRAMS / "who_am_i.py")
-    printed = end(start([*ACCELERATE, "--config_file", str(path), "--main_process_port", "0", who]))
-    assert sorted(line for line in printed.splitlines() if line.startswith("process")) == said
-    assert [mistake.kind for mistake in find_mistakes(config)] == ["silent"]
+def test_on_cpus_nobody_works_together(two):
+    """Exit code 0, two processes, and each alone; DeepSpeed at least stops. `find_mistakes` names it."""
+    for kind in ("FSDP", "MULTI_GPU"):
+        assert [rank[f"bare {kind}"] for rank in two] == [
+            {"engine": "NO", "rank": 0, "ranks": 1, "refused": ""}
+        ] * 2
+        assert [mistake.kind for mistake in find_mistakes(BARE[kind])] == ["silent"]
+    stopped = [rank["bare DEEPSPEED"] for rank in two]
+    assert all("2 != 2 * 1 * 2" in one["refused"] or "4 !=" in one["refused"] for one in stopped), stopped
+    assert [mistake.kind for mistake in find_mistakes(BARE["DEEPSPEED"])] == ["stops"]
+
+
+# ------------------------------------------------------------------ what is asked of four
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory) -> list[dict]:
+    run = Run("gpt-1m", "this-machine", Layout(replicate=2, shard=2, zero=3, precision="fp32"), 4, 32)
+    hybrid = yaml.safe_load(accelerate_yaml(run))
+    cut = changed(FSDP, {"num_processes": 4, f"{SIZES}dp_shard_size": 2, f"{SIZES}tp_size": 2})
+    cases = {name: {"kind": "yaml", "config": config} for name, config in (("hybrid", hybrid), ("cut", cut))}
+    return on_ranks(4, cases, tmp_path_factory.mktemp("four"))
+
+
+def test_hybrid_sharding_makes_the_mesh(four):
+    """Two replicas of two shards."""
+    assert four[0]["hybrid"]["mesh"] == {"dp_replicate": 2, "dp_shard": 2}
+    assert 0.4 < four[0]["hybrid"]["held"] / four[0]["hybrid"]["whole"] < 0.6
+
+
+def test_tensor_parallelism_fails_or_does_nothing(four):
+    """A model that is not cut stays whole on the ranks of tp; for one that is cut, the import is not there."""
+    assert four[0]["cut"]["mesh"] == {"dp_shard": 2, "tp": 2}
+    assert 0.4 < four[0]["cut"]["held"] / four[0]["cut"]["whole"] < 0.6  # sharded two ways, not four
+    code = "from transformers.integrations.tensor_parallel import ReplicateParallel"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "cannot import name 'ReplicateParallel'" in done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workshop.configs import Given, find_mistakes
+from workshop.configs import Overrides, find_mistakes
 from workshop.lessons.day2.broken_files import ANSWERS, FILES, NOTHING
 
 
@@ -13,6 +13,6 @@ def test_there_is_an_answer_for_each_file():
 
 @pytest.mark.parametrize("letter", FILES)
 def test_the_answer_is_what_is_found(letter):
-    given = Given(device="H100") if "GPU" in FILES[letter] else Given()
+    given = Overrides(device="H100") if "GPU" in FILES[letter] else Overrides()
     found = [mistake.key.split(".")[-1] for mistake in find_mistakes(FILES[letter], given)]
     assert found == ([] if ANSWERS[letter] == (NOTHING,) else [ANSWERS[letter][0]])

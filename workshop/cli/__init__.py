@@ -134,10 +134,19 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
         "predict",
         help="say what memory and time a run would take",
         description="Predict bytes by part and pipeline stage, seconds by cause, MFU, and with --tokens the "
-        "cost of a whole training. Exit code 0: it fits, or it is too close to call; 1: it does not fit; "
-        "2: the file is wrong.",
+        "cost of a whole training. The file is a run (see examples/), a torchtitan TOML, a Megatron-LM "
+        "command line, a NeMo YAML, or what `workshop configs read` takes. Exit code 0: it fits, or it is "
+        "too close to call; 1: it does not fit; 2: the file is wrong.",
     )
-    predict.add_argument("run_file", type=Path, metavar="RUN.toml", help="the run; see examples/")
+    predict.add_argument("run_file", type=Path, metavar="FILE", help="the run, or another program's file")
+    predict.add_argument("--model", default="", metavar="NAME", help="where the file does not name it")
+    predict.add_argument("--device", default="", metavar="NAME", help="of each rank: H100; or all: 64xH100")
+    for name, words in (
+        ("num-processes", "ranks, where the file does not say"),
+        ("seq-len", "tokens of a sequence, where the file does not say"),
+        ("micro-batch", "sequences that pass a rank at once, where the file does not say"),
+    ):
+        predict.add_argument(f"--{name}", type=int, default=0, metavar="N", help=words)
     predict.add_argument("--tokens", metavar="N", help="tokens of the whole training, for example 15T")
     predict.add_argument("--price", type=float, metavar="P", help="of one device for an hour, with --tokens")
     predict.add_argument("--json", action="store_true", help="print one JSON object instead of tables")

@@ -5,8 +5,10 @@
     workshop configs fsdp RUN.toml
     workshop configs read FILE --model llama-3-8b --device H100 --micro-batch 1 --seq-len 8192
 
-Exit code 0: written, or nothing wrong was found; 1: something is wrong with the file that was read, or it
-needs more memory than there is; 2: a wrong call, or what cannot be written.
+``read`` takes a file of Accelerate, DeepSpeed, torchtitan, Megatron-LM or NeMo.
+
+Exit code 0: written, or nothing certain is wrong; 1: something is wrong with the file that was read, or it
+says what is not modelled, or needs more memory than there is; 2: a wrong call, or what cannot be written.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from workshop.cli.predict import or_reason, traffic_json
 from workshop.configs.accelerate_yaml import accelerate_yaml
 from workshop.configs.deepspeed_json import deepspeed_json
 from workshop.configs.fsdp_policy import fsdp_plugin_arguments, trainer_arguments
-from workshop.configs.given import Given
+from workshop.configs.overrides import Overrides
 from workshop.configs.reading import Reading, read_config
-from workshop.configs.unsaid import comment_lines, unsaid_by_deepspeed
+from workshop.configs.unset import comment_lines, unset_by_deepspeed
 from workshop.facts.run import Adapter, Run, read_run
 from workshop.predict.memory import MemoryPrediction, predict_memory
 from workshop.predict.traffic import predict_traffic
@@ -39,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
     wanted = read_run(options.run_file)
     text = _written(wanted, options)
     if options.what == "deepspeed":  # JSON has no comments
-        unsaid = unsaid_by_deepspeed(wanted, optimizer_is_said=options.lr is not None)
-        print("\n".join(comment_lines(unsaid)), file=sys.stderr)
+        unset = unset_by_deepspeed(wanted, optimizer_is_set=options.lr is not None)
+        print("\n".join(comment_lines(unset)), file=sys.stderr)
     if options.output is not None:
         options.output.write_text(text, "utf-8")
     else:
@@ -65,7 +67,7 @@ def _written(wanted: Run, options: argparse.Namespace) -> str:
 
 
 def _read(options: argparse.Namespace) -> int:
-    given = Given(
+    overrides = Overrides(
         model=named_model(options.model) if options.model else "",
         device=options.device,
         micro_batch=options.micro_batch,
@@ -77,14 +79,21 @@ def _read(options: argparse.Namespace) -> int:
         adapter=Adapter(rank=options.lora) if options.lora else None,
         num_processes=options.num_processes,
         layer=options.wrap_class,
+        program=options.program,
     )
-    found = read_config(options.config_file, given)
+    found = read_config(options.config_file, overrides)
     memory = predict_memory(found.run) if found.run is not None else None
     if options.json:
         print(json.dumps(as_json(found, memory), indent=1))
     else:
         print(as_text(found, memory))
-    return 1 if found.mistakes or (memory is not None and memory.interval[0] > memory.capacity) else 0
+    return (
+        1
+        if found.certain
+        or found.not_modelled
+        or (memory is not None and memory.interval[0] > memory.capacity)
+        else 0
+    )
 
 
 def as_text(found: Reading, memory: MemoryPrediction | None) -> str:
@@ -107,10 +116,12 @@ def as_json(found: Reading, memory: MemoryPrediction | None) -> dict[str, Any]:
     traffic = or_reason(predict_traffic, found.run) if found.run is not None else ""
     return {
         "kind": found.kind,
-        "engine": found.said.engine,
+        "engine": found.parsed.engine,
         "mistakes": [asdict(mistake) for mistake in found.mistakes],
         "not_understood": list(found.unread),
-        "notes": list(found.said.notes),
+        "without_effect": list(found.parsed.without_effect),
+        "notes": list(found.parsed.notes),
+        "not_modelled": list(found.not_modelled),
         "lacking": list(found.lacking),
         "run": found.run and _run_json(found.run),
         "memory": memory

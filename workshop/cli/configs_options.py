@@ -72,11 +72,12 @@ def _add_fsdp(parts: argparse._SubParsersAction) -> None:
 def _add_read(parts: argparse._SubParsersAction) -> None:
     part = parts.add_parser(
         "read",
-        help="an Accelerate YAML or DeepSpeed JSON: what is wrong with it, and what it needs",
-        description="Read a file of Accelerate or DeepSpeed. Mistakes are named with their cure. With what "
+        help="somebody's file: what is wrong with it, and what it needs",
+        description="Read a file of Accelerate, DeepSpeed, torchtitan (TOML), Megatron-LM (a script, or "
+        "arguments in a text) or NeMo (YAML). Mistakes of the first two are named with their cure. With what "
         "the file cannot say given as options, memory and traffic are predicted too.",
     )
-    part.add_argument("config_file", type=Path, metavar="FILE", help="the YAML or JSON")
+    part.add_argument("config_file", type=Path, metavar="FILE", help="the file; told by its content")
     part.add_argument("--model", default="", metavar="NAME", help="a known model, or a TOML file of one")
     part.add_argument("--device", default="", metavar="NAME", help="of each process: H100")
     for name, words in (
@@ -91,6 +92,12 @@ def _add_read(parts: argparse._SubParsersAction) -> None:
     part.add_argument("--precision", default="", metavar="NAME", help="recipe, where the file leaves it open")
     part.add_argument(
         "--recompute", default="", metavar="HOW", help="none, selective or full, if the script decides"
+    )
+    part.add_argument(
+        "--program",
+        default="",
+        metavar="NAME",
+        help="who reads the file: accelerate (a loop of its own), trainer (of transformers), deepspeed",
     )
     _wrap_class(part)
     part.add_argument("--json", action="store_true", help="print one JSON object instead of text")

@@ -1,4 +1,8 @@
-"""``workshop predict RUN.toml``: what a run would take, before it is run.
+"""``workshop predict FILE``: what a run would take, before it is run.
+
+The file is a run of the workshop's own (TOML), or somebody's that `workshop configs read` understands:
+torchtitan's TOML, Megatron-LM's command line, NeMo's YAML, an Accelerate YAML, a DeepSpeed JSON. What such a
+file does not say (the devices, and for the last two the model and its batches) is given by options.
 
 Memory needs only the file. Time needs to know what the device reaches; where that is not known (a machine
 that was never calibrated) the memory is printed all the same, with the reason why there is no time.
@@ -9,12 +13,17 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from workshop.cli.counts import parse_count
+from workshop.cli.named_model import named_model
+from workshop.configs.formats.content import content
+from workshop.configs.overrides import Overrides
+from workshop.configs.reading import read_config
 from workshop.facts.run import Run, read_run
 from workshop.predict.cost import Terms, TrainingCost, training_cost_of_model
 from workshop.predict.memory import MemoryPrediction, predict_memory
@@ -28,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"there is no file {options.run_file}")
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
-    wanted = read_run(options.run_file)
+    wanted = wanted_run(options)
     found = Found(predict_memory(wanted), or_reason(predict_traffic, wanted), or_reason(predict_step, wanted))
     cost = _cost(wanted, found.step, options)
     if options.json:
@@ -36,6 +45,45 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(as_text(wanted, found, cost))
     return 1 if found.memory.interval[0] > found.memory.capacity else 0
+
+
+def wanted_run(options: argparse.Namespace) -> Run:
+    """The run of the file; notes of a translation go to standard error.
+
+    Raises
+    ------
+    ValueError
+        The file is nobody's, or says too little (what is missing is named), or says what is not modelled.
+    """
+    said = content(options.run_file)
+    given = {
+        name: getattr(options, name)
+        for name in ("model", "device", "num_processes", "seq_len", "micro_batch")
+    }
+    if said.kind == "run":
+        extra = ", ".join(f"--{name.replace('_', '-')}" for name, value in given.items() if value)
+        if extra:
+            raise ValueError(
+                f"{extra}: {options.run_file.name} is a run, and says it itself; change the file"
+            )
+        return read_run(options.run_file)
+    model = named_model(given["model"]) if given["model"] else ""
+    reading = read_config(options.run_file, Overrides(**{**given, "model": model}))
+    if reading.run is None and reading.not_modelled:
+        raise ValueError("not modelled here:\n- " + "\n- ".join(reading.not_modelled))
+    if reading.run is None:
+        raise ValueError(
+            f"{options.run_file.name} does not say everything; give also {', '.join(reading.lacking)}"
+        )
+    for note in reading.parsed.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if reading.parsed.without_effect:
+        print(
+            f"without effect on the prediction: {', '.join(reading.parsed.without_effect)}", file=sys.stderr
+        )
+    for mistake in reading.mistakes:
+        print(str(mistake), file=sys.stderr)
+    return reading.run
 
 
 @dataclasses.dataclass(frozen=True)

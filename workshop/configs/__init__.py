@@ -9,8 +9,9 @@ Here one pure function translates each of them from a `Run`::
 
 and the other way round::
 
-    read_config(text, given)    an Accelerate YAML or a DeepSpeed JSON, as a `Run`           reading
-    find_mistakes(text)         what goes wrong in silence with it, and the cure             silent_mistakes
+    read_config(text, overrides)   somebody's file as a `Run`: Accelerate, DeepSpeed,        reading, formats
+                                   torchtitan, Megatron-LM, NeMo
+    find_mistakes(text)            what goes wrong with the first two, and the cure          mistakes
 
 Nothing here imports torch, accelerate or deepspeed: a configuration can be written and read anywhere.
 """
@@ -21,12 +22,17 @@ from workshop.configs.engines import ENGINES, engine_of
 from workshop.configs.fsdp_policy import fsdp_plugin_arguments, trainer_arguments
 from workshop.configs.launch_environment import accelerate_environment
 from workshop.configs.onebit import OneBit
-from workshop.configs.reading import Given, Reading, find_mistakes, read_config
+from workshop.configs.overrides import Overrides
+from workshop.configs.reading import Reading, find_mistakes, read_config
+
+Given = Overrides
+"""The name of `Overrides` in earlier versions."""
 
 __all__ = [
     "ENGINES",
     "Given",
     "OneBit",
+    "Overrides",
     "Reading",
     "accelerate_config",
     "accelerate_environment",

@@ -16,7 +16,7 @@ from typing import Any
 
 from workshop.configs.engines import MIXED_PRECISION, chosen_engine
 from workshop.configs.fsdp_policy import wrapped_class
-from workshop.configs.unsaid import comment_lines, unsaid_by_accelerate
+from workshop.configs.unset import comment_lines, unset_by_accelerate
 from workshop.facts.run import Run
 
 DISTRIBUTED_TYPE = {"ddp": "MULTI_GPU", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}
@@ -127,7 +127,7 @@ def _deepspeed(run: Run, gradient_clipping: float) -> dict[str, Any]:
 
 
 def accelerate_yaml(run: Run, engine: str | None = None, **settings: Any) -> str:
-    """The text of `accelerate_config`, below comments: the command, and what the file leaves unsaid."""
+    """The text of `accelerate_config`, below comments: the command, and what the file leaves unset."""
     import yaml
 
     config = accelerate_config(run, engine, **settings)
@@ -137,7 +137,7 @@ def accelerate_yaml(run: Run, engine: str | None = None, **settings: Any) -> str
     head += [f"#   {launch_command(config)}"]
     if config["num_machines"] > 1:
         head += [f"# on each of {config['num_machines']} nodes, with N from 0"]
-    head += comment_lines(unsaid_by_accelerate(run, engine, said))
+    head += comment_lines(unset_by_accelerate(run, engine, said))
     return "\n".join(head) + "\n" + yaml.safe_dump(config, sort_keys=False)
 
 

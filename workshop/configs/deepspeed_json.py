@@ -103,5 +103,5 @@ def _onebit(run: Run, onebit: OneBit) -> dict[str, Any]:
 
 
 def deepspeed_json(run: Run, **settings: Any) -> str:
-    """The text of `deepspeed_config`. JSON has no comments: `unsaid_by_deepspeed` lists what is missing."""
+    """The text of `deepspeed_config`. JSON has no comments: `unset_by_deepspeed` lists what is missing."""
     return json.dumps(deepspeed_config(run, **settings), indent=2) + "\n"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workshop.configs.mistakes_fsdp import fsdp_section
+from workshop.configs.mistakes.fsdp import fsdp_section
 
 KINDS = ("NO", "MULTI_GPU", "FSDP", "DEEPSPEED")
 

@@ -21,7 +21,7 @@ import yaml
 
 from workshop import Layout, Run, launch, predict_memory, show
 from workshop.configs import (
-    Given,
+    Overrides,
     accelerate_config,
     accelerate_environment,
     accelerate_yaml,
@@ -345,8 +345,9 @@ def wrong_settings() -> dict[str, str]:
 # it asks for, the mistakes, and what it does not understand. In a terminal: `workshop configs read FILE`.
 
 # %% tags=["nbval-check-output"]
+loop = Overrides(device="H100", program="accelerate")  # a training loop of your own, not transformers.Trainer
 for letter in "bcd":
-    print(letter, "|", find_mistakes(FILES[letter], Given(device="H100"))[0])
+    print(letter, "|", find_mistakes(FILES[letter], loop)[0])
 
 # %% [markdown]
 # One more, because it costs days. DeepSpeed clips gradients by itself: the `max_norm` in the script's
@@ -356,7 +357,7 @@ for letter in "bcd":
 # %% tags=["nbval-check-output"]
 zero2 = accelerate_config(small(shard=2, zero=2), "deepspeed")
 zero2["deepspeed_config"]["gradient_clipping"] = 0
-print(find_mistakes(zero2)[0])
+print(find_mistakes(zero2, Overrides(program="accelerate"))[0])
 
 # %% [markdown]
 # ### Exercise: complete a file
@@ -407,8 +408,8 @@ predict_memory(large)
 # And the way back. Say only what the file cannot, and the run comes out again, equal in every field:
 
 # %% tags=["nbval-check-output"]
-given = Given(model="llama-3-8b", device="H100", micro_batch=1, seq_len=8192, accumulation=8)
-reading = read_config(text, given)
+overrides = Overrides(model="llama-3-8b", device="H100", micro_batch=1, seq_len=8192, accumulation=8)
+reading = read_config(text, overrides)
 print(reading)
 assert reading.run == large
 

@@ -62,7 +62,7 @@ CASES = ((1, 8, "llama-3-8b", "LlamaDecoderLayer"), (4, 8, "qwen3-8b", "Qwen3Dec
 
 def _check(names: dict[str, Any]) -> str:
     """Each case read back: mistakes first, then the run."""
-    from workshop.configs import Given, read_config
+    from workshop.configs import Overrides, read_config
 
     for num_nodes, gpus_per_node, model, layer in CASES:
         made = Call((num_nodes, gpus_per_node, layer))
@@ -70,7 +70,7 @@ def _check(names: dict[str, Any]) -> str:
         written = made.written("fsdp_file")
         if not isinstance(content, dict):
             raise Wrong(f"`{written}` gave {shown(content)}; wanted a dictionary.")
-        given = Given(model=model, device="H100", micro_batch=1, seq_len=4096)
+        given = Overrides(model=model, device="H100", micro_batch=1, seq_len=4096)
         try:
             reading = read_config(content, given)
         except ValueError as error:

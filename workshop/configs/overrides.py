@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workshop.facts import catalogue
+from workshop.facts.checks import check_choice
 from workshop.facts.device import ClusterSpec, split_count
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter
 
+PROGRAMS = ("accelerate", "trainer", "deepspeed")
+"""Who reads an engine's file: a loop around ``Accelerator()``, transformers' Trainer (and what is built on
+it, such as TRL and axolotl), or ``deepspeed.initialize`` itself."""
+
 
 @dataclass(frozen=True)
-class Given:
+class Overrides:
     """Facts about a run that its configuration file may leave out; empty ones are not known.
 
     Args:
@@ -22,9 +27,10 @@ class Given:
         precision: a recipe, where the file leaves it open.
         recompute: ``"none"``, ``"selective"`` or ``"full"``, where the script decides.
         adapter: what is trained in place of the model (peft).
-        num_processes: ranks that will be started, for a DeepSpeed JSON that does not say.
+        num_processes: ranks that will be started, where the file does not say.
         classes: names of the classes of the model's modules.
         layer: name of the class of its layers.
+        program: who reads the file, one of `PROGRAMS`; some settings are right for one and wrong for another.
     """
 
     model: ModelSpec | str = ""
@@ -39,6 +45,10 @@ class Given:
     num_processes: int = 0
     classes: tuple[str, ...] = ()
     layer: str = ""
+    program: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("program", self.program, ("", *PROGRAMS))
 
     def spec(self) -> ModelSpec | None:
         """The model, or None where none is given; ValueError for an unknown name."""
@@ -59,3 +69,12 @@ class Given:
     def on_cpu(self) -> bool:
         """Whether the ranks are known to run on CPUs."""
         return self.device == "this-machine"
+
+    def readers(self, via_accelerate: bool = False) -> frozenset[str]:
+        """Who may read the file: `program` where it is known, else all, or those that come through
+        Accelerate."""
+        return frozenset([self.program] if self.program else PROGRAMS[:2] if via_accelerate else PROGRAMS)
+
+    def with_ranks(self, num_processes: int) -> Overrides:
+        """The same, with a number of ranks where none was given."""
+        return Overrides(**{**vars(self), "num_processes": self.num_processes or num_processes})

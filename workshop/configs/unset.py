@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from workshop.facts.run import Run
 
-Unsaid = dict[str, str]
+Unset = dict[str, str]
 """Field of the run -> its value and where to say it, in words."""
 
 
-def unsaid_by_accelerate(run: Run, engine: str, full_recompute_is_said: bool) -> Unsaid:
+def unset_by_accelerate(run: Run, engine: str, full_recompute_is_set: bool) -> Unset:
     """What an Accelerate YAML leaves to the script."""
-    found = _unsaid_by_any(run) | {
+    found = _unset_by_any(run) | {
         "micro_batch": f"{run.micro_batch}: DataLoader(batch_size={run.micro_batch})",
     }
     if engine != "deepspeed" and run.accumulation == 1:
@@ -29,22 +29,22 @@ def unsaid_by_accelerate(run: Run, engine: str, full_recompute_is_said: bool) ->
             f"{run.accumulation}: Accelerator(gradient_accumulation_plugin="
             f"GradientAccumulationPlugin(num_steps={run.accumulation}, sync_each_batch=True))"
         )
-    if not full_recompute_is_said:
+    if not full_recompute_is_set:
         found |= _recompute(run)
     if run.layout.precision == "bf16":
         found["precision"] = "bf16: the script makes the model in bfloat16"
     return found
 
 
-def unsaid_by_deepspeed(run: Run, *, optimizer_is_said: bool = False) -> Unsaid:
+def unset_by_deepspeed(run: Run, *, optimizer_is_set: bool = False) -> Unset:
     """What a DeepSpeed JSON leaves to the script and the launcher."""
-    found = _unsaid_by_any(run)
-    if optimizer_is_said:
+    found = _unset_by_any(run)
+    if optimizer_is_set:
         del found["optimizer"]
     return found | {"world_size": f"{run.layout.world_size}: of the launcher"} | _recompute(run)
 
 
-def _unsaid_by_any(run: Run) -> Unsaid:
+def _unset_by_any(run: Run) -> Unset:
     found = {
         "model": f"{run.model.name}: the script makes it",
         "seq_len": f"{run.seq_len}: of the batches",
@@ -55,14 +55,14 @@ def _unsaid_by_any(run: Run) -> Unsaid:
     return found
 
 
-def _recompute(run: Run) -> Unsaid:
+def _recompute(run: Run) -> Unset:
     if run.layout.recompute == "none":
         return {}
     return {"recompute": f"{run.layout.recompute}: model.gradient_checkpointing_enable() or the like"}
 
 
-def comment_lines(unsaid: Unsaid) -> list[str]:
+def comment_lines(unset: Unset) -> list[str]:
     """The list as lines of comment."""
     return ["# Said elsewhere, because this file cannot say it:"] + [
-        f"#   {name} = {words}" for name, words in unsaid.items()
+        f"#   {name} = {words}" for name, words in unset.items()
     ]
