@@ -230,6 +230,24 @@ def test_clients_see_which_slurm_and_nothing_of_an_outer_job(clients, monkeypatc
     assert slurm.nodes() == {"/etc/slurm.conf": "none"}
 
 
+@pytest.mark.parametrize("detach", [True, False])
+def test_secrets_do_not_travel_with_a_job_unless_they_are_kept(clients, tmp_path, site, monkeypatch, detach):
+    log = tmp_path / "seen"
+    clients("sbatch", f"env > {log}; echo 7")
+    clients("scancel", "true")
+    told = {"JUPYTER_TOKEN": "a", "HF_TOKEN": "b", "AWS_ACCESS_KEY_ID": "c", "DB_PASSWORD": "d", "MINE": "e"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    job = jobs.submit("print()", Job("t", ""), replace(site, keep=("HF_TOKEN",)), detach=detach)
+    seen = dict(line.partition("=")[::2] for line in log.read_text().splitlines())
+    assert {name: seen[name] for name in told if name in seen} == {"HF_TOKEN": "b", "MINE": "e"}
+    assert set(told) & set(job.left_out) == {"AWS_ACCESS_KEY_ID", "DB_PASSWORD", "JUPYTER_TOKEN"}
+    assert job.without().startswith("left out of the job: AWS_ACCESS_KEY_ID, ")
+    assert "(`keep` in [job] of the site's file" in job.without()
+    if not detach:
+        job.detach()
+
+
 def test_the_keeper_ends_the_job_of_a_notebook_that_is_gone(clients, tmp_path, site):
     log = tmp_path / "log"
     clients("sbatch", "echo 7")

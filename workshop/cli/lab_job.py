@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.doctor.clients import ask
+from workshop.launch.jobs.scheduler import client_environment, keeping
 from workshop.site.current import current_site, python_of, site_environment
 from workshop.site.lab_script import NAME, Lab, lab_script, log_path
 from workshop.site.sge_script import submit_flags
@@ -70,7 +71,8 @@ def submit(site: SiteSpec, script: str) -> str:
         command = (
             ["sbatch", "--parsable"] if site.scheduler == "slurm" else ["qsub", "-terse", *submit_flags(site)]
         )
-        answer = ask([*command, str(path)], SUBMIT_SECONDS)
+        with keeping(site.keep):
+            answer = ask([*command, str(path)], SUBMIT_SECONDS, client_environment(os.environ))
     if not answer.came:
         raise ValueError(
             f"the scheduler did not take the job: {answer.why}. `workshop site check` may say why"

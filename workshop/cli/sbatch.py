@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"workshop sbatch: {error}", file=sys.stderr)
         return 1
     print(f"{submitted.record.sentence}\n  {submitted.directory}", flush=True)
+    if submitted.without():
+        print(f"  {submitted.without()}", flush=True)
     if options.detach:
         print(f"  later: workshop jobs {submitted.number}")
         return 0

@@ -100,6 +100,8 @@ class JobMagics(Magics):
             self._try_out(args, site, job, sweep)
             return
         submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=args.detach)
+        if submitted.without():
+            print(submitted.without())
         if not args.detach:
             self._show(submitted, args)
             return

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from workshop.launch.jobs.record import CANCELLED
-from workshop.launch.jobs.scheduler import SchedulerError, scheduler_of
+from workshop.launch.jobs.scheduler import KEPT, SchedulerError, keeping, scheduler_of
 
 TRIES = 5
 
@@ -30,7 +30,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     scheduler, script = scheduler_of(sys.argv[1]), Path(sys.argv[2])
     try:
-        job = scheduler.submit(script, sys.argv[3:])
+        with keeping(filter(None, os.environ.get(KEPT, "").split(","))):
+            job = scheduler.submit(script, sys.argv[3:])
     except SchedulerError as error:
         _say(error=str(error))
         return 1

@@ -26,7 +26,15 @@ from workshop.launch.environment import engine_environment
 from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs.record import read_record, write_record
-from workshop.launch.jobs.scheduler import SchedulerError, State, scheduler_of, which_scheduler
+from workshop.launch.jobs.scheduler import (
+    KEPT,
+    SchedulerError,
+    State,
+    keeping,
+    left_out,
+    scheduler_of,
+    which_scheduler,
+)
 from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import watch_of
 from workshop.site.current import current_site
@@ -72,12 +80,15 @@ def submit(
     script, flags = directory / scheduler.SCRIPT, scheduler.submit_flags(site)
     keeper = None
     if detach:
-        number = scheduler.submit(script, flags)
+        with keeping(site.keep):
+            number = scheduler.submit(script, flags)
     else:
-        keeper, number = _keep(site.scheduler, script, flags)
+        keeper, number = _keep(site, script, flags)
     record = replace(record, job=number, detached=detach)
     write_record(directory, record)
-    return Submitted(directory, record, keeper)
+    submitted = Submitted(directory, record, keeper)
+    submitted.left_out = left_out(os.environ, site.keep)
+    return submitted
 
 
 def with_array(job: Job, sweep: Sweep | None) -> Job:
@@ -114,15 +125,15 @@ def check(job: Job, site: SiteSpec, sweep: Sweep | None = None) -> str:
     return scheduler.check_script(try_out(job, site, sweep), scheduler.submit_flags(site))
 
 
-def _keep(scheduler: str, script: Path, flags: list[str]) -> tuple[subprocess.Popen[str], str]:
+def _keep(site: SiteSpec, script: Path, flags: list[str]) -> tuple[subprocess.Popen[str], str]:
     """Submit through the keeper, which ends the job when this process is gone."""
     keeper = subprocess.Popen(
-        [sys.executable, "-P", "-m", "workshop.launch.child.job_keeper", scheduler, str(script), *flags],
+        [sys.executable, "-P", "-m", "workshop.launch.child.job_keeper", site.scheduler, str(script), *flags],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**engine_environment(), **which_scheduler(os.environ)},
+        env={**engine_environment(), **which_scheduler(os.environ), KEPT: ",".join(site.keep)},
         start_new_session=True,
     )
     assert keeper.stdout is not None

@@ -9,15 +9,18 @@ Slurm's words for a job's state serve both: PENDING, RUNNING, COMPLETED, FAILED,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from workshop.facts.checks import check_choice
+from workshop.facts.secret_variables import secrets_in
 from workshop.launch.environment import scrubbed
 from workshop.launch.session import EngineError
 from workshop.site.job import Job
@@ -27,6 +30,8 @@ _WHICH = (
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS"),
     *("SGE_ROOT", "SGE_CELL", "SGE_CLUSTER_NAME", "SGE_QMASTER_PORT", "SGE_EXECD_PORT"),
 )
+KEPT = "WORKSHOP_JOB_KEEPS"  # names, for the process that hands a job in for a notebook
+_kept: ContextVar[tuple[str, ...]] = ContextVar("kept", default=())
 WAITING = frozenset(
     ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "HELD", "ERROR")
 )
@@ -147,9 +152,30 @@ def run_client(
         raise kind(silent) from None
 
 
+@contextlib.contextmanager
+def keeping(names: Iterable[str]) -> Iterator[None]:
+    """Let these secrets through to jobs that are handed in meanwhile (``keep`` of the site's file)."""
+    token = _kept.set(tuple(names))
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+
+
+def left_out(environment: Mapping[str, str], keep: Iterable[str]) -> tuple[str, ...]:
+    """Names of the secrets that a job does not get to see."""
+    return tuple(secrets_in(scrubbed(environment), tuple(keep)))
+
+
 def client_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a client: no rank of an outer job, but those that say which scheduler is meant."""
-    return {**scrubbed(environment), **which_scheduler(environment)}
+    """The variables of a client, which a job inherits and a scheduler keeps.
+
+    No rank of an outer job and no secrets (but those of `keeping`) are among them; those that say which
+    scheduler is meant are.
+    """
+    gone = left_out(environment, _kept.get())
+    seen = {name: value for name, value in scrubbed(environment).items() if name not in gone}
+    return {**seen, **which_scheduler(environment)}
 
 
 def which_scheduler(environment: Mapping[str, str]) -> dict[str, str]:

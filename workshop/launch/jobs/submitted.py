@@ -66,6 +66,7 @@ class Submitted:
         self.record = record
         self.number = record.job
         self.tasks = {number: Task(directory, record, number) for number in record.tasks}
+        self.left_out: tuple[str, ...] = ()  # secrets of the environment that the job does not see
         self.allow_pickle = False  # whether reported values that had to be pickled are read, which runs code
         self._watch = watch_of(record.scheduler)
         self._keeper = keeper
@@ -76,6 +77,13 @@ class Submitted:
 
     def __repr__(self) -> str:
         return f"{self.record.sentence} ({self.record.name}, {self.directory})"
+
+    def without(self) -> str:
+        """Which secrets the job does not see, and how it would; "" where there were none."""
+        if not self.left_out:
+            return ""
+        names = ", ".join(self.left_out)
+        return f"left out of the job: {names} (`keep` in [job] of the site's file lets one in)"
 
     # ------------------------------------------------------------------ state
 
