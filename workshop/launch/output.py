@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-Who = TypeVar("Who", int, tuple[int, int])  # a rank, or a replica and a rank of it
-
 from workshop.launch import rank_folder
+
+Who = TypeVar("Who", int, tuple[int, int])  # a rank, or a replica and a rank of it
 
 HEAD_LINES = 400
 TAIL_LINES = 100

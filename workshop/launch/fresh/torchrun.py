@@ -305,7 +305,7 @@ class _Launch:
         if state == "succeeded":
             return result
         if self.cancelled:
-            where = self._ends(_by_rank(done["exit_codes"]), state)
+            where = self._ends(by_number(done["exit_codes"]), state)
             what = verdicts.interrupted(where, self.program, f"the {self.n} ranks were ended.")
             raise attach(RankInterrupted(what), result)
         if state == "timeout" and not self.pids:
