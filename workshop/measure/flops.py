@@ -43,3 +43,8 @@ def count(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, 
     """FLOPs of one call of `func`; 0 for operators that are no matrix product, convolution or attention."""
     formula = _FORMULAS.get(func._overloadpacket)
     return formula(*args, **kwargs, out_val=out) if formula is not None else 0
+
+
+def is_product(func: torch._ops.OpOverload) -> bool:
+    """Whether `count` has a formula for this operator."""
+    return func._overloadpacket in _FORMULAS

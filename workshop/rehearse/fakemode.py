@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 
 _DEVICE = torch.ops.prim.device.default
 _MISSING = object()
+_CPU = torch.device("cpu")
 
 
 class _NotPlainError(Exception):
@@ -37,10 +38,14 @@ class RememberingFakeMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        """Values are kept by `workshop.rehearse.known`, for tensors of more than one element too."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE:
             return args[0].fake_device
-        kwargs = kwargs or {}
+        kwargs = _on_one_cpu(kwargs) if kwargs else {}
         if func.namespace != "aten":
             return self.dispatch(func, types, args, kwargs)
         tensors: list[FakeTensor] = []
@@ -57,6 +62,14 @@ class RememberingFakeMode(FakeTensorMode):
             same = tensors and before == [(tensor.shape, tensor.stride()) for tensor in tensors]
             self._memory[key] = _recipe(out, tensors) if same else None
         return out
+
+
+def _on_one_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`cpu:0`, as HF's Trainer and Accelerate write it, is the `cpu` of every other tensor."""
+    device = kwargs.get("device")
+    if device is None or device.type != "cpu" or device.index is None:
+        return kwargs
+    return {**kwargs, "device": _CPU}
 
 
 def _key(value: Any, tensors: list[FakeTensor]) -> Any:

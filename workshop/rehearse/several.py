@@ -55,10 +55,11 @@ class Rehearsals:
             ]
             for found in self.ranks
         ]
-        notes = dict.fromkeys(note for found in self.ranks for note in found.notes)
+        alarms = dict.fromkeys(f"ALARM: {alarm}" for found in self.ranks for alarm in found.alarms)
+        notes = dict.fromkeys(f"note: {note}" for found in self.ranks for note in found.notes)
         head = ["rank", "peak", "in", "sent per step", "FLOPs per step"]
         world = f"rehearsed ranks of {self.ranks[0].world_size:,}"
-        return Table(head, lines, world, "\n".join(f"note: {note}" for note in notes))
+        return Table(head, lines, world, "\n".join([*alarms, *notes]))
 
     def __str__(self) -> str:
         return str(self.table())

@@ -11,8 +11,9 @@ import torch
 
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
-from workshop.rehearse import gloo, pipeline, reducer, standins, world
+from workshop.rehearse import gloo, pipeline, readings, reducer, standins, world
 from workshop.rehearse.fakemode import RememberingFakeMode
+from workshop.rehearse.program import Program
 from workshop.rehearse.request import Request
 from workshop.rehearse.tracer import StopRehearsal, Tracer
 from workshop.rehearse.values import Answers
@@ -23,12 +24,15 @@ class Stage:
 
     stop = StopRehearsal
 
-    def __init__(self, request: Request, notes: dict[str, None]) -> None:
+    def __init__(self, request: Request, program: Program, notes: dict[str, None]) -> None:
         self._request = request
-        self.tracer = Tracer(Answers(notes), request.steps, request.gloo, request.roofline)
+        answers = Answers(notes, program)
+        self.tracer = Tracer(answers, program, request.steps, request.gloo, request.roofline)
         world.set_environment(request)
         world.install(request)
         standins.install(self.tracer, notes)
+        if not request.real:
+            readings.install(answers)
         pipeline.install(request, notes)
         if request.gloo:
             gloo.hold_copies_of_async_calls(self.tracer.ledger)
@@ -70,4 +74,5 @@ class Stage:
             "roofline_seconds": tracer.last_roofline,
             "steps": tracer.finished_steps,
             "operators": tracer.operators,
+            "alarms": tracer.alarms(),
         }

@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
 
 from workshop.measure.swap import swap
+from workshop.rehearse.refusal import NotRehearsableError
 from workshop.rehearse.tracer import Tracer
-
-
-class NotRehearsableError(Exception):
-    """The program uses something that cannot run on fake tensors; the message says what and what to do
-    instead."""
 
 
 def apply_in_place(
@@ -26,9 +24,10 @@ def apply_in_place(
 ) -> nn.Module:
     """`nn.Module._apply`, which `.to()`, `.bfloat16()` and `to_empty()` use.
 
-    The original swaps tensors under their identity and refuses when anything else, such as our ledger, holds
-    a weak reference. A changed tensor becomes a new parameter here, as it did in torch before 2.3 when types
-    differ.
+    On fake tensors the original swaps tensors under their identity and refuses when anything else, such as
+    our ledger, holds a weak reference. With real ones it keeps the `Parameter` and gives it other data: an
+    optimizer made before `.to()` steps the same objects after it, and tied weights stay tied. So it is here.
+    Coming from the meta device, real torch makes a new `Parameter`; that too is the same here.
     """
     if recurse:
         for child in self.children():
@@ -39,10 +38,18 @@ def apply_in_place(
         with torch.no_grad():
             moved = fn(parameter)
             gradient = fn(parameter.grad) if parameter.grad is not None else None
-        if moved is not parameter:
-            replacement = nn.Parameter(moved, parameter.requires_grad)
-            replacement.grad = gradient
-            self._parameters[name] = replacement
+        if moved is parameter:
+            continue
+        parameter.grad = None
+        if isinstance(parameter, DTensor):
+            torch.utils.swap_tensors(parameter, nn.Parameter(moved, parameter.requires_grad))
+        elif (parameter.device.type == "meta") != (moved.device.type == "meta"):
+            parameter = self._parameters[name] = nn.Parameter(moved, parameter.requires_grad)
+        else:
+            parameter.data = moved
+            if isinstance(parameter, FakeTensor) and isinstance(moved, FakeTensor):
+                parameter.fake_device = moved.fake_device
+        parameter.grad = gradient
     for name, buffer in self._buffers.items():
         if buffer is not None:
             self._buffers[name] = fn(buffer)

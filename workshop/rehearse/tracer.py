@@ -16,6 +16,7 @@ Four places where the fake world differs from the real one, each found by compar
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,7 @@ from workshop.measure.ledger import Ledger
 from workshop.measure.parts import PartFinder, storages_of
 from workshop.measure.swap import swap
 from workshop.rehearse.gloo import count_copy, extra_copy
+from workshop.rehearse.program import Program
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
 from workshop.rehearse.values import UNKNOWN_VALUE, Answers
@@ -56,16 +58,24 @@ class Tracer(TorchDispatchMode):
 
     Args:
         answers: what to say when a program reads a value.
+        program: whose lines are named.
         steps: raise StopRehearsal when so many optimizer steps have ended.
         gloo: also count the copies that gloo makes (see `workshop.rehearse.gloo`).
         roofline: the device to time operators on.
     """
 
     def __init__(
-        self, answers: Answers, steps: int = 2, gloo: bool = False, roofline: Roofline | None = None
+        self,
+        answers: Answers,
+        program: Program,
+        steps: int = 2,
+        gloo: bool = False,
+        roofline: Roofline | None = None,
     ) -> None:
         super().__init__()
         self._answers = answers
+        self._program = program
+        self._empty_products: dict[str, None] = {}
         self.ledger = Ledger()
         self.parts = PartFinder(self.label)
         self.operators = 0
@@ -107,6 +117,16 @@ class Tracer(TorchDispatchMode):
         self.finished_steps += 1
         if self.finished_steps >= self._steps:
             raise StopRehearsal
+
+    def alarms(self) -> list[str]:
+        """Signs that what was rehearsed is not the training that was meant."""
+        found = [f"nothing was multiplied: one side is empty, in {line}" for line in self._empty_products]
+        if self.finished_steps and not self.last_flops and not found:
+            found.append(
+                "the last step did no product at all (0 FLOPs): whatever the program computed, it was no "
+                "forward and backward pass of a layer"
+            )
+        return found[:3]
 
     # The ledger.
 
@@ -216,6 +236,8 @@ class Tracer(TorchDispatchMode):
             out.untyped_storage().resize_(args[0].numel() * args[0].element_size())
         self._write_down(out, "communication" if func.namespace == "fsdp" else None)
         work = flops.count(func, args, kwargs, out)
+        if work == 0 and flops.is_product(func):
+            self._empty_products.setdefault(self._program.quote(self._program.place(sys._getframe())).strip())
         self.flops += work
         if self._clock is not None:
             self._clock.add_operator(func, work, (args, kwargs), out)
