@@ -42,14 +42,11 @@ def main(request_path: str, answer_path: str) -> None:
             program.run()
     except stage.stop:
         pass
-    except SystemExit as exit_:
-        line = program.quote(program.raised_at(exit_))
-        if exit_.code not in (0, None):
-            error = f"{line}the program left with exit code {exit_.code}"
-        elif not stage.tracer.finished_steps:
-            alarms.append(f"the program left before its first optimizer.step(), in {line.strip()}")
-    except Exception as problem:  # noqa: BLE001 whatever the learner's program raises is the answer
-        error = program.explain(problem)
+    except BaseException as problem:  # noqa: BLE001 whatever the learner's program raises is the answer
+        if not stage.tracer.seen_enough:
+            error, alarm = _why_it_ended(problem, program, stage.tracer.finished_steps)
+            error = error + stage.hint() if error else None
+            alarms += [text + stage.hint() for text in alarm]
     seen = stage.answer()
     facts = seen | {
         "error": error,
@@ -59,6 +56,16 @@ def main(request_path: str, answer_path: str) -> None:
         "child_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     answer.give(facts)
+
+
+def _why_it_ended(problem: BaseException, program: Program, steps: int) -> tuple[str | None, list[str]]:
+    """(error, alarms) of a program that raised something before its steps were over."""
+    if not isinstance(problem, SystemExit):
+        return program.explain(problem), []
+    line = program.quote(program.raised_at(problem))
+    if problem.code not in (0, None):
+        return f"{line}the program left with exit code {problem.code}", []
+    return None, [] if steps else [f"the program left before its first optimizer.step(), at {line.strip()}"]
 
 
 class Answer:
@@ -98,6 +105,14 @@ class _Watcher(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         self._busy: set[str] = set()
 
+    def catch_up(self) -> None:
+        """Stand in for what this process had imported before the program began."""
+        from workshop.rehearse import standins
+
+        for name in self._WATCHED:
+            if name in sys.modules:
+                standins.install_for_imports(name)
+
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in self._WATCHED or name in self._busy:
             return None
@@ -120,6 +135,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
 @contextlib.contextmanager
 def _late_standins() -> Iterator[None]:
     watcher = _Watcher()
+    watcher.catch_up()
     sys.meta_path.insert(0, watcher)
     try:
         yield

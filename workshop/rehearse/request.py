@@ -44,6 +44,7 @@ class Request:
         real: use real tensors (small models only): what DeepSpeed needs.
         roofline: the device to time it on, if any.
         timeout_seconds: after this time the rehearsal ends and names the line it had come to.
+        pretend_cuda: tell the program that there are GPUs, `local_world_size` on a node.
         probe: internal; run only until the first pipeline stage announces its output.
     """
 
@@ -60,6 +61,7 @@ class Request:
     real: bool = False
     roofline: Roofline | None = None
     timeout_seconds: float = 120.0
+    pretend_cuda: bool = False
     probe: str = ""
 
     def __post_init__(self) -> None:

@@ -37,6 +37,8 @@ class Options:
     roofline: a device to time the step on: a `Roofline`, or a name in the catalogue of devices ("H100").
     local_world_size: ranks per node, for LOCAL_RANK.
     timeout_seconds: the rehearsal is ended after this time, and names the line it had come to.
+    pretend_cuda: where there is no CUDA device, tell a program that asks that there are `local_world_size`. One
+        that does not ask may use "cuda" in any case.
     """
 
     steps: int | None = None
@@ -45,6 +47,7 @@ class Options:
     roofline: Roofline | str | None = None
     local_world_size: int = 8
     timeout_seconds: float = 120.0
+    pretend_cuda: bool = False
 
 
 def rehearse(
@@ -93,6 +96,7 @@ def rehearse(
         real=uses_deepspeed if how.real is None else how.real,
         roofline=roofline_of(how.roofline, world_size) if isinstance(how.roofline, str) else how.roofline,
         timeout_seconds=how.timeout_seconds,
+        pretend_cuda=how.pretend_cuda,
     )
     return _ask(request)
 

@@ -13,6 +13,10 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from workshop.measure.swap import swap
 from workshop.rehearse.refusal import NotRehearsableError
@@ -84,10 +88,54 @@ def install(tracer: Tracer, notes: dict[str, None]) -> None:
     from torch.distributed.fsdp._fully_shard import _fsdp_param
 
     swap(nn.Module, "_apply", apply_in_place)
+    swap(nn.init, "_no_grad_trunc_normal_", _draw_once)
+    swap(DataLoader, "_get_iterator", _iterate_here(tracer))
+    _write_no_files(notes)
+    for kinds in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
+        kinds.append(FakeTensor)  # type: ignore[arg-type]  # on a GPU optimizers take the foreach way
     swap(_fsdp_param, "_chunk_with_empty", LazyChunks)
     _note_random_states(tracer)
     _always_step_scaler()
     _mark_compile(notes)
+
+
+def _draw_once(
+    tensor: torch.Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+) -> torch.Tensor:
+    """`trunc_normal_` draws again for as long as any number lies outside, which nobody can see here."""
+    with torch.no_grad():
+        drawn = tensor.normal_(mean, std, generator=generator)
+        torch.where((drawn < a) | (drawn > b), torch.empty_like(drawn), drawn)
+    return tensor
+
+
+def _iterate_here(tracer: Tracer) -> Callable[[DataLoader[Any]], Any]:
+    """A loader's workers are processes that hand over shared memory; fake tensors cannot travel. Batches of a
+    loader with workers are made here, and as in the real run none of their bytes come from torch's allocator.
+    """
+
+    class HereIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
+        def _next_data(self) -> Any:
+            with tracer.elsewhere():
+                return super()._next_data()
+
+    def get_iterator(self: DataLoader[Any]) -> Any:
+        if not self.num_workers:
+            return _SingleProcessDataLoaderIter(self)
+        alone = object.__new__(type(self))
+        alone.__dict__.update(self.__dict__, num_workers=0, timeout=0)
+        return HereIterator(alone)
+
+    return get_iterator
+
+
+def _write_no_files(notes: dict[str, None]) -> None:
+    """A checkpoint of tensors without bytes would overwrite a real one with nothing."""
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        notes["torch.save wrote nothing: a rehearsal has no values to keep"] = None
+
+    swap(torch, "save", save)
 
 
 def install_for_imports(name: str) -> None:
@@ -161,8 +209,8 @@ def _mark_compile(notes: dict[str, None]) -> None:
 
 
 def _plain_masks() -> None:
-    """transformers takes a fake tensor for a traced one and then builds an explicit attention mask it would
-    not need."""
-    from transformers import masking_utils
+    """transformers takes a fake tensor for a traced one, and then builds attention masks that a real run finds
+    it can do without."""
+    from transformers.utils import import_utils
 
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    swap(import_utils, "is_fake_tensor", lambda _: False)
