@@ -25,10 +25,12 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import _dispatch, _random as random
 
 from workshop.measure.swap import swap
 from workshop.rehearse.autocast import FakeGpuAutocast
@@ -42,6 +44,8 @@ _OPERATORS = torch._ops.__file__
 _DEVICE = torch.ops.prim.device.default
 _TO_COPY = torch.ops.aten._to_copy.default
 CPU = torch.device("cpu")
+_ROOM = str(Path(torch.__file__).parent)
+_PARALLEL = tuple(os.path.join(_ROOM, *part) for part in (("distributed", "fsdp"), ("utils", "checkpoint.py")))
 _NOTE = (
     'this machine has no CUDA device: tensors on "cuda" are rehearsed with the kernels of a CPU; what a GPU\'s '
     "allocator rounds up, and the workspaces of cuBLAS and NCCL, come on top"
@@ -106,6 +110,7 @@ class FakeGpu:
             "record_stream": lambda tensor, stream: None,
             "is_cuda": property(lambda tensor: tensor.device.type == "cuda"),
             "is_cpu": property(lambda tensor: tensor.device.type == "cpu"),
+            "data": property(_plain_data.__get__, _set_data),
             "get_device": lambda tensor: -1 if tensor.device.index is None else tensor.device.index,
         }
         for name, member in members.items():
@@ -144,7 +149,7 @@ class FakeGpu:
         if device.type == "cuda":
             self._notes.setdefault(_NOTE)
             return {**kwargs, "device": self.indexed(device)}
-        if _NOTE not in self._notes:
+        if not self._used():
             return kwargs
         caller = _caller(sys._getframe(2))
         if func is _TO_COPY:
@@ -184,9 +189,16 @@ class FakeGpu:
         for name in ("range_push", "range_pop", "mark"):
             _put(cuda.nvtx, name, lambda *_, **__: None)
         _put(cuda.nvtx, "range", _nothing)
+        _put(torch, "device", _DeviceOfNumbers)
+        for holder in (random, _dispatch):  # else DTensor goes on to a GPU's generator
+            _put(holder, "is_rng_supported_mesh", lambda mesh: False)
         _put(sys.modules["torch.cuda.amp.common"], "amp_definitely_not_available", self._autocast_here)
 
+    def _used(self) -> bool:
+        return self._pretend or _NOTE in self._notes
+
     def _set_device(self, device: Any) -> None:
+        self._notes.setdefault(_NOTE)
         index = device if isinstance(device, int) else torch.device(device).index
         self._index = self._index if index is None else index
 
@@ -211,6 +223,8 @@ class FakeGpu:
         for owner in (torch.cuda, torch.accelerator):
             _put(owner, "is_available", self._answer(getattr(owner, "is_available"), lambda: True))
             _put(owner, "device_count", self._answer(getattr(owner, "device_count"), lambda: self._count))
+        default = torch._C._get_accelerator
+        _put(torch._C, "_get_accelerator", lambda *_: here if self._used() else default(*_))
         known = torch.accelerator.current_accelerator
         _put(torch.accelerator, "current_accelerator", self._answer(known, lambda *_, **__: here))
         for name in ("set_device_index", "set_device_idx"):
@@ -220,10 +234,13 @@ class FakeGpu:
         _put(torch.accelerator, "synchronize", lambda *_: None)
 
     def _answer(self, truth: Callable[..., Any], pretended: Callable[..., Any]) -> Callable[..., Any]:
-        """To the program itself; libraries hear the truth, for they would go on to real kernels."""
+        """To the program itself, and to torch's parallelisms once the program uses a GPU. Other libraries hear
+        the truth, for they would go on to real kernels."""
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
+            if frame.f_code.co_filename.startswith(_PARALLEL) and self._used():
+                return pretended(*args, **kwargs)
             if not self._program.owns(frame.f_code.co_filename):
                 return truth(*args, **kwargs)
             if self._pretend:
@@ -234,12 +251,39 @@ class FakeGpu:
         return answer
 
 
+_plain_data = torch.Tensor.data
+
+
+def _set_data(tensor: FakeTensor, data: torch.Tensor) -> None:
+    """`tensor.data = data`, after which the tensor is where the data is."""
+    _plain_data.__set__(tensor, data)  # type: ignore[attr-defined]
+    if isinstance(data, FakeTensor):
+        tensor.fake_device = data.fake_device
+
+
 def _caller(frame: types.FrameType | None) -> types.CodeType:
     """The code that called the operator which a dispatch mode's frame was entered for."""
     while frame is not None and frame.f_code.co_filename == _OPERATORS:
         frame = frame.f_back
     assert frame is not None
     return frame.f_code
+
+
+_RealDevice = torch.device
+
+
+class _IsDevice(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _RealDevice)
+
+
+class _DeviceOfNumbers(metaclass=_IsDevice):
+    """`torch.device`, where a number alone is a GPU's: FSDP makes one of `torch.cuda.current_device()`."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and type(args[0]) is int:
+            args = ("cuda", args[0])
+        return _RealDevice(*args, **kwargs)
 
 
 class FakeStream:

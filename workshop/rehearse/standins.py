@@ -51,8 +51,6 @@ def apply_in_place(
             parameter = self._parameters[name] = nn.Parameter(moved, parameter.requires_grad)
         else:
             parameter.data = moved
-            if isinstance(parameter, FakeTensor) and isinstance(moved, FakeTensor):
-                parameter.fake_device = moved.fake_device
         parameter.grad = gradient
     for name, buffer in self._buffers.items():
         if buffer is not None:
