@@ -9,8 +9,8 @@ give what they would give in the real run.
 The values hang on the *storage*: a known storage has a real one of the same size, and a tensor is known
 through whatever view it looks at it. Writing something unknown into a storage makes all of it unknown.
 
-Floats drawn at random stay unknown when they are a batch rather than a draw (more than one dimension):
-nothing a real run does with noise should steer a rehearsal.
+Floats drawn at random stay unknown unless they are one single draw (`torch.rand(1) < rate`): noise should not
+steer a rehearsal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ _MOST_INTEGERS = 2**20
 _LONGEST_LIST = 2**22  # integers in one dimension: the order of a data set
 _MOST_FLOATS = 2**16
 _MOST_NEW_FLOATS = 2**12
-_LARGEST_DRAW = 2**10
 _OF_A_SHAPE = frozenset(
     "zeros_like ones_like full_like randint_like rand_like randn_like new_zeros new_ones new_full".split()
 )
@@ -224,7 +223,7 @@ def _is_small(tensor: torch.Tensor, new: bool = False) -> bool:
 
 def _may_draw(kind: _Kind, out: torch.Tensor) -> bool:
     floats = out.dtype.is_floating_point or out.dtype.is_complex
-    return not kind.random or not floats or (out.dim() < 2 and out.numel() <= _LARGEST_DRAW)
+    return not kind.random or not floats or out.numel() == 1
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:

@@ -229,12 +229,21 @@ def _equal_to(args: Any, kwargs: Any, out: Any) -> None:
 def _scatter(args: Any, kwargs: Any, out: Any) -> None:
     """zeros.scatter(dim, index, 1), which is also one_hot: the share of ones."""
     _, _dim, index, value = args[:4]
-    ones = value == 1 if isinstance(value, (int, float)) else getattr(value, "_mean", None) == 1
-    if ones:
+    if _all_ones(value):
         out._mean = index.numel() / out.numel()
         classes = getattr(index, "_classes", None)
         if out.dim() == 1 and classes == out.numel():  # counting with scatter_add
             _share_evenly(index.numel(), out)
+
+
+def _all_ones(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return bool(value == 1)
+    values = values_of(value)
+    if values is None:
+        return getattr(value, "_mean", None) == 1
+    with unset_fake_temporarily(), _disable_current_modes():
+        return bool((values == 1).all())
 
 
 def _sum(args: Any, kwargs: Any, out: Any) -> None:
