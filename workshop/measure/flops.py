@@ -4,7 +4,8 @@ A matrix product of (m, k) by (k, n) costs 2 m k n: a multiply and an add each. 
 activations, softmax) is left out, as is the custom. torch keeps the formulas (`torch.utils.flop_counter`),
 but not for the fused attention kernel of the CPU, so that its own `FlopCounterMode` silently counts attention
 as zero on a laptop. We add it: forward two products over the full square, backward five (it recomputes the
-scores), causal or not, as FlashAttention's authors count (arXiv:2205.14135). So it is with `grouped_mm`, the experts' product of a mixture.
+scores), causal or not, as FlashAttention's authors count (arXiv:2205.14135). `grouped_mm`, the
+experts' product of a mixture, is missing too.
 
 Count *below* DTensor. Above it shapes are global, and a rank of a tensor-parallel group would be charged for
 all.

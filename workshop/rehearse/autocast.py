@@ -1,12 +1,13 @@
 """`torch.autocast("cuda")` on a machine without CUDA: which operators run in which dtype.
 
-Autocast is a layer of the dispatcher: for some two hundred operators it casts the arguments and calls on. Its
-CUDA layer is in every build of torch, but looks whether a tensor is on a GPU, and a rehearsed one only says so.
-So the layer's kernels are registered again here, from the same lists (`ATen/autocast_mode.h`, which the tests
-compare): products in the lower precision, what loses digits in fp32, some in the widest type of their inputs.
+Autocast is a layer of the dispatcher: for some two hundred operators it casts the arguments and calls on.
+Its CUDA layer is in every build of torch, but looks whether a tensor is on a GPU, and a rehearsed one only
+says so. So the layer's kernels are registered again here, from the same lists (`ATen/autocast_mode.h`,
+which the tests compare): products in the lower precision, what loses digits in fp32, some in the widest
+type of their inputs.
 
-Weights that were cast once are kept until the outermost autocast region ends, as torch keeps them; a step's peak
-depends on it.
+Weights that were cast once are kept until the outermost autocast region ends, as torch keeps them; a step's
+peak depends on it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from workshop.measure.swap import swap
 
 LOWER = frozenset(
-    "_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution "
-    "prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul "
-    "linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell "
+    "_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d "
+    "convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm "
+    "chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell "
     "rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention".split()
 )
 WIDEST = frozenset(

@@ -90,7 +90,9 @@ def _end_in_time(seconds: float, program: Program, answer: Answer) -> None:
 
     def end() -> None:
         line = program.quote(program.place(sys._current_frames().get(main_thread or 0)))
-        answer.give({"error": f"{line}the rehearsal was still here after {seconds:g} s and was ended", "late": True})
+        answer.give(
+            {"error": f"{line}the rehearsal was still here after {seconds:g} s and was ended", "late": True}
+        )
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True

@@ -1,21 +1,21 @@
 """`device="cuda"` on a machine that has none.
 
-Most training scripts name the device in their first lines, and a laptop cannot run them. A fake tensor needs no
-device to live on: it may say `cuda:0`. Two things stand in its way, and are moved here.
+Most training scripts name the device in their first lines, and a laptop cannot run them. A fake tensor
+needs no device to live on: it may say `cuda:0`. Two things stand in its way, and are moved here.
 
-* C++ asks a tensor for its device too, and then for that device's streams and guards, which a CPU's build of
-  torch does not have (the autograd engine even ends the process). So C++ is told `cpu`, Python `cuda:0`. Where
-  C++ then makes a tensor "on the device of that one", it is moved to where it belongs.
-* `torch.cuda` is a module full of functions that fail. Those that only set or wait do nothing here; those that
-  ask for bytes are answered from the ledger; streams and events are there and order nothing; what needs a real
-  GPU's facts (its name, its memory) is refused.
+* C++ asks a tensor for its device too, and then for that device's streams and guards, which a CPU's build
+  of torch does not have (the autograd engine even ends the process). So C++ is told `cpu`, Python `cuda:0`.
+  Where C++ then makes a tensor "on the device of that one", it is moved to where it belongs.
+* `torch.cuda` is a module full of functions that fail. Those that only set or wait do nothing here; those
+  that ask for bytes are answered from the ledger; streams and events are there and order nothing; what
+  needs a real GPU's facts (its name, its memory) is refused.
 
-What is rehearsed this way are a GPU's dtypes (see `workshop.rehearse.autocast`), optimizers (`foreach` is the
-default on CUDA) and memory spaces: the peak is of tensors on the device, and the host's are counted apart. The
-kernels' own needs are a CPU's: attention and convolution keep what they keep here.
+What is rehearsed this way are a GPU's dtypes (see `workshop.rehearse.autocast`), optimizers (`foreach` is
+the default on CUDA) and memory spaces: the peak is of tensors on the device, and the host's are counted
+apart. The kernels' own needs are a CPU's: attention and convolution keep what they keep here.
 
-`is_available()` and `device_count()` tell the truth, no and none, unless the rehearsal was asked to pretend;
-a program that has a way without CUDA takes it, as it would on this machine.
+`is_available()` and `device_count()` tell the truth, no and none, unless the rehearsal was asked to
+pretend; a program that has a way without CUDA takes it, as it would on this machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.distributed.tensor import _dispatch, _random as random
+from torch.distributed.tensor import _dispatch
+from torch.distributed.tensor import _random as random
 
 from workshop.measure.swap import swap
 from workshop.rehearse.autocast import FakeGpuAutocast
@@ -44,11 +45,13 @@ _OPERATORS = torch._ops.__file__
 _DEVICE = torch.ops.prim.device.default
 _TO_COPY = torch.ops.aten._to_copy.default
 CPU = torch.device("cpu")
-_ROOM = str(Path(torch.__file__).parent)
-_PARALLEL = tuple(os.path.join(_ROOM, *part) for part in (("distributed", "fsdp"), ("utils", "checkpoint.py")))
+_ROOM = Path(torch.__file__).parent
+_PARALLEL = tuple(
+    str(_ROOM.joinpath(*part)) for part in (("distributed", "fsdp"), ("utils", "checkpoint.py"))
+)
 _NOTE = (
-    'this machine has no CUDA device: tensors on "cuda" are rehearsed with the kernels of a CPU; what a GPU\'s '
-    "allocator rounds up, and the workspaces of cuBLAS and NCCL, come on top"
+    'this machine has no CUDA device: tensors on "cuda" are rehearsed with the kernels of a CPU; what a '
+    "GPU's allocator rounds up, and the workspaces of cuBLAS and NCCL, come on top"
 )
 _SILENT = (
     "synchronize empty_cache ipc_collect manual_seed manual_seed_all init seed seed_all _lazy_init "
@@ -79,8 +82,8 @@ class FakeGpu:
         if self._asked is None:
             return ""
         return (
-            f"\n{self._program.quote(self._asked).strip()} was answered with the truth, that there is no CUDA "
-            "device here; --cuda (in Python pretend_cuda=True) rehearses the program as on a machine of GPUs"
+            f"\n{self._program.quote(self._asked).strip()} was answered with the truth, that there is no "
+            "CUDA device here; --cuda (in Python pretend_cuda=True) rehearses the program as on GPUs"
         )
 
     # Tensors.
@@ -129,9 +132,11 @@ class FakeGpu:
             changes["device"] = self.indexed(device)
         if dtype is not None and dtype is not tensor.dtype:
             changes["dtype"] = dtype
-        if memory_format not in (None, torch.preserve_format) and not tensor.is_contiguous(memory_format=memory_format):
+        if memory_format not in (None, torch.preserve_format) and not tensor.is_contiguous(
+            memory_format=memory_format
+        ):
             changes["memory_format"] = memory_format
-        return _TO_COPY(tensor, **changes) if changes or copy else tensor  # type: ignore[no-any-return]
+        return _TO_COPY(tensor, **changes) if changes or copy else tensor
 
     def indexed(self, device: torch.device) -> torch.device:
         """`cuda` is the current one; `cpu:0` stays, for torch too copies to it."""
@@ -210,8 +215,8 @@ class FakeGpu:
     def _refuse(self, name: str) -> Callable[..., Any]:
         def refuse(*_: Any, **__: Any) -> Any:
             raise NotRehearsableError(
-                f"{name} asks for facts of a GPU that is not here; write the number the program needs, or take "
-                "it from the command line"
+                f"{name} asks for facts of a GPU that is not here; write the number the program needs, or "
+                "take it from the command line"
             )
 
         return refuse
@@ -221,8 +226,8 @@ class FakeGpu:
     def _questions(self) -> None:
         here = torch.device("cuda")
         for owner in (torch.cuda, torch.accelerator):
-            _put(owner, "is_available", self._answer(getattr(owner, "is_available"), lambda: True))
-            _put(owner, "device_count", self._answer(getattr(owner, "device_count"), lambda: self._count))
+            _put(owner, "is_available", self._answer(owner.is_available, lambda: True))
+            _put(owner, "device_count", self._answer(owner.device_count, lambda: self._count))
         default = torch._C._get_accelerator
         _put(torch._C, "_get_accelerator", lambda *_: here if self._used() else default(*_))
         known = torch.accelerator.current_accelerator
@@ -234,8 +239,8 @@ class FakeGpu:
         _put(torch.accelerator, "synchronize", lambda *_: None)
 
     def _answer(self, truth: Callable[..., Any], pretended: Callable[..., Any]) -> Callable[..., Any]:
-        """To the program itself, and to torch's parallelisms once the program uses a GPU. Other libraries hear
-        the truth, for they would go on to real kernels."""
+        """To the program itself, and to torch's parallelisms once the program uses a GPU. Other libraries
+        hear the truth, for they would go on to real kernels."""
 
         def answer(*args: Any, **kwargs: Any) -> Any:
             frame = sys._getframe(1)
@@ -251,12 +256,12 @@ class FakeGpu:
         return answer
 
 
-_plain_data = torch.Tensor.data
+_plain_data: Any = torch.Tensor.data
 
 
 def _set_data(tensor: FakeTensor, data: torch.Tensor) -> None:
     """`tensor.data = data`, after which the tensor is where the data is."""
-    _plain_data.__set__(tensor, data)  # type: ignore[attr-defined]
+    _plain_data.__set__(tensor, data)
     if isinstance(data, FakeTensor):
         tensor.fake_device = data.fake_device
 
@@ -346,5 +351,3 @@ def _put(owner: Any, name: str, replacement: Any) -> None:
         swap(owner, name, replacement)
     else:
         setattr(owner, name, replacement)
-
-

@@ -1,16 +1,16 @@
 """Values that are known although tensors are fake.
 
-A fake tensor has a shape and no bytes. But programs steer by small tensors of numbers: batch offsets drawn at
-random, a grid of ranks, the keep rates of a drop path, a table of token ids. Where such a tensor comes from a
-factory (`tensor`, `arange`, `randint` ...) or from numpy, its real values are kept beside it, and every
-operator whose inputs are all known is computed on them too. So `item()`, `tolist()`, `nonzero()` and a mask
-give what they would give in the real run.
+A fake tensor has a shape and no bytes. But programs steer by small tensors of numbers: batch offsets drawn
+at random, a grid of ranks, the keep rates of a drop path, a table of token ids. Where such a tensor comes
+from a factory (`tensor`, `arange`, `randint` ...) or from numpy, its real values are kept beside it, and
+every operator whose inputs are all known is computed on them too. So `item()`, `tolist()`, `nonzero()` and
+a mask give what they would give in the real run.
 
 The values hang on the *storage*: a known storage has a real one of the same size, and a tensor is known
 through whatever view it looks at it. Writing something unknown into a storage makes all of it unknown.
 
-Floats drawn at random stay unknown unless they are one single draw (`torch.rand(1) < rate`): noise should not
-steer a rehearsal.
+Floats drawn at random stay unknown unless they are one single draw (`torch.rand(1) < rate`): noise should
+not steer a rehearsal.
 """
 
 from __future__ import annotations
@@ -71,17 +71,12 @@ class KnownValues:
                 first = (torch.Size(out.shape), args[0].dtype) if kind.of_a_shape else None
                 assign(out, _compute(func, args, kwargs, first))
             return
-        if kind.overwrites and not is_known(args[0]) and _is_whole(args[0]) and _is_small(args[0], new=True):
-            if all(is_known(tensor) for tensor in tensors_in((args[1:], kwargs))) and _may_draw(kind, args[0]):
-                assign(args[0], _empty_like(args[0]))
+        if kind.overwrites:
+            _begin_anew(kind, args, kwargs)
         tensors = list(tensors_in((args, kwargs)))
         if not any(map(is_known, tensors)):
             return
-        if (
-            kind.computable
-            and all(map(is_known, tensors))
-            and all(_is_small(leaf) and _may_draw(kind, leaf) for leaf in tensors_in(out))
-        ):
+        if kind.computable and all(map(is_known, tensors)) and _may_be_known(kind, out):
             values = _compute(func, args, kwargs, None)
             if values is not None:
                 if not kind.written:
@@ -96,6 +91,15 @@ class KnownValues:
         if func.namespace != "aten" or not all(is_known(tensor) for tensor in tensors_in((args, kwargs))):
             return None
         return _compute(func, args, kwargs, None)
+
+
+def _begin_anew(kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A small unknown tensor is about to be written over with something known: give it room for values."""
+    target = args[0]
+    if is_known(target) or not (_is_whole(target) and _is_small(target, new=True)):
+        return
+    if all(map(is_known, tensors_in((args[1:], kwargs)))) and _may_draw(kind, target):
+        assign(target, _empty_like(target))
 
 
 def is_known(tensor: torch.Tensor) -> bool:
@@ -204,6 +208,7 @@ def _kind_of(func: Any) -> _Kind:
 
 
 def tensors_in(nested: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dicts."""
     for item in nested if isinstance(nested, (tuple, list)) else (nested,):
         if isinstance(item, torch.Tensor):
             yield item
@@ -219,6 +224,10 @@ def _is_small(tensor: torch.Tensor, new: bool = False) -> bool:
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         return tensor.numel() <= (_MOST_NEW_FLOATS if new else _MOST_FLOATS)
     return tensor.numel() <= (_LONGEST_LIST if tensor.dim() < 2 else _MOST_INTEGERS)
+
+
+def _may_be_known(kind: _Kind, out: Any) -> bool:
+    return all(_is_small(leaf) and _may_draw(kind, leaf) for leaf in tensors_in(out))
 
 
 def _may_draw(kind: _Kind, out: torch.Tensor) -> bool:

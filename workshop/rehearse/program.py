@@ -79,7 +79,7 @@ class Program:
         return f" ({self.name_of(place)})" if place else ""
 
     def name_of(self, place: tuple[str, int]) -> str:
-        """ "line 12", with the file's name if it is not the program's first."""
+        """`line 12`, with the file's name if it is not the program's first."""
         filename, line = place
         return f"line {line}" if filename == self.file else f"{Path(filename).name}, line {line}"
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manag
 from workshop.rehearse.known import copy_values
 from workshop.rehearse.values import Answers
 
+
 def install(answers: Answers) -> None:
     """Give fake tensors the Python side of plain ones, in this process."""
 
@@ -58,7 +59,7 @@ def _deepcopy(self: FakeTensor, memo: dict[int, Any]) -> Any:
         )
     with torch.no_grad():
         if isinstance(self, torch.nn.Parameter):
-            twin = torch.nn.Parameter(
+            twin: torch.Tensor = torch.nn.Parameter(
                 self.detach().clone(memory_format=torch.preserve_format), self.requires_grad
             )
         else:

@@ -19,7 +19,6 @@ from workshop.rehearse.devices import roofline_of
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
 
-
 _GRACE_SECONDS = 15.0  # for a child that cannot run Python while it waits in C
 _LIMITS = "--timeout, in Python timeout_seconds"
 
@@ -37,8 +36,8 @@ class Options:
     roofline: a device to time the step on: a `Roofline`, or a name in the catalogue of devices ("H100").
     local_world_size: ranks per node, for LOCAL_RANK.
     timeout_seconds: the rehearsal is ended after this time, and names the line it had come to.
-    pretend_cuda: where there is no CUDA device, tell a program that asks that there are `local_world_size`. One
-        that does not ask may use "cuda" in any case.
+    pretend_cuda: where there is no CUDA device, tell a program that asks that there are `local_world_size`.
+        One that does not ask may use "cuda" in any case.
     """
 
     steps: int | None = None

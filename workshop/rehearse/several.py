@@ -87,3 +87,11 @@ def rehearse_ranks(
     with ThreadPoolExecutor(max(1, min(len(ranks), os.cpu_count() or 1))) as pool:
         found = list(pool.map(lambda rank: rehearse(program, world_size, rank, **options), ranks))
     return Rehearsals(tuple(found))
+
+
+def parse_ranks(text: str) -> list[int]:
+    """The ranks in "7" or "0,7,63"; ValueError for anything else."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--rank {text}: a rank, or some with commas between, for example 0,7,63") from None

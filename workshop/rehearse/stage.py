@@ -76,7 +76,9 @@ class Stage:
             )
         if len(tracer.device_ledger) and len(tracer.host_ledger):
             host = format_bytes(tracer.host_ledger.report().peak_bytes, decimals=3, binary=False)
-            self._notes[f"memory is the device's; tensors in the host's memory had their own peak of {host}"] = None
+            self._notes[
+                f"memory is the device's; tensors in the host's memory had their own peak of {host}"
+            ] = None
         whole = bool(tracer.finished_steps)
         return {
             "rank": self._request.rank,

@@ -90,7 +90,7 @@ def install(tracer: Tracer, notes: dict[str, None]) -> None:
     swap(DataLoader, "_get_iterator", _iterate_here(tracer))
     _write_no_files(notes)
     for kinds in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
-        kinds.append(FakeTensor)  # type: ignore[arg-type]  # on a GPU optimizers take the foreach way
+        kinds.append(FakeTensor)  # on a GPU optimizers take the foreach way
     swap(_fsdp_param, "_chunk_with_empty", LazyChunks)
     _note_random_states(tracer)
     _always_step_scaler()
@@ -112,7 +112,7 @@ def _iterate_here(tracer: Tracer) -> Callable[[DataLoader[Any]], Any]:
     loader with workers are made here, and as in the real run none of their bytes come from torch's allocator.
     """
 
-    class HereIterator(_SingleProcessDataLoaderIter):  # type: ignore[misc]
+    class HereIterator(_SingleProcessDataLoaderIter):
         def _next_data(self) -> Any:
             with tracer.elsewhere():
                 return super()._next_data()
@@ -207,8 +207,8 @@ def _mark_compile(notes: dict[str, None]) -> None:
 
 
 def _plain_masks() -> None:
-    """transformers takes a fake tensor for a traced one, and then builds attention masks that a real run finds
-    it can do without."""
+    """transformers takes a fake tensor for a traced one, and then builds attention masks that a real run
+    finds it can do without."""
     from transformers.utils import import_utils
 
     swap(import_utils, "is_fake_tensor", lambda _: False)

@@ -59,7 +59,10 @@ def install(request: Request) -> None:
     _replace(_sums_of_alike_ranks(dist.all_reduce))
     for function in (_all_gather_object, _gather_object, _broadcast_object_list, _scatter_object_list):
         _replace(function)
-    for owner in (dist, sys.modules["torch.distributed.rendezvous"]):  # a store of one's own would listen on a port
+    for owner in (
+        dist,
+        sys.modules["torch.distributed.rendezvous"],
+    ):  # a store of one's own would listen on a port
         swap(owner, "TCPStore", _NoListener)
     for owner in (dist, dist.distributed_c10d):
         swap(owner, "monitored_barrier", lambda *args, **kwargs: None)
@@ -87,7 +90,7 @@ class _NoListener(dist.HashStore):
 
 
 def _sums_of_alike_ranks(inner: Callable[..., Any]) -> Callable[..., Any]:
-    """Where this rank's number is known, the others' is taken to be the same, and the sum n times as large."""
+    """Where this rank's number is known, the others' is taken to be the same, the sum n times as large."""
 
     @functools.wraps(inner)
     def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, *args: Any, **kw: Any) -> Any:

@@ -10,7 +10,13 @@ from torch.utils.data import DataLoader, TensorDataset
 accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, mixed_precision="bf16")
 set_seed(42)
 model = nn.Sequential(
-    nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+    nn.Flatten(),
+    nn.Linear(784, 512),
+    nn.ReLU(),
+    nn.Dropout(0.1),
+    nn.Linear(512, 512),
+    nn.ReLU(),
+    nn.Linear(512, 10),
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 images, labels = torch.randn(512, 1, 28, 28), torch.randint(0, 10, (512,))
@@ -20,7 +26,7 @@ model, optimizer, train, scheduler = accelerator.prepare(model, optimizer, train
 for epoch in range(1):
     model.train()
     right, seen, total = 0, 0, 0.0
-    for number, (x, y) in enumerate(train):
+    for x, y in train:
         with accelerator.accumulate(model):
             logits = model(x)
             loss = F.cross_entropy(logits, y)

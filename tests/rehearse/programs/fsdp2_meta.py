@@ -32,7 +32,9 @@ class Transformer(nn.Module):
         self.norm, self.output = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
 
     def forward(self, tokens):
-        x = self.tok_embeddings(tokens) + self.pos_embeddings(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.tok_embeddings(tokens) + self.pos_embeddings(
+            torch.arange(tokens.shape[1], device=tokens.device)
+        )
         for layer in self.layers:
             x = layer(x)
         return self.output(self.norm(x))

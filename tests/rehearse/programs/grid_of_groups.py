@@ -51,7 +51,9 @@ class SumOverRanks(torch.autograd.Function):
 
 def cut(full, dim):
     """This rank's part of a weight that was drawn whole."""
-    return nn.Parameter(torch.split(full, full.shape[dim] // GRID.tp_size, dim=dim)[GRID.tp_rank].contiguous())
+    return nn.Parameter(
+        torch.split(full, full.shape[dim] // GRID.tp_size, dim=dim)[GRID.tp_rank].contiguous()
+    )
 
 
 class Mlp(nn.Module):

@@ -17,7 +17,9 @@ class Classifier(L.LightningModule):
     def __init__(self):
         super().__init__()
         self.save_hyperparameters()
-        self.body = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 8))
+        self.body = nn.Sequential(
+            nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 8)
+        )
 
     def training_step(self, batch, batch_idx):
         x, y = batch

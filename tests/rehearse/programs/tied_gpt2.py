@@ -35,7 +35,8 @@ model = model.to(torch.bfloat16)
 average = copy.deepcopy(model).requires_grad_(False)
 model = DistributedDataParallel(model)
 sizes = {name: tensor.shape for name, tensor in average.state_dict().items()}
-assert average.head.weight is average.embed.weight and len(sizes) == len(model.module.state_dict())
+assert average.head.weight is average.embed.weight
+assert len(sizes) == len(model.module.state_dict())
 for _ in range(4):
     tokens = torch.randint(0, VOCAB, (4, CONTEXT + 1))
     logits = model(tokens[:, :-1])
