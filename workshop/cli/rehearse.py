@@ -20,9 +20,10 @@ def add_rehearse(commands: argparse._SubParsersAction) -> None:
         "rehearse",
         help="run a training script as one rank of any world, on tensors without bytes",
         description="Execute the script for some steps on fake tensors and with a fake process group, "
-        "and print the rank's peak memory by part, its collectives and its FLOPs. Options of this command stand "
-        "before FILE, those of the script after it. Exit code 0: rehearsed; 1: it could not be, or an alarm says "
-        "that the report is probably not of the training that was meant; 2: a wrong call.",
+        "and print the rank's peak memory by part, its collectives and its FLOPs. Options of this "
+        "command stand before FILE, those of the script after it. Exit code 0: rehearsed; 1: it could not "
+        "be, or an alarm says that the report is probably not of the training that was meant; 2: a wrong "
+        "call.",
     )
     rehearse.add_argument(
         "-n",

@@ -45,8 +45,8 @@ def main(request_path: str, answer_path: str) -> None:
     except BaseException as problem:  # noqa: BLE001 whatever the learner's program raises is the answer
         if not stage.tracer.seen_enough:
             error, alarm = _why_it_ended(problem, program, stage.tracer.finished_steps)
-            error = error + stage.hint() if error else None
-            alarms += [text + stage.hint() for text in alarm]
+            error = error + stage.hint(error) if error else None
+            alarms += [text + stage.hint(text) for text in alarm]
     seen = stage.answer()
     facts = seen | {
         "error": error,

@@ -53,6 +53,7 @@ _NOTE = (
     'this machine has no CUDA device: tensors on "cuda" are rehearsed with the kernels of a CPU; what a '
     "GPU's allocator rounds up, and the workspaces of cuBLAS and NCCL, come on top"
 )
+_A_NUMBER = "Cannot access accelerator device when none is available"
 _SILENT = (
     "synchronize empty_cache ipc_collect manual_seed manual_seed_all init seed seed_all _lazy_init "
     "set_stream set_rng_state set_rng_state_all reset_peak_memory_stats reset_accumulated_memory_stats "
@@ -77,8 +78,10 @@ class FakeGpu:
         self._module()
         self._questions()
 
-    def hint(self) -> str:
+    def hint(self, message: str) -> str:
         """For the end of a message."""
+        if _A_NUMBER in message:
+            return '; where a number stands for a GPU, write device=f"cuda:{number}"'
         if self._asked is None:
             return ""
         return (
@@ -118,6 +121,14 @@ class FakeGpu:
         }
         for name, member in members.items():
             setattr(FakeTensor, name, member)
+        module_to = torch.nn.Module.to
+
+        def to_number(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if args and type(args[0]) is int:
+                args = (torch.device("cuda", args[0]), *args[1:])
+            return module_to(module, *args, **kwargs)
+
+        swap(torch.nn.Module, "to", to_number)
 
     def _moved(self, tensor: FakeTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """`tensor.to(...)`. The original would ask C++ where the tensor is."""
@@ -136,6 +147,8 @@ class FakeGpu:
             memory_format=memory_format
         ):
             changes["memory_format"] = memory_format
+        if list(changes) == ["device"] and changes["device"].type == tensor.device.type == "cpu":
+            return tensor.clone()  # from `cpu` to `cpu:0`
         return _TO_COPY(tensor, **changes) if changes or copy else tensor
 
     def indexed(self, device: torch.device) -> torch.device:

@@ -67,9 +67,7 @@ class KnownValues:
                 _share(args[0], out)
             return
         if kind.factory or kind.of_a_shape:
-            if isinstance(out, torch.Tensor) and _is_small(out, new=True) and _may_draw(kind, out):
-                first = (torch.Size(out.shape), args[0].dtype) if kind.of_a_shape else None
-                assign(out, _compute(func, args, kwargs, first))
+            _make(kind, func, args, kwargs, out)
             return
         if kind.overwrites:
             _begin_anew(kind, args, kwargs)
@@ -91,6 +89,13 @@ class KnownValues:
         if func.namespace != "aten" or not all(is_known(tensor) for tensor in tensors_in((args, kwargs))):
             return None
         return _compute(func, args, kwargs, None)
+
+
+def _make(kind: _Kind, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+    """A factory was called: if what it made is small, make it for real too."""
+    if isinstance(out, torch.Tensor) and _is_small(out, new=True) and _may_draw(kind, out):
+        first = (torch.Size(out.shape), args[0].dtype) if kind.of_a_shape else None
+        assign(out, _compute(func, args, kwargs, first))
 
 
 def _begin_anew(kind: _Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -62,9 +62,9 @@ class Stage:
             for stop in stops:
                 stop()
 
-    def hint(self) -> str:
+    def hint(self, message: str) -> str:
         """What may help a program that could not be rehearsed, or left at once."""
-        return self._gpu.hint() if self._gpu else ""
+        return self._gpu.hint(message) if self._gpu else ""
 
     def answer(self) -> dict[str, Any]:
         """What was seen, as plain data."""
