@@ -6,7 +6,8 @@ import nbclient
 import nbformat
 import pytest
 
-from workshop.jupyter.rehearse_magic import as_program, ranks_of
+from workshop.jupyter.rehearse_magic import as_program
+from workshop.rehearse import parse_ranks
 
 CELL = """\
 import torch, torch.distributed as dist
@@ -98,7 +99,7 @@ def test_line_one_sets_what_is_passed() -> None:
 
 
 def test_ranks_are_numbers_with_commas() -> None:
-    assert ranks_of("7") == [7]
-    assert ranks_of("0,7, 63") == [0, 7, 63]
+    assert parse_ranks("7") == [7]
+    assert parse_ranks("0,7, 63") == [0, 7, 63]
     with pytest.raises(ValueError, match="--rank 1-3: a rank, or some with commas between"):
-        ranks_of("1-3")
+        parse_ranks("1-3")

@@ -16,6 +16,7 @@ from workshop import __version__
 from workshop.cli.configs_options import add_configs
 from workshop.cli.jobs_options import add_jobs
 from workshop.cli.monitor_options import add_gpus, add_monitor
+from workshop.cli.rehearse import add_rehearse
 from workshop.cli.site_options import add_container, add_lab_in_job, add_site
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
@@ -48,6 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_export(commands)
     _add_predict(commands)
     _add_plan(commands)
+    add_rehearse(commands)
     add_configs(commands)
     add_jobs(commands)
     _add_validate(commands)

@@ -1,23 +1,27 @@
-"""``%%rehearse -n WORLD``: the cell as one rank of a world that is never started.
+"""``%%rehearse -n WORLD`` and ``%rehearse -n WORLD train.py``: one rank of a world that is never started.
 
-The cell is the program that ``%%torchrun`` would start on every rank. Here it runs once, in a process of
-its own, on fake tensors and with a fake process group, and what comes back is exact where bytes are
-concerned (see `workshop.rehearse`). This module reads the line, calls `rehearse`, and shows the result.
+The cell is the program that ``%%torchrun`` would start on every rank; the line form takes a script with its
+command line. Here it runs once, in a process of its own, on fake tensors and with a fake process group, and
+what comes back is exact where bytes are concerned (see `workshop.rehearse`). This module reads the line,
+calls `rehearse`, and shows the result.
 """
 
 from __future__ import annotations
 
+import argparse
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from workshop.jupyter.usage import explain_errors, show_as_sentence
 from workshop.launch.script import check_syntax
 from workshop.launch.variables import literal, select
-from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, rehearse, rehearse_ranks
+from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, parse_ranks, rehearse_ranks
 
 
 @magics_class
@@ -27,13 +31,22 @@ class RehearseMagics(Magics):
     shell: Any  # IPython's InteractiveShell
 
     @explain_errors("%%rehearse")
-    @cell_magic("rehearse")
+    @line_cell_magic("rehearse")
     @magic_arguments()
-    @argument("-n", "--world-size", type=int, required=True, metavar="WORLD", help="ranks in the world")
+    @argument(
+        "-n",
+        "--world-size",
+        "--nproc-per-node",
+        type=int,
+        required=True,
+        metavar="WORLD",
+        help="ranks in the world",
+    )
     @argument("--rank", default="0", metavar="R", help="which of them to be; several: 0,7,63 (default: 0)")
-    @argument("--steps", type=int, metavar="S", help="optimizer steps after which the cell is stopped")
+    @argument("--steps", type=int, metavar="S", help="optimizer steps after which the program is stopped")
     @argument("--gloo", action="store_true", help="count the copies gloo makes, to compare with a laptop")
     @argument("--device", metavar="NAME", help="a device to time the step on by its roofline: H100")
+    @argument("--cuda", action="store_true", help="where there is no GPU: answer a program that asks as if")
     @argument(
         "--into", metavar="NAME", help="variable that gets the Rehearsal (Rehearsals for several ranks)"
     )
@@ -41,30 +54,51 @@ class RehearseMagics(Magics):
     @argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds until the rehearsal is ended"
     )
-    def rehearse_cell(self, line: str, cell: str) -> None:
-        """Run the cell as one rank of any world, on fake tensors: memory, traffic and FLOPs of a step."""
-        args = parse_argstring(self.rehearse_cell, line)
+    @argument(
+        "script", nargs="?", metavar="SCRIPT", help="%%rehearse alone: a file, and its arguments after it"
+    )
+    @argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    def rehearse_cell(self, line: str, cell: str | None = None) -> None:
+        """Run the cell, or a script, as one rank of any world, on fake tensors: memory, traffic and FLOPs."""
+        args = self.rehearse_cell.parser.parse_args(shlex.split(line))
         if args.into is not None and not args.into.isidentifier():
             raise ValueError(f"--into {args.into}: a variable's name, for example --into rehearsed")
-        program = as_program(line, cell, select(args.passing or "", self.shell.user_ns))
-        check_syntax(program)
-        ranks = ranks_of(args.rank)
+        ranks = parse_ranks(args.rank)
         options = {
             "steps": args.steps,
             "gloo": args.gloo,
             "roofline": args.device,
+            "pretend_cuda": args.cuda,
             "timeout_seconds": args.timeout,
+            "arguments": tuple(args.arguments),
         }
+        program = self._program(args, line, cell)
         try:
-            found: Rehearsal | Rehearsals = (
-                rehearse(program, args.world_size, ranks[0], **options)
-                if len(ranks) == 1
-                else rehearse_ranks(program, args.world_size, ranks, **options)
-            )
+            found = rehearse_ranks(program, args.world_size, ranks, **options)
         except RehearsalError as error:
+            print(error.output, end="", flush=True)
             show_as_sentence(error)
             raise
-        self._show(found, args.into)
+        self._show(found.ranks[0] if len(ranks) == 1 else found, args.into)
+
+    def _program(self, args: Any, line: str, cell: str | None) -> str | Path:
+        """The cell's text, or the script's path."""
+        if cell is None and args.script is None:
+            raise ValueError(
+                "%rehearse wants a script: %rehearse -n 64 train.py --lr 0.1; a cell begins with %%rehearse"
+            )
+        if cell is None:
+            if args.passing:
+                raise ValueError("--pass sets variables of a cell; a script takes arguments, after its name")
+            return Path(args.script).expanduser()
+        if args.script is not None:
+            raise ValueError(
+                f"%%rehearse runs the cell, and has no place for {args.script!r}; a script is rehearsed by "
+                f"%rehearse with one sign: %rehearse -n {args.world_size} {args.script}"
+            )
+        program = as_program(line, cell, select(args.passing or "", self.shell.user_ns))
+        check_syntax(program)
+        return program
 
     def _show(self, found: Rehearsal | Rehearsals, into: str | None) -> None:
         """What the cell printed (its first rank), then the report; with ``--into`` the report is the
@@ -76,14 +110,6 @@ class RehearseMagics(Magics):
             self.shell.user_ns[into] = found
         else:
             display(found)
-
-
-def ranks_of(text: str) -> list[int]:
-    """The ranks in "7" or "0,7,63"; ValueError for anything else."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--rank {text}: a rank, or some with commas between, for example 0,7,63") from None
 
 
 def as_program(line: str, cell: str, passing: Mapping[str, Any]) -> str:

@@ -70,7 +70,16 @@ class PartFinder:
             registry.register_module_buffer_registration_hook(seen),
         ]
 
+        inner = nn.Module.__setstate__
+
+        def setstate(module: nn.Module, state: dict[str, Any]) -> None:
+            inner(module, state)
+            self._modules.add(module)
+
+        put_back = swap(nn.Module, "__setstate__", setstate)  # a deep copy registers nothing
+
         def stop() -> None:
+            put_back()
             for handle in handles:
                 handle.remove()
 

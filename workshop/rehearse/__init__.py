@@ -21,9 +21,17 @@ from typing import Any
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.run import rehearse
-from workshop.rehearse.several import Rehearsals, rehearse_ranks
+from workshop.rehearse.several import Rehearsals, parse_ranks, rehearse_ranks
 
-__all__ = ["Rehearsal", "RehearsalError", "Rehearsals", "Roofline", "rehearse", "rehearse_ranks"]
+__all__ = [
+    "Rehearsal",
+    "RehearsalError",
+    "Rehearsals",
+    "Roofline",
+    "parse_ranks",
+    "rehearse",
+    "rehearse_ranks",
+]
 
 
 class _Room(ModuleType):

@@ -13,79 +13,90 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
-import traceback
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from workshop.rehearse.program import Program
 from workshop.rehearse.request import Request
-
-CELL = "<rehearsed cell>"
 
 
 def main(request_path: str, answer_path: str) -> None:
     """Read a request, rehearse, write the answer."""
     request = Request.from_json(Path(request_path).read_text())
+    program = Program(request)
     started = time.perf_counter()
+    answer = Answer(Path(answer_path))
+    _end_in_time(request.timeout_seconds, program, answer)
     notes: dict[str, None] = {}
     from workshop.rehearse.stage import Stage  # torch is imported here
 
-    stage = Stage(request, notes)
+    stage = Stage(request, program, notes)
     imported = time.perf_counter()
-    error = None
+    error, alarms = None, []
     try:
         with stage.playing(), _late_standins():
-            _run_program(request)
+            program.run()
     except stage.stop:
         pass
-    except SystemExit as exit_:
-        if exit_.code not in (0, None):
-            error = f"the program left with exit code {exit_.code}"
-    except Exception as problem:  # noqa: BLE001 whatever the learner's program raises is the answer
-        error = _explain(problem, request)
-    answer = stage.answer() | {
+    except BaseException as problem:  # noqa: BLE001 whatever the learner's program raises is the answer
+        if not stage.tracer.seen_enough:
+            error, alarm = _why_it_ended(problem, program, stage.tracer.finished_steps)
+            error = error + stage.hint(error) if error else None
+            alarms += [text + stage.hint(text) for text in alarm]
+    seen = stage.answer()
+    facts = seen | {
         "error": error,
+        "alarms": [*alarms, *seen["alarms"]],
         "notes": list(notes),
         "seconds": {"import": imported - started, "run": time.perf_counter() - imported},
         "child_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
-    Path(answer_path).write_text(json.dumps(answer))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # destructors of a world that never was have nothing to say
+    answer.give(facts)
 
 
-def _run_program(request: Request) -> None:
-    name = "__rehearsed__" if request.function else "__main__"
-    module = types.ModuleType(name)
-    if request.path:
-        path = Path(request.path).resolve()
-        text, filename = path.read_text(), str(path)
-        sys.path.insert(0, str(path.parent))
-        module.__file__ = filename
-    else:
-        text, filename = request.source, CELL
-        sys.path.insert(0, str(Path.cwd()))
-        import linecache
-
-        linecache.cache[CELL] = (len(text), None, text.splitlines(keepends=True), CELL)
-    sys.modules[name] = module
-    sys.argv = [filename, *([] if request.function else map(str, request.arguments))]
-    exec(compile(text, filename, "exec"), module.__dict__)
-    if request.function:
-        getattr(module, request.function)(*request.arguments, **request.keywords)
+def _why_it_ended(problem: BaseException, program: Program, steps: int) -> tuple[str | None, list[str]]:
+    """(error, alarms) of a program that raised something before its steps were over."""
+    if not isinstance(problem, SystemExit):
+        return program.explain(problem), []
+    line = program.quote(program.raised_at(problem))
+    if problem.code not in (0, None):
+        return f"{line}the program left with exit code {problem.code}", []
+    return None, [] if steps else [f"the program left before its first optimizer.step(), at {line.strip()}"]
 
 
-def _explain(problem: Exception, request: Request) -> str:
-    """The error, and the line of the learner's program where it happened."""
-    own = {str(Path(request.path).resolve())} if request.path else {CELL}
-    frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename in own]
-    place = f"line {frames[-1].lineno}: {frames[-1].line}\n" if frames else ""
-    if os.environ.get("WORKSHOP_REHEARSE_TRACEBACK"):
-        place += "".join(traceback.format_exception(problem))
-    return f"{place}{type(problem).__name__}: {problem}"
+class Answer:
+    """Written once, by whoever is first, and then the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def give(self, facts: dict[str, Any]) -> None:
+        """Write the facts and leave."""
+        self._lock.acquire()  # for ever: nobody speaks after this
+        self._path.write_text(json.dumps(facts))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # destructors of a world that never was have nothing to say
+
+
+def _end_in_time(seconds: float, program: Program, answer: Answer) -> None:
+    """When the time is up, say which line of the program is being executed."""
+    main_thread = threading.main_thread().ident
+
+    def end() -> None:
+        line = program.quote(program.place(sys._current_frames().get(main_thread or 0)))
+        answer.give(
+            {"error": f"{line}the rehearsal was still here after {seconds:g} s and was ended", "late": True}
+        )
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
@@ -95,6 +106,14 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self._busy: set[str] = set()
+
+    def catch_up(self) -> None:
+        """Stand in for what this process had imported before the program began."""
+        from workshop.rehearse import standins
+
+        for name in self._WATCHED:
+            if name in sys.modules:
+                standins.install_for_imports(name)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in self._WATCHED or name in self._busy:
@@ -118,6 +137,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
 @contextlib.contextmanager
 def _late_standins() -> Iterator[None]:
     watcher = _Watcher()
+    watcher.catch_up()
     sys.meta_path.insert(0, watcher)
     try:
         yield

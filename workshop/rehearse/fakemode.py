@@ -20,6 +20,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 
 _DEVICE = torch.ops.prim.device.default
 _MISSING = object()
+_NO_CUDA = not torch.cuda.is_available()
+_GROUPED = torch.ops.aten._grouped_mm.default
+_CPU = torch.device("cpu")
+
+
+def told_to_cpp(tensor: FakeTensor) -> torch.device:
+    """A tensor's device, if this build of torch has its guards and streams; see `workshop.rehearse.cuda`."""
+    device = tensor.fake_device
+    return _CPU if _NO_CUDA and device.type == "cuda" else device
 
 
 class _NotPlainError(Exception):
@@ -37,12 +46,20 @@ class RememberingFakeMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        """Values are kept by `workshop.rehearse.known`, for tensors of more than one element too."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE:
-            return args[0].fake_device
-        kwargs = kwargs or {}
+            return told_to_cpp(args[0])
+        kwargs = _on_one_cpu(kwargs) if kwargs else {}
         if func.namespace != "aten":
             return self.dispatch(func, types, args, kwargs)
+        if func is _GROUPED and args[0].dtype is not torch.bfloat16:
+            return args[0].new_empty(
+                _grouped_shape(args[0], args[1], kwargs.get("offs", args[2] if len(args) > 2 else None))
+            )
         tensors: list[FakeTensor] = []
         try:
             key = (func, torch.get_default_dtype(), _key(args, tensors), _key(tuple(kwargs.items()), tensors))
@@ -57,6 +74,22 @@ class RememberingFakeMode(FakeTensorMode):
             same = tensors and before == [(tensor.shape, tensor.stride()) for tensor in tensors]
             self._memory[key] = _recipe(out, tensors) if same else None
         return out
+
+
+def _grouped_shape(first: Any, second: Any, offsets: Any) -> tuple[int, ...]:
+    """What `grouped_mm` returns. torch's rule for shapes takes bf16 only; its kernel for CPUs takes all."""
+    if first.dim() == second.dim():
+        groups = offsets.shape[0] if first.dim() == 2 else first.shape[0]
+        return (groups, first.shape[-2], second.shape[-1])
+    return (first.shape[-2], second.shape[-1])
+
+
+def _on_one_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """`cpu:0`, as HF's Trainer and Accelerate write it, is the `cpu` of every other tensor."""
+    device = kwargs.get("device")
+    if device is None or device.type != "cpu" or device.index is None:
+        return kwargs
+    return {**kwargs, "device": _CPU}
 
 
 def _key(value: Any, tensors: list[FakeTensor]) -> Any:

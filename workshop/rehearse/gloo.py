@@ -23,7 +23,8 @@ import torch.distributed as dist
 
 from workshop.measure.ledger import Ledger
 
-_UNDER_WAY: list[Any] = []  # one entry while an asynchronous call is being made
+_Copy = tuple[Ledger, int, int]  # where it is entered, its owner there, its bytes
+_UNDER_WAY: list[list[_Copy]] = []  # one entry while an asynchronous call is being made
 
 
 def extra_copy(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> int:
@@ -47,7 +48,7 @@ def _bytes(tensor: torch.Tensor) -> int:
 def count_copy(ledger: Ledger, num_bytes: int) -> None:
     """Enter a copy: for a moment, or, inside an asynchronous call, until that is waited for."""
     if _UNDER_WAY:
-        _UNDER_WAY[-1].append((ledger.open(num_bytes, "communication"), num_bytes))
+        _UNDER_WAY[-1].append((ledger, ledger.open(num_bytes, "communication"), num_bytes))
     else:
         ledger.pulse(num_bytes, "communication")
 
@@ -55,10 +56,10 @@ def count_copy(ledger: Ledger, num_bytes: int) -> None:
 class _CopyingWork(dist.Work):
     """A request whose copies die when it is waited for, or dropped."""
 
-    def __init__(self, work: dist.Work, ledger: Ledger, copies: list[tuple[int, int]]) -> None:
+    def __init__(self, work: dist.Work, copies: list[_Copy]) -> None:
         super().__init__()
         self._work = work
-        self._release = weakref.finalize(self, _close, ledger, copies)
+        self._release = weakref.finalize(self, _close, copies)
 
     def wait(self, *args: Any) -> bool:
         self._release()
@@ -71,12 +72,12 @@ class _CopyingWork(dist.Work):
         return self._work.get_future()
 
 
-def _close(ledger: Ledger, copies: list[tuple[int, int]]) -> None:
-    for owner, num_bytes in copies:
+def _close(copies: list[_Copy]) -> None:
+    for ledger, owner, num_bytes in copies:
         ledger.change(owner, -num_bytes)
 
 
-def hold_copies_of_async_calls(ledger: Ledger) -> None:
+def hold_copies_of_async_calls() -> None:
     """Make asynchronous flat collectives keep their copies until the wait, in this process."""
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         inner = getattr(dist.distributed_c10d, name)
@@ -84,13 +85,13 @@ def hold_copies_of_async_calls(ledger: Ledger) -> None:
         def call(*args: Any, _inner: Any = inner, **kwargs: Any) -> Any:
             if not kwargs.get("async_op"):
                 return _inner(*args, **kwargs)
-            copies: list[tuple[int, int]] = []
+            copies: list[_Copy] = []
             _UNDER_WAY.append(copies)
             try:
                 work = _inner(*args, **kwargs)
             finally:
                 _UNDER_WAY.pop()
-            return _CopyingWork(work, ledger, copies)
+            return _CopyingWork(work, copies)
 
         replacement = functools.wraps(inner)(call)
         setattr(dist, name, replacement)

@@ -15,6 +15,7 @@ What the reducer does (Li et al., "PyTorch Distributed", VLDB 2020, arXiv:2006.1
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -221,6 +222,10 @@ class SilentLogger:
 
     def __init__(self, reducer: PythonReducer) -> None:
         self._data: dict[str, Any] = {}
+
+    def _get_ddp_logging_data(self) -> Any:
+        """Frameworks ask at their end whether the graph was static, say; nothing was counted."""
+        return types.SimpleNamespace(strs_map={}, ints_map={})
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):

@@ -18,7 +18,11 @@ from workshop.measure.report import (
 
 
 class RehearsalError(RuntimeError):
-    """The program could not be rehearsed; the message says where and why."""
+    """The program could not be rehearsed; the message says where and why. `output` is what it had printed."""
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Rehearsal:
         operators: operators executed.
         seconds: wall time of the rehearsal's parts in the child: `import`, `run`.
         child_peak_bytes: largest resident size of the child process.
+        alarms: why this report is probably not one of the training that was meant.
         notes: what was assumed or estimated on the way, in words.
         output: what the program printed.
     """
@@ -50,6 +55,7 @@ class Rehearsal:
     operators: int
     seconds: dict[str, float]
     child_peak_bytes: int
+    alarms: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     output: str = ""
 
@@ -79,7 +85,7 @@ class Rehearsal:
             parts=dict(self.memory.peak_parts),
             flops=float(self.flops),
             traffic=traffic_record(self.traffic),
-            setting={"by": "rehearse", "notes": list(self.notes), **setting},
+            setting={"by": "rehearse", "notes": [*self.alarms, *self.notes], **setting},
         )
 
     def __str__(self) -> str:
@@ -87,7 +93,7 @@ class Rehearsal:
             f"rehearsed rank {self.rank} of {self.world_size:,}: {self.steps} steps, {self.operators:,} "
             f"operators in {self.seconds.get('run', 0):.1f} s"
         )
-        lines = [first, *memory_lines(self.memory)]
+        lines = [first, *[f"ALARM: {alarm}" for alarm in self.alarms], *memory_lines(self.memory)]
         lines += traffic_lines(self.traffic)
         if self.flops:
             lines.append(f"FLOPs per step on this rank: {self.flops:.4g}")

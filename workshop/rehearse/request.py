@@ -43,6 +43,8 @@ class Request:
         gloo: count the copies that the gloo backend makes of the tensors it gathers and scatters.
         real: use real tensors (small models only): what DeepSpeed needs.
         roofline: the device to time it on, if any.
+        timeout_seconds: after this time the rehearsal ends and names the line it had come to.
+        pretend_cuda: tell the program that there are GPUs, `local_world_size` on a node.
         probe: internal; run only until the first pipeline stage announces its output.
     """
 
@@ -58,6 +60,8 @@ class Request:
     gloo: bool = False
     real: bool = False
     roofline: Roofline | None = None
+    timeout_seconds: float = 120.0
+    pretend_cuda: bool = False
     probe: str = ""
 
     def __post_init__(self) -> None:
@@ -68,6 +72,8 @@ class Request:
                 f"rank {self.rank} is not in a world of {self.world_size}: "
                 f"ranks are 0 to {self.world_size - 1}"
             )
+        if not self.timeout_seconds > 0:
+            raise ValueError(f"the time limit is {self.timeout_seconds} s; it must be positive")
         if self.steps < 1:
             raise ValueError(
                 f"steps is {self.steps}; rehearse at least one (two, to see the optimizer's state)"

@@ -19,6 +19,9 @@ from workshop.rehearse.devices import roofline_of
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
 
+_GRACE_SECONDS = 15.0  # for a child that cannot run Python while it waits in C
+_LIMITS = "--timeout, in Python timeout_seconds"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -32,7 +35,9 @@ class Options:
         C++-minded engine looks at bytes.
     roofline: a device to time the step on: a `Roofline`, or a name in the catalogue of devices ("H100").
     local_world_size: ranks per node, for LOCAL_RANK.
-    timeout_seconds: the child is ended after this time.
+    timeout_seconds: the rehearsal is ended after this time, and names the line it had come to.
+    pretend_cuda: where there is no CUDA device, tell a program that asks that there are `local_world_size`.
+        One that does not ask may use "cuda" in any case.
     """
 
     steps: int | None = None
@@ -41,6 +46,7 @@ class Options:
     roofline: Roofline | str | None = None
     local_world_size: int = 8
     timeout_seconds: float = 120.0
+    pretend_cuda: bool = False
 
 
 def rehearse(
@@ -88,8 +94,10 @@ def rehearse(
         gloo=how.gloo,
         real=uses_deepspeed if how.real is None else how.real,
         roofline=roofline_of(how.roofline, world_size) if isinstance(how.roofline, str) else how.roofline,
+        timeout_seconds=how.timeout_seconds,
+        pretend_cuda=how.pretend_cuda,
     )
-    return _ask(request, how.timeout_seconds)
+    return _ask(request)
 
 
 def _program(program: str | Path | Callable[..., Any]) -> tuple[str, str, str]:
@@ -120,35 +128,40 @@ def _import_lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip().startswith(("import ", "from "))]
 
 
-def _ask(request: Request, timeout_seconds: float) -> Rehearsal:
+def _ask(request: Request) -> Rehearsal:
     with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
         question, answer = Path(folder, "request.json"), Path(folder, "answer.json")
         question.write_text(request.to_json())
-        command = [sys.executable, "-m", "workshop.rehearse.child", str(question), str(answer)]
+        command = [sys.executable, "-u", "-m", "workshop.rehearse.child", str(question), str(answer)]
         try:
             done = subprocess.run(
                 command,
                 env=_environment(),
                 capture_output=True,
                 text=True,
-                timeout=timeout_seconds,
+                timeout=request.timeout_seconds + _GRACE_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
+            printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else ""
             raise RehearsalError(
-                f"the rehearsal took longer than {timeout_seconds:g} s and was ended; "
-                "fewer micro-batches or a larger timeout_seconds may help"
+                f"the rehearsal did not end within {request.timeout_seconds:g} s, nor could it say where it "
+                f"was; a larger time limit may help ({_LIMITS})",
+                printed,
             ) from error
         if not answer.exists():
             raise RehearsalError(
                 f"the child process died (exit code {done.returncode}) without an answer; its last words:\n"
-                f"{done.stderr[-2000:]}"
+                f"{done.stderr[-2000:]}",
+                done.stdout,
             )
         data = json.loads(answer.read_text())
     problem = data.pop("error")
     if problem is not None:
+        if data.pop("late", False):
+            problem += f"; fewer micro-batches or a larger time limit may help ({_LIMITS})"
         raise RehearsalError(
-            f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{problem}"
+            f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{problem}", done.stdout
         )
     return Rehearsal.from_dict({**data, "output": done.stdout})
 

@@ -55,10 +55,11 @@ class Rehearsals:
             ]
             for found in self.ranks
         ]
-        notes = dict.fromkeys(note for found in self.ranks for note in found.notes)
+        alarms = dict.fromkeys(f"ALARM: {alarm}" for found in self.ranks for alarm in found.alarms)
+        notes = dict.fromkeys(f"note: {note}" for found in self.ranks for note in found.notes)
         head = ["rank", "peak", "in", "sent per step", "FLOPs per step"]
         world = f"rehearsed ranks of {self.ranks[0].world_size:,}"
-        return Table(head, lines, world, "\n".join(f"note: {note}" for note in notes))
+        return Table(head, lines, world, "\n".join([*alarms, *notes]))
 
     def __str__(self) -> str:
         return str(self.table())
@@ -86,3 +87,11 @@ def rehearse_ranks(
     with ThreadPoolExecutor(max(1, min(len(ranks), os.cpu_count() or 1))) as pool:
         found = list(pool.map(lambda rank: rehearse(program, world_size, rank, **options), ranks))
     return Rehearsals(tuple(found))
+
+
+def parse_ranks(text: str) -> list[int]:
+    """The ranks in "7" or "0,7,63"; ValueError for anything else."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--rank {text}: a rank, or some with commas between, for example 0,7,63") from None

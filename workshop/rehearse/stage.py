@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
+from workshop.facts.units import format_bytes
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
-from workshop.rehearse import gloo, pipeline, reducer, standins, world
+from workshop.rehearse import gloo, pipeline, readings, reducer, standins, world
+from workshop.rehearse.cuda import FakeGpu
 from workshop.rehearse.fakemode import RememberingFakeMode
+from workshop.rehearse.program import Program
 from workshop.rehearse.request import Request
 from workshop.rehearse.tracer import StopRehearsal, Tracer
 from workshop.rehearse.values import Answers
@@ -23,15 +26,22 @@ class Stage:
 
     stop = StopRehearsal
 
-    def __init__(self, request: Request, notes: dict[str, None]) -> None:
+    def __init__(self, request: Request, program: Program, notes: dict[str, None]) -> None:
         self._request = request
-        self.tracer = Tracer(Answers(notes), request.steps, request.gloo, request.roofline)
+        answers = Answers(notes, program)
+        self.tracer = Tracer(answers, program, request.steps, request.gloo, request.roofline)
         world.set_environment(request)
         world.install(request)
         standins.install(self.tracer, notes)
+        self._gpu: FakeGpu | None = None
+        if not request.real:
+            readings.install(answers)
+            if not torch.cuda.is_available():
+                self._gpu = FakeGpu(request, program, self.tracer, notes)
+                self.tracer.place = self._gpu.place
         pipeline.install(request, notes)
         if request.gloo:
-            gloo.hold_copies_of_async_calls(self.tracer.ledger)
+            gloo.hold_copies_of_async_calls()
         if not request.real:
             reducer.install(lambda flat: self.tracer.label(flat.untyped_storage(), "buckets"))
         self._notes = notes
@@ -52,6 +62,10 @@ class Stage:
             for stop in stops:
                 stop()
 
+    def hint(self, message: str) -> str:
+        """What may help a program that could not be rehearsed, or left at once."""
+        return self._gpu.hint(message) if self._gpu else ""
+
     def answer(self) -> dict[str, Any]:
         """What was seen, as plain data."""
         tracer = self.tracer
@@ -60,6 +74,11 @@ class Stage:
             self._notes["no optimizer.step() was seen: traffic and FLOPs are those of the whole program"] = (
                 None
             )
+        if len(tracer.device_ledger) and len(tracer.host_ledger):
+            host = format_bytes(tracer.host_ledger.report().peak_bytes, decimals=3, binary=False)
+            self._notes[
+                f"memory is the device's; tensors in the host's memory had their own peak of {host}"
+            ] = None
         whole = bool(tracer.finished_steps)
         return {
             "rank": self._request.rank,
@@ -70,4 +89,5 @@ class Stage:
             "roofline_seconds": tracer.last_roofline,
             "steps": tracer.finished_steps,
             "operators": tracer.operators,
+            "alarms": tracer.alarms(),
         }

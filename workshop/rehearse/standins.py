@@ -11,14 +11,16 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from workshop.measure.swap import swap
+from workshop.rehearse.refusal import NotRehearsableError
 from workshop.rehearse.tracer import Tracer
-
-
-class NotRehearsableError(Exception):
-    """The program uses something that cannot run on fake tensors; the message says what and what to do
-    instead."""
 
 
 def apply_in_place(
@@ -26,9 +28,10 @@ def apply_in_place(
 ) -> nn.Module:
     """`nn.Module._apply`, which `.to()`, `.bfloat16()` and `to_empty()` use.
 
-    The original swaps tensors under their identity and refuses when anything else, such as our ledger, holds
-    a weak reference. A changed tensor becomes a new parameter here, as it did in torch before 2.3 when types
-    differ.
+    On fake tensors the original swaps tensors under their identity and refuses when anything else, such as
+    our ledger, holds a weak reference. With real ones it keeps the `Parameter` and gives it other data: an
+    optimizer made before `.to()` steps the same objects after it, and tied weights stay tied. So it is here.
+    Coming from the meta device, real torch makes a new `Parameter`; that too is the same here.
     """
     if recurse:
         for child in self.children():
@@ -39,10 +42,16 @@ def apply_in_place(
         with torch.no_grad():
             moved = fn(parameter)
             gradient = fn(parameter.grad) if parameter.grad is not None else None
-        if moved is not parameter:
-            replacement = nn.Parameter(moved, parameter.requires_grad)
-            replacement.grad = gradient
-            self._parameters[name] = replacement
+        if moved is parameter:
+            continue
+        parameter.grad = None
+        if isinstance(parameter, DTensor):
+            torch.utils.swap_tensors(parameter, nn.Parameter(moved, parameter.requires_grad))
+        elif (parameter.device.type == "meta") != (moved.device.type == "meta"):
+            parameter = self._parameters[name] = nn.Parameter(moved, parameter.requires_grad)
+        else:
+            parameter.data = moved
+        parameter.grad = gradient
     for name, buffer in self._buffers.items():
         if buffer is not None:
             self._buffers[name] = fn(buffer)
@@ -77,10 +86,54 @@ def install(tracer: Tracer, notes: dict[str, None]) -> None:
     from torch.distributed.fsdp._fully_shard import _fsdp_param
 
     swap(nn.Module, "_apply", apply_in_place)
+    swap(nn.init, "_no_grad_trunc_normal_", _draw_once)
+    swap(DataLoader, "_get_iterator", _iterate_here(tracer))
+    _write_no_files(notes)
+    for kinds in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
+        kinds.append(FakeTensor)  # on a GPU optimizers take the foreach way
     swap(_fsdp_param, "_chunk_with_empty", LazyChunks)
     _note_random_states(tracer)
     _always_step_scaler()
     _mark_compile(notes)
+
+
+def _draw_once(
+    tensor: torch.Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
+) -> torch.Tensor:
+    """`trunc_normal_` draws again for as long as any number lies outside, which nobody can see here."""
+    with torch.no_grad():
+        drawn = tensor.normal_(mean, std, generator=generator)
+        torch.where((drawn < a) | (drawn > b), torch.empty_like(drawn), drawn)
+    return tensor
+
+
+def _iterate_here(tracer: Tracer) -> Callable[[DataLoader[Any]], Any]:
+    """A loader's workers are processes that hand over shared memory; fake tensors cannot travel. Batches of a
+    loader with workers are made here, and as in the real run none of their bytes come from torch's allocator.
+    """
+
+    class HereIterator(_SingleProcessDataLoaderIter):
+        def _next_data(self) -> Any:
+            with tracer.elsewhere():
+                return super()._next_data()
+
+    def get_iterator(self: DataLoader[Any]) -> Any:
+        if not self.num_workers:
+            return _SingleProcessDataLoaderIter(self)
+        alone = object.__new__(type(self))
+        alone.__dict__.update(self.__dict__, num_workers=0, timeout=0)
+        return HereIterator(alone)
+
+    return get_iterator
+
+
+def _write_no_files(notes: dict[str, None]) -> None:
+    """A checkpoint of tensors without bytes would overwrite a real one with nothing."""
+
+    def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        notes["torch.save wrote nothing: a rehearsal has no values to keep"] = None
+
+    swap(torch, "save", save)
 
 
 def install_for_imports(name: str) -> None:
@@ -154,8 +207,8 @@ def _mark_compile(notes: dict[str, None]) -> None:
 
 
 def _plain_masks() -> None:
-    """transformers takes a fake tensor for a traced one and then builds an explicit attention mask it would
-    not need."""
-    from transformers import masking_utils
+    """transformers takes a fake tensor for a traced one, and then builds attention masks that a real run
+    finds it can do without."""
+    from transformers.utils import import_utils
 
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    swap(import_utils, "is_fake_tensor", lambda _: False)

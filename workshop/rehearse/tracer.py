@@ -16,8 +16,11 @@ Four places where the fake world differs from the real one, each found by compar
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,7 +35,9 @@ from workshop.measure import comms, flops
 from workshop.measure.ledger import Ledger
 from workshop.measure.parts import PartFinder, storages_of
 from workshop.measure.swap import swap
+from workshop.rehearse.fakemode import told_to_cpp
 from workshop.rehearse.gloo import count_copy, extra_copy
+from workshop.rehearse.program import Program
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
 from workshop.rehearse.values import UNKNOWN_VALUE, Answers
@@ -51,22 +56,41 @@ class StopRehearsal(BaseException):
     """Enough steps were seen. Not an `Exception`, so that no program catches it by accident."""
 
 
+@dataclass(slots=True)
+class _Entry:
+    """A storage in a ledger; the weak reference writes when it dies."""
+
+    ledger: Ledger
+    owner: int
+    num_bytes: int
+    alive: Any
+
+
 class Tracer(TorchDispatchMode):
     """Sees every operator of this rank.
 
     Args:
         answers: what to say when a program reads a value.
+        program: whose lines are named.
         steps: raise StopRehearsal when so many optimizer steps have ended.
         gloo: also count the copies that gloo makes (see `workshop.rehearse.gloo`).
         roofline: the device to time operators on.
     """
 
     def __init__(
-        self, answers: Answers, steps: int = 2, gloo: bool = False, roofline: Roofline | None = None
+        self,
+        answers: Answers,
+        program: Program,
+        steps: int = 2,
+        gloo: bool = False,
+        roofline: Roofline | None = None,
     ) -> None:
         super().__init__()
         self._answers = answers
-        self.ledger = Ledger()
+        self._program = program
+        self._empty_products: dict[str, None] = {}
+        self.host_ledger, self.device_ledger = Ledger(), Ledger()
+        self.place: Callable[[Any, Any, dict[str, Any]], dict[str, Any]] | None = None
         self.parts = PartFinder(self.label)
         self.operators = 0
         self.finished_steps = 0
@@ -78,8 +102,9 @@ class Tracer(TorchDispatchMode):
         self._clock = RooflineClock(roofline) if roofline is not None else None
         self._steps = steps
         self._gloo = gloo
-        self._owners: dict[int, list[Any]] = {}  # storage address -> [owner, bytes, weak reference]
+        self._owners: dict[int, _Entry] = {}  # by storage address
         self._thinking = 0
+        self._elsewhere = False
         self._fake_mode: Any = None
         self._undo: list[Callable[[], None]] = []
 
@@ -87,7 +112,8 @@ class Tracer(TorchDispatchMode):
 
     def phase(self, name: str) -> None:
         """The step enters a phase."""
-        self.ledger.phase(name)
+        self.host_ledger.phase(name)
+        self.device_ledger.phase(name)
 
     def before_optimizer(self, optimizer: Any) -> None:
         """Gradients are complete."""
@@ -99,47 +125,83 @@ class Tracer(TorchDispatchMode):
 
     def end_step(self) -> None:
         """A step is over: keep its counts, and stop if it was the last one asked for."""
-        self.ledger.end_step()
+        self.host_ledger.end_step()
+        self.device_ledger.end_step()
         self.last_calls, self.calls = self.calls, []
         self.last_flops, self.flops = self.flops, 0
         if self._clock is not None:
             self.last_roofline = self._clock.take()
         self.finished_steps += 1
-        if self.finished_steps >= self._steps:
+        if self.seen_enough:
             raise StopRehearsal
+
+    @property
+    def seen_enough(self) -> bool:
+        """Whether the steps asked for are over. A framework may raise something else on the way out."""
+        return self.finished_steps >= self._steps
+
+    def alarms(self) -> list[str]:
+        """Signs that what was rehearsed is not the training that was meant."""
+        found = [f"nothing was multiplied: one side is empty, in {line}" for line in self._empty_products]
+        if self.finished_steps and not self.last_flops and not found:
+            found.append(
+                "the last step did no product at all (0 FLOPs): whatever the program computed, it was no "
+                "forward and backward pass of a layer"
+            )
+        return found[:3]
 
     # The ledger.
 
+    @property
+    def ledger(self) -> Ledger:
+        """Of the memory that is trained in: the device's, if the program has put anything there."""
+        return self.device_ledger if len(self.device_ledger) else self.host_ledger
+
     def label(self, storage: torch.UntypedStorage, part: str) -> None:
         """Say what a storage is for; one never seen before is entered."""
-        owner = self._enter(storage)
-        if owner is not None:
-            self.ledger.label(owner, part)
+        entry = self._enter(storage)
+        if entry is not None:
+            entry.ledger.label(entry.owner, part)
 
     def note(self, tensor: torch.Tensor, part: str | None = None) -> None:
         """Enter a tensor that no operator made (drawn in C++, or real)."""
         for storage in storages_of(tensor):
             self._enter(storage, part)
 
-    def _enter(self, storage: torch.UntypedStorage, part: str | None = None) -> int | None:
+    @contextlib.contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """What is made meanwhile is none of this rank's memory: another process allocates it."""
+        before, self._elsewhere = self._elsewhere, True
+        try:
+            yield
+        finally:
+            self._elsewhere = before
+
+    def _enter(
+        self, storage: torch.UntypedStorage, part: str | None = None, on_device: bool = False
+    ) -> _Entry | None:
         key = storage._cdata
         entry = self._owners.get(key)
         num_bytes = storage.nbytes()
         if entry is None:
-            if not num_bytes:
+            if self._elsewhere:
+                storage._elsewhere = True  # type: ignore[attr-defined]
+            if not num_bytes or getattr(storage, "_elsewhere", False):
                 return None
-            owner = self.ledger.open(num_bytes, part)
-            entry = self._owners[key] = [owner, num_bytes, weakref.ref(storage, self._gone(key))]
-        elif num_bytes != entry[1]:
-            self.ledger.change(entry[0], num_bytes - entry[1])
-            entry[1] = num_bytes
-        return entry[0]
+            ledger = self.device_ledger if on_device else self.host_ledger
+            owner = ledger.open(num_bytes, part)
+            alive = weakref.ref(storage, self._gone(key))
+            entry = self._owners[key] = _Entry(ledger, owner, num_bytes, alive)
+        elif num_bytes != entry.num_bytes:
+            entry.ledger.change(entry.owner, num_bytes - entry.num_bytes)
+            entry.num_bytes = num_bytes
+        return entry
 
     def _gone(self, key: int) -> Callable[[Any], None]:
-        def gone(_: Any, owners: dict[int, list[Any]] = self._owners, ledger: Ledger = self.ledger) -> None:
+        def gone(_: Any, owners: dict[int, _Entry] = self._owners) -> None:
             entry = owners.pop(key, None)
             if entry is not None:
-                ledger.change(entry[0], -entry[1])
+                entry.ledger.change(entry.owner, -entry.num_bytes)
 
         return gone
 
@@ -188,11 +250,11 @@ class Tracer(TorchDispatchMode):
     ) -> Any:
         if func is _DEVICE:  # asked more often than anything is computed
             first = args[0]
-            return first.fake_device if isinstance(first, FakeTensor) else func(*args)
+            return told_to_cpp(first) if isinstance(first, FakeTensor) else func(*args)
         for kind in types:
             if issubclass(kind, DTensor):
                 return NotImplemented
-        kwargs = kwargs or {}
+        kwargs = (self.place(func, args, kwargs) if self.place else kwargs) if kwargs else {}
         if self._fake_mode is not None and func is torch.ops._c10d_functional.wait_tensor.default:
             return args[0]
         try:
@@ -216,6 +278,8 @@ class Tracer(TorchDispatchMode):
             out.untyped_storage().resize_(args[0].numel() * args[0].element_size())
         self._write_down(out, "communication" if func.namespace == "fsdp" else None)
         work = flops.count(func, args, kwargs, out)
+        if work == 0 and flops.is_product(func):
+            self._empty_products.setdefault(self._program.quote(self._program.place(sys._getframe())).strip())
         self.flops += work
         if self._clock is not None:
             self._clock.add_operator(func, work, (args, kwargs), out)
@@ -228,9 +292,9 @@ class Tracer(TorchDispatchMode):
         self.calls.append(call)
         if call.name == "recv":  # buffers a pipeline stage keeps: what arrives in them are activations
             for tensor in args[0]:
-                owner = self._enter(tensor.untyped_storage())
-                if owner is not None:
-                    self.ledger.label_if_unknown(owner, "activations")
+                entry = self._enter(tensor.untyped_storage())
+                if entry is not None:
+                    entry.ledger.label_if_unknown(entry.owner, "activations")
         if self._clock is not None:
             self._clock.add_call(call)
         if self._gloo:
@@ -252,4 +316,4 @@ class Tracer(TorchDispatchMode):
             return
         storage = tensor.untyped_storage()
         if storage._cdata not in self._owners:
-            self._enter(storage, part)
+            self._enter(storage, part, on_device=device.type != "cpu")

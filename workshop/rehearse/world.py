@@ -20,12 +20,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.distributed import device_mesh
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workshop.measure.swap import swap
+from workshop.rehearse.known import multiply
 from workshop.rehearse.request import Request
 
 
@@ -55,8 +56,14 @@ def install(request: Request) -> None:
             start("fake", rank=request.rank, world_size=request.world_size, store=FakeStore())
 
     _replace(init_process_group)
+    _replace(_sums_of_alike_ranks(dist.all_reduce))
     for function in (_all_gather_object, _gather_object, _broadcast_object_list, _scatter_object_list):
         _replace(function)
+    for owner in (
+        dist,
+        sys.modules["torch.distributed.rendezvous"],
+    ):  # a store of one's own would listen on a port
+        swap(owner, "TCPStore", _NoListener)
     for owner in (dist, dist.distributed_c10d):
         swap(owner, "monitored_barrier", lambda *args, **kwargs: None)
         swap(owner, "get_backend", lambda group=None: "gloo")
@@ -66,9 +73,33 @@ def install(request: Request) -> None:
 
 
 def _replace(function: Callable[..., Any]) -> None:
+    """Wherever a torch module holds the function of this name: `init_device_mesh` starts a world by its own
+    reference."""
     name = function.__name__.removeprefix("_")
-    setattr(dist, name, function)
-    setattr(dist.distributed_c10d, name, function)
+    original = getattr(dist.distributed_c10d, name)
+    for module in list(sys.modules.values()):
+        if getattr(module, "__dict__", {}).get(name) is original:
+            setattr(module, name, function)
+
+
+class _NoListener(dist.HashStore):
+    """Instead of a `TCPStore`, which opens a port: keys and values in this process."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+
+def _sums_of_alike_ranks(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """Where this rank's number is known, the others' is taken to be the same, the sum n times as large."""
+
+    @functools.wraps(inner)
+    def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, *args: Any, **kw: Any) -> Any:
+        work = inner(tensor, op, group, *args, **kw)
+        if op == dist.ReduceOp.SUM and type(tensor) is FakeTensor:
+            multiply(tensor, dist.get_world_size(group))
+        return work
+
+    return all_reduce
 
 
 def _spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, **kwargs: Any) -> None:
