@@ -293,10 +293,11 @@ def seen(engine) -> dict:
 
 def read_accelerate(config: dict) -> dict:
     """By `Accelerator.prepare`, in a loop that asks to clip at norm 7."""
+    kept = as_json(config)
     try:
         with patch_environment(ACCELERATE_USE_DEEPSPEED="true"):
             ranks_like_gpus()
-            accelerator = Accelerator(deepspeed_plugin=plugins.DeepSpeedPlugin(hf_ds_config=as_json(config)))
+            accelerator = Accelerator(deepspeed_plugin=plugins.DeepSpeedPlugin(hf_ds_config=kept))
             model = small_model()
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
             loader = DataLoader(TensorDataset(torch.ones(4, 8)), batch_size=2)
