@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from workshop.launch import RankFailed, Ranks
+from workshop.launch.child import cut
 from workshop.launch.child.cut import GroupSockets, held_socket, open_sockets, refuse_newcomers
 
 CUTS = 30
@@ -76,3 +78,19 @@ def test_many_cuts_on_a_busy_machine_lose_nothing(busy_core: None) -> None:
             assert "Exception in thread" not in (ranks.rank_dir(rank) / "log").read_text()
     finally:
         ranks.stop()
+
+
+def test_a_kernel_that_lets_no_user_filter_leaves_the_socket_as_it_is(monkeypatch):
+    """As a hardened one does for whoever is not root, and in every container without privileges."""
+
+    class Hardened(socket.socket):
+        def setsockopt(self, *_args):
+            raise PermissionError(1, "Operation not permitted")
+
+    with Hardened() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        monkeypatch.setattr(cut, "held_socket", lambda *_: contextlib.nullcontext(listener))
+        assert refuse_newcomers(0, 0) is False
+        with socket.create_connection(listener.getsockname(), timeout=10):
+            pass

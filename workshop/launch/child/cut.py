@@ -114,7 +114,11 @@ def held_socket(inode: int, descriptor: int) -> Iterator[socket.socket | None]:
 
 
 def refuse_newcomers(inode: int, descriptor: int) -> bool:
-    """Where this is a TCP socket that listens: let nobody connect to it from now on."""
+    """Where this is a TCP socket that listens: let nobody connect to it from now on; False where not.
+
+    A hardened kernel lets root alone put a filter before a socket. Then newcomers are not refused, as under
+    torchrun; the group works all the same.
+    """
     with held_socket(inode, descriptor) as listener:
         if listener is None or listener.family not in (socket.AF_INET, socket.AF_INET6):
             return False
@@ -124,7 +128,10 @@ def refuse_newcomers(inode: int, descriptor: int) -> bool:
         whole = struct.pack(
             "HL", 1, ctypes.addressof(program)
         )  # struct sock_fprog: one instruction, and where
-        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, whole)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, whole)
+        except PermissionError:
+            return False
         return True
 
 

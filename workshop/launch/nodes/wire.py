@@ -20,9 +20,9 @@ so that recorded bytes mean nothing on another. Here
 What this does not cover: the collectives themselves. gloo and NCCL open connections of their own, on the
 same network, without keys, and what they carry is not encrypted. While a group is being made, who is on
 that network can break it, or get between its ranks. Once it is made, gloo's listening sockets let nobody in
-any more (`child/cut.py`), and where the ranks find one another is covered always: their store
-(`node_store`) is reached through this connection. So: a network that only the job's nodes are on, as a
-centre gives it.
+any more (`child/cut.py`; not where a hardened kernel lets root alone filter a socket). Where the ranks find
+one another is covered always: their store (`node_store`) is reached through this connection. So: a network
+that only the job's nodes are on, as a centre gives it.
 """
 
 from __future__ import annotations
