@@ -9,6 +9,7 @@ import pytest
 
 from workshop.site.job import Job
 from workshop.site.lab_script import Lab, lab_script
+from workshop.site.sge_script import sge_script
 from workshop.site.slurm_script import LONGEST_VALUE, output_path, sbatch_line, slurm_script
 from workshop.site.spec import SiteSpec
 
@@ -109,6 +110,35 @@ def test_a_lab_has_exactly_the_directives_meant(account, partition, at, login, v
         ("--time", "00:10:00"), *((flag, value) for flag, value in asked.items() if value),
         ("--output", jobs.replace("%", "%%") + "/workshop-lab-%j.log"),
     ]  # fmt: skip
+
+
+def qsub_reads(script):
+    """Flag to value of every ``#$`` line, which qsub reads wherever it stands in the file."""
+    return [tuple(text[2:].split(None, 1)) for text in SPLITS.split(script) if text.startswith("#$")]
+
+
+@MANY
+@given(account=line, partition=line, value=line, argument=line, name=given_text)
+def test_grid_engine_has_exactly_the_directives_meant_or_is_refused(
+    account, partition, value, argument, name
+):
+    site = SiteSpec(scheduler="sge", account=account, partition=partition, prologue=("true",), gpus=1)
+    job = Job(name, "p.py", (argument,), environment={"MINE": value}, directory="/jobs/1", folder="/home/ada")
+    plain = all(re.fullmatch(r"[A-Za-z0-9_.,:/@=+-]*", text) for text in (account, partition))
+    wanted = [(flag, text) for flag, text in (("-A", account), ("-q", partition)) if text]
+    for made in (
+        lambda: sge_script(site, job),
+        lambda: lab_script(site, Lab("/home/ada", "ada@login"), {"MINE": value}),
+    ):
+        if not plain:
+            with pytest.raises(ValueError, match="a directive of Grid Engine takes no blanks"):
+                made()
+            continue
+        read = qsub_reads(made())
+        assert [pair for pair in read if pair[0] in ("-A", "-q")] == wanted
+        flags = [flag for flag, *_ in read]
+        assert set(flags) <= {"-S", "-N", "-A", "-q", "-l", "-r", "-j", "-o"}
+        assert len(flags) == len(set(flags))
 
 
 @settings(max_examples=25, deadline=None, database=None)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from workshop.facts.checks import check_one_line
 from workshop.site.apptainer_command import NODE_VARIABLES, container_line, hidden_environment
 from workshop.site.job import exported_by_prologue, opening_lines
-from workshop.site.sge_script import clock, filled
+from workshop.site.sge_script import clock, filled, one_word
 from workshop.site.slurm_script import output_path, sbatch_line
 from workshop.site.spec import SiteSpec
 
@@ -154,7 +154,7 @@ def _header(site: SiteSpec, lab: Lab) -> list[str]:
         wanted = site.lab_directives or site.directives
         if lab.memory and not any("{memory}" in directive for directive in wanted):
             raise ValueError(f"memory {lab.memory}: no directive of {site.name} says {{memory}}")
-        head = [f"#$ {flag} {value}" for flag, value in told if value]
+        head = [f"#$ {flag} {one_word(flag, value)}" for flag, value in told if value]
         return [*head, *(f"#$ {filled(directive, counts)}" for directive in wanted)]
     raise ValueError(f"{site.name} has no scheduler: `workshop lab` starts JupyterLab here")
 

@@ -140,7 +140,7 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
         ("-j", "y"),
         ("-o", "/dev/null" if job.directory else ""),
     ]
-    lines = [f"#$ {flag} {_plain(flag, value)}" for flag, value in told if value]
+    lines = [f"#$ {flag} {one_word(flag, value)}" for flag, value in told if value]
     if not job.folder:
         lines.append("#$ -cwd")
     counts = {"nnodes": job.nnodes, "gpus": gpus_wanted(site, job), "cpus": cpus_wanted(site, job)}
@@ -154,7 +154,7 @@ def filled(directive: str, counts: Mapping[str, object]) -> str:
     return directive
 
 
-def _plain(flag: str, value: str) -> str:
+def one_word(flag: str, value: str) -> str:
     """A value that is one word to qsub. Raises ValueError for one that would not be."""
     if not re.fullmatch(r"[A-Za-z0-9_.,:/@=+-]+", value):
         raise ValueError(
