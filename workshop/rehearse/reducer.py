@@ -10,6 +10,7 @@ What the reducer does (Li et al., "PyTorch Distributed", VLDB 2020, arXiv:2006.1
   parameters;
 * a bucket is all_reduced as soon as its last gradient is there, but never before the buckets in front of it;
 * after the first backward the buckets are built again, once, in the order in which the gradients really came;
+* with `find_unused_parameters` the ranks then reduce a map of the parameters that took part;
 * at the end the averages are copied back into the gradients, unless those are views of the buckets.
 """
 
@@ -98,6 +99,11 @@ class PythonReducer:
         self._expecting = False
         self._next = 0
         self._buckets: list[_Bucket] = []
+        self._used = [  # which parameters took part, here and on the device that reduces
+            torch.zeros(len(self._parameters), dtype=torch.int32, device=device)
+            for device in (torch.device("cpu"), self._parameters[0].device)
+            if find_unused_parameters
+        ]
         self._make_buckets(bucket_indices)
         for index, parameter in enumerate(self._parameters):
             parameter.register_post_accumulate_grad_hook(self._on_gradient(index))
@@ -163,6 +169,9 @@ class PythonReducer:
             self._next += 1
         if self._next == len(self._buckets):
             self._expecting = False
+            if self._used and not self._static:  # ranks agree on what nobody used
+                self._used[1].copy_(self._used[0])
+                dist.all_reduce(self._used[1], group=self._group)
             Variable._execution_engine.queue_callback(self._finish)
 
     def _reduce(self, bucket: _Bucket) -> None:
