@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_replicas(run: Run) -> None:
     assert shown(cells[1])[0].startswith("3 replicas of 1 rank on CPU, gloo")
     assert printed(cells[1]) == "[replicas 0-2] 0.5\n"
     assert shown(cells[2]) == ["['0', '1', '2']"]
-    assert "RankFailed: replica 1: ranks 0-1 all raised ZeroDivisionError, line 4" in error(cells[3])
+    assert re.search(r"RankFailed: replica 1: ranks? .* raised ZeroDivisionError.*, line 4", error(cells[3]))
     assert "replica 0: went on, and finished" in error(cells[3])
     assert shown(cells[4]) == ["1"]
     assert "ValueError: --replicas run on one node" in error(cells[5])

@@ -196,7 +196,9 @@ def nodes_of(args: Any, interface: str) -> Nodes | None:
 def refuse_with_replicas(args: Any) -> None:
     """ValueError for flags that do not go with ``--replicas``."""
     if args.nnodes > 1:
-        raise ValueError("--replicas are on one node; on several they are a job: %%sbatch --replicas 3")
+        raise ValueError(
+            "--replicas run on one node; on several they are a job: examples/replicas/replicas.sbatch"
+        )
     if args.live != FOLDED:
         raise ValueError(f"--live {args.live} is for ranks; replicas are shown folded, by replica and rank")
 
