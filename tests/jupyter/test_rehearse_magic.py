@@ -37,6 +37,15 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNod
         "import sys; 'torch' in sys.modules",
         f"%%rehearse -n 512 --rank 0,511 --pass width --into several\n{CELL}",
         "[found.rank for found in several], several.worst.peak_bytes == several[511].peak_bytes",
+        "open('my train.py', 'w').write('import sys; width = int(sys.argv[2])\\nprint(sys.argv[1:])\\n' + CELL); None".replace(
+            "CELL", repr(CELL)
+        ),
+        "%rehearse -n 4 --rank 3 --into scripted 'my train.py' --width 64 'two words'",
+        "(scripted.rank, scripted.world_size, scripted.traffic[0].payload_bytes)",
+        "%rehearse -n 4",
+        "%%rehearse -n 4 train.py\nx = 1",
+        "%rehearse -n 4 --pass width train.py",
+        "%%rehearse -n 2\nprint('as far as here')\nraise KeyError('mine')",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     resources = {"metadata": {"path": str(tmp_path_factory.mktemp("rehearse"))}}
@@ -80,12 +89,26 @@ def test_output_and_report_are_shown(cells: list[nbformat.NotebookNode]) -> None
         (6, "rank 2 is not in a world of 2: ranks are 0 to 1"),
         (7, "Did you mean --rank?"),
         (8, "cell line 3"),
+        (15, "%rehearse -n 64 train.py"),
+        (16, "a script is rehearsed by %rehearse with one sign"),
+        (17, "a script takes arguments, after its name"),
     ],
 )
 def test_errors_are_sentences(cells: list[nbformat.NotebookNode], place: int, message: str) -> None:
     said = text_of(cells[place])
     assert message in said
     assert "Traceback" not in said
+
+
+def test_a_script_with_its_arguments(cells: list[nbformat.NotebookNode]) -> None:
+    assert text_of(cells[13]) == "['--width', '64', 'two words']\n"
+    assert text_of(cells[14]) == f"(3, 4, {64 * 64 * 4})"
+
+
+def test_what_a_cell_printed_before_it_failed_is_kept(cells: list[nbformat.NotebookNode]) -> None:
+    said = text_of(cells[18])
+    assert said.startswith("as far as here\n")
+    assert "line 3: raise KeyError('mine')" in said
 
 
 def test_the_notebook_itself_needs_no_torch(cells: list[nbformat.NotebookNode]) -> None:

@@ -5,6 +5,7 @@ pair of ranks that imports torch and transformers once and forks for each (`meas
 rehearsals run. A rehearsal is right to 0.1 % or it says which line it cannot rehearse.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm_python
 from workshop.rehearse import Rehearsal, RehearsalError, rehearse
 
 HERE = Path(__file__).resolve().parent
@@ -84,6 +86,21 @@ def rehearse_line(line: str) -> Rehearsal | RehearsalError:
         return error
 
 
+@contextlib.contextmanager
+def warm():
+    """Rehearsals as forks, for a fixture that lives longer than a test."""
+    cold = subprocess.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            subprocess,
+            "run",
+            lambda command, **options: (warm_python.run if warm_python.CHILD in command else cold)(
+                command, **options
+            ),
+        )
+        yield
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """Measured and rehearsed, by line of the table."""
@@ -92,7 +109,7 @@ def both(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     ranks = measure_all(folder)
     try:
-        with ThreadPoolExecutor(2) as pool:
+        with warm(), ThreadPoolExecutor(2) as pool:
             rehearsed = list(pool.map(rehearse_line, TABLE))
         for rank in ranks:
             rank.wait(timeout=600)

@@ -34,3 +34,11 @@ def quietly() -> Iterator[None]:
         logging.disable(before)
         if talk is not None and bars:
             talk.enable_progress_bar()
+
+
+def without_loading_noise() -> None:
+    """For good, in this process: the loggers that report what a library could not load for another machine's
+    kernels say only errors. transformers loads these libraries whether the reader uses them or not.
+    """
+    for name in ("torchao", "torch.utils._pytree", "bitsandbytes.backends.cpu.ops"):
+        logging.getLogger(name).setLevel(logging.ERROR)

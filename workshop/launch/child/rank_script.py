@@ -29,6 +29,7 @@ from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
 from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import ProcessId, die_with_parent
+from workshop.launch.quiet import without_loading_noise
 from workshop.launch.report import REPORT_FILE
 from workshop.site.cores import GPU_CPUS, bind_to
 
@@ -135,6 +136,7 @@ def fresh_process_state() -> None:
     import torch
 
     keep_reserve()
+    without_loading_noise()
     multiprocessing.set_start_method(None, force=True)
     random.seed()
     numpy.random.seed()
