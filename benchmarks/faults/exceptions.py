@@ -36,7 +36,11 @@ ONE_RAISES = [
 ]
 
 ODD_EXCEPTIONS = [
-    Fault("all raise", 'mark("failed")\nraise KeyError(7)', r"^ranks 0-1 all raised KeyError, line 3\n"),
+    Fault(
+        "all raise",
+        'dist.barrier(); mark("failed")\nraise KeyError(7)',
+        r"^ranks 0-1 all raised KeyError, line 3\n",
+    ),
     Fault(
         "one raises before it joins the group",
         """
@@ -120,8 +124,8 @@ ODD_EXCEPTIONS = [
         """,
         r"(?s)^rank 1 raised TypeError first, line 4\n.*cannot pickle 'generator' object",
     ),
-    Fault("input()", 'mark("failed")\ninput("your name?")', NO_KEYBOARD),
-    Fault("breakpoint()", 'mark("failed")\nbreakpoint()', NO_KEYBOARD),
+    Fault("input()", 'dist.barrier(); mark("failed")\ninput("your name?")', NO_KEYBOARD),
+    Fault("breakpoint()", 'dist.barrier(); mark("failed")\nbreakpoint()', NO_KEYBOARD),
     Fault(
         "out of memory under --device-memory",
         """

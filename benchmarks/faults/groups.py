@@ -112,7 +112,7 @@ HOLDINGS = [
         """
         before = dict(os.environ); os.environ.clear()
         try:
-            mark("failed"); raise ValueError("no luck")
+            dist.barrier(); mark("failed"); raise ValueError("no luck")
         finally: os.environ.update(before)
         """,
         r"^ranks 0-1 all raised ValueError, line 4\n",

@@ -64,7 +64,7 @@ dist.barrier()
         "DTensor: a shape that does not fit, on all ranks",
         f"""{_MESH}
 x = distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)])
-mark("failed")
+dist.barrier(); mark("failed")
 x @ distribute_tensor(torch.ones(5, 4), mesh, [Replicate()])
 """,
         r"(?s)^ranks 0-1 all raised \w+, line 8\n.*(reduction dim|size|shape)",
@@ -112,14 +112,15 @@ else: time.sleep(10**6)
     Fault(
         "a sharded checkpoint that one rank cannot write",
         """
-        import tempfile
+        import shutil, tempfile
         import torch.distributed.checkpoint as dcp
-        where = [tempfile.mkdtemp()]
+        where = [tempfile.mkdtemp() if rank == 0 else None]
         dist.broadcast_object_list(where)
         class Bad:
             def __reduce__(self):
                 mark("failed"); raise ValueError("not to be written")
-        dcp.save({f"part_{rank}": Bad() if rank else torch.ones(2)}, checkpoint_id=where[0])
+        try: dcp.save({f"part_{rank}": Bad() if rank else torch.ones(2)}, checkpoint_id=where[0])
+        finally: shutil.rmtree(where[0], ignore_errors=True)
         """,
         r"(?s)rank.* raised \w+, line 9|rank.* raised \w+ first, line (8|9)",
     ),

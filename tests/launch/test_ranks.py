@@ -82,7 +82,7 @@ def test_who_waits_in_vain_is_freed_at_once_and_who_works_is_not(
 def test_all_raise_and_the_group_is_left_alone(ranks: Ranks) -> None:
     generation = ranks.generation
     with pytest.raises(RankFailed, match="ranks 0-1 all raised ZeroDivisionError, line 1"):
-        ranks.run("1 / 0")
+        ranks.run("dist.barrier(); 1 / 0")
     assert ranks.generation == generation
 
 

@@ -144,7 +144,8 @@ def test_a_module_runs_as_under_python_m(tmp_path: Path, monkeypatch: pytest.Mon
         f"[ranks 0-1] __main__ course.inner course.inner.train ['{where}', '--lr', '1e-3']\n"
     )
     lines = str(caught.value).splitlines()
-    assert lines[0] == "ranks 0-1 all raised KeyError, line 2 of words.py"
+    assert "raised KeyError" in lines[0]
+    assert "line 2 of words.py" in lines[0]
     assert "    train.py line 4" in lines
     assert (caught.value.failures[0].file, caught.value.failures[0].line) == ("words.py", 2)
     with pytest.raises(
