@@ -113,8 +113,13 @@ class Tensor:
 
 def set_num_threads(count):
     pass
+
+def seed():
+    pass
 """,
     "torch/cuda.py": "def device_count():\n    return 0\n",
+    "torch/nn/__init__.py": "",
+    "torch/nn/parallel.py": "class DistributedDataParallel:\n    pass\n",
     "torch/distributed/__init__.py": "",
     "torch/distributed/run.py": """\
 import argparse, os, signal, subprocess, sys
@@ -129,7 +134,8 @@ assert asked.nnodes == "1", "this stand-in knows one node"
 world, ranks = int(asked.nproc_per_node), []
 for rank in range(world):
     own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "GROUP_RANK": 0}
-    own = {name: str(value) for name, value in own.items()} | {"TORCHELASTIC_RESTART_COUNT": "0"}
+    own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.getpid(), "TORCHELASTIC_RESTART_COUNT": 0}
+    own = {name: str(value) for name, value in own.items()}
     command = [sys.executable, "-m", asked.module, *asked.arguments]
     ranks.append(subprocess.Popen(command, env=os.environ | own, start_new_session=True))
 signal.signal(signal.SIGTERM, lambda *_: [rank.terminate() for rank in ranks])
