@@ -141,13 +141,13 @@ for line in script.splitlines():
 
 # %% tags=["nbval-check-output"]
 lines = script.splitlines()
-print("\n".join(line for line in lines if line.startswith(("first=", "head=", "port="))))
+print("\n".join(line for line in lines if line.startswith(("first=", "head=")) or "port=" in line))
 print("...")
 print("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("srun ")) :]))
 
 # %% [markdown]
-# `$head` is the address of the job's first node, and the port is made from the job's number: two jobs on one node do not take
-# each other's. `$on_node` is a few lines of shell that take away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...).
+# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
+# take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...).
 # A library in a rank that believes them waits for tasks that do not exist.
 #
 # `$container` is empty at a site without one. At this centre it is the line that Apptainer needs:
