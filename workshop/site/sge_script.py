@@ -15,8 +15,8 @@ the end of the file. So no value may bring such a line along. What differs from 
 * When the time is up (``h_rt``) everything is killed without a warning. So `timeout` ends each node's
   torchrun some seconds before; the ranks write down where they were, and the script ends with 124.
 
-Sources: Grid Engine, ``qsub(1)``, ``qrsh(1)``, ``sge_pe(5)``. What was looked up of TSUBAME4's own dialect, and what
-was not, stands in ``examples/sites/tsubame4.toml``.
+Sources: Grid Engine, ``qsub(1)``, ``qrsh(1)``, ``sge_pe(5)``. What was looked up of TSUBAME4's own
+dialect, and what was not, stands in ``examples/sites/tsubame4.toml``.
 """
 
 from __future__ import annotations
