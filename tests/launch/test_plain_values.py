@@ -27,7 +27,7 @@ def back(value, *, allow_pickle=False):
     "value",
     [
         None, True, 3, -(10**40), 0.1, -0.0, math.inf, "ünï\ud800\n", "", [], [1, [2.5, "x"]], (), (1, (2,)), {1, 2},
-        frozenset("ab"), {"a": {"b": [1]}}, {1: "x", (2, 3): None}, {"$": "pickle"}, b"\0\xff", bytearray(b"x"),
+        frozenset({3, 4}), {"a": {"b": [1]}}, {1: "x", (2, 3): None}, {"$": "pickle"}, b"\0\xff", bytearray(b"x"),
         2 + 3j, Path("/a/b c"), np.float32(1.5), np.int64(-3), np.bool_(True),
         Measurement(rank=1, parts={"weights": 3}, traffic=(Traffic("all_reduce", "shard", 1, 8),)),
     ],
