@@ -119,7 +119,8 @@ class Lab:
         launch.Session.get().close()
         for path in (self.marks, self.program):
             path.unlink(missing_ok=True)
-        wait_until(lambda: marked_processes(self.base.name), ERROR_WITHIN)
+        # A process that ends gives its memory back first, its mark with it; its descriptors a moment later.
+        wait_until(lambda: marked_processes(self.base.name) or sockets_below(self.base), ERROR_WITHIN)
         found = {
             "processes": marked_processes(self.base.name),
             "sockets": sockets_below(self.base),

@@ -75,15 +75,16 @@ def lay(proc, stat, disks, net):
     (proc / "loadavg").write_text("1.5 1 1 1/1 1\n")
 
 
-def test_differences_of_the_kernels_counters(tmp_path):
+def test_differences_of_the_kernels_counters(tmp_path, monkeypatch):
+    seconds = iter((100.0, 102.0))
+    monkeypatch.setattr("workshop.measure.monitor_cpu.time.perf_counter", lambda: next(seconds))
     lay(tmp_path, (100, 100, 0, 0), (10, 20), (1000, 2000))
     sampler = CpuSampler(proc=tmp_path)
-    sampler._at -= 2  # two seconds ago
     lay(tmp_path, (175, 125, 0, 60), (14, 28), (3000, 6000))
     sample = sampler.sample()
     assert sample.cores_busy == (0.75, 0.0)
-    assert sample.disk == pytest.approx((4 * 512 / 2, 8 * 512 / 2), rel=0.01)
-    assert sample.network["lo"] == pytest.approx((1000, 2000), rel=0.01)
+    assert sample.disk == (4 * 512 / 2, 8 * 512 / 2)
+    assert sample.network["lo"] == (1000, 2000)
     assert sample.network["eth0"] == (0, 0)
     assert (sample.memory_used_bytes, sample.memory_total_bytes) == (600 * 1024, 1000 * 1024)
     assert sample.load == 1.5
@@ -107,7 +108,7 @@ def test_a_busy_child_is_seen_with_its_memory():
         child.wait()
         child.stdout.close()
     assert found[child.pid].rss_bytes > 64 << 20
-    assert 0.1 < found[child.pid].cores < 1.2
+    assert 0 < found[child.pid].cores < 1.2  # a busy machine may leave it little of a core
     assert found[os.getpid()].cores < 0.5
     assert child.pid not in {process.pid for process in sampler.sample().processes}
 
