@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,6 +167,95 @@ def machine_path_problems(files: list[Path]) -> list[Problem]:
             if found:
                 problems.append(Problem(path, f"line {number}", f"a path of one machine: {found[0]}"))
     return problems
+
+
+# ------------------------------------------------------------------------------------------------ the rings
+
+# Imports that close a ring and may: (the module that imports, the one it imports) -> why. Best is none.
+ALLOWED_RINGS: dict[tuple[str, str], str] = {
+    ("workshop.launch.staying.cell", "workshop.launch.staying.ranks"): "a type; the folder is being rebuilt",
+    ("workshop.launch.staying.recovery", "workshop.launch.staying.ranks"): "as above",
+    ("workshop.launch.staying.start", "workshop.launch.staying.ranks"): "as above",
+}
+
+Imports = dict[str, dict[str, int]]  # module -> what it imports -> the line that does
+
+
+def ring_problems(package: Path, allowed: Mapping[tuple[str, str], str] = ALLOWED_RINGS) -> list[Problem]:
+    """Modules of a package that import one another, directly or through others, whenever they do so.
+
+    An import counts wherever it stands: at the top, under ``TYPE_CHECKING`` or in a function. Two modules
+    that need one another's types share something that belongs below both. Front doors are no ring: an
+    ``__init__`` may import its own modules as long as none of them asks it for a name, and what it opens by
+    a string (``import_module``) is not counted.
+
+    allowed: imports that may close a ring, each with its reason; one that closes none is a problem too.
+    Every ring has at least one import in what is returned; of rings that share it, the first is shown.
+    """
+    paths = _modules(package)
+    graph = {module: _imports(module, path, paths) for module, path in paths.items()}
+    problems = []
+    for importer, imported in allowed:
+        if imported not in graph.get(importer, {}) or not _leads(graph, imported, importer):
+            what = f"the import of {imported} closes no ring: take it off the allowed ones"
+            problems.append(Problem(paths.get(importer, package), importer, what))
+    for importer, imported in allowed:
+        graph.get(importer, {}).pop(imported, None)
+    while ring := _ring(graph):
+        line = graph[ring[0]].pop(ring[1])
+        problems.append(Problem(paths[ring[0]], f"line {line}", "a ring: " + " -> ".join(ring)))
+    return problems
+
+
+def _modules(package: Path) -> dict[str, Path]:
+    """The file of each module by its full name."""
+    paths = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
+
+
+def _imports(module: str, path: Path, known: Mapping[str, Path]) -> dict[str, int]:
+    """The known modules that a module imports anywhere in its file, each with the first line that does."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    lines: dict[str, int] = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in _imported(node, package):
+                nearest = name if name in known else name.rpartition(".")[0]  # a name in a module: the module
+                if nearest in known and nearest != module:
+                    lines.setdefault(nearest, node.lineno)
+    return lines
+
+
+def _imported(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
+    """Full names that a statement in a module of ``package`` imports: of modules, or of what is in them."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+    return [".".join([*above, *filter(None, [node.module]), alias.name]) for alias in node.names]
+
+
+def _ring(graph: Imports) -> list[str]:
+    """Modules each of which imports the next, the last being the first again; empty: there is no ring."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))  # it puts who is imported before who imports
+    return []
+
+
+def _leads(graph: Imports, start: str, goal: str) -> bool:
+    """Whether imports lead from one module to the other."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            waiting += graph.get(module, {})
+    return goal in seen
 
 
 # --------------------------------------------------------------------------------------------- the notebooks

@@ -13,7 +13,7 @@ import pytest
 
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
 from workshop.launch.jobs import grid_engine as client
-from workshop.launch.jobs.scheduler import SchedulerError
+from workshop.launch.jobs.client import SchedulerError
 from workshop.launch.processes import ProcessId, wait_gone
 from workshop.site.job import Job
 from workshop.site.spec import read_site

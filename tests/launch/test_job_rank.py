@@ -14,8 +14,8 @@ from workshop.launch.child.job_rank import claim_attempt
 from workshop.launch.environment import scrubbed
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import end as job_end
+from workshop.launch.jobs.client import State
 from workshop.launch.jobs.record import Task
-from workshop.launch.jobs.scheduler import State
 from workshop.site.job import Job
 from workshop.site.spec import SiteSpec
 

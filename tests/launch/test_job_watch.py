@@ -9,9 +9,9 @@ import pytest
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import submitted as submitted_jobs
 from workshop.launch.jobs import watch
+from workshop.launch.jobs.client import State
 from workshop.launch.jobs.queue import states_of
 from workshop.launch.jobs.record import Task, read_record, write_record
-from workshop.launch.jobs.scheduler import State
 from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import Pace, Watch
 from workshop.site.job import Job

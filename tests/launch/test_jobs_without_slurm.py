@@ -14,9 +14,9 @@ from workshop.launch import Cell, EngineError, RankFailed, RankTimeout, Script, 
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs import queue, slurm
+from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.launch.jobs.record import Task, indices, read_record
-from workshop.launch.jobs.scheduler import SchedulerError, State
 from workshop.launch.jobs.slurm import SlurmError
 from workshop.launch.jobs.watch import Watch
 from workshop.launch.plain_values import dumped

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.rules import docstring_problems, machine_path_problems, size_problems, swallow_problems
+from tools.rules import (
+    docstring_problems,
+    machine_path_problems,
+    ring_problems,
+    size_problems,
+    swallow_problems,
+)
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "workshop"
@@ -65,6 +71,79 @@ def test_docstrings(tmp_path):
 )
 def test_swallowed_errors(tmp_path, handler, bad):
     assert bool(found(swallow_problems, tmp_path, f"try:\n  f()\n{handler}\n")) == bad
+
+
+def rings(folder, modules, allowed=None):
+    """What the rule says of a package ``house`` with these modules, each a path and its text."""
+    for module, text in modules.items():
+        path = folder / "house" / module
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        path.write_text(text)
+    return [problem.what for problem in ring_problems(folder / "house", allowed or {})]
+
+
+def test_no_ring_in_the_package():
+    assert [str(problem) for problem in ring_problems(PACKAGE)] == []
+
+
+TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from house.a import A",
+        "from house import a",
+        "import house.a",
+        "import house.a as named",
+        "from .a import A",
+        "from . import a",
+        f"{TYPES}from house.a import A",
+        "def late():\n    from house.a import A",
+        "class C:\n    def late(self):\n        import house.a",
+        "try:\n    from house.a import A\nexcept ImportError:\n    A = None",
+    ],
+)
+def test_a_ring_of_two_is_found_whatever_closes_it(tmp_path, back):
+    modules = {"a.py": "from house.b import B", "b.py": back}
+    assert rings(tmp_path, modules) == ["a ring: house.a -> house.b -> house.a"]
+
+
+def test_a_ring_through_others_and_a_folder(tmp_path):
+    modules = {
+        "a.py": "import house.b",
+        "b.py": "from house.room.c import C",
+        "room/c.py": "from ..a import A",
+    }
+    assert rings(tmp_path, modules) == ["a ring: house.a -> house.b -> house.room.c -> house.a"]
+
+
+def test_every_ring_is_found(tmp_path):
+    apart = {"a.py": "import house.b", "b.py": "import house.a", "c.py": "import house.d"}
+    assert rings(tmp_path, apart | {"d.py": "import house.c"}) == [
+        "a ring: house.a -> house.b -> house.a",
+        "a ring: house.c -> house.d -> house.c",
+    ]
+    meeting = {"a.py": "import house.b", "b.py": "import house.a, house.c", "c.py": "import house.b"}
+    assert len(rings(tmp_path, meeting | {"d.py": ""})) == 2
+
+
+def test_a_front_door_is_a_ring_once_its_own_modules_ask_it(tmp_path):
+    door = f"{TYPES}from house.room.a import A"  # tells type checkers what the package gives late
+    room = {"room/__init__.py": door, "room/a.py": "import house.room.b", "room/b.py": "import json"}
+    assert rings(tmp_path, room) == []
+    asks = room | {"room/b.py": "from house.room import A"}
+    assert rings(tmp_path, asks) == ["a ring: house.room -> house.room.a -> house.room.b -> house.room"]
+
+
+def test_a_ring_may_be_allowed_as_long_as_it_is_one(tmp_path):
+    allowed = {("house.b", "house.a"): "a reason"}
+    assert rings(tmp_path, {"a.py": "import house.b", "b.py": "import house.a"}, allowed) == []
+    (broken,) = rings(tmp_path, {"a.py": "import json"}, allowed)
+    assert "closes no ring" in broken
+    (gone,) = rings(tmp_path, {"b.py": "import json"}, allowed)
+    assert "closes no ring" in gone
 
 
 def test_no_path_of_one_machine_in_the_tree():

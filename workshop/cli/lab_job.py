@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workshop.doctor.clients import ask
-from workshop.launch.jobs.scheduler import client_environment, keeping
+from workshop.launch.jobs.client import client_environment, keeping
 from workshop.site.current import current_site, python_of, site_environment
 from workshop.site.lab_script import NAME, Lab, lab_script, log_path
 from workshop.site.sge_script import submit_flags

@@ -2,8 +2,8 @@
 
 A transformer is a stack of equal blocks between an embedding and an output head. All of its parameters, and
 nearly all of its arithmetic, sit in *linear maps*, so a block is described as the list of its linear maps
-(:mod:`workshop.facts.linears`) and the rest is derived from it: parameters by part here, FLOPs and saved
-activations in ``workshop.predict``, the targets of LoRA in :class:`workshop.facts.run.Adapter`.
+(:class:`Linear`) and the rest is derived from it: parameters by part here, FLOPs and saved activations in
+``workshop.predict``, the targets of LoRA in :class:`workshop.facts.run.Adapter`.
 
 For one block of width ``h``, with ``a`` query heads and ``k`` key-value heads of width ``d`` and an MLP of
 width ``f``::
@@ -15,6 +15,10 @@ width ``f``::
 ``k < a`` is grouped-query attention (Ainslie et al. 2023), ``k = 1`` multi-query attention (Shazeer 2019). A
 mixture of experts replaces the MLP by ``num_experts`` smaller ones, of which each token visits
 ``experts_per_token``, plus a router ``h -> num_experts`` and perhaps shared experts that every token visits.
+Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) puts low-rank maps in place of the
+usual three: ``h -> q_rank -> a*(n + r)`` for queries, ``h -> kv_rank + r`` and ``kv_rank -> a*(n + v)`` for
+keys and values, with ``n`` and ``r`` the parts of a head without and with rotary positions and ``v`` the
+width of its values.
 
 The counts are those of the real models to the last parameter: ``tests/facts/test_model_modules.py`` holds
 them against modules that transformers builds on the meta device.
@@ -24,11 +28,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from workshop.facts import linears
 from workshop.facts.checks import check_choice, check_positive
-from workshop.facts.linears import Linear
+
+
+class Linear(NamedTuple):
+    """One linear map ``inputs -> outputs`` of a block.
+
+    ``split`` says how tensor parallelism cuts it: ``"column"`` (outputs divided), ``"row"`` (inputs divided)
+    or ``"none"`` (kept whole), as in Shoeybi et al. 2019 (arXiv 1909.08053).  ``copies`` is the number of
+    such maps in the layer (experts); ``active`` the number one token passes through.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: bool = False
+    split: str = "column"
+    copies: int = 1
+    active: int = 1
+
+    @property
+    def weights(self) -> int:
+        """Elements of one copy's weight matrix."""
+        return self.inputs * self.outputs
+
+    @property
+    def params(self) -> int:
+        """Parameters of all copies, biases included."""
+        return self.copies * (self.weights + (self.outputs if self.bias else 0))
 
 
 @dataclass(frozen=True)
@@ -185,11 +214,11 @@ class ModelSpec:
 
     def attention_linears(self) -> tuple[Linear, ...]:
         """The linear maps of one attention, queries first."""
-        return linears.attention(self)
+        return _attention(self)
 
     def linears(self, kind: str = "dense") -> tuple[Linear, ...]:
         """The linear maps of one layer of the given kind (see :meth:`layer_kinds`)."""
-        return linears.layer(self, kind)
+        return _layer(self, kind)
 
     # ------------------------------------------------------------------ parameters
 
@@ -218,7 +247,7 @@ class ModelSpec:
             "norms": self.norms_per_layer * self.norm_params,
         }
         for linear in self.linears(kind):
-            parts[linears.part_of(linear)] += linear.params
+            parts[_part_of(linear)] += linear.params
         return {part: count for part, count in parts.items() if count}
 
     def head_params(self) -> int:
@@ -272,3 +301,63 @@ class ModelSpec:
     def resized(self, **changes: Any) -> ModelSpec:
         """A copy with some fields changed, e.g. ``spec.resized(num_layers=2)``."""
         return replace(self, **changes)
+
+
+# ------------------------------------------------------------------ linear maps
+
+
+def _attention(spec: ModelSpec) -> tuple[Linear, ...]:
+    """The linear maps of one attention, queries first."""
+    h, bias = spec.hidden_size, spec.qkv_bias
+    out = Linear("attention_out", spec.attention_width, h, spec.attention_out_bias, "row")
+    if spec.is_mla:
+        return (*_latent(spec), out)
+    widths = (("q", spec.q_width), ("k", spec.kv_width), ("v", spec.v_width))
+    return (*(Linear(name, h, width, bias) for name, width in widths), out)
+
+
+def _latent(spec: ModelSpec) -> tuple[Linear, ...]:
+    """Queries, keys and values of multi-head latent attention; the narrow maps are not cut."""
+    h, bias = spec.hidden_size, spec.qkv_bias
+    queries: tuple[Linear, ...] = (Linear("q", h, spec.q_width, bias),)
+    if spec.q_lora_rank:
+        down = Linear("q_down", h, spec.q_lora_rank, bias, "none")
+        queries = (down, Linear("q_up", spec.q_lora_rank, spec.q_width))
+    down = Linear("kv_down", h, spec.kv_lora_rank + spec.qk_rope_head_dim, bias, "none")
+    up = Linear("kv_up", spec.kv_lora_rank, spec.num_heads * (spec.qk_nope_head_dim + spec.v_head_dim))
+    return (*queries, down, up)
+
+
+def _mlp(
+    spec: ModelSpec, width: int, prefix: str = "", copies: int = 1, active: int = 1
+) -> tuple[Linear, ...]:
+    """The linear maps of one MLP of inner width ``width``."""
+    h, bias = spec.hidden_size, spec.mlp_bias
+    gate = (Linear(prefix + "gate", h, width, bias, "column", copies, active),) if spec.gated_mlp else ()
+    up = Linear(prefix + "up", h, width, bias, "column", copies, active)
+    return (*gate, up, Linear(prefix + "down", width, h, bias, "row", copies, active))
+
+
+def _layer(spec: ModelSpec, kind: str) -> tuple[Linear, ...]:
+    """The linear maps of one layer, ``"dense"`` or ``"moe"``."""
+    if kind == "dense":
+        return _attention(spec) + _mlp(spec, spec.ffn_hidden_size)
+    shared: tuple[Linear, ...] = ()
+    if spec.shared_ffn_hidden_size:
+        shared = _mlp(spec, spec.shared_ffn_hidden_size, "shared_")
+    if spec.shared_expert_gate:
+        shared += (Linear("shared_expert_gate", spec.hidden_size, 1, False, "none"),)
+    router = Linear("router", spec.hidden_size, spec.num_experts, spec.router_bias, "none")
+    experts = _mlp(spec, spec.moe_ffn_hidden_size, "expert_", spec.num_experts, spec.experts_per_token)
+    return (*_attention(spec), router, *shared, *experts)
+
+
+def _part_of(linear: Linear) -> str:
+    """The part of a layer a map belongs to: attention, mlp, router, experts or shared_experts."""
+    if linear.name in ("gate", "up", "down"):
+        return "mlp"
+    if linear.name == "router":
+        return "router"
+    if linear.name.startswith("expert_"):
+        return "experts"
+    return "shared_experts" if linear.name.startswith("shared_") else "attention"

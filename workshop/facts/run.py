@@ -21,8 +21,7 @@ from workshop.facts.checks import check_choice, check_keys, check_not_negative, 
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.layout import Layout
-from workshop.facts.linears import Linear
-from workshop.facts.model import ModelSpec
+from workshop.facts.model import Linear, ModelSpec
 from workshop.facts.precision import MOMENTS
 from workshop.facts.tables import check_kind, from_table
 

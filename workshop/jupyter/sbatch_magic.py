@@ -19,8 +19,8 @@ from workshop.jupyter.live import LiveView
 from workshop.jupyter.usage import explain_errors
 from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
+from workshop.launch.jobs.client import SchedulerError
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
-from workshop.launch.jobs.scheduler import SchedulerError
 from workshop.launch.variables import select
 from workshop.site.job import Job
 from workshop.site.job_flags import add_job_flags

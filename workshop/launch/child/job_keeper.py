@@ -19,8 +19,9 @@ import sys
 import time
 from pathlib import Path
 
+from workshop.launch.jobs.client import KEPT, SchedulerError, keeping
 from workshop.launch.jobs.record import CANCELLED
-from workshop.launch.jobs.scheduler import KEPT, SchedulerError, keeping, scheduler_of
+from workshop.launch.jobs.scheduler import scheduler_of
 
 TRIES = 5
 

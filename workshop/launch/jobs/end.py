@@ -13,8 +13,8 @@ from workshop.facts.units import format_seconds
 from workshop.launch import verdicts
 from workshop.launch.failures import RankFailed, judge
 from workshop.launch.fresh.torchrun import Result, attach
+from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.record import Record, Task
-from workshop.launch.jobs.scheduler import SchedulerError, State
 
 TIMED_OUT = 124  # what `timeout` ends with; ranks that fail make torchrun end with 1
 # The scheduler's word to what it means, where the ranks themselves could not say.

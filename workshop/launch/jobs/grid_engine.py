@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workshop.launch.jobs.scheduler import SchedulerError, State, run_client
+from workshop.launch.jobs.client import SchedulerError, State, run_client
 from workshop.site import sge_script
 from workshop.site.job import Job
 from workshop.site.spec import SiteSpec

@@ -25,16 +25,16 @@ from typing import Any
 from workshop.launch.environment import engine_environment
 from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs import directory as job_directory
-from workshop.launch.jobs.record import read_record, write_record
-from workshop.launch.jobs.scheduler import (
+from workshop.launch.jobs.client import (
     KEPT,
     SchedulerError,
     State,
     keeping,
     left_out,
-    scheduler_of,
     which_scheduler,
 )
+from workshop.launch.jobs.record import read_record, write_record
+from workshop.launch.jobs.scheduler import scheduler_of
 from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import watch_of
 from workshop.site.current import current_site

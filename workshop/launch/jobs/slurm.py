@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from workshop.launch.jobs.scheduler import SchedulerError, State, run_client
+from workshop.launch.jobs.client import SchedulerError, State, run_client
 from workshop.site.job import Job
 from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import SiteSpec

@@ -19,9 +19,9 @@ from workshop.launch import rank_folder
 from workshop.launch.failures import RankInterrupted
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs import end as job_end
+from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.end import ArrayResult
 from workshop.launch.jobs.record import CANCELLED, Record, Task, write_record
-from workshop.launch.jobs.scheduler import SchedulerError, State
 from workshop.launch.jobs.watch import Clock, Pace, watch_of
 from workshop.launch.output import Transcript
 

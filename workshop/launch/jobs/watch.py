@@ -10,7 +10,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from workshop.launch.jobs.scheduler import Scheduler, State, scheduler_of
+from workshop.launch.jobs.client import State
+from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
 
 
 class Clock(Protocol):
