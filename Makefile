@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12   the Python that makes .venv (3.11 or newer)
 #   TORCH="torch==2.12.*"   another torch than the one chosen for you (2.11 to 2.13)
-#   TEST_WORKERS=3      how many files of tests run side by side
+#   TEST_WORKERS=4      how many files of tests run side by side
 #   OPEN=0              `make lab` ends after the first lesson has run, without serving JupyterLab
 #   PORT=8888           the port JupyterLab tries first
 
@@ -15,11 +15,11 @@ export TORCH
 PY := .venv/bin/python
 SETUP := $(PYTHON) tools/setup_environment.py
 
-# Whole files, the longest first (tests/schedule.py), on three workers: on two cores one of them is waiting for most
-# of the time, for a rank, a kernel or a clock. No test wants a quiet machine. Lessons run two at a time; those in one
-# process with one thread: two processes of two threads on two cores wait for each other many times longer than they
-# compute.
-TEST_WORKERS ?= 3
+# Whole files, the longest first, and all of the cluster on one worker (tests/schedule.py). Four workers: on two cores
+# two of them are waiting for most of the time, for a scheduler, a rank, a kernel or a clock. No test wants a quiet
+# machine. Lessons run two at a time; those in one process with one thread: two processes of two threads on two cores
+# wait for each other many times longer than they compute.
+TEST_WORKERS ?= 4
 CLUSTER := tests/cluster
 SECOND_TRIES := .venv/second-tries.txt
 export WORKSHOP_SECOND_TRIES := $(SECOND_TRIES)
@@ -33,11 +33,6 @@ define CHECKS
 @$(PY) -m mypy
 @.venv/bin/lint-imports
 @$(PY) tools/notebooks.py --check
-endef
-
-define CLUSTER_TESTS
-@$(PY) tools/cluster_packages.py
-@$(PY) -m pytest $(CLUSTER)
 endef
 
 .DEFAULT_GOAL := help
@@ -64,16 +59,16 @@ endif
 
 test:
 	@$(SETUP) --extras dev
-	@echo "test 1/4: style, types, import rules, notebook pairs"
+	@echo "test 1/3: style, types, import rules, notebook pairs"
 	$(CHECKS)
 	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
 	-@$(PY) -m workshop assets fetch --all
 	@rm -f $(SECOND_TRIES)
-	@echo "test 2/4: rules and unit tests, many of them on real ranks"
-	@$(PY) -m pytest tests -n $(TEST_WORKERS) --dist loadfile --ignore $(CLUSTER)
-	@echo "test 3/4: a Slurm of two nodes, two hosts, a container: brought up here, skipped where they cannot be"
-	$(CLUSTER_TESTS)
-	@echo "test 4/4: every lesson, executed again, stable cells compared with what is stored (nbval)"
+	@echo "test 2/3: rules and unit tests, many of them on real ranks; beside them a Slurm of two nodes, a Grid Engine, two"
+	@echo "          hosts and a container, brought up here, skipped with the reason where they cannot be"
+	@$(PY) tools/cluster_packages.py
+	@$(PY) -m pytest tests -n $(TEST_WORKERS) --dist loadfile
+	@echo "test 3/3: every lesson, executed again, stable cells compared with what is stored (nbval)"
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(ONE_PROCESS)
 	@$(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(filter-out $(ONE_PROCESS),$(sort $(wildcard notebooks/day*/*.ipynb)))
 	@if [ -s $(SECOND_TRIES) ]; then echo "test: needed a second try: $$(wc -l < $(SECOND_TRIES))"; cat $(SECOND_TRIES); fi
@@ -81,7 +76,8 @@ test:
 
 test-cluster:
 	@$(SETUP) --extras dev
-	$(CLUSTER_TESTS)
+	@$(PY) tools/cluster_packages.py
+	@$(PY) -m pytest $(CLUSTER)
 
 check:
 	@$(SETUP) --extras dev

@@ -3,12 +3,18 @@
 xdist's own ``--dist loadfile`` begins with the files that hold the most tests, and what takes a minute is often one
 test on real ranks. The list below is by measured time (``--durations=0``); a file that is not on it comes after those
 that are, in its usual place. A name that is no file any more is found by `tests/rules/test_suite_rules.py`.
+
+``tests/cluster`` goes to one worker as a whole, and before all others: its files share one Slurm, one Grid Engine and
+one image, of which there shall be one at a time, and they wait for most of their time while the others compute.
 """
 
 from __future__ import annotations
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
+ONE_WORKER = "tests/cluster"
 LONGEST_FIRST = (
     "tests/launch/test_faults.py",
     "tests/train/test_every_way.py",
@@ -40,16 +46,35 @@ LONGEST_FIRST = (
     "tests/rules/test_suite_rules.py",
     "tests/launch/test_torchrun.py",
 )
-_PLACE = {name: place for place, name in enumerate(LONGEST_FIRST)}
+_PLACE = {name: place for place, name in enumerate((ONE_WORKER, *LONGEST_FIRST))}
+
+
+def unit(nodeid: str) -> str:
+    """What one worker runs as a whole: the test's file, or the folder that stays together."""
+    file = nodeid.split("::", 1)[0]
+    return ONE_WORKER if file.startswith(f"{ONE_WORKER}/") else file
+
+
+class WholeUnits(LoadFileScheduling):
+    """``--dist loadfile``, by `unit`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit(nodeid)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the tests of a file keep their order."""
-    items.sort(key=lambda item: _PLACE.get(item.nodeid.split("::")[0], len(_PLACE)))
+    items.sort(key=lambda item: _PLACE.get(unit(item.nodeid), len(_PLACE)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have xdist keep that order."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Units in place of files."""
+    return WholeUnits(config, log) if config.getoption("dist") == "loadfile" else None

@@ -133,8 +133,8 @@ class TwoNodes:
         self._began = True
 
     def _configure(self) -> None:
-        controller, node1, node2 = free_ports(3)
-        first = free_range(40)
+        controller = free_range(3 + 40)
+        node1, node2, first = (controller + offset for offset in (1, 2, 3))
         host = socket.gethostname().split(".")[0]
         self.configuration.write_text(
             CONFIGURATION.format(
@@ -226,20 +226,8 @@ class TwoNodes:
         return found
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def free_range(count: int) -> int:
-    """The first of ``count`` free ports in a row."""
+    """The first of ``count`` free ports in a row, below those that the system hands out: other tests take these."""
     for first in range(21000, 31000, count):
         sockets = [socket.socket() for _ in range(count)]
         try:

@@ -63,22 +63,17 @@ def wait_for(happened: Any, why: Path, seconds: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def programs() -> list[int]:
-    """Processes of this machine that are a node's program."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if b"workshop.launch.nodes.program import main" in words and b"srun" not in words.split(b"\0")[0]:
-                found.append(int(entry.name))
-    return found
+def programs(slurm: Any) -> list[str]:
+    """Command lines of this Slurm's processes that are a node's program."""
+    commands = [command for _, command in slurm.left()]
+    return [
+        command
+        for command in commands
+        if "workshop.launch.nodes.program import main" in command and "srun" not in command.split()[0]
+    ]
 
 
 def test_srun_starts_the_other_node_and_a_cancelled_job_leaves_nothing(slurm, tmp_path) -> None:
-    before = set(programs())
     number, found = in_a_job(slurm, tmp_path, "stays")
     wait_for(lambda: found.exists() and found.read_text().endswith("}"), tmp_path / "out")
     told = json.loads(found.read_text())
@@ -90,6 +85,6 @@ def test_srun_starts_the_other_node_and_a_cancelled_job_leaves_nothing(slurm, tm
     ] * 2
     assert told["death"].startswith("rank 3 died first")
     assert "on node node2" in told["death"]
-    assert set(programs()) - before
+    assert programs(slurm), "seen while they are there"
     slurm.ask("scancel", number)
-    wait_for(lambda: not set(programs()) - before, tmp_path / "out", seconds=15)
+    wait_for(lambda: not programs(slurm), tmp_path / "out", seconds=15)

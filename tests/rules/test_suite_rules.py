@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.schedule import LONGEST_FIRST
+from tests.schedule import LONGEST_FIRST, ONE_WORKER
 from tests.second_try import KEPT_IN, MARKER
 
 ROOT = Path(__file__).parents[2]
@@ -75,26 +76,50 @@ def test_bad_marks_are_seen(source, words):
 
 def test_the_files_that_begin_are_there():
     assert [name for name in LONGEST_FIRST if not (ROOT / name).is_file()] == []
+    assert (ROOT / ONE_WORKER).is_dir()
     assert len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)
 
 
 ORDERED = "import pytest\n@pytest.mark.parametrize('n', range(2))\ndef test_{}(n): ...\n"
 
 
+def ran(done):
+    """(worker, test) of each test in the order of their reports, from ``pytest -n ... -vv``."""
+    return re.findall(r"^\[(gw\d)\] .* PASSED (\S+)", done.stdout, re.MULTILINE)
+
+
+def suite_of(tmp_path, **counts):
+    """Files of so many tests each in place of the suite; what ran on two workers (or as many as ``workers``)."""
+    workers = counts.pop("workers", 2)
+    for name, count in counts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(ORDERED.replace("{}", "it").replace("2", str(count)))
+    options = ("--rootdir", tmp_path, "-c", ROOT / "pyproject.toml", "-p", "tests.conftest", "-vv")
+    done = run_pytest(*options, "-n", workers, "--dist", "loadfile", tmp_path)
+    found = ran(done)
+    assert len(found) == sum(counts.values()), done.stdout
+    return [(worker, test.split(f"{tmp_path.name}/")[-1]) for worker, test in found]
+
+
 def test_the_longest_files_begin_and_their_tests_stay_in_order(tmp_path):
     """Under xdist too, which by itself begins with the files that have the most tests."""
     names = ("tests/aaa/test_many.py", "tests/configs/test_used.py", LONGEST_FIRST[0])
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(ORDERED.replace("{}", "it").replace("2", "9" if "many" in name else "2"))
-    options = ("--rootdir", tmp_path, "-c", ROOT / "pyproject.toml", "-p", "tests.conftest", "-vv")
-    done = run_pytest(*options, "-n", "1", "--dist", "loadfile", tmp_path)
-    passed = [line.strip() for line in done.stdout.splitlines() if " PASSED " in line]
-    ran = [line.split(f"{tmp_path.name}/")[1] for line in passed]
-    assert ran[:4] == [f"{name}::test_it[{n}]" for name in (names[2], names[1]) for n in range(2)], (
-        done.stdout
+    found = suite_of(tmp_path, workers=1, **dict(zip(names, (9, 2, 2), strict=True)))
+    assert [test for _, test in found][:4] == [
+        f"{name}::test_it[{n}]" for name in names[:0:-1] for n in range(2)
+    ]
+
+
+def test_the_cluster_is_one_workers_and_begins(tmp_path):
+    """Its files share what may be there once: the Slurm, the Grid Engine, the image."""
+    names = [f"{ONE_WORKER}/test_{name}.py" for name in ("hosts", "slurm", "queue")]
+    found = suite_of(
+        tmp_path, **{"tests/aaa/test_plain.py": 2, LONGEST_FIRST[0]: 2}, **dict.fromkeys(names, 2)
     )
-    assert len(ran) == 13
+    (worker,) = {worker for worker, test in found if test.startswith(ONE_WORKER)}
+    mine = [test for one, test in found if one == worker]
+    assert [test.split("::")[0] for test in mine[:6]] == [name for name in sorted(names) for _ in range(2)]
+    assert LONGEST_FIRST[0] in {test.split("::")[0] for one, test in found if one != worker}
 
 
 SHAKY = """
