@@ -15,17 +15,16 @@ export TORCH
 PY := .venv/bin/python
 SETUP := $(PYTHON) tools/setup_environment.py
 
-# Whole files, the longest first, and all of the cluster on one worker (tests/schedule.py). Four workers: on two cores
-# two of them are waiting for most of the time, for a scheduler, a rank, a kernel or a clock. No test wants a quiet
-# machine. Lessons run two at a time; those in one process with one thread: two processes of two threads on two cores
-# wait for each other many times longer than they compute.
+# Tests and lessons are one run of pytest, so that no core waits for the end of a stage: whole files, the longest first,
+# and all of the cluster on one worker (tests/schedule.py). Four workers: on two cores two of them are waiting for most
+# of the time, for a scheduler, a rank, a kernel or a clock. No test wants a quiet machine. Every process computes with
+# one thread (tests/conftest.py): two of two threads on two cores wait for each other many times longer than they compute.
 TEST_WORKERS ?= 4
 CLUSTER := tests/cluster
 SECOND_TRIES := .venv/second-tries.txt
 export WORKSHOP_SECOND_TRIES := $(SECOND_TRIES)
+LESSONS := $(sort $(wildcard notebooks/day*/*.ipynb))
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300 --timeout=330
-ONE_PROCESS := $(sort $(foreach name,11 14 15,$(wildcard notebooks/day1_one_device/$(name)_*.ipynb)) \
-	$(wildcard notebooks/day4_fp8/*.ipynb notebooks/day5_adapt_compress/*.ipynb))
 
 define CHECKS
 @$(PY) -m ruff check .
@@ -59,18 +58,16 @@ endif
 
 test:
 	@$(SETUP) --extras dev
-	@echo "test 1/3: style, types, import rules, notebook pairs"
+	@echo "test 1/2: style, types, import rules, notebook pairs"
 	$(CHECKS)
 	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
 	-@$(PY) -m workshop assets fetch --all
 	@rm -f $(SECOND_TRIES)
-	@echo "test 2/3: rules and unit tests, many of them on real ranks; beside them a Slurm of two nodes, a Grid Engine, two"
-	@echo "          hosts and a container, brought up here, skipped with the reason where they cannot be"
 	@$(PY) tools/cluster_packages.py
-	@$(PY) -m pytest tests -n $(TEST_WORKERS) --dist loadfile
-	@echo "test 3/3: every lesson, executed again, stable cells compared with what is stored (nbval)"
-	@OMP_NUM_THREADS=1 $(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(ONE_PROCESS)
-	@$(PY) -m pytest $(NBVAL) -n 2 --dist loadfile $(filter-out $(ONE_PROCESS),$(sort $(wildcard notebooks/day*/*.ipynb)))
+	@echo "test 2/2: rules and unit tests, many of them on real ranks; a Slurm of two nodes, a Grid Engine, two hosts and a"
+	@echo "          container, brought up here, skipped with the reason where they cannot be; every lesson, executed again,"
+	@echo "          stable cells compared with what is stored (nbval)"
+	@$(PY) -m pytest tests $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
 	@if [ -s $(SECOND_TRIES) ]; then echo "test: needed a second try: $$(wc -l < $(SECOND_TRIES))"; cat $(SECOND_TRIES); fi
 	@echo "test: all green"
 

@@ -1,8 +1,8 @@
 """Which worker runs what: whole files, the longest first, so that no worker is left alone with a long one at the end.
 
 xdist's own ``--dist loadfile`` begins with the files that hold the most tests, and what takes a minute is often one
-test on real ranks. The list below is by measured time (``--durations=0``); a file that is not on it comes after those
-that are, in its usual place. A name that is no file any more is found by `tests/rules/test_suite_rules.py`.
+test on real ranks. The list below is by measured time (``--durations=0``). The lessons follow, then every file that
+is not on it, in its usual place: what is short comes last, and fills the end. A name that is no file any more is found by `tests/rules/test_suite_rules.py`.
 
 ``tests/cluster`` goes to one worker as a whole, and before all others: its files share one Slurm, one Grid Engine and
 one image, of which there shall be one at a time, and they wait for most of their time while the others compute.
@@ -65,7 +65,9 @@ class WholeUnits(LoadFileScheduling):
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; the tests of a file keep their order."""
-    items.sort(key=lambda item: _PLACE.get(unit(item.nodeid), len(_PLACE)))
+    items.sort(
+        key=lambda item: _PLACE.get(name := unit(item.nodeid), len(_PLACE) + (not name.endswith(".ipynb")))
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
