@@ -2,10 +2,11 @@
 
 xdist's own ``--dist loadfile`` begins with the files that hold the most tests, and what takes a minute is often one
 test on real ranks. The list below is by measured time (``--durations=0``). The lessons follow, then every file that
-is not on it, in its usual place: what is short comes last, and fills the end. A name that is no file any more is found by `tests/rules/test_suite_rules.py`.
+is not on it, in its usual place: what is short comes last, and fills the end. A name that is no file any more is found
+by `tests/rules/test_suite_rules.py`.
 
-``tests/cluster`` goes to one worker as a whole, and before all others: its files share one Slurm, one Grid Engine and
-one image, of which there shall be one at a time, and they wait for most of their time while the others compute.
+Some files go to one worker together, because they share what is dear. ``tests/cluster`` comes first of all: there is
+one Slurm and one Grid Engine at a time, and for most of it this worker waits while the others compute.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-ONE_WORKER = "tests/cluster"
+# Beginnings of names; a group is called by its first.
+TOGETHER = (
+    ("tests/cluster/",),  # the Slurm, the Grid Engine, the image
+    ("tests/configs/test_truth.py", "tests/configs/test_foreign.py"),  # what the libraries make of every file
+)
 LONGEST_FIRST = (
     "tests/launch/test_faults.py",
     "tests/train/test_every_way.py",
@@ -46,13 +51,13 @@ LONGEST_FIRST = (
     "tests/rules/test_suite_rules.py",
     "tests/launch/test_torchrun.py",
 )
-_PLACE = {name: place for place, name in enumerate((ONE_WORKER, *LONGEST_FIRST))}
+_PLACE = {name: place for place, name in enumerate((TOGETHER[0][0], *LONGEST_FIRST))}
 
 
 def unit(nodeid: str) -> str:
-    """What one worker runs as a whole: the test's file, or the folder that stays together."""
+    """What one worker runs as a whole: the test's file, or the files that stay together."""
     file = nodeid.split("::", 1)[0]
-    return ONE_WORKER if file.startswith(f"{ONE_WORKER}/") else file
+    return next((group[0] for group in TOGETHER if file.startswith(group)), file)
 
 
 class WholeUnits(LoadFileScheduling):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.schedule import LONGEST_FIRST, ONE_WORKER
+from tests.schedule import LONGEST_FIRST, TOGETHER
 from tests.second_try import KEPT_IN, MARKER
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_bad_marks_are_seen(source, words):
 
 def test_the_files_that_begin_are_there():
     assert [name for name in LONGEST_FIRST if not (ROOT / name).is_file()] == []
-    assert (ROOT / ONE_WORKER).is_dir()
+    assert [name for group in TOGETHER for name in group if not (ROOT / name).exists()] == []
     assert len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)
 
 
@@ -112,11 +112,12 @@ def test_the_longest_files_begin_and_their_tests_stay_in_order(tmp_path):
 
 def test_the_cluster_is_one_workers_and_begins(tmp_path):
     """Its files share what may be there once: the Slurm, the Grid Engine, the image."""
-    names = [f"{ONE_WORKER}/test_{name}.py" for name in ("hosts", "slurm", "queue")]
+    cluster = TOGETHER[0][0]
+    names = [f"{cluster}test_{name}.py" for name in ("hosts", "slurm", "queue")]
     found = suite_of(
         tmp_path, **{"tests/aaa/test_plain.py": 2, LONGEST_FIRST[0]: 2}, **dict.fromkeys(names, 2)
     )
-    (worker,) = {worker for worker, test in found if test.startswith(ONE_WORKER)}
+    (worker,) = {worker for worker, test in found if test.startswith(cluster)}
     mine = [test for one, test in found if one == worker]
     assert [test.split("::")[0] for test in mine[:6]] == [name for name in sorted(names) for _ in range(2)]
     assert LONGEST_FIRST[0] in {test.split("::")[0] for one, test in found if one != worker}
@@ -137,8 +138,12 @@ def test_plain():
 """
 
 
+# Three seconds of a core to import, in each of these processes, and nothing here asks for them.
+WITHOUT = [f"-pno:{plugin}" for plugin in ("cacheprovider", "nbval", "nbmake", "hypothesispytest", "anyio")]
+
+
 def run_pytest(*arguments, **options):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, arguments)]
+    command = [sys.executable, "-m", "pytest", "-q", *WITHOUT, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, **options)
 
 
