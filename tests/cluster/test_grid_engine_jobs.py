@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cluster.without_torch import python_without_torch
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
 from workshop.launch.jobs import grid_engine as client
 from workshop.launch.jobs.client import SchedulerError
@@ -31,7 +32,7 @@ def site(grid_engine):
 @pytest.fixture
 def quick(grid_engine, site):
     """The same site where ranks start without torch: for what is the scheduler's."""
-    return replace(site, python=grid_engine.python_without_torch())
+    return replace(site, python=python_without_torch(grid_engine.base))
 
 
 def until(happened, seconds=30.0):

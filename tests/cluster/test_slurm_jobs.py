@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cluster.pausing import pausing, preempt
+from tests.cluster.without_torch import python_without_torch
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
@@ -35,6 +36,12 @@ def small(**layout) -> Run:
 @pytest.fixture
 def site(slurm):
     return read_site(slurm.site)
+
+
+@pytest.fixture
+def quick(slurm, site):
+    """The same site where ranks start without torch: for what is the scheduler's."""
+    return replace(site, python=python_without_torch(slurm.base))
 
 
 @pytest.fixture
@@ -163,12 +170,12 @@ def test_one_that_can_never_start_says_so(slurm, site):
     assert job.states()[0].word == "CANCELLED"
 
 
-def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(slurm, site):
+def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(slurm, quick):
     def stop_when_at_work(first, text):
         if "at work" in text:
             raise KeyboardInterrupt
 
-    job = jobs.submit(SLEEPS, Job("works", "", nproc_per_node=1), site)
+    job = jobs.submit(SLEEPS, Job("works", "", nproc_per_node=1), quick)
     with pytest.raises(RankInterrupted) as caught:
         job.follow(stop_when_at_work)
     assert caught.value.result.text == "[rank 0] at work\n"
@@ -180,10 +187,10 @@ def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(slurm, si
         job.conclude({0: replace(job.states()[0], word="TIMEOUT")})
 
 
-def test_a_sweep_runs_once_for_each_value(slurm, site):
+def test_a_sweep_runs_once_for_each_value(quick):
     body = "from workshop import report\nprint(base, lr)\nreport(product=base * lr)"
     sweep = jobs.Sweep("lr", (0.5, 0.25))
-    job = jobs.submit(body, Job("sweep", "", nproc_per_node=1), site, passing={"base": 8}, sweep=sweep)
+    job = jobs.submit(body, Job("sweep", "", nproc_per_node=1), quick, passing={"base": 8}, sweep=sweep)
     results = job.follow()
     assert {task: result[0].product for task, result in results.items()} == {0: 4.0, 1: 2.0}
     assert results.text == "task 0 (lr=0.5)\n[rank 0] 8 0.5\ntask 1 (lr=0.25)\n[rank 0] 8 0.25\n"
@@ -211,29 +218,32 @@ def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_pree
 
 NOTEBOOK = """
 import sys, time
+from dataclasses import replace
+from workshop.site.current import current_site
 from workshop.site.job import Job
 from workshop.launch import jobs
 
-job = jobs.submit({program!r}, Job("mine", "", nproc_per_node=1), detach={detach})
+site = replace(current_site(), python={python!r})
+job = jobs.submit({program!r}, Job("mine", "", nproc_per_node=1), site, detach={detach})
 print(job.number, flush=True)
 time.sleep(60)
 """
 
 
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_killed_notebook_takes_its_jobs_along_unless_they_were_detached(slurm, site, detach):
+def test_a_killed_notebook_takes_its_jobs_along_unless_they_were_detached(slurm, quick, detach):
     body = (
         "from workshop import report\nimport time\ntime.sleep(0.5)\nreport(done=True)" if detach else SLEEPS
     )
     notebook = subprocess.Popen(
-        [sys.executable, "-c", NOTEBOOK.format(program=body, detach=detach)],
+        [sys.executable, "-c", NOTEBOOK.format(program=body, detach=detach, python=quick.python)],
         stdout=subprocess.PIPE, text=True, env=os.environ,
     )  # fmt: skip
     number = notebook.stdout.readline().strip()
     notebook.send_signal(signal.SIGKILL)
     notebook.wait(10)
     notebook.stdout.close()
-    job = jobs.find(number, site)
+    job = jobs.find(number, quick)
     if detach:
         assert job.follow()[0].done is True
         assert job.record.detached
@@ -256,9 +266,9 @@ def test_a_controller_that_is_silent_is_named_within_the_time_limit(slurm, site,
     silent.close()
 
 
-def test_told_that_time_is_nearly_up_it_queues_itself_again(slurm, site):
+def test_told_that_time_is_nearly_up_it_queues_itself_again(slurm, quick):
     wanted = Job("again", "", nproc_per_node=1, requeue=True, signal="USR1@30")
-    job = jobs.submit(SLEEPS, wanted, site)
+    job = jobs.submit(SLEEPS, wanted, quick)
     until(lambda: "at work" in job.text())
     slurm.ask("scancel", "--signal=USR1", "--batch", job.number)  # as Slurm does it 30 s before the end
     until(lambda: job.states()[0].word == "PENDING")
