@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.processes import ProcessId, end_all
+from workshop.launch.processes import ProcessId, die_with_parent, end_all
 
 LIMIT_SECONDS = 10.0
 INTERFACE = "wnet0"
@@ -134,8 +134,9 @@ def _keep(name: str, hosts_file: Path) -> ProcessId:
     """A process that holds the namespaces of one host."""
     script = _IN_HOST.format(name=name, hosts=hosts_file)
     process = subprocess.Popen(
-        ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, text=True
-    )
+        ["unshare", "--net", "--uts", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, text=True,
+        preexec_fn=die_with_parent,  # a killed pytest leaves no host
+    )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", f"the host {name} did not come up"
     process.stdout.close()
