@@ -6,7 +6,7 @@
     python benchmarks/fit_rates.py --cross 4          # error on groups left out, in four turns
     python benchmarks/fit_rates.py --tensor           # error on a tensor-parallel degree that was left out
 
-How it is done stands in `workshop/predict/validate/fit.py`: half of the groups of every table, a start that
+How it is done stands in `workshop/published/fit.py`: half of the groups of every table, a start that
 is the same for every device, a leash for what the rows do not determine. `--cross` judges a change of the
 *model*: every group is left out once, the constants fitted on the others, and the error on what was left out
 printed. A change is kept when that falls.
@@ -23,8 +23,7 @@ import numpy as np
 
 from workshop.predict import rates
 from workshop.predict.rates import Rates, rates_of
-from workshop.predict.validate.cases import Case, predict_cases
-from workshop.predict.validate.fit import (
+from workshop.published.fit import (
     BOUNDS,
     CONSTANTS,
     cases_on,
@@ -32,6 +31,8 @@ from workshop.predict.validate.fit import (
     held_out,
     leave_out_tensor,
 )
+from workshop.published.predicted import Constants, predict_times
+from workshop.published.record import Observation
 
 FILE = Path(rates.__file__).parent / "data" / "rates.toml"
 # A100: nothing in 8 bits. Two constants that the fitted half hardly feels stay where they were put by hand:
@@ -54,7 +55,7 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """By device: whose rows it is fitted on, and what. In this order, as later ones inherit from earlier ones."""
 
 
-def fitted(device: str, folder: Path) -> tuple[Rates, list[Case], tuple[str, ...]]:
+def fitted(device: str, folder: Path) -> tuple[Rates, list[Observation], tuple[str, ...]]:
     """The constants of a device on the half that may be seen, rounded as the file has them."""
     devices, names = SETS[device]
     cases = cases_on(folder, devices)
@@ -68,9 +69,9 @@ def rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def report(found: Rates, cases: list[Case], devices: tuple[str, ...]) -> None:
+def report(found: Rates, cases: list[Observation], devices: tuple[str, ...]) -> None:
     """Errors by table, on the half that was fitted and on the half that was not."""
-    predicted = predict_cases(cases, dict.fromkeys(devices, found))
+    predicted = predict_times(cases, Constants(dict.fromkeys(devices, found), {}))
     errors = np.abs(predicted / np.array([case.measured for case in cases]) - 1)
     held = held_out(cases)
     tables = np.array([case.table for case in cases])
@@ -98,7 +99,7 @@ def cross(device: str, folder: Path, turns: int) -> None:
         )
         out = [c for c, t in zip(cases, turn, strict=True) if t == left]
         if out:
-            predicted = predict_cases(out, dict.fromkeys(devices, found))
+            predicted = predict_times(out, Constants(dict.fromkeys(devices, found), {}))
             errors[turn == left] = np.abs(predicted / np.array([c.measured for c in out]) - 1)
     tables = np.array([case.table for case in cases])
     means = {table: errors[tables == table].mean() for table in dict.fromkeys(tables)}

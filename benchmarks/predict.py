@@ -14,42 +14,64 @@ import json
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workshop.facts import catalogue
 from workshop.facts.precision import precision
 from workshop.predict.flops import megatron_flops
-from workshop.predict.grid import Grid
+from workshop.predict.grid import RECOMPUTE, Grid
 from workshop.predict.plan import Search, plan
 from workshop.predict.plan_candidates import Limits, candidates
 from workshop.predict.rates import rates_of, software
 from workshop.predict.search import search_seconds
 from workshop.predict.setting import Setting
 from workshop.predict.step import predict_step
-from workshop.predict.validate import memory
-from workshop.predict.validate.cases import SECONDS, Case, _cluster, _in_quantity, _whole, predict_cases
-from workshop.predict.validate.tables import READERS, read_table
+from workshop.published.predicted import in_quantity as in_the_quantity
+from workshop.published.predicted import memory_value, predict_times, predicted_memory, time_gap
+from workshop.published.record import ACTIVATIONS, MEMORIES, OUT_OF_MEMORY, SECONDS, TIMES, Observation
+from workshop.published.tables import read_folder
 
 EFFICIENCIES = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
-def cases_of(folder: Path) -> list[Case]:
+def cases_of(folder: Path) -> list[Observation]:
     """Every row whose time can be predicted, of a dense model."""
     return [
         case
-        for path in sorted(folder.glob("*.csv"))
-        if path.stem in READERS
-        for case in read_table(path)[0]
-        if not case.model.is_moe
+        for record in read_folder(folder)[0]
+        if not record.run.model.is_moe and not time_gap(record.run)
+        for case in record.observations(TIMES)
     ]
 
 
-def row_of(case: Case) -> dict[str, Any]:
+class Memory(NamedTuple):
+    """What a row measured of memory, and the bytes that we predict for it."""
+
+    case: Observation
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted / self.case.measured - 1
+
+
+def memories_of(folder: Path) -> list[Memory]:
+    """Every row whose memory was measured, of a run that did not fail."""
+    return [
+        Memory(case, memory_value(case, predicted_memory(record)))
+        for record in read_folder(folder)[0]
+        for case in record.observations(MEMORIES)
+        if case.quantity not in (OUT_OF_MEMORY, ACTIVATIONS)
+    ]
+
+
+def row_of(case: Observation) -> dict[str, Any]:
     """A case in plain numbers, for tools that do not know this package."""
-    c, model, cluster = case.column, case.model, _cluster(case.cluster, case.inter)
-    device = cluster.device
+    run, layout, model, cluster = case.record.run, case.record.run.layout, case.model, case.record.run.cluster
+    device, recipe = cluster.device, precision(run.layout.precision)
     return {
         "layers": model.num_layers,
         "heads": model.num_heads,
@@ -58,45 +80,43 @@ def row_of(case: Case) -> dict[str, Any]:
         "kv_heads": model.num_kv_heads,
         "ffn": model.ffn_hidden_size,
         "gated": model.gated_mlp,
-        "seq_len": case.seq_len,
-        "tensor": int(c.get("tensor", 1)),
-        "pipeline": int(c.get("pipeline", 1)),
-        "data": int(c.get("shard", 1) * c.get("replicate", 1)),
-        "zero": int(c.get("zero", 0)),
-        "sequence_parallel": bool(c.get("sequence_parallel", 0)),
-        "micro_batch": int(c.get("micro_batch", 1)),
-        "accumulation": int(c.get("accumulation", 1)),
-        "recompute": {0: 0, 1: 1, 2: 2}[int(c.get("recompute", 0))],
-        "flash": software(case.stack).attention != "unfused",
+        "seq_len": run.seq_len,
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "data": layout.data_parallel,
+        "zero": layout.zero,
+        "sequence_parallel": layout.sequence_parallel,
+        "micro_batch": run.micro_batch,
+        "accumulation": run.accumulation,
+        "recompute": RECOMPUTE.index(layout.recompute),
+        "flash": case.record.software.attention != "unfused",
         "memory_gb": device.memory_bytes / 1e9,
         "memory_gb_s": device.memory_bandwidth / 1e9,
-        "peak_tflops": device.peak(case.dtype or "fp16") / 1e12,
+        "peak_tflops": device.peak(recipe.dtype) / 1e12,
         "link_gb_s": cluster.intra.bytes_per_second / 1e9 if cluster.intra else 1.0,
         "network_gb_s": cluster.inter.bytes_per_second / 1e9 if cluster.inter else 1.0,
     }
 
 
-def in_quantity(case: Case, seconds: float | None) -> float:
+def in_quantity(case: Observation, seconds: float | None) -> float:
     """Seconds in the unit that the case was measured in."""
     if seconds is None:
         return float("nan")
-    grid = Grid.of_columns(**{name: _whole(value) for name, value in case.columns})
-    return float(_in_quantity(case, np.array([seconds]), grid, _cluster(case.cluster, case.inter))[0])
+    return float(in_the_quantity(case, np.array([seconds]), Grid.of_runs([case.record.run]))[0])
 
 
-def formula_seconds(case: Case, efficiency: float) -> float:
+def formula_seconds(case: Observation, efficiency: float) -> float:
     """Megatron-LM's published FLOPs over devices, peak and one efficiency (arXiv 2104.04473, equations 3 and
     4).
     """
-    c, cluster = case.column, _cluster(case.cluster, case.inter)
-    sequences = c.get("shard", 1) * c.get("replicate", 1) * c.get("micro_batch", 1) * c.get("accumulation", 1)
-    flops = megatron_flops(
-        case.model, case.seq_len, sequences * case.seq_len, int(c.get("recompute", 0)) == 2
-    )
-    return flops / cluster.num_devices / cluster.device.peak(case.dtype or "fp16") / efficiency
+    run = case.record.run
+    recompute = run.layout.recompute == "full"
+    flops = megatron_flops(case.model, run.seq_len, run.tokens_per_step, recompute)
+    peak = run.cluster.device.peak(precision(run.layout.precision).dtype)
+    return flops / run.cluster.num_devices / peak / efficiency
 
 
-def best_by_table(cases: list[Case], answers: dict[str, list[float]]) -> dict[str, float]:
+def best_by_table(cases: list[Observation], answers: dict[str, list[float]]) -> dict[str, float]:
     """Per table, the smallest mean error over the variants of one tool."""
     best: dict[str, float] = {}
     for table in dict.fromkeys(case.table for case in cases):
@@ -109,7 +129,7 @@ def best_by_table(cases: list[Case], answers: dict[str, list[float]]) -> dict[st
     return best
 
 
-def ask_peers(python: str, cases: list[Case], runs: list[memory.MemoryResult]) -> dict[str, Any]:
+def ask_peers(python: str, cases: list[Observation], runs: list[Memory]) -> dict[str, Any]:
     """The other tools' answers, from their own interpreter."""
     ask = {
         "time": [row_of(case) for case in cases],
@@ -130,11 +150,11 @@ def ask_peers(python: str, cases: list[Case], runs: list[memory.MemoryResult]) -
     return answer
 
 
-def memory_row(result: memory.MemoryResult) -> dict[str, Any]:
+def memory_row(result: Memory) -> dict[str, Any]:
     """What the memory estimators ask for: parameters on a model-parallel rank, data-parallel ranks, ZeRO
     stage.
     """
-    run = result.case.run
+    run = result.case.record.run
     cut = run.layout.tensor * run.layout.pipeline
     return {
         "params": int(run.model.num_params / cut),
@@ -144,9 +164,9 @@ def memory_row(result: memory.MemoryResult) -> dict[str, Any]:
     }
 
 
-def show_time(cases: list[Case], peers: dict[str, Any]) -> None:
+def show_time(cases: list[Observation], peers: dict[str, Any]) -> None:
     """Errors by table: ours, the formula, llm-analysis."""
-    ours = {"ours": [float(x) for x in predict_cases(cases)]}
+    ours = {"ours": [float(x) for x in predict_times(cases)]}
     formula = {
         f"{e}": [in_quantity(c, formula_seconds(c, e)) for c in cases] for e in np.arange(0.2, 0.8, 0.02)
     }
@@ -164,7 +184,7 @@ def show_time(cases: list[Case], peers: dict[str, Any]) -> None:
         print(f"{table:<42} {count:>5} " + " ".join(f"{found[table]:>13.1%}" for found in columns.values()))
 
 
-def show_memory(runs: list[memory.MemoryResult], peers: dict[str, Any]) -> None:
+def show_memory(runs: list[Memory], peers: dict[str, Any]) -> None:
     """Errors of memory by table: ours and the estimators'."""
     names = [n for n in ("deepspeed", "accelerate") if "answers" in peers.get(n, {})]
     print(f"\n{'memory: mean error':<42} {'rows':>5} " + " ".join(f"{n:>13}" for n in ("ours", *names)))
@@ -217,7 +237,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     cases = cases_of(options.tables)
-    runs = [r for r in memory.results(options.tables)[0] if r.fitted]
+    runs = memories_of(options.tables)
     peers = ask_peers(options.peers, cases, runs) if options.peers else {}
     for name, found in peers.items():
         if "missing" in found:

@@ -13,8 +13,8 @@ import pytest
 
 from workshop.configs import Overrides, read_config
 from workshop.facts.published import published_table
-from workshop.predict.validate.megatron_ci import case_of, device_of
-from workshop.predict.validate.memory_cases import NotPredictable
+from workshop.published.record import NotPredictable
+from workshop.published.sources.megatron_ci import describe, device_of
 
 COLUMNS = {
     "num_layers": "--num-layers",
@@ -52,7 +52,7 @@ SWITCHES = {
     "optimizer_cpu_offload": "--optimizer-cpu-offload",
     "bf16": "--bf16",
 }
-OF_THE_RECORDING = ("dracooci", "account_for_embedding_loss")
+OF_THE_RECORDING = ("account_for_embedding_loss",)
 """What the table's reader knows from names, and no argument says."""
 
 ROWS = published_table("megatron_lm_ci_golden_memory_time")
@@ -76,7 +76,7 @@ def comparable(row: dict[str, str]):
     if row["fp16"] and not row["fp8_format"]:  # read as bf16's bytes there
         return None
     try:
-        return case_of(row, 0).run
+        return describe(row).run
     except (NotPredictable, ValueError):
         return None
 
@@ -104,5 +104,5 @@ def test_what_is_no_plain_training_is_refused_there_and_here(word):
     assert rows
     for row in rows:
         with pytest.raises(NotPredictable):
-            case_of(row, 0)
+            describe(row)
         assert any(word in reason for reason in read_config(command_line(row)).not_modelled)

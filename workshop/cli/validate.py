@@ -6,7 +6,7 @@ import argparse
 import json
 
 from workshop.facts.published import FOLDER
-from workshop.predict.validate.report import text, validate
+from workshop.published.report import text, validate
 
 
 def run(options: argparse.Namespace) -> int:

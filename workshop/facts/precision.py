@@ -52,6 +52,8 @@ class Precision:
         """The format of the matmuls, as in ``DeviceSpec.peak_flops``."""
         if self.is_fp8:
             return "fp8"
+        if "fp4" in self.name:
+            return "fp4"
         return "fp16" if "fp16" in self.name else "bf16" if "bf16" in self.name else "fp32"
 
 
@@ -69,6 +71,8 @@ def _recipes() -> dict[str, Precision]:
         Precision("megatron-fp16", 2, 4, 4, 2, 4, 4),
         Precision("megatron-fp8", 2, 4, 4, 2, 4, 4, weight_cache=2, saved_input=1),
         Precision("megatron-fp8-params", 2, 4, 4, 2, 4, 4, weight_cache=0, saved_input=1),
+        # NVFP4: 4 bits and an fp8 scale per 16 elements; weights are cast in both orientations.
+        Precision("megatron-fp4", 2, 4, 4, 2, 4, 4, weight_cache=1.125, saved_input=0.5625),
     ]
     return {recipe.name: recipe for recipe in base}
 

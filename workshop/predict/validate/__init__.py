@@ -1,1 +1,3 @@
-"""Published measurements against our predictions, row by row."""
+"""Old names of `workshop.published`, which programs and lessons still use: `cases.predict_cases` and
+`tables.read_table`. New code imports from `workshop.published`.
+"""

@@ -12,16 +12,17 @@ usual instead of wandering to a bound. The other half of the groups is never see
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from workshop.predict.rates import Rates, Software, rates_of, software
-from workshop.predict.validate.cases import Case, predict_cases
-from workshop.predict.validate.tables import READERS, read_table
+from workshop.predict.rates import Rates, rates_of, software
+from workshop.published.predicted import Constants, predict_times, time_gap
+from workshop.published.record import TIMES, Observation
+from workshop.published.report import is_held
+from workshop.published.tables import read_folder
 
 CONSTANTS = (
     "sustained",
@@ -82,11 +83,9 @@ LEASH = 0.02  # a constant twice its usual value costs as much as an error of 1.
 HUBER = 0.05  # residuals (in logarithms) beyond this count linearly: what is judged is the mean error
 
 
-def held_out(cases: Sequence[Case]) -> np.ndarray:
+def held_out(cases: Sequence[Observation]) -> np.ndarray:
     """True for the rows that fitting may not see: about half of the groups of each table."""
-    return np.array(
-        [hashlib.sha256(f"{case.table}: {case.group}".encode()).digest()[0] % 2 == 1 for case in cases]
-    )
+    return np.array([is_held(case) for case in cases])
 
 
 def minimise(
@@ -118,11 +117,11 @@ def minimise(
 
 
 def fit_constants(
-    cases: Sequence[Case],
+    cases: Sequence[Observation],
     device: str,
     names: Sequence[str],
     bounds: dict[str, tuple[float, float]] | None = None,
-) -> tuple[Rates, dict[str, Software]]:
+) -> tuple[Rates, Constants]:
     """The constants `names` of a device ("stack:constant" for those of a training stack), fitted on
     `cases`.
     """
@@ -130,20 +129,20 @@ def fit_constants(
     tables = [case.table for case in cases]
     weight = np.array([1 / np.sqrt(tables.count(table)) for table in tables])
     measured = np.array([case.measured for case in cases])
-    devices = {case.cluster.split("x", 1)[1] for case in cases}
+    devices = {device_of(case) for case in cases}
 
-    def constants(x: np.ndarray) -> tuple[dict[str, Rates], dict[str, Software]]:
-        values = dict(zip(names, np.exp(x), strict=True))
-        own = replace(base, **{n: v for n, v in values.items() if ":" not in n})
-        changed: dict[str, Software] = {}
+    def constants(x: np.ndarray) -> tuple[Rates, Constants]:
+        values = {name: float(value) for name, value in zip(names, np.exp(x), strict=True)}
+        own = base.with_values(**{n: v for n, v in values.items() if ":" not in n})
+        changed: dict[str, dict[str, float]] = {}
         for name, value in values.items():
             if ":" in name:
                 stack, constant = name.split(":")
-                changed[stack] = replace(changed.get(stack, software(stack)), **{constant: value})
-        return {d: replace(own, name=d) for d in devices}, changed
+                changed.setdefault(stack, {})[constant] = value
+        return own, Constants({d: replace(own, name=d) for d in devices}, changed)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        off = np.log(predict_cases(cases, *constants(x)) / measured)
+        off = np.log(predict_times(cases, constants(x)[1]) / measured)
         size = np.abs(off)
         bent = np.where(size > HUBER, np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0)), size) * np.sign(
             off
@@ -155,8 +154,7 @@ def fit_constants(
     low = np.array([np.log(limits.get(n.split(":")[-1], (1e-9, 1e9))[0]) for n in names])
     high = np.array([np.log(limits.get(n.split(":")[-1], (1e-9, 1e9))[1]) for n in names])
     best = minimise(residuals, np.clip(usual, low, high), low, high)
-    found, changed = constants(best)
-    return found[next(iter(found))], changed
+    return constants(best)
 
 
 def _value(base: Rates, name: str) -> float:
@@ -166,14 +164,19 @@ def _value(base: Rates, name: str) -> float:
     return float(getattr(software(stack), constant))
 
 
-def cases_on(folder: Path, devices: Sequence[str]) -> list[Case]:
-    """Every row of a folder's tables that was measured on one of these devices."""
+def device_of(case: Observation) -> str:
+    """The catalogue's name of the device that a row was measured on."""
+    return case.record.run.cluster.device.name
+
+
+def cases_on(folder: Path, devices: Sequence[str]) -> list[Observation]:
+    """Every measured time of a folder's tables on one of these devices that the time model has."""
     return [
         case
-        for path in sorted(folder.glob("*.csv"))
-        if path.stem in READERS
-        for case in read_table(path)[0]
-        if case.cluster.split("x", 1)[1] in devices
+        for record in read_folder(folder)[0]
+        if not time_gap(record.run)
+        for case in record.observations(TIMES)
+        if device_of(case) in devices
     ]
 
 
@@ -183,11 +186,13 @@ def leave_out_tensor(folder: Path, devices: Sequence[str], names: Sequence[str])
     """
     cases = cases_on(folder, devices)
     errors: dict[int, float] = {}
-    for degree in sorted({int(case.column.get("tensor", 1)) for case in cases}):
-        seen = [case for case in cases if case.column.get("tensor", 1) != degree]
-        left = [case for case in cases if case.column.get("tensor", 1) == degree]
-        rates, stacks = fit_constants(seen, devices[0], names, BOUNDS)
-        predicted = predict_cases(left, dict.fromkeys(devices, rates), stacks)
+    for degree in sorted({case.column["tensor"] for case in cases}):
+        seen = [case for case in cases if case.column["tensor"] != degree]
+        left = [case for case in cases if case.column["tensor"] == degree]
+        _, found = fit_constants(seen, devices[0], names, BOUNDS)
+        predicted = predict_times(
+            left, Constants(dict.fromkeys(devices, found.rates[devices[0]]), found.software)
+        )
         measured = np.array([case.measured for case in left])
         errors[degree] = float(np.abs(predicted / measured - 1).mean())
     return errors

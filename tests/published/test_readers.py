@@ -1,0 +1,142 @@
+"""What decides a run: its row's columns, and neither the measurement, nor the table's name."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workshop.published.names import named_device, named_model
+from workshop.published.predicted import predicted_memory, time_gap
+from workshop.published.record import NotPredictable, Source
+from workshop.published.sources import internevo, litgpt
+from workshop.published.stacks import PAIRS, stack, unpaired
+from workshop.published.tables import READERS, read_folder, read_row, read_table
+
+TABLES = Path(__file__).parents[2] / "data" / "published"
+
+
+def rows_of(table):
+    with (TABLES / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("table", READERS)
+def test_what_was_measured_decides_nothing(table):
+    """A run is the same when every measured cell is empty, or says something else."""
+    source, compared = READERS[table], 0
+    for row in rows_of(table)[::7]:
+        try:
+            honest = source.describe(row)
+        except (NotPredictable, ValueError):
+            continue
+        for cell in ("", "1", "99999"):
+            changed = row | dict.fromkeys(source.measured, cell)
+            assert replace(read_or_described(source, changed), quantities=()) == honest
+        compared += 1
+    assert compared
+
+
+def read_or_described(source, row):
+    try:
+        return read_row(source, row)
+    except NotPredictable:  # "1" is no memory with a unit: then what was run is all there is
+        return source.describe(row)
+
+
+def test_the_same_row_is_the_same_run_in_another_table(tmp_path):
+    one, other = "vtrain_ground_truth_multinode_a100", "vtrain_ground_truth_singlenode_a100"
+    (tmp_path / f"{other}.csv").write_text((TABLES / f"{one}.csv").read_text("utf-8"), "utf-8")
+    here, there = read_table(TABLES / f"{one}.csv")[0], read_table(tmp_path / f"{other}.csv")[0]
+    assert [r.run for r in here] == [r.run for r in there]
+    assert [r.software for r in here] == [r.software for r in there]
+
+
+def test_the_release_and_the_clusters_name_decide_nothing():
+    bridge = READERS["nvidia_megatron_bridge_performance"]
+    row = next(r for r in rows_of("nvidia_megatron_bridge_performance") if r["model"] == "DeepSeekV3")
+    old, new = (read_row(bridge, row | {"release": r}) for r in ("26.02 NeMo Container", "26.08"))
+    assert (old.run, old.software) == (new.run, new.software)
+    ci = READERS["megatron_lm_ci_golden_memory_time"]
+    row = next(r for r in rows_of("megatron_lm_ci_golden_memory_time") if "dracooci" in r["platform_file"])
+    assert read_row(ci, row).run == read_row(ci, row | {"platform_file": "dev_dgx_a100"}).run
+
+
+def test_all_ranks_is_a_number():
+    assert internevo.shards(-1, 6) == 6
+    assert internevo.shards(8, 4) == 4
+    with pytest.raises(NotPredictable, match="zero1 is 0"):
+        internevo.shards(0, 4)
+    with pytest.raises(NotPredictable, match="3 does not divide 8"):
+        internevo.shards(3, 8)
+
+
+def test_two_devices_are_two():
+    row = rows_of("litgpt_resource_tables_a100_40gb")[0]
+    one, two = litgpt.describe(row), litgpt.describe(row | {"gpu": "2 x A100"})
+    assert (one.run.cluster.num_devices, two.run.cluster.num_devices) == (1, 2)
+    assert two.run.layout.shard == 2
+    assert predicted_memory(two).peak_bytes < predicted_memory(one).peak_bytes
+    with pytest.raises(NotPredictable, match="2 devices with 4-bit"):
+        litgpt.describe(row | {"gpu": "2 x A100", "quantization": "bnb.nf4"})
+
+
+def test_other_models_and_devices_of_a_table_are_read():
+    row = rows_of("nvidia_nemo_long_sequence_cp")[0]
+    found = read_row(
+        READERS["nvidia_nemo_long_sequence_cp"], row | {"model_precision_gpu": "LLAMA3-8B (BF16) - H200"}
+    )
+    assert (found.run.model.name, found.run.cluster.device.name) == ("llama-3-8b", "H200")
+    assert found.run.layout.precision == "megatron-bf16"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("A100-SXM4-80GB", "A100-80GB"), ("H100 SXM HBM2e 96GB 500W", "H100-96GB"), ("DGX-H100", "H100"),
+     ("a100_40gb", "A100-40GB"), ("A800 80GB", "A800-80GB"), ("4090", "RTX-4090"), ("DGX-GB200", "GB200")],
+)  # fmt: skip
+def test_devices_by_the_names_of_sources(name, known):
+    assert named_device(name) == known
+
+
+def test_unknown_names_are_refused_and_list_the_known():
+    with pytest.raises(NotPredictable, match="may be several devices .*A100-40GB, A100-80GB"):
+        named_device("A100")
+    with pytest.raises(NotPredictable, match="'X9' is not known here .*H100"):
+        named_device("X9")
+    with pytest.raises(NotPredictable, match="'Lama 9' is not known.*llama-2-7b"):
+        named_model("Lama 9")
+    with pytest.raises(
+        NotPredictable, match="stack 'megatron-cor' is not known; did you mean 'megatron-core'"
+    ):
+        stack("megatron-cor")
+
+
+def test_every_software_and_implementation_has_a_stack():
+    assert unpaired() == []
+    assert all(stack(name).software for name in PAIRS)
+
+
+def test_a_mistake_in_a_reader_is_no_skipped_row():
+    def broken(row):
+        return row["no_such_column"].run
+
+    with pytest.raises(KeyError):
+        read_row(Source(("t",), broken), {})
+    with pytest.raises(AttributeError):
+        read_row(Source(("t",), lambda row: row.nothing), {})  # type: ignore[attr-defined]
+
+
+def test_bloom_and_torchtitan_are_one_run_for_time_and_memory():
+    for table in ("bloom_176b_layout_sweep_a100", "torchtitan_performance"):
+        both = [r for r in read_table(TABLES / f"{table}.csv")[0] if len(r.quantities) == 2]
+        assert len(both) >= 9, table
+        assert not [r for r in both if time_gap(r.run)]
+
+
+def test_devices_are_the_product_of_the_degrees():
+    records, skipped = read_folder(TABLES)
+    assert all(r.run.layout.world_size == r.run.cluster.num_devices for r in records)
+    assert any("is 640, not the row's 320 devices" in left.reason for left in skipped)

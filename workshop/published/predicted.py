@@ -1,0 +1,154 @@
+"""What we predict for a measured run: seconds in the source's own quantity, and bytes.
+
+Runs that share model, cluster, stack and format go through the time model as one grid. What a predictor
+does not have is refused here with a sentence, and never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workshop.facts.precision import precision
+from workshop.facts.run import Run
+from workshop.predict.flops import forward_flops, megatron_flops
+from workshop.predict.grid import Grid
+from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
+from workshop.predict.rates import Rates, Software, rates_of
+from workshop.predict.setting import Setting
+from workshop.predict.step_arrays import predict_steps
+from workshop.published.record import (
+    ACTIVATIONS,
+    HARDWARE,
+    MFU,
+    OUT_OF_MEMORY,
+    SECONDS,
+    TIMES,
+    TOKENS,
+    MeasuredRun,
+    NotPredictable,
+    Observation,
+    Skipped,
+)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants to use instead of the package's own: by device, and of a stack by its name (fitting does)."""
+
+    rates: Mapping[str, Rates]
+    software: Mapping[str, Mapping[str, float]]
+
+    def software_of(self, used: Software) -> Software:
+        """A stack with its constants changed."""
+        return replace(used, **self.software.get(used.name, {}))  # type: ignore[arg-type]
+
+
+OWN = Constants({}, {})
+
+
+def time_gap(run: Run) -> str:
+    """What of a run the time model does not have, in a sentence; empty where it has all."""
+    if run.adapter is not None:
+        return "LoRA: most weights have no gradient, which the time model does not have"
+    if run.layout.offload != "none":
+        return f"{run.layout.offload} on the CPU, which the time model does not have"
+    if run.model.num_encoder_layers:
+        return "an encoder and a decoder, which the time model does not have"
+    return ""
+
+
+def predict_times(observations: Sequence[Observation], constants: Constants = OWN) -> np.ndarray:
+    """Predicted value of each observation of time, in its own quantity.
+
+    Raises ValueError where one of them has a device or a format without constants.
+    """
+    predicted = np.empty(len(observations))
+    for members in _alike(observations):
+        first = observations[members[0]].record
+        run = first.run
+        grid = Grid.of_runs([observations[i].record.run for i in members])
+        rates = constants.rates.get(run.cluster.device.name) or rates_of(run.cluster.device.name)
+        recipe = precision(run.layout.precision)
+        used = constants.software_of(first.software)
+        setting = Setting(run.model, run.cluster, run.seq_len, recipe, rates, used)
+        seconds = predict_steps(setting, grid).seconds
+        predicted[members] = in_quantity(observations[members[0]], seconds, grid)
+    return predicted
+
+
+def _alike(observations: Sequence[Observation]) -> Iterable[list[int]]:
+    groups: dict[object, list[int]] = {}
+    for index, one in enumerate(observations):
+        run, record = one.record.run, one.record
+        cluster = (run.cluster.name, run.cluster.device.name, run.cluster.devices_per_node, run.cluster.inter)
+        key = (run.model, cluster, run.seq_len, run.layout.precision, record.software, one.quantity)
+        groups.setdefault((*key, record.megatron_count), []).append(index)
+    return groups.values()
+
+
+def in_quantity(one: Observation, seconds: np.ndarray, grid: Grid) -> np.ndarray:
+    """From seconds of a step to what the source reports."""
+    if one.quantity == SECONDS:
+        return seconds
+    run, device = one.record.run, one.record.run.cluster.device
+    tokens = grid.data * grid.micro_batch * grid.accumulation * run.seq_len / grid.world_size
+    rate = tokens / seconds
+    if one.quantity == TOKENS:
+        return rate
+    again = one.quantity == HARDWARE
+    if one.record.megatron_count:
+        per_token = megatron_flops(run.model, run.seq_len, 1.0, again)
+    else:
+        forward = sum(forward_flops(run.model, run.seq_len).values())
+        per_token = 3 * forward + (forward if again else 0)
+    flops = rate * per_token
+    return flops / device.peak("bf16") if one.quantity == MFU else flops / 1e12
+
+
+def predicted_memory(record: MeasuredRun) -> MemoryPrediction:
+    """Bytes of a run by stage."""
+    return predict_memory(record.run, record.pass_group)
+
+
+def memory_value(one: Observation, found: MemoryPrediction) -> float:
+    """Bytes of what was measured, on the stage where it was; for out_of_memory 1 where it does not fit."""
+    if one.quantity == OUT_OF_MEMORY:
+        return float(not found.fits)
+    stage = found.worst_stage if one.record.stage is None else one.record.stage
+    if one.quantity == ACTIVATIONS:
+        return float(saved_activations(one.record.run)[stage])
+    return float(getattr(found, one.quantity.removeprefix("memory_"))[stage])
+
+
+def predict_one(one: Observation) -> float:
+    """One observation alone. Raises NotPredictable with the reason."""
+    try:
+        if one.quantity not in TIMES:
+            return memory_value(one, predicted_memory(one.record))
+        if gap := time_gap(one.record.run):
+            raise NotPredictable(gap)
+        return float(predict_times([one])[0])
+    except ValueError as reason:
+        raise NotPredictable(str(reason)) from None
+
+
+def time_predictions(records: Sequence[MeasuredRun]) -> tuple[list[tuple[Observation, float]], list[Skipped]]:
+    """Every observation of time beside its prediction, and what has none, with the reason."""
+    skipped, known = [], []
+    for record in records:
+        for one in record.observations(TIMES):
+            if gap := time_gap(record.run):
+                skipped.append(Skipped(record.table, record.row, gap, "time"))
+            else:
+                known.append(one)
+    answers: list[tuple[Observation, float]] = []
+    for members in _alike(known):
+        some = [known[i] for i in members]
+        try:
+            answers += zip(some, map(float, predict_times(some)), strict=True)
+        except ValueError as reason:
+            skipped += [Skipped(one.table, one.row, str(reason), "time") for one in some]
+    return answers, skipped

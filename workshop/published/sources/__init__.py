@@ -1,0 +1,1 @@
+"""One module a source: what a row of it says was run."""

@@ -1,0 +1,195 @@
+"""NVIDIA's own performance tables: Megatron-Bridge and NeMo, H100 and Blackwell (github
+NVIDIA-NeMo/Megatron-Bridge and NVIDIA/NeMo, their performance summaries).
+
+Of two configurations "a (b)" the first. The release of the container decides nothing: whether experts are
+captured as CUDA graphs stands in no column, so they are not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from workshop.facts.layout import Layout
+from workshop.facts.model import ModelSpec
+from workshop.facts.run import Adapter, Run
+from workshop.published.cells import accumulation as micro_batches
+from workshop.published.cells import check_devices, choice, data_parallel, plain, text, unused, whole
+from workshop.published.names import named_device, named_model
+from workshop.published.record import MODEL, TOKENS, MeasuredRun, NotPredictable, Row, Source
+from workshop.published.stacks import stack
+
+FORMATS = {
+    "BF16": "megatron-bf16",
+    **dict.fromkeys(("FP8", "FP8-CS", "FP8-DS", "FP8-MX", "FP8-SC", "FP8-BLOCK", "MXFP8"), "megatron-fp8"),
+    "NVFP4": "megatron-fp4",
+}
+USUAL = (
+    ("zero_stage", "1, over all data-parallel ranks: the recipes' default"),
+    ("sequence_parallel", "with tensor parallelism: the recipes' default"),
+    ("recompute", "none: not in the table"),
+    ("schedule", "embedding and loss count as layers where layers alone do not divide: the recipes' option"),
+)
+
+
+def stated_format(row: Row) -> tuple[str, str]:
+    """The row's word for its format, and the recipe."""
+    word = text(row, "precision").split("(")[0].strip()
+    if not word:
+        raise NotPredictable("precision is not given")
+    return word, choice({"precision": word}, "precision", FORMATS)
+
+
+def stated_adapter(row: Row) -> tuple[Adapter | None, tuple[tuple[str, str], ...]]:
+    """LoRA where the task says so; its rank and targets are not in the tables."""
+    if "lora" not in text(row, "task").lower():
+        return None, ()
+    return Adapter("lora", 32, ("all",)), (("adapter_rank", "32, on every linear map: not in the table"),)
+
+
+def with_prediction_block(name: str, shape: ModelSpec) -> tuple[ModelSpec, tuple[tuple[str, str], ...]]:
+    """DeepSeek-V3's block of multi-token prediction is a layer more, unless the name says "w/o MTP"."""
+    if shape.name != "deepseek-v3" or "w/o MTP" in name:
+        return shape, ()
+    words = f"{shape.num_layers + 1}: the block of multi-token prediction counted as a layer"
+    return shape.resized(num_layers=shape.num_layers + 1), (("num_layers", words),)
+
+
+def ends_count(layers: int, total_chunks: int) -> bool:
+    """Whether embedding and loss count as layers when stages are cut: where layers alone do not divide."""
+    return layers % total_chunks > 0 and (layers + 2) % total_chunks == 0
+
+
+def layout_of(row: Row, shape: ModelSpec, precision: str) -> Layout:
+    """A row of "fsdp" ranks is fully sharded over them, else the optimizer is sharded over all."""
+    devices = whole(row, "gpus")
+    tp, pp, cp, ep = (whole(row, name, 1) for name in ("tp", "pp", "cp", "ep"))
+    data, fsdp = data_parallel(devices, tp, pp, cp), whole(row, "fsdp", 0)
+    virtual = whole(row, "vp", 1) if pp > 1 else 1
+    shard = fsdp if fsdp > 1 else data
+    if data % shard:
+        raise NotPredictable(f"fsdp {fsdp} does not divide {data} data-parallel ranks")
+    return Layout(
+        shard=shard,
+        replicate=data // shard,
+        zero=3 if fsdp > 1 else 1,
+        tensor=tp,
+        sequence_parallel=tp > 1,
+        pipeline=pp,
+        context=cp,
+        virtual_stages=virtual,
+        embedding_in_stages=ends_count(shape.num_layers, pp * virtual),
+        expert=ep if shape.is_moe else 1,
+        expert_tensor=1 if shape.is_moe else 0,
+        precision=precision,
+    )
+
+
+def bridge(row: Row) -> MeasuredRun:
+    """Megatron-Bridge's performance summary."""
+    word, precision = stated_format(row)
+    name, seq = text(row, "model"), whole(row, "seq_len_tokens")
+    shape, predicts = with_prediction_block(name, named_model(name, seq))
+    layout, (adapter, rank) = layout_of(row, shape, precision), stated_adapter(row)
+    device, used = named_device(text(row, "system")), stack("megatron-bridge")
+    micro = whole(row, "micro_batch_size_seqs")
+    run = Run(
+        shape,
+        f"{layout.world_size}x{device}",
+        layout,
+        micro,
+        seq,
+        accumulation=micro_batches(whole(row, "global_batch_size_seqs"), micro, layout.data_parallel),
+        adapter=adapter,
+        implementation=used.implementation,
+    )
+    graphs = (("stack", "experts are not captured as CUDA graphs: not in the table"),) if shape.is_moe else ()
+    group = f"{device} {'MoE' if shape.is_moe else 'dense'} {word}"
+    note = "; ".join(filter(None, (text(row, "release"), text(row, "note"))))
+    return MeasuredRun(
+        f"{name} on {layout.world_size}",
+        group,
+        run,
+        used.software,
+        assumed=(*USUAL, *predicts, *rank, *graphs),
+        note=note,
+    )
+
+
+def nemo(row: Row) -> MeasuredRun:
+    """NeMo 24.07 on DGX H100."""
+    _, precision = stated_format(row)
+    name, seq, micro = text(row, "model"), whole(row, "seq_len_tokens"), whole(row, "micro_batch_size_seqs")
+    shape, used = named_model(name, seq), stack("nemo")
+    layout, (adapter, rank) = layout_of(row, shape, precision), stated_adapter(row)
+    run = Run(
+        shape,
+        f"{layout.world_size}x{named_device(text(row, 'system'))}",
+        layout,
+        micro,
+        seq,
+        accumulation=micro_batches(whole(row, "global_batch_size_seqs"), micro, layout.data_parallel),
+        adapter=adapter,
+        implementation=used.implementation,
+    )
+    return MeasuredRun(
+        f"{name} on {layout.world_size}", f"tp {layout.tensor}", run, used.software, assumed=(*USUAL, *rank)
+    )
+
+
+def nemo_long(row: Row) -> MeasuredRun:
+    """One model on ever longer sequences with context parallelism; layouts of the runs with it."""
+    title = text(row, "model_precision_gpu")
+    parts = re.fullmatch(r"(.+?) \((\w+)\) - (.+)", title)
+    if parts is None:
+        raise NotPredictable(f"model_precision_gpu is {title!r}, not 'MODEL (FORMAT) - DEVICE'")
+    tp, pp, dp, cp, devices = (whole(row, name) for name in ("tp", "pp", "dp", "cp", "gpus"))
+    check_devices(devices, tp=tp, pp=pp, dp=dp, cp=cp)
+    seq, used = whole(row, "seq_len_k_tokens") * 1024, stack("nemo")
+    layout = Layout(
+        shard=dp,
+        zero=1,
+        tensor=tp,
+        sequence_parallel=tp > 1,
+        pipeline=pp,
+        context=cp,
+        precision=choice({"precision": parts[2]}, "precision", FORMATS),
+    )
+    run = Run(
+        named_model(parts[1], seq),
+        f"{devices}x{named_device(parts[3])}",
+        layout,
+        1,
+        seq,
+        accumulation=micro_batches(whole(row, "global_batch_size_seqs"), 1, dp),
+        implementation=used.implementation,
+    )
+    assumed = (*USUAL, ("micro_batch_sequences", "1: not in the table"))
+    return MeasuredRun(f"seq {seq} on {devices}", f"cp {cp}", run, used.software, assumed=assumed)
+
+
+SOURCES = (
+    Source(
+        ("nvidia_megatron_bridge_performance",),
+        bridge,
+        {"tokens_per_s_per_gpu": plain(TOKENS), "model_tflops_per_gpu": unused},
+    ),
+    Source(
+        ("nvidia_nemo_2407_h100_fp8",),
+        nemo,
+        {
+            "tokens_per_s_per_gpu": plain(TOKENS),
+            "model_tflops_per_gpu": unused,
+            "est_days_10T_tokens_1k_gpus": unused,
+            "est_minutes_10M_tokens": unused,
+        },
+    ),
+    Source(
+        ("nvidia_nemo_long_sequence_cp",),
+        nemo_long,
+        {
+            "tflops_per_gpu_with_cp": plain(MODEL),
+            "tflops_per_gpu_without_cp": unused,
+            "speedup_cp": unused,
+        },
+    ),
+)
