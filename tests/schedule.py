@@ -47,6 +47,7 @@ LONGEST_FIRST = (
     "tests/jupyter/test_rehearse_magic.py",
     "tests/jupyter/test_nsys_cell.py",
     "tests/jupyter/test_magics.py",
+    "tests/jupyter/test_modules_crossed.py",
     "tests/jupyter/test_exercise.py",
     "tests/rules/test_suite_rules.py",
     "tests/launch/test_torchrun.py",

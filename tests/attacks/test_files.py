@@ -10,9 +10,8 @@ from tests.attacks.table import ADA, MALLORY, PAGE, as_user, attack, attempts, b
 from workshop.launch import jobs
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs.record import Record, write_record
-from workshop.launch.plain_values import dumped
-from workshop.launch.report import read_report
-from workshop.launch.variables import pickled, unpickled
+from workshop.launch.report import dumped, read_report
+from workshop.launch.request import pickled, unpickled
 from workshop.site.current import current_site
 from workshop.site.job import Job
 from workshop.site.owners import check_folder, check_folder_itself

@@ -19,8 +19,8 @@ from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.launch.jobs.record import Task, indices, read_record
 from workshop.launch.jobs.slurm import SlurmError
 from workshop.launch.jobs.watch import Watch
-from workshop.launch.plain_values import dumped
-from workshop.launch.variables import unpickled
+from workshop.launch.report import dumped
+from workshop.launch.request import unpickled
 from workshop.site.job import Job
 from workshop.site.spec import SiteSpec
 

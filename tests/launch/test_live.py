@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch import live as live_module
-from workshop.launch.live import BY_TIME, Live
-from workshop.launch.output import Transcript
+from workshop.launch import output
+from workshop.launch.output import BY_TIME, Live, Transcript
 
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(live_module, "NEWS_SECONDS", 0.0)
+    monkeypatch.setattr(output, "NEWS_SECONDS", 0.0)
     return []
 
 
@@ -54,8 +53,8 @@ def test_a_silent_cell_shows_its_seconds_and_a_bar_moves(
     live.begin("1 rank")
     _look(live, transcript)
     assert shown == [""]  # too early to say anything
-    monkeypatch.setattr(live_module, "SILENT_SECONDS", 0.0)
-    monkeypatch.setattr(live_module, "CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(output, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(output, "CLOCK_SECONDS", 0.0)
     _look(live, transcript)
     assert shown[-1] == "... 0 s"
     monkeypatch.setattr(live, "_began", live._began - 75)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch.variables import literal, pickled, select, unpickled
+from workshop.launch.request import literal, pickled, select, unpickled
 
 
 def test_a_name_that_is_not_there_is_answered_with_the_nearest() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from workshop.facts.measurement import Measurement, Traffic
-from workshop.launch.plain_values import Damaged, Pickled, dumped, loaded
+from workshop.launch.report import Damaged, Pickled, dumped, loaded
 
 ITSELF: list = [1]
 ITSELF.append(ITSELF)

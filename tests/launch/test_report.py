@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch.plain_values import Damaged
-from workshop.launch.report import REPORT_FILE, Reported, read_report, report
+from workshop.launch.report import REPORT_FILE, Damaged, Reported, read_report, report
 from workshop.site.owners import NotOurs
 
 

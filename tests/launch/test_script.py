@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workshop.launch.script import CellSyntaxError, cell_source, check_syntax, save
+from workshop.launch.request import CellSyntaxError, cell_source, check_syntax
+from workshop.launch.script import save
 
 
 def test_the_magic_line_is_line_one() -> None:

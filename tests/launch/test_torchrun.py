@@ -26,7 +26,7 @@ from workshop.launch import (
     Script,
     torchrun,
 )
-from workshop.launch.script import CellSyntaxError
+from workshop.launch.request import CellSyntaxError
 from workshop.launch.session import Session
 
 SHORT = Limits(timeout=30)

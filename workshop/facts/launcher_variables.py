@@ -7,6 +7,8 @@ the environment it hands on, on this machine (`launch.environment`) and in a bat
 
 from __future__ import annotations
 
+import re
+
 LAUNCHER_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
     "ROLE_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT JPY_PARENT_PID JPY_SESSION_NAME".split()
@@ -39,7 +41,8 @@ OF_THE_JOB = (
 )
 PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
-
-def is_of_launcher(name: str) -> bool:
-    """Whether a launcher sets the variable ``name`` to tell a process its place."""
-    return name in LAUNCHER_NAMES or (name.startswith(LAUNCHER_PREFIXES) and name not in PLACES_OF_THE_JOB)
+# Matches, in full, the name of a variable that a launcher sets to tell a process its place.
+OF_LAUNCHER = re.compile(
+    rf"(?!(?:{'|'.join(PLACES_OF_THE_JOB)})$)(?:{'|'.join(sorted(LAUNCHER_NAMES))}|(?:{'|'.join(LAUNCHER_PREFIXES)}).*)",
+    re.DOTALL,
+)

@@ -10,11 +10,11 @@ from typing import Any
 def load(ip: Any) -> None:
     """Register every magic of the workshop and warm the launch engine up in the background."""
     from workshop.jupyter.exercise import ExerciseMagics
+    from workshop.jupyter.flags import make_usage_errors_red
     from workshop.jupyter.magics import ParallelMagics
     from workshop.jupyter.monitor_magic import MonitorMagics
     from workshop.jupyter.rehearse_magic import RehearseMagics
     from workshop.jupyter.sbatch_magic import JobMagics
-    from workshop.jupyter.usage import make_usage_errors_red
     from workshop.launch.session import EngineError, Session
 
     ip.register_magics(ParallelMagics)

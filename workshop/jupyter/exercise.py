@@ -12,7 +12,7 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from workshop.jupyter.usage import explain_errors, show_as_sentence
+from workshop.jupyter.flags import explain_errors, show_as_sentence
 from workshop.lessons import all_exercises, find, solution
 from workshop.lessons.feedback import ProgressTable, answer, next_hint
 from workshop.lessons.progress import Progress, progress_file

@@ -1,7 +1,7 @@
 """What a parallel cell shows while it runs and when it is done.
 
 One display is made when the cell starts; it holds the first line ("4 ranks on CPU, gloo") and, while
-the ranks run, what they have printed so far (`workshop.launch.live`). At the end it shrinks to the first
+the ranks run, what they have printed so far (`workshop.launch.output`). At the end it shrinks to the first
 line again and the final text is printed below it, so that a saved notebook holds plain text that nbval can
 compare.
 """

@@ -16,6 +16,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from workshop.jupyter import nsys_cell
 from workshop.jupyter.flags import (
     counted,
+    explain_errors,
     gpus_here,
     live_output,
     node_flags,
@@ -28,7 +29,6 @@ from workshop.jupyter.flags import (
     staying_node_flags,
 )
 from workshop.jupyter.live import LiveView
-from workshop.jupyter.usage import explain_errors
 from workshop.launch import (
     Cell,
     Limits,
@@ -42,7 +42,7 @@ from workshop.launch import (
 )
 from workshop.launch import script as program_file
 from workshop.launch.nodes.ranks import nodes_of_this_allocation
-from workshop.launch.variables import select
+from workshop.launch.request import cell_source, check_syntax, select
 from workshop.site.current import current_site
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
@@ -69,7 +69,7 @@ class ParallelMagics(Magics):
         args = read_flags(self.torchrun_cell, line)
         passing = select(args.passing or "", self.shell.user_ns)
         magic_line = f"%%torchrun {line}"
-        program_file.check_syntax(program_file.cell_source(magic_line, cell))
+        check_syntax(cell_source(magic_line, cell))
         if args.save:
             program_file.save(Path(args.save), magic_line, cell, passing)
         if args.nsys:
@@ -127,8 +127,8 @@ class ParallelMagics(Magics):
         """Run the cell on ranks that stay; variables live on from cell to cell."""
         args = read_flags(self.ranks_cell, line)
         passing = select(args.passing or "", self.shell.user_ns)
-        plain = program_file.cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
-        program_file.check_syntax(plain, top_level_await=True)
+        plain = cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
+        check_syntax(plain, top_level_await=True)
         ranks = self._group(args)
         view = LiveView(self.shell)
         live = live_output(args, view, ranks.n)

@@ -14,7 +14,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from workshop.jupyter.usage import explain_errors
+from workshop.jupyter.flags import explain_errors
 from workshop.measure.monitor import Monitor
 from workshop.measure.monitor_record import Sample
 from workshop.show.watched import monitor_strips

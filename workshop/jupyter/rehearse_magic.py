@@ -18,9 +18,8 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from workshop.jupyter.usage import explain_errors, show_as_sentence
-from workshop.launch.script import check_syntax
-from workshop.launch.variables import literal, select
+from workshop.jupyter.flags import explain_errors, show_as_sentence
+from workshop.launch.request import check_syntax, literal, select
 from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, parse_ranks, rehearse_ranks
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from workshop.jupyter.flags import explain_errors
 from workshop.jupyter.live import LiveView
-from workshop.jupyter.usage import explain_errors
 from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
 from workshop.launch.jobs.client import SchedulerError
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
-from workshop.launch.variables import select
+from workshop.launch.request import cell_source, check_syntax, select
 from workshop.site.job import Job
 from workshop.site.job_flags import add_job_flags
 from workshop.site.spec import SiteSpec
@@ -67,7 +67,7 @@ class JobMagics(Magics):
         args = parse_argstring(self.sbatch_cell, line)
         passing = select(args.passing or "", self.shell.user_ns)
         magic_line = f"%%sbatch {line}"
-        program_file.check_syntax(program_file.cell_source(magic_line, cell))
+        check_syntax(cell_source(magic_line, cell))
         if args.save:
             program_file.save(Path(args.save), magic_line, cell, passing)
         self._hand_in(args, Cell(cell, magic_line), job_of(args, "cell"), passing)

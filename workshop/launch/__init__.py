@@ -8,10 +8,10 @@ Nothing here imports torch: the ranks live in processes of their own (`workshop.
 from workshop.launch.failures import Failure, RankFailed, RankInterrupted, RankTimeout
 from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.fresh.replicas import ReplicasResult, replicas
-from workshop.launch.fresh.torchrun import Cell, Module, Result, Script, torchrun
-from workshop.launch.limits import Limits
+from workshop.launch.fresh.torchrun import Result, torchrun
 from workshop.launch.nodes.ranks import StayingNodes
 from workshop.launch.report import Reported, report
+from workshop.launch.request import Cell, Limits, Module, Script, unpickled
 from workshop.launch.session import EngineError, Session
 from workshop.launch.staying.cell import RanksResult
 from workshop.launch.staying.ranks import Ranks
@@ -37,4 +37,5 @@ __all__ = [
     "replicas",
     "report",
     "torchrun",
+    "unpickled",
 ]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from workshop.facts.launcher_variables import is_of_launcher
+from workshop.facts.launcher_variables import OF_LAUNCHER
 from workshop.site import current as site
 from workshop.site.cores import GPU_CPUS
 from workshop.site.interfaces import interface_environment, resolved
@@ -19,7 +19,7 @@ from workshop.site.interfaces import interface_environment, resolved
 
 def leaked(environment: Mapping[str, str]) -> list[str]:
     """Names in ``environment`` that another launcher left there, sorted."""
-    return sorted(filter(is_of_launcher, environment))
+    return sorted(filter(OF_LAUNCHER.fullmatch, environment))
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,10 @@ DONE = "done"  # empty; it came to its end
 PROCESS = "process.json"  # its process, by number and start time
 CUT = "cut"  # the socket at which its cutting thread listens (`child/cut.py`)
 
+# Forgotten before each cell of ranks that stay.
+EMPTIED = (BARS, STACKS)  # the rank holds these open
+REMOVED = (FAILURE, REPORT)
+
 CELL = "cell.py"  # of the launch: the program, where it is no file of the learner's
 PASSED = "passed.pkl"  # of the launch: values of the notebook for every rank
 
@@ -30,3 +34,12 @@ def of_rank(directory: Path, rank: int) -> Path:
 def of_attempt(run: Path, attempt: int) -> Path:
     """The folder of one start of a launch's ranks, the first being number 0."""
     return run / f"attempt_{attempt}"
+
+
+def clear(rank_dir: Path) -> None:
+    """Forget the last cell's failure, report and stacks; FileNotFoundError where somebody removed a file."""
+    for name in REMOVED:
+        (rank_dir / name).unlink(missing_ok=True)
+    for name in EMPTIED:
+        with (rank_dir / name).open("r+b") as file:
+            file.truncate(0)

@@ -69,7 +69,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_choice, check_keys, check_not_negative, check_one_line
-from workshop.facts.launcher_variables import is_of_launcher
+from workshop.facts.launcher_variables import OF_LAUNCHER
 from workshop.facts.tables import check_kind
 from workshop.site.owners import read_ours
 
@@ -215,7 +215,7 @@ class SiteSpec:
             if not VARIABLE_NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a variable")
         for name in self.environment:
-            if is_of_launcher(name):
+            if OF_LAUNCHER.fullmatch(name):
                 raise ValueError(f"environment {name}: the launcher sets it for each rank; leave it out")
 
 

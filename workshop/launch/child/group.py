@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from workshop.launch.child.cut import GroupSockets
 from workshop.launch.child.node_store import NodeStore
-from workshop.launch.variables import unpickled
+from workshop.launch.request import unpickled
 
 
 class Group:

@@ -108,7 +108,7 @@ def _execute(spec: dict[str, Any]) -> None:
     if spec.get("module"):
         main.__dict__.update(_as_module(spec["module"]))
     if spec["passed"]:
-        from workshop.launch.variables import unpickled
+        from workshop.launch.request import unpickled
 
         main.__dict__.update(unpickled(Path(spec["passed"])))
     sys.modules["__main__"] = main

@@ -43,12 +43,10 @@ from workshop.launch.fresh.torchrun import (
     source_of,
     write_program,
 )
-from workshop.launch.limits import Limits, check_rank_count
-from workshop.launch.live import live_of
-from workshop.launch.output import ReplicaTranscript, replica_label
-from workshop.launch.report import read_report
+from workshop.launch.output import ReplicaTranscript, live_of, replica_label
+from workshop.launch.report import own_report
+from workshop.launch.request import Limits, check_rank_count, pickled
 from workshop.launch.session import EngineError, Session
-from workshop.launch.variables import pickled
 
 NETWORK = "WORKSHOP_REPLICAS_NETWORK"
 
@@ -252,10 +250,7 @@ class _Launch:
         return result
 
     def _result_of(self, replica: _Replica, seconds: float) -> Result:
-        reports = {
-            rank: read_report(replica.rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
-            for rank in replica.ranks
-        }
+        reports = {rank: own_report(replica.rank_dir(rank) / rank_folder.REPORT) for rank in replica.ranks}
         said = self.transcript.text(replica.number)
         return Result(reports, said, self.sentence, seconds, tuple(replica.notes))
 

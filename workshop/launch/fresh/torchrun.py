@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,54 +27,23 @@ from workshop.launch import device, rank_folder, script, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.nodes import Nodes
-from workshop.launch.limits import Limits, check_rank_count
-from workshop.launch.live import Live, Show, live_of
-from workshop.launch.output import Transcript
-from workshop.launch.report import Reported, read_report
+from workshop.launch.output import Live, Show, Transcript, live_of
+from workshop.launch.report import Reported, own_report
+from workshop.launch.request import (
+    Cell,
+    Limits,
+    Module,
+    Script,
+    cell_source,
+    check_rank_count,
+    check_syntax,
+    pickled,
+)
 from workshop.launch.session import EngineError, Session
-from workshop.launch.variables import pickled
 
 KEEP_RUNS = 5  # directories of past launches kept for their logs
 # Seconds between two looks at what ranks have printed, and where nobody asked to see it; events come at once.
 _LOOK_EVERY, _LOOK_AT_NOTHING = 0.05, 0.5
-
-
-@dataclass(frozen=True)
-class Script:
-    """A program in a file, with its arguments: ``Script("train.py", ("--lr", "1e-3"))``.
-
-    args: words, or one text that is split as a shell splits it.
-    """
-
-    path: Path
-    args: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "path", Path(self.path))
-        object.__setattr__(self, "args", _words(self.args))
-
-
-@dataclass(frozen=True)
-class Module:
-    """A program that is a module, with its arguments: what ``python -m NAME`` would run."""
-
-    name: str
-    args: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "args", _words(self.args))
-
-
-def _words(args: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(shlex.split(args)) if isinstance(args, str) else tuple(map(str, args))
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A program from a notebook cell; the magic line is line 1, so that line numbers are the cell's."""
-
-    body: str
-    magic_line: str = "%%torchrun"
 
 
 @dataclass(frozen=True)
@@ -142,11 +110,11 @@ def source_of(program: str | Cell | Script | Module) -> str | None:
         path = (
             script.file_of(program.path) if isinstance(program, Script) else script.module_file(program.name)
         )
-        script.check_syntax(path.read_text(encoding="utf-8"), str(path))
+        check_syntax(path.read_text(encoding="utf-8"), str(path))
         return None
     cell = Cell(program) if isinstance(program, str) else program
-    source = script.cell_source(cell.magic_line, cell.body)
-    script.check_syntax(source)
+    source = cell_source(cell.magic_line, cell.body)
+    check_syntax(source)
     return source
 
 
@@ -296,10 +264,7 @@ class _Launch:
     def _conclude(self, done: dict[str, Any], seconds: float) -> Result:
         self.transcript.finish()
         text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
-        reports = {
-            rank: read_report(self._rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
-            for rank in sorted(self.pids)
-        }
+        reports = {rank: own_report(self._rank_dir(rank) / rank_folder.REPORT) for rank in sorted(self.pids)}
         result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))
         state = done["state"]
         if state == "succeeded":

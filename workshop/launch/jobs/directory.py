@@ -28,12 +28,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import rank_folder, script
-from workshop.launch.fresh.torchrun import Cell, Script
+from workshop.launch import rank_folder
 from workshop.launch.jobs.record import Record, indices, write_record
 from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
+from workshop.launch.request import Cell, Script, cell_source, check_syntax, pickled
 from workshop.launch.session import EngineError
-from workshop.launch.variables import pickled
 from workshop.site.current import python_of, site_environment
 from workshop.site.job import Job, gpus_wanted
 from workshop.site.owners import ours
@@ -114,8 +113,8 @@ def scheduler_at(site: SiteSpec) -> Scheduler:
 
 def _cell_text(program: str | Cell) -> str:
     cell = Cell(program, "%%sbatch") if isinstance(program, str) else program
-    source = script.cell_source(cell.magic_line, cell.body)
-    script.check_syntax(source)
+    source = cell_source(cell.magic_line, cell.body)
+    check_syntax(source)
     return source
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.environment import engine_environment
-from workshop.launch.fresh.torchrun import Cell, Script
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs.client import (
     KEPT,
@@ -37,6 +36,7 @@ from workshop.launch.jobs.record import read_record, write_record
 from workshop.launch.jobs.scheduler import scheduler_of
 from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import watch_of
+from workshop.launch.request import Cell, Script
 from workshop.site.current import current_site
 from workshop.site.job import Job
 from workshop.site.owners import own_folder

@@ -12,22 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.rank_folder import BARS, FAILURE, LOG, REPORT, STACKS
+from workshop.launch.rank_folder import BARS, EMPTIED, FAILURE, LOG, REPORT, STACKS, clear
 
 GROWING = (LOG, BARS, STACKS, REPORT)  # added to
 WHOLE = FAILURE  # appears at once, by a rename
 BLOCK_BYTES = 256 * 1024
-_EMPTIED = (BARS, STACKS)  # the rank holds these open
-_REMOVED = (WHOLE, REPORT)
-
-
-def clear(rank_dir: Path) -> None:
-    """Forget the last cell's failure, report and stacks; FileNotFoundError where somebody removed a file."""
-    for name in _REMOVED:
-        (rank_dir / name).unlink(missing_ok=True)
-    for name in _EMPTIED:
-        with (rank_dir / name).open("r+b") as file:
-            file.truncate(0)
 
 
 class Tail:
@@ -39,9 +28,9 @@ class Tail:
         self._told: float | None = None
 
     def clear(self) -> None:
-        """The files are emptied (see `clear`): begin them anew."""
+        """The files are emptied (see `rank_folder.clear`): begin them anew."""
         clear(self.rank_dir)
-        self._sent |= dict.fromkeys((*_EMPTIED, REPORT), 0)
+        self._sent |= dict.fromkeys((*EMPTIED, REPORT), 0)
         self._told = None
 
     def news(self, most_blocks: int = 8) -> Iterator[tuple[str, bytes]]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from workshop.launch import rank_folder, verdicts
 from workshop.launch.failures import Frame, RankEnd, RankInterrupted, is_collective
-from workshop.launch.limits import Limits
-from workshop.launch.live import Live
-from workshop.launch.output import Transcript, rank_label, render
-from workshop.launch.report import Reported, read_report
+from workshop.launch.output import Live, Transcript, rank_label, render
+from workshop.launch.report import Reported, own_report
+from workshop.launch.request import Limits
 from workshop.launch.staying import recovery
 from workshop.launch.staying.channels import Exchange
 
@@ -116,10 +115,18 @@ class CellRun:
             )
 
     def conclude(self, started: float) -> RanksResult:
-        """Heal, then return or raise."""
-        ranks = self.ranks
-        failed = any(r["status"] == "error" for r in self.exchange.replies.values())
-        healed = ""
+        """Heal where something is not well, then return or raise."""
+        self.ranks.note_deaths()
+        failed = any(reply["status"] == "error" for reply in self.exchange.replies.values())
+        freed = self.interrupted or self.timed_out or bool(self.cut_ranks)
+        if self.ranks.broken or failed or freed or self._left_group():
+            return self._conclude_and_heal(started, failed)
+        self.ranks.fetch(self.exchange)
+        self.transcript.finish()
+        return self._result(time.monotonic() - started, "")
+
+    def _conclude_and_heal(self, started: float, failed: bool) -> RanksResult:
+        ranks, healed = self.ranks, ""
         with recovery.uninterrupted():
             died = ranks.ends_of_the_dead()
             if ranks.broken:  # no cell will reach them any more
@@ -177,10 +184,7 @@ class CellRun:
                 texts[rank] = [*texts[rank], data["text/plain"]]
             else:
                 rich.append((rank, {"data": data, "metadata": {}}))
-        reports = {
-            rank: read_report(self.ranks.rank_dir(rank) / rank_folder.REPORT, allow_pickle=True)
-            for rank in chosen
-        }
+        reports = {rank: own_report(self.ranks.rank_dir(rank) / rank_folder.REPORT) for rank in chosen}
         rich.sort(key=lambda item: item[0])
         return RanksResult(reports, render(texts), tuple(rich), self.ranks.device.sentence, seconds, healed)
 

@@ -26,19 +26,16 @@ import zmq
 
 from workshop.launch import device, rank_folder
 from workshop.launch.failures import RankEnd, RankFailed, death_in_words, place_in
-from workshop.launch.limits import Limits, check_rank_count
-from workshop.launch.live import Live, Show, live_of
-from workshop.launch.nodes import files as node_files
 from workshop.launch.nodes import start as node_start
 from workshop.launch.nodes.ranks import RemoteNodes, RemoteProcess, StayingNodes
-from workshop.launch.output import Transcript
+from workshop.launch.output import Live, Show, Transcript, live_of
 from workshop.launch.processes import ProcessId
+from workshop.launch.request import Limits, check_rank_count, pickled
 from workshop.launch.session import Session
 from workshop.launch.staying import recovery
 from workshop.launch.staying import start as staying_start
 from workshop.launch.staying.cell import CellRun, RanksResult
 from workshop.launch.staying.channels import Channel, Exchange
-from workshop.launch.variables import pickled
 
 
 class Ranks:
@@ -151,7 +148,7 @@ class Ranks:
             if self.remote is not None:  # first there: what is on its way still belongs to the last cell
                 self.remote.clear(chosen, recovery.ANSWER_SECONDS)
             for rank in chosen:
-                node_files.clear(self.rank_dir(rank))
+                rank_folder.clear(self.rank_dir(rank))
                 starts[rank] = (self.rank_dir(rank) / rank_folder.LOG).stat().st_size
         except FileNotFoundError as error:
             self.broken = f"somebody removed {error.filename}, which a rank writes to"
