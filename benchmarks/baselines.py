@@ -6,7 +6,6 @@ installed is named and left out.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -19,14 +18,6 @@ from benchmarks.notebook_clock import CellFailed, notebook, spread
 from workshop.launch.environment import rank_environment
 
 CELL = "y = 1 + 1"
-
-
-def version(package: str) -> str | None:
-    """The installed version, or None."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def torchrun(program: Path, world_size: int, times: int) -> dict[str, float]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ if str(ROOT) not in sys.path:  # `python benchmarks/launch.py` puts only benchma
     sys.path.insert(0, str(ROOT))
 
 from benchmarks import baselines  # noqa: E402 - needs the line above
+from benchmarks.machine import machine, version  # noqa: E402
 from benchmarks.notebook_clock import notebook, spread  # noqa: E402
 from workshop import launch  # noqa: E402
 
@@ -128,25 +128,11 @@ def measure(times: int, directory: Path) -> dict[str, Any]:
     }
     launch.Session.get().close()
     for name, measure_baseline in BASELINES.items():
-        if baselines.version(name) is None:
+        if version(name) is None:
             print(f"{name} is not installed (pip install 'workshop[bench]'): left out", flush=True)
         else:
             found[name] = measure_baseline(2, times, directory)
     return found
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on and with."""
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "?")
-    packages = ("torch", "ipykernel", "jupyter_client", "pyzmq", *BASELINES)
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "cpu": model,
-        "load_average": [round(x, 2) for x in os.getloadavg()],
-        "python": platform.python_version(),
-        "versions": {name: baselines.version(name) for name in packages},
-    }
 
 
 def targets(found: dict[str, Any]) -> list[tuple[str, float, str, float, bool]]:
@@ -215,7 +201,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=100, help="cells for each round-trip figure")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     args = parser.parse_args()
-    before = machine()
+    before = machine(("torch", "ipykernel", "jupyter_client", "pyzmq", *BASELINES))
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         found = measure(args.times, Path(directory))
     show(found)

@@ -5,29 +5,35 @@
     python -m benchmarks.faults --only SIGKILL       the faults whose name contains this
     python -m benchmarks.faults --json faults.json   also as data
 
+    python -m benchmarks.faults --json faults.json --go-on --minutes 12
+
+makes the table in parts: it keeps what the file holds, runs what is missing, begins no fault after twelve
+minutes, and says how much is left to do. Call it again until nothing is.
+
 Each line is one fault on one engine: ``%%ranks`` (ranks that stay) or ``%%torchrun`` (fresh ranks). The
 seconds run from the first failure (or the end of the time limit, or the stop button) to the error in the
 notebook. "goes on" says whether the very same ranks ran the next cell, with a variable from before the
 fault and a correct all_reduce. "left" counts processes that should have gone, five seconds later. The exit
-code is 1 when anything was not as promised.
+code is 1 when anything was not as promised, 3 when something is left to do.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.faults import FAULTS
 from benchmarks.faults.lab import Lab, Outcome
 from benchmarks.faults.notebook_ends import ENDS, end_notebook
+from benchmarks.faults.table import Row, Table
 
 _HEAD = f"{'fault':52} {'engine':8} {'n':>2} {'median':>7} {'worst':>7}  {'goes on':30} left  said"
+Once = Callable[[Lab], Outcome]
 
 
 def main() -> int:
@@ -35,63 +41,95 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=5, help="how often each fault is run")
     parser.add_argument("--only", default="", help="only faults whose name contains this")
-    parser.add_argument("--json", type=Path, help="write every single outcome to this file")
+    parser.add_argument("--json", type=Path, help="write every run to this file")
+    parser.add_argument("--go-on", action="store_true", help="keep what the file holds, run what is missing")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after that long")
     args = parser.parse_args()
-    started = time.monotonic()
+    if args.go_on and not args.json:
+        parser.error("--go-on needs --json FILE: the table to go on with")
+    table = Table(args.json, args.go_on, " ".join(["python -m benchmarks.faults", *sys.argv[1:]]))
+    wanted = [key for key in everything() if args.only in key[0]]
+    if not wanted:
+        parser.error(f"no fault's name contains {args.only!r}")
+    fill(table, wanted, args.times, time.monotonic() + 60 * args.minutes)
+    rows = [table.rows[key] for key in wanted if key in table.rows]
+    return summary(table, rows, sum(_missing(table, key, args.times) for key in wanted))
+
+
+def everything() -> dict[tuple[str, str], Once]:
+    """How to run each fault on each engine it is meant for, by fault and engine, in the table's order."""
+    return cells() | ends()
+
+
+def cells() -> dict[tuple[str, str], Once]:
+    """The faults of a cell; all share one lab."""
+    return {
+        (fault.name, engine): partial(Lab.run, fault=fault, engine=engine)
+        for fault in FAULTS
+        for engine in fault.engines
+    }
+
+
+def ends() -> dict[tuple[str, str], Once]:
+    """The ends of a whole notebook: each has a kernel and a temporary directory of its own."""
+    return {
+        (name, engine): lambda _lab, name=name: end_notebook(name) for name, (_act, engine) in ENDS.items()
+    }
+
+
+def fill(table: Table, wanted: Iterable[tuple[str, str]], times: int, until: float) -> None:
+    """Run what is missing until the moment ``until``; see what the session of the cells leaves."""
     print(_HEAD, flush=True)
-    outcomes, left = cells(args.only, args.times)
-    for name in ENDS:
-        if args.only in name:
-            outcomes += repeat(lambda name=name: end_notebook(name), args.times)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n")
-    return summary(outcomes, left, time.monotonic() - started)
-
-
-def cells(only: str, times: int) -> tuple[list[Outcome], list[str]]:
-    """Every fault of a cell, on each engine it is meant for; then what the closed session left."""
-    outcomes: list[Outcome] = []
     lab = Lab()
     try:
-        for fault in FAULTS:
-            for engine in fault.engines:
-                if only in fault.name:
-                    outcomes += repeat(lambda f=fault, e=engine: lab.run(f, e), times)
+        _repeat(table, {key: once for key, once in cells().items() if key in wanted}, lab, times, until)
     finally:
-        left = lab.close()
-    return outcomes, left
+        table.close(lab.close())
+    _repeat(table, {key: once for key, once in ends().items() if key in wanted}, lab, times, until)
 
 
-def repeat(once: Callable[[], Outcome], times: int) -> list[Outcome]:
-    """Run one fault several times and print its line."""
-    outcomes = [once() for _ in range(times)]
-    seconds = [o.seconds for o in outcomes if o.seconds is not None]
+def _repeat(table: Table, each: dict[tuple[str, str], Once], lab: Lab, times: int, until: float) -> None:
+    for key, once in each.items():
+        missing = _missing(table, key, times)
+        if missing and time.monotonic() < until:
+            for _ in range(missing):
+                table.row(*key).add(once(lab))
+            table.write()
+            show(table.row(*key))
+
+
+def _missing(table: Table, key: tuple[str, str], times: int) -> int:
+    return max(0, times - len(table.rows[key].left)) if key in table.rows else times
+
+
+def show(row: Row) -> None:
+    """Print one fault's line."""
+    seconds = [value for value in row.seconds if value is not None]
     timing = f"{statistics.median(seconds):6.2f}s {max(seconds):6.2f}s" if seconds else f"{'':15}"
-    last = outcomes[-1]
     print(
-        f"{last.fault:52} {last.engine:8} {times:2} {timing}  {last.goes_on:30} "
-        f"{max(o.left for o in outcomes):4}  {last.said}",
+        f"{row.fault:52} {row.engine:8} {len(row.left):2} {timing}  {row.goes_on:30} "
+        f"{max(row.left):4}  {row.said}",
         flush=True,
     )
-    for problem in sorted({problem for o in outcomes for problem in o.problems}):
+    for problem in sorted({problem for problems in row.problems for problem in problems}):
         print(f"    NOT AS PROMISED: {problem}", flush=True)
-    return outcomes
 
 
-def summary(outcomes: list[Outcome], left: list[str], seconds: float) -> int:
+def summary(table: Table, rows: list[Row], missing: int) -> int:
     """The last lines; returns the exit code."""
-    bad = [o for o in outcomes if o.problems]
-    faults = {o.fault for o in outcomes}
-    worst = max((o.seconds for o in outcomes if o.seconds is not None), default=0.0)
+    problems = [problems for row in rows for problems in row.problems if problems]
+    worst = max((value for row in rows for value in row.seconds if value is not None), default=0.0)
     print(
-        f"\n{len(faults)} faults, {len(outcomes)} runs in {seconds:.0f} s; "
-        f"slowest error after {worst:.2f} s; "
-        f"{sum('hung' in p for o in outcomes for p in o.problems)} hung; "
-        f"{sum(o.left for o in outcomes)} processes left; "
-        f"after the end of the session: {'; '.join(left) or 'no process, socket or file left'}"
+        f"\n{len({row.fault for row in rows})} faults, {sum(len(row.left) for row in rows)} runs, "
+        f"{table.seconds():.0f} s for the whole table; slowest error after {worst:.2f} s; "
+        f"{sum('hung' in word for words in problems for word in words)} hung; "
+        f"{sum(sum(row.left) for row in rows)} processes left; "
+        f"after the end of the session: {'; '.join(table.left()) or 'no process, socket or file left'}"
     )
-    print(f"{len(bad)} runs not as promised" if bad else "all as promised")
-    return 1 if bad or left or not outcomes else 0
+    print(f"{len(problems)} runs not as promised" if problems else "all as promised")
+    if missing:
+        print(f"{missing} runs are left to do: the same command with --go-on and --json goes on")
+    return 1 if problems or table.left() else 3 if missing else 0
 
 
 if __name__ == "__main__":

@@ -171,6 +171,12 @@ QUIET = [
         engines=("torchrun",),  # in %%ranks they belong to the rank, like a variable, and end with it
     ),
     Fault(
+        "all ranks leave by os._exit(0)",
+        'mark("failed"); os._exit(0)',
+        r"ended well",
+        engines=("torchrun",),  # as torchrun sees it; in %%ranks it is a rank that dies
+    ),
+    Fault(
         "a fork that does not leave the cell",
         'mark("failed")\nif os.fork() == 0: raise ValueError("in the child")',
         r"ended well",

@@ -172,11 +172,27 @@ HOLDINGS = [
             mark("failed"); os.killpg(0, signal.SIGTERM); time.sleep(10)
         dist.barrier()
         """,
-        r"(?s)^rank 1 died first.*SIGTERM",
+        r"(?s)^rank 1 died first, line 4\n.*SIGTERM.*rank 0: in barrier, line 5;",
         costs_restart=True,
-        engines=(
-            "ranks",
-        ),  # fresh ranks: torchrun's agent ends the others by SIGTERM too, so who was first is open
+    ),
+    Fault(
+        "a rank interrupts its process group",
+        """
+        if rank == 1:
+            mark("failed"); os.killpg(0, signal.SIGINT); time.sleep(10)
+        dist.barrier()
+        """,
+        r"(?s)^rank 1 raised KeyboardInterrupt first, line 4\n.*rank 0: in barrier, line 5;",
+    ),
+    Fault(
+        "one rank raises, the other does not heed SIGTERM",
+        """
+        if rank == 1:
+            time.sleep(0.5); mark("failed"); raise ValueError("no luck")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(1000)
+        """,
+        r"(?s)^rank 1 raised ValueError first, line 4\n.*rank 0: .*line 6;",
     ),
     Fault(
         "an interrupt from outside reaches one rank",

@@ -126,9 +126,9 @@ def test_evidence_of_each_kind(tmp_path: Path) -> None:
     assert kind("b", 1, failure_json=json.dumps(_record("ValueError", "x", 1.0))) == "raised"
     lost = _record("RuntimeError", "[../gloo/transport/tcp/pair.cc] Connection closed by peer", 1.0)
     assert kind("c", 1, failure_json=json.dumps(lost)) == "lost"
-    assert kind("d", -signal.SIGTERM, stacks=DUMP) == "ended"
+    assert kind("d", None, stacks=DUMP) == "ended"  # with the others, by the agent
     assert kind("e", -signal.SIGKILL) == "died"
-    assert kind("f", -signal.SIGKILL, stacks=DUMP) == "ended"  # it had answered SIGTERM, then was killed
+    assert kind("f", -signal.SIGTERM, stacks=DUMP) == "died"  # by itself: its stacks are those of its own end
     assert kind("g", -signal.SIGSEGV, stacks="Fatal Python error: Segmentation fault\n\n" + DUMP) == "died"
     assert kind("h", 3) == "died"
     assert kind("i", -signal.SIGTERM, "timeout", stacks=DUMP) == "stuck"

@@ -240,6 +240,8 @@ def test_the_first_failure_is_named_with_line_and_the_others_place() -> None:
         ("os.kill(os.getpid(), 9)", "SIGKILL"),
         ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
         ("import sys; sys.exit(4)", "SystemExit"),
+        ("os.killpg(0, 15)", "SIGTERM"),  # the agent ends the others by the same signal
+        ("os.killpg(0, 2)", "KeyboardInterrupt"),
     ],
 )
 def test_deaths_name_rank_and_cause(act: str, words: str) -> None:
@@ -269,6 +271,20 @@ def test_a_rank_that_ignores_sigterm_is_ended_too() -> None:
     body = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
     with pytest.raises(RankTimeout):
         torchrun(body, 2, limits=Limits(timeout=1))
+
+
+def test_a_rank_that_ended_itself_by_sigterm_is_named_beside_one_that_lost_its_connection() -> None:
+    body = INIT + "if r == 1:\n    os.kill(os.getpid(), 15); time.sleep(600)\ndist.barrier()\n"
+    for limits in (SHORT, Limits(timeout=30, max_restarts=1)):
+        with pytest.raises(RankFailed) as caught:
+            torchrun(body, 2, limits=limits)
+        first = str(caught.value).splitlines()[:2]
+        assert first == ["rank 1 died first, line 6", "rank 1: it died by SIGTERM (ended from outside)"]
+    assert caught.value.result.notes[0].startswith("attempt 1 failed (rank 1 died first, line 6)")
+
+
+def test_ranks_that_leave_by_exit_code_0_have_ended_well() -> None:
+    assert torchrun("import os\nprint(1, flush=True)\nos._exit(0)", 2, limits=SHORT).text == "[ranks 0-1] 1\n"
 
 
 def test_stop_button_ends_the_ranks() -> None:

@@ -207,7 +207,11 @@ def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
 
 
 def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Program, state: str) -> RankEnd:
-    """How the rank with this directory ended; ``state`` is how the whole launch ended."""
+    """How the rank with this directory ended; ``state`` is how the whole launch ended.
+
+    ``exit_code``: how it ended by itself, a negative number being a signal; None where it was ended with the
+    others (`child/agent.py` looks who has gone before it ends the rest).
+    """
     if (rank_dir / rank_folder.DONE).exists():
         return RankEnd(rank, "finished", exit_code=exit_code)
     record = rank_dir / rank_folder.FAILURE
@@ -219,12 +223,8 @@ def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Pro
     place = place_in(frames, program)
     if state != "failed":
         return RankEnd(rank, "stuck", place, frames=frames, exit_code=exit_code)
-    if exit_code is None or exit_code == -signal.SIGTERM:
-        return RankEnd(rank, "ended", place, frames=frames, exit_code=exit_code)
-    if exit_code == -signal.SIGKILL and frames and "Fatal Python error" not in text:
-        return RankEnd(
-            rank, "ended", place, frames=frames, exit_code=exit_code
-        )  # it had answered our SIGTERM
+    if exit_code is None:
+        return RankEnd(rank, "ended", place, frames=frames)
     return RankEnd(rank, "died", place, "died", death_in_words(exit_code), frames=frames, exit_code=exit_code)
 
 

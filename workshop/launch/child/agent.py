@@ -2,7 +2,8 @@
 
 `LocalElasticAgent` is what torchrun runs. We keep all of it (environment, restarts, monitoring,
 shutdown) and change three things: the ranks come from a fork server that has torch imported, the
-patience before SIGKILL is two seconds instead of thirty, and exit codes are kept by rank.
+patience before SIGKILL is two seconds instead of thirty, and it is kept which ranks ended by themselves,
+and how: the agent ends the others by the same SIGTERM by which a rank may have ended itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, 
 
 from workshop.launch.child import rank_script
 from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
+from workshop.launch.processes import ProcessId, end_all
 from workshop.site.interfaces import address_on, is_own
 
 PATIENCE_SECONDS = 2
@@ -62,6 +64,7 @@ class CellAgent(LocalElasticAgent):
         self._on_start = on_start
         self._began = time.monotonic()
         self.exit_codes: dict[int, int | None] = {}
+        self._own_ends: dict[int, int] | None = None
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         rendezvous = worker_group.spec.rdzv_handler
@@ -70,10 +73,8 @@ class CellAgent(LocalElasticAgent):
         pids = super()._start_workers(worker_group)
         context = self._pcontext
         assert context is not None
-        close = context.close
-        context.close = lambda death_sig=None, timeout=30: close(  # type: ignore[method-assign]
-            death_sig or signal.SIGTERM, min(timeout, PATIENCE_SECONDS)
-        )
+        self._own_ends = None
+        self._look_before_ending(context)
         attempt = worker_group.spec.max_restarts - self._remaining_restarts
         previous, self.exit_codes = self.exit_codes, {}
         pids_by_rank = {w.global_rank: pids[w.local_rank] for w in worker_group.workers}
@@ -85,15 +86,50 @@ class CellAgent(LocalElasticAgent):
             time.sleep(LONG_LAUNCH_PAUSE)
         result = super()._monitor_workers(worker_group)
         if result.is_failed():
-            self.remember_exit_codes(worker_group)
+            self.remember_exit_codes()
         return result
 
-    def remember_exit_codes(self, worker_group: WorkerGroup | None = None) -> None:
-        """Keep how each process ended; negative is a signal."""
-        group = worker_group or self._worker_group
+    def _look_before_ending(self, context: Any) -> None:
+        """torch ends all ranks in two places. Before either does, write down who had ended by itself.
+
+        ``join`` is where it sees that a rank has failed: it would wait thirty seconds for one that does not
+        heed SIGTERM. ``close`` is where it ends ranks for a restart, or because it was told to stop.
+        """
+        join, close = context._pc.join, context.close
+
+        def join_ranks(timeout: float | None = None, grace_period: float | None = None) -> bool:
+            processes = context._pc.processes
+            if any(process.exitcode for process in processes):
+                self._note_own_ends()
+                alive = [ProcessId.of(process.pid) for process in processes if process.exitcode is None]
+                end_all([process for process in alive if process], PATIENCE_SECONDS)
+            for local_rank, process in enumerate(processes):
+                if process.exitcode == 0:  # by os._exit(0): torch would wait for what it returns for ever
+                    context._return_values.setdefault(local_rank, None)
+            return join(timeout, grace_period)
+
+        def close_ranks(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
+            self._note_own_ends()
+            close(death_sig or signal.SIGTERM, min(timeout, PATIENCE_SECONDS))
+
+        context._pc.join, context.close = join_ranks, close_ranks
+
+    def _note_own_ends(self) -> None:
+        """How the ranks that are gone by now have ended; the first look counts."""
+        if self._own_ends is None:
+            self._own_ends = {rank: code for rank, code in self._codes().items() if code is not None}
+
+    def _codes(self) -> dict[int, int | None]:
         processes = getattr(getattr(self._pcontext, "_pc", None), "processes", None) or []
-        for worker, process in zip(group.workers, processes, strict=False):
-            self.exit_codes[worker.global_rank] = process.exitcode
+        workers = self._worker_group.workers
+        return {worker.global_rank: one.exitcode for worker, one in zip(workers, processes, strict=False)}
+
+    def remember_exit_codes(self) -> None:
+        """Keep how each rank ended by itself (negative is a signal); None for those that the agent ended."""
+        own = self._own_ends or {}
+        for rank, code in self._codes().items():
+            ended_here = rank not in own and code in (-signal.SIGTERM, -signal.SIGKILL)
+            self.exit_codes[rank] = None if ended_here else code
 
     def leave(self) -> None:
         """Close the rendezvous, as torchrun does when it ends, and let go of its store (and of its port).

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -144,8 +145,12 @@ class Task:
         return Program(self.record.program, label=self.record.label)
 
     def ends(self, state: str) -> list[RankEnd]:
-        """How every rank ended; exit codes are those that torchrun wrote into the job's output."""
+        """How every rank ended; exit codes are those that torchrun wrote into the job's output.
+
+        A scheduler ends ranks by SIGTERM before torchrun hears of it: that code says nothing of who was first.
+        """
         codes = {int(rank): int(code) for rank, code in _TORCHRUN_SAYS.findall(self.printed())}
+        codes = {rank: code for rank, code in codes.items() if code != -signal.SIGTERM}
         program = self.program()
         return [
             read_evidence(rank, self.rank_dir(rank), codes.get(rank), program, state)
