@@ -72,9 +72,11 @@ def cells() -> dict[tuple[str, str], Once]:
 
 def ends() -> dict[tuple[str, str], Once]:
     """The ends of a whole notebook: each has a kernel and a temporary directory of its own."""
-    return {
-        (name, engine): lambda _lab, name=name: end_notebook(name) for name, (_act, engine) in ENDS.items()
-    }
+    return {(name, engine): partial(_end, name=name) for name, (_act, engine) in ENDS.items()}
+
+
+def _end(_lab: Lab, name: str) -> Outcome:
+    return end_notebook(name)
 
 
 def fill(table: Table, wanted: Iterable[tuple[str, str]], times: int, until: float) -> None:

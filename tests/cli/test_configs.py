@@ -142,6 +142,34 @@ def test_mistakes_make_exit_code_1(tmp_path, capsys):
     assert json.loads(said(capsys))["mistakes"][0]["kind"] == "silent"
 
 
+@pytest.mark.parametrize(
+    ("program", "code", "told"),
+    [
+        ((), 0, "depends: train_micro_batch_size_per_gpu: "),
+        (("--program", "accelerate"), 0, "nothing wrong was found"),
+        (("--program", "trainer"), 0, "nothing wrong was found"),
+        (("--program", "deepspeed"), 1, "stops: train_micro_batch_size_per_gpu: "),
+    ],
+)
+def test_who_reads_the_file_decides_what_is_wrong_with_it(tmp_path, capsys, program, code, told):
+    path = tmp_path / "ds.json"
+    config = {"gradient_clipping": 1.0, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    path.write_text(json.dumps(config | {"train_micro_batch_size_per_gpu": "auto"}))
+    assert main(["configs", "read", str(path), *program]) == code
+    text = said(capsys)
+    assert told in text
+    assert ('"auto" is filled in by Trainer or Accelerate' in text) == (told != "nothing wrong was found")
+
+
+def test_a_program_that_reads_no_such_file_is_refused_with_those_that_do(tmp_path, capsys):
+    path = tmp_path / "ds.json"
+    path.write_text("{}")
+    assert main(["configs", "read", str(path), "--program", "deepsped"]) == 2
+    told = capsys.readouterr().err
+    assert "unknown program 'deepsped'; did you mean 'deepspeed'" in told
+    assert "(known: 'accelerate', 'trainer', 'deepspeed')" in told
+
+
 def test_what_does_not_fit_makes_exit_code_1(tmp_path, capsys):
     path = tmp_path / "ds.json"
     path.write_text(

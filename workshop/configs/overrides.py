@@ -48,7 +48,8 @@ class Overrides:
     program: str = ""
 
     def __post_init__(self) -> None:
-        check_choice("program", self.program, ("", *PROGRAMS))
+        if self.program:
+            check_choice("program", self.program, PROGRAMS)
 
     def spec(self) -> ModelSpec | None:
         """The model, or None where none is given; ValueError for an unknown name."""

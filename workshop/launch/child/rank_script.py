@@ -49,9 +49,7 @@ def run(spec: dict[str, Any]) -> None:
     """Entry point that the elastic agent calls in each rank; ``spec`` is the launch as plain data."""
     die_with_parent()
     os.setpgid(0, 0)  # a program that signals its process group ends itself, and not the engine
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # the engine ignores it; a new interpreter does not
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the engine ignores it
     adopt_environment(spec["env"])
     rank = int(os.environ["RANK"])
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]

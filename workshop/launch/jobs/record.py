@@ -147,7 +147,7 @@ class Task:
     def ends(self, state: str) -> list[RankEnd]:
         """How every rank ended; exit codes are those that torchrun wrote into the job's output.
 
-        A scheduler ends ranks by SIGTERM before torchrun hears of it: that code says nothing of who was first.
+        A scheduler ends ranks by SIGTERM before torchrun hears of it: that code does not tell who was first.
         """
         codes = {int(rank): int(code) for rank, code in _TORCHRUN_SAYS.findall(self.printed())}
         codes = {rank: code for rank, code in codes.items() if code != -signal.SIGTERM}

@@ -1,0 +1,80 @@
+"""The failure lab's table: made in parts, and whole as it lies in data/measurements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.faults import __main__ as lab
+from benchmarks.faults.lab import Outcome
+from benchmarks.faults.table import Table
+
+MEASURED = Path(__file__).parents[2] / "data" / "measurements" / "faults.json"
+KEYS = {("one", "ranks"): "well", ("two", "torchrun"): "well", ("three", "torchrun"): "hung: no answer"}
+
+
+class FakeLab:
+    """No ranks, and nothing left."""
+
+    def close(self) -> list[str]:
+        return []
+
+
+@pytest.fixture
+def fake_lab(monkeypatch):
+    ran: list[tuple[str, str]] = []
+
+    def once(key, word):
+        def run(_lab):
+            ran.append(key)
+            return Outcome(*key, seconds=0.5, said=word, problems=[word] if word != "well" else [])
+
+        return run
+
+    monkeypatch.setattr(lab, "Lab", FakeLab)
+    monkeypatch.setattr(lab, "cells", lambda: {key: once(key, word) for key, word in KEYS.items()})
+    monkeypatch.setattr(lab, "ends", dict)
+    return ran
+
+
+def run(monkeypatch, *words):
+    monkeypatch.setattr("sys.argv", ["faults", *map(str, words)])
+    return lab.main()
+
+
+def test_a_table_is_made_in_parts_and_nothing_is_run_twice(fake_lab, monkeypatch, tmp_path, capsys):
+    file = tmp_path / "faults.json"
+    assert run(monkeypatch, "--times", 2, "--json", file, "--go-on", "--minutes", 0) == 3
+    assert "6 runs are left to do" in capsys.readouterr().out
+    assert run(monkeypatch, "--times", 2, "--json", file, "--go-on", "--only", "one") == 0
+    assert run(monkeypatch, "--times", 2, "--json", file, "--go-on") == 1  # "three" hangs
+    assert fake_lab == [key for key in KEYS for _ in range(2)]
+    assert "3 faults, 6 runs" in (shown := capsys.readouterr().out)
+    assert "2 hung" in shown
+    written = json.loads(file.read_text())
+    assert [part["runs"] for part in written["parts"]] == [0, 2, 4]
+    assert [row["fault"] for row in written["faults"]] == ["one", "two", "three"]
+    assert written["faults"][2]["problems"] == [["hung: no answer"]] * 2
+
+
+def test_without_go_on_a_table_begins_anew(fake_lab, monkeypatch, tmp_path):
+    file = tmp_path / "faults.json"
+    for _ in range(2):
+        run(monkeypatch, "--times", 1, "--json", file)
+    assert len(fake_lab) == 6
+    assert len(json.loads(file.read_text())["parts"]) == 1
+
+
+def test_going_on_needs_a_file_and_a_name_that_is_there(fake_lab, monkeypatch, capsys):
+    for words, why in ((("--go-on",), "--go-on needs --json FILE"), (("--only", "ten"), "contains 'ten'")):
+        with pytest.raises(SystemExit):
+            run(monkeypatch, *words)
+        assert why in capsys.readouterr().err
+
+
+def test_what_a_session_leaves_is_kept_over_the_parts(tmp_path):
+    file = tmp_path / "faults.json"
+    Table(file, go_on=True, command="first").close(["1 files left: ['x']"])
+    assert Table(file, go_on=True, command="second").left() == ["1 files left: ['x']"]
