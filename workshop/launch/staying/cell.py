@@ -110,7 +110,7 @@ class CellRun:
         if left:
             self.ranks.broken = (
                 f"{rank_label(left)} did not come back (held in compiled code that listens to nothing, "
-                "in a loop that catches even KeyboardInterrupt, or stopped), "
+                "or in a loop that catches even KeyboardInterrupt), "
                 "so the set of ranks is broken"
             )
 

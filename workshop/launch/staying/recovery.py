@@ -106,12 +106,12 @@ def free(ranks: Ranks, exchange: Exchange) -> list[int]:
     KeyboardInterrupt, also from under an ``except Exception`` that would call the cut group again
     (where gloo may wait for ever).
     """
+    deadline = time.monotonic() + FREE_SECONDS
     _interrupt(ranks, exchange)
     _wait(exchange, 0.02)
     _close_store(ranks)
     _request_cut(ranks)
-    deadline = time.monotonic() + FREE_SECONDS
-    while _wait(exchange, 0.4) and time.monotonic() < deadline:
+    while _wait(exchange, min(0.4, deadline - time.monotonic())) and time.monotonic() < deadline:
         _interrupt(ranks, exchange)  # once may not be enough: a destructor swallows an exception
         _request_cut(ranks)  # nor this: a handler may have made a new group, or connected anew
     return exchange.unanswered()
@@ -126,6 +126,7 @@ def _interrupt(ranks: Ranks, exchange: Exchange) -> None:
     unanswered = exchange.unanswered()
     for rank in unanswered:
         ranks.signal(rank, signal.SIGINT)
+        ranks.signal(rank, signal.SIGCONT)  # one that was stopped goes on, with the interrupt
     ranks.await_signals(unanswered)
 
 
