@@ -281,6 +281,8 @@ def test_a_rank_that_ended_itself_by_sigterm_is_named_beside_one_that_lost_its_c
         first = str(caught.value).splitlines()[:2]
         assert first == ["rank 1 died first, line 6", "rank 1: it died by SIGTERM (ended from outside)"]
     assert caught.value.result.notes[0].startswith("attempt 1 failed (rank 1 died first, line 6)")
+    log = (Session.get().directory / "supervisor.log").read_text()
+    assert "of fn: run" not in log, "torch's own log of a failed rank, which imports torch._dynamo first"
 
 
 def test_ranks_that_leave_by_exit_code_0_have_ended_well() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import threading
@@ -28,6 +29,10 @@ from workshop.launch.child import rank_script
 from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
 from workshop.launch.processes import ProcessId, end_all
 from workshop.site.interfaces import address_on, is_own
+
+# What failed is told in the notebook. torch's own log of it would first import torch._dynamo, which takes
+# seconds: the first cell that fails would look hung.
+logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
 
 PATIENCE_SECONDS = 2
 LEAVE_SECONDS = 2.0
