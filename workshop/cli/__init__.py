@@ -177,15 +177,28 @@ def _add_plan(commands: argparse._SubParsersAction) -> None:
 def _add_validate(commands: argparse._SubParsersAction) -> None:
     validate = commands.add_parser(
         "validate",
-        help="predict every published measurement again",
+        help="predict every published measurement, or your own, again",
         description="Predict every row of the published tables again and print how far off it is, by table "
-        "and by group. Exit code 0: done; 1: not one row could be predicted; 2: a wrong call.",
+        "and by group; or, with --runs, every row of your own runs. Exit code 0: done; 1: not one row could "
+        "be predicted; 2: a wrong call.",
     )
     validate.add_argument(
         "--tables", type=Path, metavar="DIR", help="folder of CSVs (default: data/published)"
     )
     validate.add_argument(
         "--quantity", choices=("time", "memory", "both"), default="both", help="what to check (default: both)"
+    )
+    validate.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FILE",
+        help="your own runs as CSV, in the columns of data/published/canonical.csv",
+    )
+    validate.add_argument(
+        "--assumptions", action="store_true", help="list what each source leaves open and what was assumed"
+    )
+    validate.add_argument(
+        "--canonical", type=Path, metavar="FILE", help="write all tables in the columns of --runs, and end"
     )
     validate.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
     validate.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
