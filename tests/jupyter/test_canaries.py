@@ -217,11 +217,10 @@ def test_a_healthy_notebook_is_green(tmp_path, options):
 
 @pytest.mark.parametrize(
     ("cells", "last", "code"),
-    [(HEALTHY, HEALTHY_STAYING, 0), ([LOAD, HEALTHY_STAYING], "%%ranks\n1 / 0", 1)],
+    [([LOAD, HEALTHY_FRESH], HEALTHY_STAYING, 0), ([LOAD, HEALTHY_STAYING], "%%ranks\n1 / 0", 1)],
     ids=["healthy", "broken"],
 )
 def test_jupyter_execute_is_green_on_health_and_red_on_failure(tmp_path, cells, last, code):
-    (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\n")
     notebook = write(tmp_path / "notebook.ipynb", [*cells, last])
     done = subprocess.run(
         [sys.executable, "-m", "jupyter", "execute", str(notebook)],
