@@ -8,11 +8,13 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.cluster import hosts as lab
 from tests.cluster.hosts import Console, Host, HostError
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(bool(lab.why_not()), reason=lab.why_not() or "hosts can be made"),
@@ -116,11 +118,12 @@ def test_a_hang_across_hosts_is_cut_and_explained(ranks: Console) -> None:
     assert run(ranks, "print(1)") == "[ranks 0-3] 1\n"
 
 
-def test_the_stop_button_reaches_the_other_host_and_keeps_state(ranks: Console) -> None:
-    ranks.send(
-        "ranks.run('seen = 0\\ntry:\\n    dist.recv(torch.ones(1), (rank + 1) % 4)\\nexcept KeyboardInterrupt:\\n    seen = 1')"
-    )
-    time.sleep(0.8)
+def test_the_stop_button_reaches_the_other_host_and_keeps_state(ranks: Console, tmp_path: Path) -> None:
+    cell = f"import pathlib\nseen = 0\npathlib.Path({str(tmp_path)!r}, str(rank)).touch()\n"
+    cell += "try:\n    dist.recv(torch.ones(1), (rank + 1) % 4)\nexcept KeyboardInterrupt:\n    seen = 1"
+    ranks.send(f"ranks.run({cell!r})")
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 4)
+    time.sleep(0.3)  # from there to the next line
     ranks.process.send_signal(signal.SIGINT)
     with pytest.raises(HostError, match="RankInterrupted"):
         ranks.hear(10)
@@ -141,11 +144,13 @@ def test_a_death_names_rank_signal_and_node(group: Console) -> None:
     assert run(group, "print(1)") == "[ranks 0-3] 1\n"
 
 
-def test_a_pulled_cable_ends_a_collective_with_a_clear_error(pair: tuple[Host, Host], group: Console) -> None:
-    group.send(
-        "ranks.run('import time\\nwhile True:\\n    dist.all_reduce(torch.ones(1)); time.sleep(0.01)')"
-    )
-    time.sleep(1.0)
+def test_a_pulled_cable_ends_a_collective_with_a_clear_error(
+    pair: tuple[Host, Host], group: Console, tmp_path: Path
+) -> None:
+    at_work = tmp_path / "at work"
+    cell = "import pathlib, time\nwhile True:\n    dist.all_reduce(torch.ones(1)); "
+    group.send(f"ranks.run({cell + f'pathlib.Path({str(at_work)!r}).touch(); time.sleep(0.01)'!r})")
+    wait_until(at_work.exists)
     pair[1].cable("down")
     try:
         with pytest.raises(HostError) as caught:
@@ -194,8 +199,9 @@ def test_nothing_is_left_behind_on_either_host(pair: tuple[Host, Host], group: C
     starter = console("answer = ranks.remote._processes[0].starter.pid")
     cell = "import subprocess, time\nsubprocess.Popen(['sleep', '1000'])\ntime.sleep(1000)"
     console.send(f"ranks.run({cell!r})")
-    time.sleep(0.7)
-    assert min(len(host.processes()) for host in pair) >= 6  # both ends, supervisor, fork server, rank, sleep
+    wait_until(
+        lambda: min(len(host.processes()) for host in pair) >= 6
+    )  # both ends, supervisor, fork server, rank, sleep
     if end == "notebook":
         console.process.kill()
         console.process.wait(5)
