@@ -185,29 +185,36 @@ def test_one_that_somebody_else_deleted_is_no_timeout(grid_engine, quick):
         job.follow()
 
 
-def test_a_sweep_runs_once_for_each_value_and_two_on_one_node_do_not_meet(site):
+def test_a_sweep_runs_once_for_each_value_and_two_on_one_node_do_not_meet(grid_engine, site):
+    """Each waits until the other is there too, so they are side by side; and each has a group of its own."""
     body = """\
-import os, time
+import os, pathlib, time
 import torch.distributed as dist
 from workshop import report
 
 dist.init_process_group("gloo")
-report(product=base * lr, began=time.time(), task=os.environ["WORKSHOP_JOB_TASK"])
-time.sleep(2)
-report(ended=time.time())
+task, here, deadline = os.environ["WORKSHOP_JOB_TASK"], pathlib.Path(folder), time.monotonic() + 80
+(here / task).touch()
+while len(list(here.iterdir())) < 2 and time.monotonic() < deadline:
+    time.sleep(0.05)
+report(product=base * lr, task=task, there=len(list(here.iterdir())), ranks=dist.get_world_size())
 """
+    folder = grid_engine.base / "side by side"
+    folder.mkdir()
     site = replace(site, directives=("-pe node {nnodes}", "-q lab.q@ge-node1"))
     sweep = jobs.Sweep("lr", (0.5, 0.25))
     results = jobs.submit(
-        body, Job("sweep", "", nproc_per_node=1), site, passing={"base": 8}, sweep=sweep
+        body,
+        Job("sweep", "", nproc_per_node=1),
+        site,
+        passing={"base": 8, "folder": str(folder)},
+        sweep=sweep,
     ).follow()
     assert {task: (result[0].product, result[0].task) for task, result in results.items()} == {
         0: (4.0, "0"),
         1: (2.0, "1"),
     }
-    assert max(r[0].began for r in results.values()) < min(r[0].ended for r in results.values()), (
-        "side by side"
-    )
+    assert {(result[0].there, result[0].ranks) for result in results.values()} == {(2, 1)}
     assert results.labels == {0: "task 0 (lr=0.5)", 1: "task 1 (lr=0.25)"}
 
 
