@@ -8,7 +8,12 @@
     python -m benchmarks.faults --json faults.json --go-on --minutes 12
 
 makes the table in parts: it keeps what the file holds, runs what is missing, begins no fault after twelve
-minutes, and says how much is left to do. Call it again until nothing is.
+minutes, and says how much is left to do. Call it again until nothing is. Or make two at once, the
+second ``--from-the-end``, and then
+
+    python -m benchmarks.faults --json faults.json --join one.json two.json
+
+which takes them together, and runs what neither has.
 
 Each line is one fault on one engine: ``%%ranks`` (ranks that stay) or ``%%torchrun`` (fresh ranks). The
 seconds run from the first failure (or the end of the time limit, or the stop button) to the error in the
@@ -23,7 +28,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +38,7 @@ from benchmarks.faults.notebook_ends import ENDS, end_notebook
 from benchmarks.faults.table import Row, Table
 
 _HEAD = f"{'fault':52} {'engine':8} {'n':>2} {'median':>7} {'worst':>7}  {'goes on':30} left  said"
-Once = Callable[[Lab], Outcome]
+Once = Callable[[Lab | None], Outcome]
 
 
 def main() -> int:
@@ -41,16 +46,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=5, help="how often each fault is run")
     parser.add_argument("--only", default="", help="only faults whose name contains this")
+    parser.add_argument("--from-the-end", action="store_true", help="the last fault first")
     parser.add_argument("--json", type=Path, help="write every run to this file")
     parser.add_argument("--go-on", action="store_true", help="keep what the file holds, run what is missing")
+    parser.add_argument(
+        "--join", type=Path, nargs="+", default=[], metavar="FILE", help="take these together"
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no fault after that long")
     args = parser.parse_args()
     if args.go_on and not args.json:
         parser.error("--go-on needs --json FILE: the table to go on with")
-    table = Table(args.json, args.go_on, " ".join(["python -m benchmarks.faults", *sys.argv[1:]]))
+    kept = [*args.join, *([args.json] if args.go_on else [])]
+    table = Table(args.json, kept, " ".join(["python -m benchmarks.faults", *sys.argv[1:]]))
     wanted = [key for key in everything() if args.only in key[0]]
     if not wanted:
         parser.error(f"no fault's name contains {args.only!r}")
+    if args.from_the_end:
+        wanted.reverse()
     fill(table, wanted, args.times, time.monotonic() + 60 * args.minutes)
     rows = [table.rows[key] for key in wanted if key in table.rows]
     return summary(table, rows, sum(_missing(table, key, args.times) for key in wanted))
@@ -75,27 +87,37 @@ def ends() -> dict[tuple[str, str], Once]:
     return {(name, engine): partial(_end, name=name) for name, (_act, engine) in ENDS.items()}
 
 
-def _end(_lab: Lab, name: str) -> Outcome:
+def _end(_lab: Lab | None, name: str) -> Outcome:
     return end_notebook(name)
 
 
-def fill(table: Table, wanted: Iterable[tuple[str, str]], times: int, until: float) -> None:
+def fill(table: Table, wanted: list[tuple[str, str]], times: int, until: float) -> None:
     """Run what is missing until the moment ``until``; see what the session of the cells leaves."""
     print(_HEAD, flush=True)
-    lab = Lab()
-    try:
-        _repeat(table, {key: once for key, once in cells().items() if key in wanted}, lab, times, until)
-    finally:
-        table.close(lab.close())
-    _repeat(table, {key: once for key, once in ends().items() if key in wanted}, lab, times, until)
+    left: list[str] = []
+    if any(_missing(table, key, times) for key in wanted if key in cells()):
+        lab = Lab()
+        try:
+            _repeat(table, wanted, cells(), lab, times, until)
+        finally:
+            left = lab.close()
+    _repeat(table, wanted, ends(), None, times, until)
+    table.close(left)
 
 
-def _repeat(table: Table, each: dict[tuple[str, str], Once], lab: Lab, times: int, until: float) -> None:
-    for key, once in each.items():
-        missing = _missing(table, key, times)
+def _repeat(
+    table: Table,
+    wanted: list[tuple[str, str]],
+    each: dict[tuple[str, str], Once],
+    lab: Lab | None,
+    times: int,
+    until: float,
+) -> None:
+    for key in wanted:
+        missing = _missing(table, key, times) if key in each else 0
         if missing and time.monotonic() < until:
             for _ in range(missing):
-                table.row(*key).add(once(lab))
+                table.row(*key).add(each[key](lab))
             table.write()
             show(table.row(*key))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,18 +48,18 @@ class Table:
     """All rows, by fault and engine.
 
     Args:
-        path: the JSON file; None where nothing is kept.
-        go_on: keep what the file holds.
+        path: the JSON file; None where nothing is written.
+        kept: files whose runs are kept; one that is not there yet has none.
         command: how this part was called.
     """
 
-    def __init__(self, path: Path | None, go_on: bool, command: str):
-        kept: dict[str, Any] = {"parts": [], "faults": []}
-        if path is not None and go_on and path.exists():
-            kept = json.loads(path.read_text())
+    def __init__(self, path: Path | None, kept: Iterable[Path], command: str):
         self.path = path
-        self.rows = {(row["fault"], row["engine"]): Row(**row) for row in kept["faults"]}
-        self._parts = kept["parts"]
+        self.rows: dict[tuple[str, str], Row] = {}
+        self._parts: list[dict[str, Any]] = []
+        for file in kept:
+            if file.exists():
+                self._take(json.loads(file.read_text()))
         self._before = sum(len(row.left) for row in self.rows.values())
         self._machine = machine.machine(PACKAGES)
         self._part: dict[str, Any] = {
@@ -68,6 +69,15 @@ class Table:
             "load_average": {"begin": self._machine.pop("load_average")},
         }
         self._started = time.monotonic()
+
+    def _take(self, kept: dict[str, Any]) -> None:
+        self._parts += kept["parts"]
+        for row in kept["faults"]:
+            here = self.row(row["fault"], row["engine"])
+            here.seconds += row["seconds"]
+            here.left += row["left"]
+            here.problems += row["problems"]
+            here.goes_on, here.said = row["goes_on"], row["said"]
 
     def row(self, fault: str, engine: str) -> Row:
         """The row of this fault, new where there is none."""

@@ -14,6 +14,8 @@ from benchmarks.faults.table import Table
 MEASURED = Path(__file__).parents[2] / "data" / "measurements" / "faults.json"
 KEYS = {("one", "ranks"): "well", ("two", "torchrun"): "well", ("three", "torchrun"): "hung: no answer"}
 
+ENGINE_OF = dict(KEYS.keys())
+
 
 class FakeLab:
     """No ranks, and nothing left."""
@@ -76,5 +78,19 @@ def test_going_on_needs_a_file_and_a_name_that_is_there(fake_lab, monkeypatch, c
 
 def test_what_a_session_leaves_is_kept_over_the_parts(tmp_path):
     file = tmp_path / "faults.json"
-    Table(file, go_on=True, command="first").close(["1 files left: ['x']"])
-    assert Table(file, go_on=True, command="second").left() == ["1 files left: ['x']"]
+    Table(file, [file], command="first").close(["1 files left: ['x']"])
+    assert Table(file, [file], command="second").left() == ["1 files left: ['x']"]
+
+
+def test_two_tables_are_made_from_both_ends_and_joined(fake_lab, monkeypatch, tmp_path):
+    first, second, both = (tmp_path / name for name in ("first.json", "second.json", "both.json"))
+    run(monkeypatch, "--times", 2, "--json", first, "--only", "o")
+    run(monkeypatch, "--times", 2, "--json", second, "--only", "e", "--from-the-end")
+    assert fake_lab == [
+        (name, ENGINE_OF[name]) for name in ("one", "one", "two", "two", "three", "three", "one", "one")
+    ]
+    assert run(monkeypatch, "--times", 2, "--json", both, "--join", first, second) == 1
+    assert len(fake_lab) == 8
+    written = json.loads(both.read_text())
+    assert {row["fault"]: len(row["left"]) for row in written["faults"]} == {"one": 4, "two": 2, "three": 2}
+    assert [part["runs"] for part in written["parts"]] == [4, 4, 0]
