@@ -75,6 +75,14 @@ def test_the_node_comes_in_and_gets_its_answer(wire: Wire) -> None:
     assert wire[1].refused == 0
 
 
+def test_a_notebook_that_was_busy_when_the_node_came_lets_it_in(wire: Wire) -> None:
+    """It connects once, so five seconds of a loaded machine cost the group."""
+    with talking(wire[3], NOTEBOOK[0], NODE) as node:
+        node_wire.send(node, messages.Alive())
+        time.sleep(6)
+        assert heard(wire) == [(messages.Alive(), [])]
+
+
 def test_another_key_is_refused(wire: Wire) -> None:
     with talking(wire[3], NOTEBOOK[0], OTHER) as stranger:
         node_wire.send(stranger, messages.Alive())

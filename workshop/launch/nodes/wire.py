@@ -38,6 +38,9 @@ from workshop.launch.nodes.messages import Message, parsed, to_json
 
 HEARTBEAT_MS = 500
 SILENCE_SECONDS = 3.0  # a node or a notebook of which nothing is heard for so long is gone
+# A node connects once: a notebook that is busy for a moment must not have hung up meanwhile. An intruder who
+# says nothing costs a descriptor for so long.
+HANDSHAKE_MS = 30_000
 _MOST_WAITING = 64  # messages (at most 256 KiB each) on their way before the sender has to wait
 _ZAP = "inproc://zeromq.zap.01"
 
@@ -77,7 +80,7 @@ def listening(context: zmq.Context, address: str, secret: bytes, domain: bytes) 
     link.curve_secretkey = secret
     link.zap_domain = domain
     link.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a gate nobody comes in
-    link.handshake_ivl = 5000
+    link.handshake_ivl = HANDSHAKE_MS
     link.sndhwm = link.rcvhwm = 0  # commands are few and small; the node holds its own output back
     _watch_the_line(link)
     port = link.bind_to_random_port(f"tcp://{address}")
