@@ -172,11 +172,7 @@ def machine_path_problems(files: list[Path]) -> list[Problem]:
 # ------------------------------------------------------------------------------------------------ the rings
 
 # Imports that close a ring and may: (the module that imports, the one it imports) -> why. Best is none.
-ALLOWED_RINGS: dict[tuple[str, str], str] = {
-    ("workshop.launch.staying.cell", "workshop.launch.staying.ranks"): "a type; the folder is being rebuilt",
-    ("workshop.launch.staying.recovery", "workshop.launch.staying.ranks"): "as above",
-    ("workshop.launch.staying.start", "workshop.launch.staying.ranks"): "as above",
-}
+ALLOWED_RINGS: dict[tuple[str, str], str] = {}
 
 Imports = dict[str, dict[str, int]]  # module -> what it imports -> the line that does
 

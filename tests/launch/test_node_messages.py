@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from workshop.launch.messages import from_json, parsed, to_json
 from workshop.launch.nodes import messages
-from workshop.launch.nodes.messages import TO_NODE, TO_NOTEBOOK, from_json, parsed, to_json
+from workshop.launch.nodes.messages import TO_NODE, TO_NOTEBOOK
 
 EXAMPLES = [
     messages.Hello("key", "node2", "1.0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 from workshop import __version__
 from workshop.launch.failures import RankTimeout
 from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.messages import to_json
 from workshop.launch.nodes import files as node_files
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import ranks as node_ranks
@@ -225,7 +227,7 @@ def test_the_notebooks_own_node_comes_first_if_it_is_one(monkeypatch, own, here,
 
 def test_noise_of_a_login_shell_does_not_hide_the_key(tmp_path: Path) -> None:
     hello = messages.Hello("k", "b", __version__)
-    noisy = f"echo 'Welcome to node b'; echo 'workshop-node {messages.to_json(hello)}'; cat"
+    noisy = f"echo 'Welcome to node b'; echo 'workshop-node {to_json(hello)}'; cat"
     process = NodeProcess("b", ["sh", "-c", noisy], tmp_path / "log")
     assert process.hear_hello(30) == hello
     assert not process.ended()
@@ -325,11 +327,13 @@ def test_signals_have_arrived_before_the_first_connection_is_cut(beside: Ranks, 
     """Else a cell that deals with KeyboardInterrupt sees a lost connection in its place."""
     order = []
     monkeypatch.setattr(
-        RemoteProcess, "signal", lambda process, number: order.append(f"signal {process.rank}")
+        RemoteProcess,
+        "signal",
+        lambda process, number: order.append((process.rank, signal.Signals(number).name)),
     )
     monkeypatch.setattr(RemoteNodes, "settle", lambda *_: order.append("arrived"))
     recovery._interrupt(beside, Exchange(beside.channels))
-    assert order == ["signal 0", "signal 1", "arrived"]
+    assert order == [(0, "SIGINT"), (0, "SIGCONT"), (1, "SIGINT"), (1, "SIGCONT"), "arrived"]
 
 
 def test_over_ssh(ssh: None, monkeypatch: pytest.MonkeyPatch) -> None:

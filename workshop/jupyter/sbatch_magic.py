@@ -16,7 +16,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from workshop.jupyter.flags import explain_errors
-from workshop.jupyter.live import LiveView
+from workshop.jupyter.magics import LiveView
 from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
 from workshop.launch.jobs.client import SchedulerError

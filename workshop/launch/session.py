@@ -27,12 +27,23 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from workshop.launch.environment import engine_environment
+from workshop.launch.messages import (
+    EVENTS,
+    Broken,
+    Cancel,
+    Command,
+    Event,
+    OfLaunch,
+    OfRanks,
+    Ready,
+    packed,
+    unpacked,
+)
 from workshop.launch.processes import Place, ProcessId, boot_time, can_lock, descendants, end_all
 from workshop.site.owners import NotOurs, open_own, ours, own_folder
 
@@ -58,8 +69,8 @@ class Session:
         self.directory = _private_directory()
         self.gpus = 0
         self._ids = itertools.count(1)
-        self._events: dict[int, list[dict[str, Any]]] = {}
-        self._ready: dict[str, Any] | None = None
+        self._events: dict[int, list[OfLaunch | OfRanks]] = {}
+        self._is_ready = False
         self._broken: str | None = None
         ours, theirs = socket.socketpair()
         self.log = self.directory / "supervisor.log"
@@ -101,28 +112,28 @@ class Session:
     def wait_ready(self) -> None:
         """Wait for torch to be imported; EngineError with the log's end if that fails."""
         deadline = time.monotonic() + READY_SECONDS
-        while self._ready is None:
+        while not self._is_ready:
             self.pump(0.5)
             if time.monotonic() > deadline:
                 raise EngineError(
                     f"the launch engine was not ready after {READY_SECONDS:.0f} s. {self._why()}"
                 )
 
-    def send(self, op: str, **content: Any) -> int:
+    def send(self, command: Command) -> int:
         """Send a command; returns its number, under which its events arrive."""
         number = next(self._ids)
         self._events[number] = []
-        self._put({"op": op, "id": number, **content})
+        self._put(replace(command, id=number))
         return number
 
-    def tell(self, op: str, **content: Any) -> None:
+    def tell(self, command: Cancel) -> None:
         """Send a command that has no events of its own."""
-        self._put({"op": op, **content})
+        self._put(command)
 
-    def _put(self, message: dict[str, Any]) -> None:
+    def _put(self, message: Command | Cancel) -> None:
         try:
             with self._send_lock:
-                self._wire.send_bytes(json.dumps(message).encode())
+                self._wire.send_bytes(packed(message))
         except OSError:
             raise EngineError(f"the launch engine is gone. {self._why()}") from None
 
@@ -130,23 +141,23 @@ class Session:
         """Take in events that arrive within ``timeout`` seconds (returns after the first batch)."""
         try:
             while self._wire.poll(timeout):
-                self._take(json.loads(self._wire.recv_bytes()))
+                self._take(unpacked(self._wire.recv_bytes(), EVENTS))
                 timeout = 0.0
         except (EOFError, OSError):
             self._broken = "its process ended"
         if self._broken:
             raise EngineError(f"the launch engine stopped ({self._broken}). {self._why()}")
 
-    def _take(self, event: dict[str, Any]) -> None:
-        if event["event"] == "ready":
-            self._ready = event
-            self.gpus = event["gpus"]
-        elif event["event"] == "broken":
-            self._broken = event["why"]
-        elif event["id"] in self._events:
-            self._events[event["id"]].append(event)
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Ready):
+            self._is_ready = True
+            self.gpus = event.gpus
+        elif isinstance(event, Broken):
+            self._broken = event.why
+        elif event.id in self._events:
+            self._events[event.id].append(event)
 
-    def events(self, number: int, timeout: float = 0.0) -> list[dict[str, Any]]:
+    def events(self, number: int, timeout: float = 0.0) -> list[OfLaunch | OfRanks]:
         """New events of one command, waiting up to ``timeout`` seconds for the first."""
         if not self._events[number]:
             self.pump(timeout)

@@ -25,8 +25,10 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousHandler
 
+from workshop.launch import messages
 from workshop.launch.child import rank_script
 from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
+from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.processes import ProcessId, end_all
 from workshop.site.interfaces import address_on, is_own
 
@@ -154,52 +156,52 @@ def _close(rendezvous: RendezvousHandler) -> None:
 
 
 def make_agent(
-    request: dict[str, Any], on_start: OnStart, entrypoint: Callable[[dict[str, Any]], None] = rank_script.run
+    request: messages.Launch, on_start: OnStart, entrypoint: Callable[..., None] = rank_script.run, *more: Any
 ) -> CellAgent:
-    """The agent for one launch request (see `launch.fresh.torchrun`); its ranks run ``entrypoint``."""
+    """The agent for one launch; its ranks run ``entrypoint(request, *more)``."""
     spec = WorkerSpec(
         role="default",
-        local_world_size=request["n"],
+        local_world_size=request.n,
         entrypoint=entrypoint,
-        args=(request,),
+        args=(request, *more),
         rdzv_handler=_rendezvous(request),
-        max_restarts=request["max_restarts"],
+        max_restarts=request.max_restarts,
         monitor_interval=LOOK_SECONDS,
-        local_addr=_address(request["nodes"]) if request["nodes"] else "127.0.0.1",
+        local_addr=_address(request.nodes) if request.nodes else "127.0.0.1",
     )
     return CellAgent(spec, on_start)
 
 
-def _address(nodes: dict[str, Any]) -> str:
+def _address(nodes: Nodes) -> str:
     """This node's address on the ranks' network."""
-    return address_on(nodes["interface"], nodes["endpoint"].rpartition(":")[0])
+    return address_on(nodes.interface, nodes.endpoint.rpartition(":")[0])
 
 
-def _rendezvous(request: dict[str, Any]) -> RendezvousHandler:
-    nodes = request["nodes"]
+def _rendezvous(request: messages.Launch) -> RendezvousHandler:
+    nodes = request.nodes
     if not nodes:
-        return LoopbackRendezvous(request["run_id"])
+        return LoopbackRendezvous(request.run_id)
     address = _address(nodes)
 
     def meet(**more: Any) -> RendezvousHandler:
         return rendezvous_registry.get_rendezvous_handler(
             RendezvousParameters(
-                backend=nodes["backend"],
-                endpoint=nodes["endpoint"],
-                run_id=nodes["run_id"],
-                min_nodes=nodes["count"],
-                max_nodes=nodes["count"],
-                timeout=nodes["timeout"],
+                backend=nodes.backend,
+                endpoint=nodes.endpoint,
+                run_id=nodes.run_id,
+                min_nodes=nodes.count,
+                max_nodes=nodes.count,
+                timeout=nodes.timeout,
                 local_addr=address,
                 **more,
             )
         )
 
-    if nodes["backend"] != "c10d":
+    if nodes.backend != "c10d":
         return NodesRendezvous(meet(), address)
     # torch compares the endpoint with the host's name alone: where it is the address of a second card, each
     # node takes another for the host, and all wait for a store that nobody opens.
-    host = is_own(nodes["endpoint"].rpartition(":")[0])
+    host = is_own(nodes.endpoint.rpartition(":")[0])
     try:
         return NodesRendezvous(meet(is_host=host), address)
     except RendezvousConnectionError:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,21 @@ import torch
 from torch.distributed.elastic.agent.server.api import WorkerState
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from workshop.launch import processes, rank_folder
+from workshop.launch import messages, processes, rank_folder
 from workshop.launch.child.agent import make_agent
 from workshop.launch.child.rank_script import hang_up
 
 HEARS_WITHIN_SECONDS = 1.0  # an agent that was told to stop and is still there then waits for another node
+
+
+@dataclass
+class _Running:
+    """A launch under way. why: what stopped it, where something did. ranks: those of its present attempt."""
+
+    request: messages.Launch
+    why: str | None = None
+    attempt: int = 0
+    ranks: dict[int, processes.ProcessId] = field(default_factory=dict)
 
 
 class FreshRanks:
@@ -27,46 +38,44 @@ class FreshRanks:
     def __init__(self, wire: Any):
         self.wire = wire
         self._lock = threading.Lock()
-        self._running: dict[str, Any] | None = None
+        self._running: _Running | None = None
 
     @staticmethod
     def gpu_count() -> int:
         """GPUs of this node, counted without touching one."""
         return torch.cuda.device_count()
 
-    def launch(self, request: dict[str, Any]) -> None:
-        """Run the request to its end; sends `started` at each attempt and `done` once."""
-        run: dict[str, Any] = {"id": request["id"], "why": None, "ranks": {}, "dir": Path(request["run_dir"])}
-        run["nodes"] = request["nodes"]
+    def launch(self, request: messages.Launch) -> None:
+        """Run the request to its end; sends `Started` at each attempt and `Done` once."""
+        run = _Running(request)
 
         def on_start(attempt: int, pids: dict[int, int], previous: dict[int, int | None]) -> None:
             found = {rank: processes.ProcessId.of(pid) for rank, pid in pids.items()}
-            run["ranks"] = {rank: process for rank, process in found.items() if process}
-            run["attempt"] = attempt
-            if run["why"]:  # cancelled before there was anything to cancel
+            run.ranks = {rank: process for rank, process in found.items() if process}
+            run.attempt = attempt
+            if run.why:  # cancelled before there was anything to cancel
                 os.kill(os.getpid(), signal.SIGTERM)
-            self.wire.send(event="started", id=request["id"], attempt=attempt, pids=pids, previous=previous)
+            self.wire.send(messages.Started(request.id, attempt, pids, previous))
 
-        outcome: dict[str, Any] = {"state": "failed", "exit_codes": {}, "why": None}
-        timer = threading.Timer(request["timeout"], self.cancel, (request["id"], "timeout"))
+        timer = threading.Timer(request.timeout, self.cancel, (request.id, "timeout"))
         timer.daemon = True
         with self._lock:
             self._running = run
         timer.start()
         try:
             agent = make_agent(request, on_start)
-            outcome = self._run(agent, run)
+            end = self._run(agent, run)
         except Exception as error:  # anything the agent could not do is told in the notebook
             logging.exception("a launch failed in the agent")
-            outcome["why"] = f"{type(error).__name__}: {error}"
+            end = messages.LaunchEnd("failed", {}, f"{type(error).__name__}: {error}")
         finally:
             timer.cancel()
             with self._lock:
                 self._running = None
-            processes.end_all([p for p in run["ranks"].values() if p.alive()], patience=0.2)
-        self.wire.send(event="done", id=request["id"], **outcome)
+            processes.end_all([p for p in run.ranks.values() if p.alive()], patience=0.2)
+        self.wire.send(messages.Done(request.id, end))
 
-    def _run(self, agent: Any, run: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, agent: Any, run: _Running) -> messages.LaunchEnd:
         try:
             result = agent.run()
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # late is void
@@ -74,34 +83,34 @@ class FreshRanks:
         except SignalException:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             agent.remember_exit_codes()
-            state = run["why"] or "cancelled"
+            state = run.why or "cancelled"
         except (RuntimeError, OSError) as error:  # what its store or its rendezvous has raised
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            if not run["why"]:
+            if not run.why:
                 raise
             logging.info("the agent was torn from another node: %s", error)
             agent.remember_exit_codes()
-            state = run["why"]
+            state = run.why
         finally:
             agent.leave()
-        return {"state": state, "exit_codes": agent.exit_codes, "why": None}
+        return messages.LaunchEnd(state, agent.exit_codes)
 
     def cancel(self, launch_id: int, why: str) -> None:
         """End a running launch: ask each rank where it is, then stop the agent (SIGTERM to us)."""
         with self._lock:
             run = self._running
-            if run is None or run["id"] != launch_id or run["why"]:
+            if run is None or run.request.id != launch_id or run.why:
                 return
-            run["why"] = why
-        ask_for_stacks(rank_folder.of_attempt(run["dir"], run.get("attempt", 0)), run["ranks"])
+            run.why = why
+        ask_for_stacks(rank_folder.of_attempt(Path(run.request.run_dir), run.attempt), run.ranks)
         with self._lock:
             if self._running is not run:  # it may have ended by itself meanwhile
                 return
             os.kill(os.getpid(), signal.SIGTERM)
-        if run["nodes"]:
+        if run.request.nodes:
             threading.Thread(target=self._tear, args=(run,), daemon=True).start()
 
-    def _tear(self, run: dict[str, Any]) -> None:
+    def _tear(self, run: _Running) -> None:
         """An agent that asks a node which is gone waits in C++ and hears no signal: end its connections."""
         while True:
             time.sleep(HEARS_WITHIN_SECONDS)

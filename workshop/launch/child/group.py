@@ -13,19 +13,20 @@ from torch.distributed import distributed_c10d as c10d
 
 from workshop.launch.child.cut import GroupSockets
 from workshop.launch.child.node_store import NodeStore
+from workshop.launch.messages import GroupState, StartRanks, to_json
 from workshop.launch.request import unpickled
 
 
 class Group:
     """The default process group of this rank; the notebook calls it as ``__workshop__``."""
 
-    def __init__(self, spec: dict[str, Any], rank: int, sockets: GroupSockets):
+    def __init__(self, request: StartRanks, rank: int, sockets: GroupSockets):
         self.rank = rank
-        self.world_size = spec["world_size"]
-        kind, local_rank = spec["device"], rank - spec["first"]
+        self.world_size = request.world_size
+        kind, local_rank = request.device, rank - request.first
         self.device = torch.device(kind, local_rank) if kind == "cuda" else torch.device("cpu")
-        self.directory = Path(spec["dir"])
-        self.nodes_store: str | None = spec["store"]
+        self.directory = Path(request.directory)
+        self.nodes_store = request.store
         self.sockets = sockets
         self.cap: Any = None
         self._init = dist.init_process_group
@@ -53,8 +54,8 @@ class Group:
         self.met_in = NodeStore(self.nodes_store)  # C++ holds on to its half of the object only
         return dist.PrefixStore(name, self.met_in)
 
-    def join(self, name: str) -> dict[str, Any]:
-        """Make the default group; ``name`` is new for each generation."""
+    def join(self, name: str) -> str:
+        """Make the default group; ``name`` is new for each generation. Returns as `state`."""
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "0"
         store = self._store(name)
         backend = "nccl" if self.device.type == "cuda" else "gloo"
@@ -68,19 +69,27 @@ class Group:
         )
         return self.state()
 
-    def state(self) -> dict[str, Any]:
-        """Is there a group, and how many collectives has this rank entered in it?"""
-        if not dist.is_initialized():
-            return {"group": False, "sequence": -1}
-        return {"group": True, "sequence": _sequence(c10d._get_default_group())}
+    def has_group(self) -> bool:
+        """Every cell's reply says this: a cell may have destroyed the group."""
+        return dist.is_initialized()
 
-    def heal(self, name: str, user_names: dict[str, Any]) -> dict[str, Any]:
-        """Leave the cut group and join a new one. Variables stay; those that hold the old group are named."""
+    def state(self, stale: tuple[str, ...] = ()) -> str:
+        """A `GroupState` as JSON: is there a group, and how many collectives has this rank entered in it?"""
+        if not dist.is_initialized():
+            return to_json(GroupState(False, -1, stale))
+        return to_json(GroupState(True, _sequence(c10d._get_default_group()), stale))
+
+    def heal(self, name: str, user_names: dict[str, Any]) -> str:
+        """Leave the cut group and join a new one. Variables stay; those that hold the old group are named.
+
+        Returns as `state`.
+        """
         stale = sorted(own for own, value in user_names.items() if self._holds_group(own, value))
         if dist.is_initialized():
             dist.destroy_process_group()
         self.sockets.forget()
-        return {**self.join(name), "stale": stale}
+        self.join(name)
+        return self.state(tuple(stale))
 
     def _holds_group(self, name: str, value: Any) -> bool:
         """Does this variable of the learner's hold a process group (DDP, FSDP, a mesh, a sub-group)?"""

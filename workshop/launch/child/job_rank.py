@@ -26,6 +26,7 @@ from typing import Any
 
 from workshop.launch import rank_folder
 from workshop.launch.child import failure_record, rank_script
+from workshop.launch.messages import RankProgram
 from workshop.launch.processes import die_with_parent
 from workshop.site.owners import check_folder_itself
 
@@ -44,7 +45,7 @@ def main() -> None:
     files = directory / f"task_{task}" / "files"
     files.mkdir(exist_ok=True)
     os.environ["WORKSHOP_JOB_FILES"] = str(files)
-    code = rank_script.run_program({**spec, **_of_this_task(directory, spec, task)}, rank_dir)
+    code = rank_script.run_program(_program(directory, spec, task), rank_dir)
     if code == 0:
         (rank_dir / rank_folder.DONE).touch()
     os._exit(code)
@@ -94,16 +95,20 @@ def claim_attempt(start_dir: Path, meeting: str, rank: int) -> int:
     raise AssertionError("itertools.count does not end")
 
 
-def _of_this_task(directory: Path, spec: dict[str, Any], task: int) -> dict[str, Any]:
-    """What only the node knows: its search path, its device, the values of this element of an array."""
+def _program(directory: Path, spec: dict[str, Any], task: int) -> RankProgram:
+    """What the notebook has written down, and what only the node knows: its search path, its device, the
+    values of this element of an array.
+    """
     passed = directory / (f"passed_{task}.pkl" if spec["sweep"] else rank_folder.PASSED)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return {
-        "passed": str(passed) if passed.exists() else None,
-        "sys_path": [*spec["sys_path"], *[path for path in sys.path if path]],
-        "device": "cuda" if _gpu_for_each_rank() else "cpu",
-        "device_memory": None,
-    }
+    return RankProgram(
+        file=spec["program"],
+        cwd=spec["cwd"],
+        sys_path=(*spec["sys_path"], *[path for path in sys.path if path]),
+        args=tuple(spec["args"]),
+        passed=str(passed) if passed.exists() else None,
+        device="cuda" if _gpu_for_each_rank() else "cpu",
+    )
 
 
 def _gpu_for_each_rank() -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -23,6 +24,19 @@ from workshop.launch.processes import die_with_parent
 HEARTBEAT_MS = 1000
 JOIN_MS = 1000  # how long those who are ready for a step wait for one that is alive and not ready
 TICK_MS = 50
+
+
+@dataclass(frozen=True)
+class Lighthouse:
+    """Where it is, and the process whose network is the launch's: None, and why, where there is no such.
+
+    error: why there is no lighthouse.
+    """
+
+    address: str = ""
+    network: int | None = None
+    why: str = ""
+    error: str = ""
 
 
 def run(connection: Connection, own: bool) -> None:
@@ -38,12 +52,10 @@ def run(connection: Connection, own: bool) -> None:
     try:
         server = _server()
     except (ImportError, RuntimeError) as error:
-        connection.send({"error": f"{type(error).__name__}: {error}"})
+        connection.send(Lighthouse(error=f"{type(error).__name__}: {error}"))
         return
     port = server.address().rpartition(":")[2]
-    connection.send(
-        {"address": f"http://{LOOPBACK}:{port}", "network": None if why else os.getpid(), "why": why}
-    )
+    connection.send(Lighthouse(f"http://{LOOPBACK}:{port}", None if why else os.getpid(), why))
     with contextlib.suppress(EOFError, ConnectionResetError):
         connection.recv()
     os._exit(0)

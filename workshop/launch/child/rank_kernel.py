@@ -25,6 +25,7 @@ from workshop.launch import rank_folder
 from workshop.launch.child import cut, descriptors, failure_record, rank_io, rank_script
 from workshop.launch.child.group import Group
 from workshop.launch.child.held_groups import hold_groups_of_ddp
+from workshop.launch.messages import StartRanks
 from workshop.launch.processes import die_with_parent
 from workshop.launch.report import REPORT_FILE
 
@@ -119,47 +120,47 @@ def interrupt_learner(_signum: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
 
-def main(spec: dict[str, Any], local_rank: int) -> None:
-    """Entry point of a rank of ``%%ranks``; ``spec`` is the start request as plain data."""
+def main(request: StartRanks, local_rank: int) -> None:
+    """Entry point of a rank of ``%%ranks``."""
     die_with_parent()
     os.setpgid(0, 0)  # a cell that signals its process group ends its rank, and not the engine
-    rank = spec["first"] + local_rank
-    rank_dir = rank_folder.of_rank(Path(spec["dir"]), rank)
+    rank = request.first + local_rank
+    rank_dir = rank_folder.of_rank(Path(request.directory), rank)
     rank_dir.mkdir(parents=True, exist_ok=True)
     rank_io.capture(rank_dir)
     rank_io.dump_stacks_on_signal(rank_dir)
     os.environ.clear()
-    os.environ.update(spec["env"])
+    os.environ.update(request.env)
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(local_rank),
-        WORLD_SIZE=str(spec["world_size"]),
-        LOCAL_WORLD_SIZE=str(spec["n"]),
-        IPYTHONDIR=str(Path(spec["dir"], "ipython")),  # nobody's start-up files, no history
+        WORLD_SIZE=str(request.world_size),
+        LOCAL_WORLD_SIZE=str(request.n),
+        IPYTHONDIR=str(Path(request.directory, "ipython")),  # nobody's start-up files, no history
         **{REPORT_FILE: str(rank_dir / rank_folder.REPORT)},
     )
-    os.chdir(spec["cwd"])
-    sys.path[:] = spec["sys_path"]
+    os.chdir(request.cwd)
+    sys.path[:] = request.sys_path
     rank_script.fresh_process_state()
     hold_groups_of_ddp()
     signal.signal(signal.SIGINT, interrupt_learner)
-    _serve(spec, rank, rank_dir)
+    _serve(request, rank, rank_dir)
 
 
-def _serve(spec: dict[str, Any], rank: int, rank_dir: Path) -> None:
+def _serve(request: StartRanks, rank: int, rank_dir: Path) -> None:
     sockets = cut.GroupSockets()
-    group = Group(spec, rank, sockets)
-    app = _make_app(spec, rank)
+    group = Group(request, rank, sockets)
+    app = _make_app(request, rank)
     shell = app.kernel.shell
     shell.rank_dir = rank_dir
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")  # ipykernel has set its own
     name_cells(shell)
     shell.events.register("post_run_cell", after_cell(os.getpid()))
-    rank_script.set_up_device(spec | {"device_memory": None})
-    if spec["device_memory"]:
+    rank_script.set_up_device(request.device, None)
+    if request.device_memory:
         from workshop.launch.child.device_cap import cap_device_memory
 
-        group.cap = cap_device_memory(spec["device_memory"], spec["device"])
+        group.cap = cap_device_memory(request.device_memory, request.device)
     shell.push(group.names(), interactive=False)
     shell.user_ns["__workshop__"] = group
     cut.listen(rank_dir / rank_folder.CUT, sockets)
@@ -191,14 +192,14 @@ def name_cells(shell: Any) -> None:
     shell.compile.get_code_name = code_name
 
 
-def _make_app(spec: dict[str, Any], rank: int) -> RankApp:
+def _make_app(request: StartRanks, rank: int) -> RankApp:
     asyncio.set_event_loop(asyncio.new_event_loop())  # the fork server has none, and none may be shared
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.xmode = "Plain"
     config.IPKernelApp.no_stdout = config.IPKernelApp.no_stderr = False
     config.IPCompleter.use_jedi = False
-    connection = spec["connections"][rank - spec["first"]]
+    connection = request.connections[rank - request.first]
     app = RankApp.instance(connection_file=connection, config=config)
     app.initialize([])
     return app

@@ -24,13 +24,14 @@ import types
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import rank_folder
+from workshop.launch import messages, rank_folder
 from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
 from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.quiet import without_loading_noise
 from workshop.launch.report import REPORT_FILE
+from workshop.launch.request import unpickled
 from workshop.site.cores import GPU_CPUS, bind_to
 
 # The others get this long to reach the place where they wait for the rank that failed, so that
@@ -45,18 +46,18 @@ _AGENT_NAMES = frozenset(
 )
 
 
-def run(spec: dict[str, Any]) -> None:
-    """Entry point that the elastic agent calls in each rank; ``spec`` is the launch as plain data."""
+def run(launch: messages.Launch) -> None:
+    """Entry point that the elastic agent calls in each rank."""
     die_with_parent()
     os.setpgid(0, 0)  # a program that signals its process group ends itself, and not the engine
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the engine ignores it
-    adopt_environment(spec["env"])
+    adopt_environment(launch.env)
     rank = int(os.environ["RANK"])
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    rank_dir = rank_folder.of_rank(rank_folder.of_attempt(Path(spec["run_dir"]), int(attempt)), rank)
+    rank_dir = rank_folder.of_rank(rank_folder.of_attempt(Path(launch.run_dir), int(attempt)), rank)
     rank_dir.mkdir(parents=True, exist_ok=True)
     settle_in(rank_dir)
-    code = run_program(spec, rank_dir)
+    code = run_program(launch.program, rank_dir)
     if code == 0:
         (rank_dir / rank_folder.DONE).touch()
         hang_up()
@@ -80,40 +81,36 @@ def adopt_environment(env: dict[str, str]) -> None:
     os.environ.update(ours)
 
 
-def run_program(spec: dict[str, Any], rank_dir: Path) -> int:
+def run_program(program: messages.RankProgram, rank_dir: Path) -> int:
     """Run the program to its end, exit handlers included; its exit code. A failure leaves its record."""
-    program = spec["program"]
     try:
-        _execute(spec)
+        _execute(program)
     except SystemExit as leaving:
         if leaving.code in (None, 0):
             return _at_exit()
-        return _failed(leaving, program, rank_dir)
+        return _failed(leaving, program.file, rank_dir)
     except BaseException as error:  # noqa: BLE001 whatever ends the program is told in the notebook
-        return _failed(error, program, rank_dir)
+        return _failed(error, program.file, rank_dir)
     return _at_exit()
 
 
-def _execute(spec: dict[str, Any]) -> None:
-    program = Path(spec["program"])
-    os.chdir(spec["cwd"])
-    sys.path[:] = spec["sys_path"]
-    sys.argv = [spec["program"], *spec["args"]]
+def _execute(program: messages.RankProgram) -> None:
+    os.chdir(program.cwd)
+    sys.path[:] = program.sys_path
+    sys.argv = [program.file, *program.args]
     fresh_process_state()
     hold_groups_of_ddp()
-    set_up_device(spec)
+    set_up_device(program.device, program.device_memory)
     builtins.input = rank_io.no_keyboard("input()")
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")
     main = types.ModuleType("__main__")
-    main.__dict__.update(__file__=spec["program"], __builtins__=builtins)
-    if spec.get("module"):
-        main.__dict__.update(_as_module(spec["module"]))
-    if spec["passed"]:
-        from workshop.launch.request import unpickled
-
-        main.__dict__.update(unpickled(Path(spec["passed"])))
+    main.__dict__.update(__file__=program.file, __builtins__=builtins)
+    if program.module:
+        main.__dict__.update(_as_module(program.module))
+    if program.passed:
+        main.__dict__.update(unpickled(Path(program.passed)))
     sys.modules["__main__"] = main
-    code = compile(program.read_bytes(), spec["program"], "exec", dont_inherit=True)
+    code = compile(Path(program.file).read_bytes(), program.file, "exec", dont_inherit=True)
     exec(code, main.__dict__)
 
 
@@ -144,22 +141,22 @@ def fresh_process_state() -> None:
     torch.seed()
 
 
-def set_up_device(spec: dict[str, Any]) -> None:
+def set_up_device(device: str, device_memory: int | None) -> None:
     """Threads, the rank's own GPU and the cores next to it where it has one, and the cap on memory."""
     import torch
 
     local_rank = int(os.environ["LOCAL_RANK"])
-    if spec["device"] == "cuda":  # before any thread is made: threads inherit the cores
+    if device == "cuda":  # before any thread is made: threads inherit the cores
         near = os.environ.get(GPU_CPUS, "").split()[local_rank : local_rank + 1]
         if near and (why := bind_to(near[0])):
             print(f"this rank is {why}", file=sys.stderr)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    if spec["device"] == "cuda":
+    if device == "cuda":
         torch.cuda.set_device(local_rank)
-    if spec["device_memory"]:
+    if device_memory:
         from workshop.launch.child.device_cap import cap_device_memory
 
-        cap_device_memory(spec["device_memory"], spec["device"])
+        cap_device_memory(device_memory, device)
 
 
 def _failed(error: BaseException, program: str, rank_dir: Path) -> int:

@@ -12,7 +12,6 @@ import os
 import signal
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from typing import Any
 
 from torch.distributed.elastic.agent.server.api import WorkerState
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -20,26 +19,30 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from workshop.launch.child import own_network, rank_script
 from workshop.launch.child.agent import CellAgent, make_agent
 from workshop.launch.child.torchft_on_loopback import hold_to_loopback
+from workshop.launch.messages import Launch, LaunchEnd, Started
 from workshop.launch.processes import die_with_parent
 
 
-def run(connection: Connection, request: dict[str, Any]) -> None:
-    """Run the replica of ``request`` to its end; tells ``connection`` of each attempt, and how it ended."""
+def run(connection: Connection, number: int, request: Launch, network: int | None) -> None:
+    """Run a replica to its end; ``connection`` is sent `Started` at each attempt, and then a `LaunchEnd`.
+
+    network: the process whose network is this launch's (`own_network`).
+    """
     die_with_parent()
-    _enter(request)
+    _enter(network)
     # A process that a fork server has forked knows its server, and would start another one all the same.
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
 
     def on_start(attempt: int, pids: dict[int, int], previous: dict[int, int | None]) -> None:
-        connection.send({"event": "started", "attempt": attempt, "pids": pids, "previous": previous})
+        connection.send(Started(request.id, attempt, pids, previous, number))
 
     try:
-        agent = make_agent(request, on_start, run_rank)
-        ended = {"state": _to_the_end(agent), "exit_codes": agent.exit_codes, "why": None}
+        agent = make_agent(request, on_start, run_rank, network)
+        end = LaunchEnd(_to_the_end(agent), agent.exit_codes)
     except Exception as error:  # anything the agent could not do is told in the notebook
         logging.exception("the agent of a replica failed")
-        ended = {"state": "broken", "exit_codes": {}, "why": f"{type(error).__name__}: {error}"}
-    connection.send({"event": "ended", **ended})
+        end = LaunchEnd("broken", {}, f"{type(error).__name__}: {error}")
+    connection.send(end)
 
 
 def _to_the_end(agent: CellAgent) -> str:
@@ -57,14 +60,14 @@ def _to_the_end(agent: CellAgent) -> str:
     return state
 
 
-def run_rank(request: dict[str, Any]) -> None:
+def run_rank(request: Launch, network: int | None) -> None:
     """What the agent starts as each rank."""
-    _enter(request)
-    os.environ["RUST_LOG"] = request["env"]["RUST_LOG"]  # torchft reads it once, when it is loaded
+    _enter(network)
+    os.environ["RUST_LOG"] = request.env["RUST_LOG"]  # torchft reads it once, when it is loaded
     hold_to_loopback()
     rank_script.run(request)
 
 
-def _enter(request: dict[str, Any]) -> None:
-    if request["network"] is not None:
-        own_network.join(request["network"])
+def _enter(network: int | None) -> None:
+    if network is not None:
+        own_network.join(network)

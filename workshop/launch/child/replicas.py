@@ -12,12 +12,12 @@ import multiprocessing
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, cast
 
-from workshop.launch import processes, rank_folder
+from workshop.launch import messages, processes, rank_folder
 from workshop.launch.child import lighthouse, rank_script, replica
 from workshop.launch.child.fresh import ask_for_stacks
 
@@ -36,7 +36,7 @@ class _Member:
     directory: Path
     attempt: int = 0
     ranks: dict[int, processes.ProcessId] = field(default_factory=dict)
-    ended: dict[str, Any] | None = None
+    ended: messages.LaunchEnd | None = None
     told_to_stop: bool = False
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class _Member:
 class _Launch:
     """One launch of replicas; ``why``: what stopped it, where something did."""
 
-    request: dict[str, Any]
+    request: messages.LaunchReplicas
     members: dict[int, _Member] = field(default_factory=dict)
     why: str | None = None
     stop_now: threading.Event = field(default_factory=threading.Event)  # set when all has been asked
@@ -78,20 +78,21 @@ class Replicas:
         self._lock = threading.Lock()
         self._running: _Launch | None = None
 
-    def launch(self, request: dict[str, Any]) -> None:
-        """Run the request to its end; sends `network`, `started` at each replica's attempts, `done` once."""
-        run = _Launch(request)
-        timer = threading.Timer(request["timeout"], self.cancel, (request["id"], "timeout"))
+    def launch(self, request: messages.LaunchReplicas) -> None:
+        """Run the request to its end; sends `Network`, `Started` at each replica's attempts, and at last
+        `ReplicasDone`.
+        """
+        run, why = _Launch(request), None
+        timer = threading.Timer(request.launch.timeout, self.cancel, (request.id, "timeout"))
         timer.daemon = True
         with self._lock:
             self._running = run
         timer.start()
-        done: dict[str, Any] = {"why": None}
         try:
             self._run(run)
         except (OSError, RuntimeError, EOFError) as error:
             logging.exception("a launch of replicas failed")
-            done["why"] = f"{type(error).__name__}: {error}"
+            why = f"{type(error).__name__}: {error}"
         finally:
             timer.cancel()
             with self._lock:
@@ -99,15 +100,15 @@ class Replicas:
             for member in run.members.values():
                 member.end()
         ends = {number: member.ended for number, member in run.members.items()}
-        stopped = not ends or any(end is None or end["state"] == "stopped" for end in ends.values())
+        stopped = not ends or any(end is None or end.state == "stopped" for end in ends.values())
         state = run.why if run.why and stopped else "ended"
-        self.wire.send(event="done", id=request["id"], state=state, replicas=ends, **done)
+        self.wire.send(messages.ReplicasDone(request.id, state, ends, why))
 
     def cancel(self, launch_id: int, why: str) -> None:
         """End a running launch: ask each rank where it is, then have every agent stop."""
         with self._lock:
             run = self._running
-            if run is None or run.request["id"] != launch_id or run.why:
+            if run is None or run.request.id != launch_id or run.why:
                 return
             run.why = why
         if why == "timeout":
@@ -116,14 +117,13 @@ class Replicas:
         run.stop_now.set()
 
     def _run(self, run: _Launch) -> None:
-        connection, process = self._start(lighthouse.run, run.request["own_network"])
+        connection, process = self._start(lighthouse.run, run.request.own_network)
         try:
             there = self._lighthouse(run, connection)
             if there is None:
                 return
-            own = there["network"] is not None
-            self.wire.send(event="network", id=run.request["id"], own=own, why=there["why"])
-            for number in range(run.request["replicas"]):
+            self.wire.send(messages.Network(run.request.id, there.network is not None, there.why))
+            for number in range(len(run.request.env_of)):
                 if run.why:
                     break
                 run.members[number] = self._member(run.request, number, there)
@@ -140,7 +140,7 @@ class Replicas:
         theirs.close()
         return ours, process
 
-    def _lighthouse(self, run: _Launch, connection: Connection) -> dict[str, Any] | None:
+    def _lighthouse(self, run: _Launch, connection: Connection) -> lighthouse.Lighthouse | None:
         """What the lighthouse says of itself when it is up; None where the launch was stopped before."""
         deadline = time.monotonic() + READY_SECONDS
         while not connection.poll(0.05):
@@ -149,22 +149,22 @@ class Replicas:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the lighthouse was not up after {READY_SECONDS:g} s")
         there = connection.recv()
-        if "error" in there:
-            raise RuntimeError(f"the lighthouse could not be started: {there['error']}")
+        if there.error:
+            raise RuntimeError(f"the lighthouse could not be started: {there.error}")
         return there
 
-    def _member(self, request: dict[str, Any], number: int, there: dict[str, Any]) -> _Member:
+    def _member(self, request: messages.LaunchReplicas, number: int, there: lighthouse.Lighthouse) -> _Member:
         """Start the agent of one replica."""
-        directory = Path(request["run_dir"], f"replica_{number}")
+        directory = Path(request.launch.run_dir, f"replica_{number}")
         env = {
-            **request["env"],
-            **request["env_of"][number],
+            **request.launch.env,
+            **request.env_of[number],
             "REPLICA_GROUP_ID": str(number),
-            "NUM_REPLICA_GROUPS": str(request["replicas"]),
-            "TORCHFT_LIGHTHOUSE": there["address"],
+            "NUM_REPLICA_GROUPS": str(len(request.env_of)),
+            "TORCHFT_LIGHTHOUSE": there.address,
         }
-        own = {**request, "env": env, "run_dir": str(directory), "network": there["network"]}
-        return _Member(*self._start(replica.run, own), directory)
+        own = replace(request.launch, env=env, run_dir=str(directory), id=request.id)
+        return _Member(*self._start(replica.run, number, own, there.network), directory)
 
     def _follow(self, run: _Launch, beacon: Any) -> None:
         """Hear the agents until all have ended. Raises RuntimeError when the lighthouse ends before them."""
@@ -183,15 +183,15 @@ class Replicas:
     def _hear(self, run: _Launch, number: int) -> None:
         member = run.members[number]
         try:
-            told = member.connection.recv()
+            told: messages.LaunchEnd | messages.Started = member.connection.recv()
         except (EOFError, ConnectionResetError):  # the agent was killed
             state, why = ("stopped", None) if run.why else ("broken", "its agent ended without a word")
-            told = {"event": "ended", "state": state, "exit_codes": {}, "why": why}
+            told = messages.LaunchEnd(state, {}, why)
             member.end()
-        if told.pop("event") == "ended":
+        if isinstance(told, messages.LaunchEnd):
             member.ended = told
             return
-        found = {rank: processes.ProcessId.of(pid) for rank, pid in told["pids"].items()}
+        found = {rank: processes.ProcessId.of(pid) for rank, pid in told.pids.items()}
         member.ranks = {rank: process for rank, process in found.items() if process}
-        member.attempt = told["attempt"]
-        self.wire.send(event="started", id=run.request["id"], replica=number, **told)
+        member.attempt = told.attempt
+        self.wire.send(told)

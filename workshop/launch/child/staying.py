@@ -7,7 +7,7 @@ import multiprocessing.connection
 import threading
 from typing import Any
 
-from workshop.launch import processes
+from workshop.launch import messages, processes
 from workshop.launch.child import rank_kernel
 
 
@@ -18,13 +18,13 @@ class StayingRanks:
         self.wire = wire
         self._groups: dict[int, list[processes.ProcessId]] = {}
 
-    def start(self, request: dict[str, Any]) -> None:
-        """Fork one kernel per rank; sends `ranks_started` with their process numbers."""
+    def start(self, request: messages.StartRanks) -> None:
+        """Fork one kernel per rank; sends `RanksStarted` with their process numbers, or `RanksFailed`."""
         context = multiprocessing.get_context("forkserver")
         group: list[Any] = []
-        first = request["first"]
+        first = request.first
         try:
-            for rank in range(request["n"]):
+            for rank in range(request.n):
                 process = context.Process(
                     target=rank_kernel.main, args=(request, rank), name=f"rank {first + rank}"
                 )
@@ -33,25 +33,25 @@ class StayingRanks:
         except OSError as error:
             for process in group:
                 process.kill()
-            self.wire.send(event="ranks_failed", id=request["id"], why=f"{type(error).__name__}: {error}")
+            self.wire.send(messages.RanksFailed(request.id, f"{type(error).__name__}: {error}"))
             return
         found = [processes.ProcessId.of(process.pid) for process in group]
-        self._groups[request["id"]] = [process for process in found if process]
+        self._groups[request.id] = [process for process in found if process]
         pids = {rank: process.pid for rank, process in enumerate(group, first)}
-        self.wire.send(event="ranks_started", id=request["id"], pids=pids)
+        self.wire.send(messages.RanksStarted(request.id, pids))
         threading.Thread(
-            target=self._watch, args=(request["id"], dict(enumerate(group, first))), daemon=True
+            target=self._watch, args=(request.id, dict(enumerate(group, first))), daemon=True
         ).start()
 
-    def _watch(self, launch_id: int, group: dict[int, Any]) -> None:
+    def _watch(self, command: int, group: dict[int, Any]) -> None:
         """Tell the notebook of each rank that ends, and how."""
         waiting = {process.sentinel: rank for rank, process in group.items()}
         while waiting:
             for sentinel in multiprocessing.connection.wait(list(waiting)):
                 rank = waiting.pop(sentinel)
                 group[rank].join(1.0)
-                self.wire.send(event="rank_died", id=launch_id, rank=rank, exit_code=group[rank].exitcode)
+                self.wire.send(messages.RankDied(command, rank, group[rank].exitcode))
 
-    def stop(self, request: dict[str, Any]) -> None:
+    def stop(self, group: int) -> None:
         """End a group's kernels: SIGTERM, then SIGKILL."""
-        processes.end_all(self._groups.pop(request["group"], []), patience=0.5)
+        processes.end_all(self._groups.pop(group, []), patience=0.5)

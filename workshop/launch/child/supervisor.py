@@ -2,7 +2,7 @@
 
 One supervisor serves one notebook kernel. It holds a fork server with torch imported, runs the
 elastic agent for ``%%torchrun`` in its main thread, and starts the kernels of ``%%ranks``. Commands
-and events are JSON over a socket pair that only the two processes hold.
+and events (`launch.messages`) go over a socket pair that only the two processes hold.
 
 It is also the one that cleans up. It adopts every orphan of its ranks, it ends what a launch left
 running, and when the notebook's end of the socket closes (shut down, restarted, or killed with
@@ -11,7 +11,6 @@ SIGKILL) it ends everything it started, removes the session's directory and leav
 
 from __future__ import annotations
 
-import json
 import logging
 import multiprocessing
 import multiprocessing.forkserver
@@ -26,28 +25,28 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from workshop.launch import processes
+from workshop.launch import messages, processes
 
 
 class Wire:
-    """JSON messages over the socket pair; any thread may send."""
+    """Messages over the socket pair; any thread may send."""
 
     def __init__(self, descriptor: int):
         self._connection = Connection(descriptor)
         self._lock = threading.Lock()
 
-    def send(self, **message: Any) -> None:
+    def send(self, event: messages.Event) -> None:
         """Send an event to the notebook."""
         with self._lock:
             try:
-                self._connection.send_bytes(json.dumps(message).encode())
+                self._connection.send_bytes(messages.packed(event))
             except (BrokenPipeError, ConnectionResetError):  # the notebook is gone; the reader acts on it
-                logging.info("the notebook is gone, dropped %s", message.get("event"))
+                logging.info("the notebook is gone, dropped %s", type(event).__name__)
 
-    def receive(self) -> dict[str, Any]:
+    def receive(self) -> Any:
         """The next command; EOFError when the notebook is gone."""
         try:
-            return json.loads(self._connection.recv_bytes())
+            return messages.unpacked(self._connection.recv_bytes(), messages.COMMANDS)
         except ConnectionResetError:
             raise EOFError from None
 
@@ -58,7 +57,7 @@ class Supervisor:
     def __init__(self, wire: Wire, directory: Path):
         self.wire = wire
         self.directory = directory
-        self.work: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.work: queue.Queue[messages.Command] = queue.Queue()
         self.engine: set[int] = set()  # the fork server and multiprocessing's resource tracker
 
     def serve(self) -> None:
@@ -71,20 +70,20 @@ class Supervisor:
 
         fresh, replicas, staying = FreshRanks(self.wire), Replicas(self.wire), StayingRanks(self.wire)
         self.launches = (fresh, replicas)
-        self.wire.send(event="ready", gpus=fresh.gpu_count())
+        self.wire.send(messages.Ready(fresh.gpu_count()))
         while True:
-            request = self.work.get()
-            if request["op"] == "torchrun":
-                fresh.launch(request)
-                self._end_orphans(request["id"], "done")
-            elif request["op"] == "replicas":
-                replicas.launch(request)
-                self._end_orphans(request["id"], "done")
-            elif request["op"] == "ranks_start":
-                staying.start(request)
-            elif request["op"] == "ranks_stop":
-                staying.stop(request)
-                self._end_orphans(request["id"], "ranks_stopped")
+            match self.work.get():
+                case messages.Launch() as request:
+                    fresh.launch(request)
+                    self._end_orphans(request.id)
+                case messages.LaunchReplicas() as request:
+                    replicas.launch(request)
+                    self._end_orphans(request.id)
+                case messages.StartRanks() as request:
+                    staying.start(request)
+                case messages.StopRanks() as request:
+                    staying.stop(request.group)
+                    self._end_orphans(request.id)
 
     def _start_fork_server(self) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -99,15 +98,13 @@ class Supervisor:
                 request = self.wire.receive()
             except EOFError:
                 self.leave()
-            if request["op"] == "cancel":
+            if isinstance(request, messages.Cancel):
                 for launches in self.launches:  # it is one of them
-                    launches.cancel(request["id"], request["why"])
-            elif request["op"] == "exit":
-                self.leave()
+                    launches.cancel(request.launch, request.why)
             else:
                 self.work.put(request)
 
-    def _end_orphans(self, launch_id: int, event: str) -> None:
+    def _end_orphans(self, command: int) -> None:
         """What the ended ranks left running is now our child: end it, and say how many there were."""
         left = []
         for pid in processes.children(os.getpid()):
@@ -121,7 +118,7 @@ class Supervisor:
                 os.waitpid(process.pid, os.WNOHANG)
             except ChildProcessError:
                 continue
-        self.wire.send(event=event + "_clean", id=launch_id, orphans=len(alive))
+        self.wire.send(messages.Clean(command, len(alive)))
 
     def leave(self) -> None:
         """End every process below this one, remove the directory, and go. Does not return."""
@@ -149,5 +146,5 @@ def main() -> None:
         supervisor.serve()
     except BaseException as error:  # whatever stops the engine is what the notebook must hear
         logging.exception("the supervisor stopped")
-        supervisor.wire.send(event="broken", why=f"{type(error).__name__}: {error}")
+        supervisor.wire.send(messages.Broken(f"{type(error).__name__}: {error}"))
         supervisor.leave()

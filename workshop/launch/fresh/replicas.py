@@ -25,7 +25,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,19 @@ from workshop.launch.fresh.torchrun import (
     Result,
     Script,
     attach,
-    by_number,
     follow,
     source_of,
     write_program,
+)
+from workshop.launch.messages import (
+    Launch,
+    LaunchEnd,
+    LaunchReplicas,
+    Network,
+    OfLaunch,
+    RankProgram,
+    ReplicasDone,
+    Started,
 )
 from workshop.launch.output import ReplicaTranscript, live_of, replica_label
 from workshop.launch.report import own_report
@@ -117,8 +126,8 @@ def replicas(
     session.wait_ready()
     launch = _Launch(session, num_replicas, n, limits or Limits())
     try:
-        launch.program, request = write_program(launch.directory, program, source, data)
-        return launch.run({**request, "own_network": own_network}, on_output)
+        launch.program, for_ranks = write_program(launch.directory, program, source, data)
+        return launch.run(for_ranks, own_network, on_output)
     finally:
         launch.device.release()
 
@@ -172,7 +181,9 @@ class _Launch:
         self.transcript = ReplicaTranscript(alone=n == 1)
         self.program = Program("")
 
-    def run(self, request: dict[str, Any], on_output: Callable[[str, str], None] | None) -> ReplicasResult:
+    def run(
+        self, program: RankProgram, own_network: bool, on_output: Callable[[str, str], None] | None
+    ) -> ReplicasResult:
         """Send the request, follow it to its end, and return or raise."""
         started, live = time.monotonic(), live_of(on_output)
         waiting = True
@@ -186,25 +197,19 @@ class _Launch:
                 live.begin(self.sentence)
             live.look(self.transcript)
 
-        whole = {
-            "n": self.n,
-            "replicas": len(self.replicas),
-            "run_id": uuid.uuid4().hex[:12],
-            "run_dir": str(self.directory),
-            "env": {
-                "RUST_LOG": "warn",
-                **rank_environment(os.environ),
-            },  # torchft's servers tell each step else
-            "env_of": [self._devices(replica.number) for replica in self.replicas],
-            "cwd": str(Path.cwd()),
-            "timeout": self.limits.seconds(),
-            "max_restarts": self.limits.max_restarts,
-            "device": self.device.kind,
-            "device_memory": self.limits.memory_bytes(),
-            "nodes": None,
-            **request,
-        }
-        done, cancelled = follow(self.session, "replicas", whole, self._take, look if on_output else None)
+        each = Launch(
+            replace(program, device=self.device.kind, device_memory=self.limits.memory_bytes()),
+            n=self.n,
+            run_id=uuid.uuid4().hex[:12],
+            run_dir=str(self.directory),
+            # torchft's servers tell each step else
+            env={"RUST_LOG": "warn", **rank_environment(os.environ)},
+            timeout=self.limits.seconds(),
+            max_restarts=self.limits.max_restarts,
+        )
+        devices = tuple(self._devices(replica.number) for replica in self.replicas)
+        request = LaunchReplicas(each, devices, own_network)
+        done, cancelled = follow(self.session, request, self._take, look if on_output else None)
         return self._conclude(done, cancelled, time.monotonic() - started)
 
     def _devices(self, replica: int) -> dict[str, str]:
@@ -213,23 +218,23 @@ class _Launch:
         gpus = [gpu for gpu in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
         return {**env, "CUDA_VISIBLE_DEVICES": ",".join(gpus[replica * self.n : (replica + 1) * self.n])}
 
-    def _take(self, event: dict[str, Any]) -> None:
-        if event["event"] == "network" and not event["own"]:
+    def _take(self, event: OfLaunch) -> None:
+        if isinstance(event, Network) and not event.own:
             self.sentence += (
-                f"; everybody on this machine can reach them (no network of their own: {event['why']})"
+                f"; everybody on this machine can reach them (no network of their own: {event.why})"
             )
-        elif event["event"] == "started":
-            replica = self.replicas[event["replica"]]
+        elif isinstance(event, Started) and event.replica is not None:
+            replica = self.replicas[event.replica]
             if replica.attempt >= 0:
-                ends = replica.ends(by_number(event["previous"]), self.program, "failed")
+                ends = replica.ends(event.previous, self.program, "failed")
                 why = str(verdicts.failed(ends, self.program)).splitlines()[0]
                 replica.notes.append(f"attempt {replica.attempt + 1} failed ({why}); it was started again")
-            replica.attempt = event["attempt"]
-            replica.ranks = tuple(sorted(by_number(event["pids"])))
+            replica.attempt = event.attempt
+            replica.ranks = tuple(sorted(event.pids))
             for rank in replica.ranks:
                 self.transcript.add(replica.number, rank, replica.rank_dir(rank) / rank_folder.LOG)
 
-    def _conclude(self, done: dict[str, Any], cancelled: bool, seconds: float) -> ReplicasResult:
+    def _conclude(self, done: ReplicasDone, cancelled: bool, seconds: float) -> ReplicasResult:
         self.transcript.finish()
         notes = tuple(f"replica {one.number}: {note}" for one in self.replicas for note in one.notes)
         text = "".join(f"{note}\n" for note in notes) + self.transcript.text()
@@ -237,14 +242,11 @@ class _Launch:
         result = ReplicasResult(each, text, self.sentence, seconds, notes)
         if cancelled:
             raise attach(RankInterrupted(f"the {len(self.replicas)} replicas were ended."), result)
-        if done["why"]:
-            raise attach(
-                EngineError(f"the replicas were ended: {done['why']}. Run `workshop doctor`."), result
-            )
-        ended = by_number(done["replicas"])
-        if done["state"] == "timeout":
-            raise attach(self._timed_out(ended), result)
-        failed = {at: end for at, end in ended.items() if end["state"] != "succeeded"}
+        if done.why:
+            raise attach(EngineError(f"the replicas were ended: {done.why}. Run `workshop doctor`."), result)
+        if done.state == "timeout":
+            raise attach(self._timed_out(done.ends), result)
+        failed = {at: end for at, end in done.ends.items() if end is not None and end.state != "succeeded"}
         if failed:
             raise attach(self._failed(failed), result)
         return result
@@ -254,7 +256,7 @@ class _Launch:
         said = self.transcript.text(replica.number)
         return Result(reports, said, self.sentence, seconds, tuple(replica.notes))
 
-    def _failed(self, failed: Mapping[int, dict[str, Any]]) -> RankFailed:
+    def _failed(self, failed: Mapping[int, LaunchEnd]) -> RankFailed:
         """The replicas that gave up, alike ones together: which rank, which line, after how many attempts."""
         told: dict[str, list[int]] = {}
         errors = {at: self._verdict(self.replicas[at], end) for at, end in failed.items()}
@@ -274,14 +276,12 @@ class _Launch:
             "\n".join(lines), failures, [end for error in errors.values() for end in error.ends]
         )
 
-    def _verdict(self, replica: _Replica, ended: Mapping[str, Any]) -> RankFailed:
-        if ended["why"]:
-            return RankFailed(ended["why"])
-        return verdicts.failed(
-            replica.ends(by_number(ended["exit_codes"]), self.program, "failed"), self.program
-        )
+    def _verdict(self, replica: _Replica, end: LaunchEnd) -> RankFailed:
+        if end.why:
+            return RankFailed(end.why)
+        return verdicts.failed(replica.ends(end.exit_codes, self.program, "failed"), self.program)
 
-    def _timed_out(self, ended: Mapping[int, Any]) -> RankTimeout:
+    def _timed_out(self, ended: Mapping[int, LaunchEnd | None]) -> RankTimeout:
         seconds = self.limits.seconds()
         if not any(replica.ranks for replica in self.replicas):
             return RankTimeout(
@@ -290,7 +290,8 @@ class _Launch:
         told: dict[str, list[int]] = {}
         failures = []
         for replica in self.replicas:
-            state = "failed" if (ended.get(replica.number) or {}).get("state") == "failed" else "timeout"
+            end = ended.get(replica.number)
+            state = "failed" if end is not None and end.state == "failed" else "timeout"
             error = verdicts.timed_out(replica.ends({}, self.program, state), seconds, self.program)
             where = str(error).removeprefix(f"time is up after {seconds:g} s. ")
             told.setdefault(where, []).append(replica.number)

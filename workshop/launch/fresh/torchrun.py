@@ -19,7 +19,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,17 @@ from workshop.launch import device, rank_folder, script, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
 from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.messages import (
+    Cancel,
+    Clean,
+    Done,
+    Launch,
+    LaunchEnd,
+    LaunchReplicas,
+    RankProgram,
+    ReplicasDone,
+    Started,
+)
 from workshop.launch.output import Live, Show, Transcript, live_of
 from workshop.launch.report import Reported, own_report
 from workshop.launch.request import (
@@ -98,7 +109,7 @@ def torchrun(
     session.wait_ready()
     launch = _Launch(session, n, limits, nodes)
     try:
-        launch.program, launch.request = write_program(launch.directory, program, source, data)
+        launch.program, launch.for_ranks = write_program(launch.directory, program, source, data)
         return launch.run(live_of(on_output))
     finally:
         launch.device.release()
@@ -120,8 +131,8 @@ def source_of(program: str | Cell | Script | Module) -> str | None:
 
 def write_program(
     directory: Path, program: str | Cell | Script | Module, source: str | None, data: bytes | None
-) -> tuple[Program, dict[str, Any]]:
-    """Make a run's directory with what its ranks read; what messages call the program, what a request says.
+) -> tuple[Program, RankProgram]:
+    """Make a run's directory with what its ranks read; the program as messages call it, and as ranks run it.
 
     Raises EngineError where there is no room to write.
     """
@@ -149,36 +160,32 @@ def write_program(
     else:
         path, searched = directory / rank_folder.CELL, [*searched, here]
         known = Program(str(path))
-    return known, {
-        "program": str(path),
-        "module": module,
-        "args": list(getattr(program, "args", ())),
-        "passed": str(passed) if data is not None else None,
-        "sys_path": searched,
-    }
+    args = () if isinstance(program, str | Cell) else program.args
+    given = str(passed) if data is not None else None
+    return known, RankProgram(str(path), here, tuple(searched), args, module, given)
 
 
 def follow(
     session: Session,
-    op: str,
-    request: Mapping[str, Any],
-    take: Callable[[dict[str, Any]], None],
+    request: Launch | LaunchReplicas,
+    take: Callable[[Any], None],
     look: Callable[[], None] | None,
-) -> tuple[dict[str, Any], bool]:
-    """Have the supervisor run ``request``; its last event, and whether the stop button ended it.
+) -> tuple[Any, bool]:
+    """Have the supervisor run ``request``; its last event, `Done` or `ReplicasDone`, and whether the stop
+    button ended it.
 
     take: called with each event. look: called twenty times a second, where somebody looks on.
     """
-    number = session.send(op, **request)
+    number = session.send(request)
     interrupted, done = False, None
     try:
         while True:
             try:
                 for event in session.events(number, timeout=_LOOK_EVERY if look else _LOOK_AT_NOTHING):
-                    if event["event"] == "done_clean":
+                    if isinstance(event, Clean):
                         assert done is not None
                         return done, interrupted
-                    done = event if event["event"] == "done" else done
+                    done = event if isinstance(event, Done | ReplicasDone) else done
                     take(event)
                 if look:
                     look()
@@ -186,10 +193,10 @@ def follow(
                 if interrupted:
                     raise
                 interrupted = True
-                session.tell("cancel", id=number, why="cancelled")
+                session.tell(Cancel(number, "cancelled"))
     except BaseException:  # whatever keeps us from following it: the ranks must not run on alone
         with contextlib.suppress(EngineError):
-            session.tell("cancel", id=number, why="cancelled")
+            session.tell(Cancel(number, "cancelled"))
         raise
     finally:
         session.forget(number)
@@ -212,44 +219,42 @@ class _Launch:
         self.notes: list[str] = []
         self.cancelled = False
         self.program = Program("")
-        self.request: dict[str, Any] = {}
+        self.for_ranks = RankProgram("", "", ())
 
     def run(self, live: Live | None) -> Result:
         """Send the request, follow it to its end, and return or raise."""
         started = time.monotonic()
         if live is not None:
             live.begin(self.device.sentence)
-        request = {
-            "n": self.n,
-            "run_id": self.run_id,
-            "run_dir": str(self.directory),
-            "env": self._environment(),
-            "cwd": str(Path.cwd()),
-            "timeout": self.limits.seconds(),
-            "max_restarts": self.limits.max_restarts,
-            "device": self.device.kind,
-            "device_memory": self.limits.memory_bytes(),
-            "nodes": vars(self.nodes) if self.nodes else None,
-            **self.request,
-        }
+        program = replace(self.for_ranks, device=self.device.kind, device_memory=self.limits.memory_bytes())
+        request = Launch(
+            program=program,
+            n=self.n,
+            run_id=self.run_id,
+            run_dir=str(self.directory),
+            env=self._environment(),
+            timeout=self.limits.seconds(),
+            max_restarts=self.limits.max_restarts,
+            nodes=self.nodes,
+        )
         look = (lambda: live.look(self.transcript)) if live is not None else None
-        done, self.cancelled = follow(self.session, "torchrun", request, self._attempt_started, look)
-        return self._conclude(done, time.monotonic() - started)
+        done, self.cancelled = follow(self.session, request, self._attempt_started, look)
+        return self._conclude(done.end, time.monotonic() - started)
 
     def _environment(self) -> dict[str, str]:
         network = self.nodes.environment() if self.nodes else {}
         ours = rank_environment(os.environ, one_node=self.nodes is None, ranks=self.n)
         return {**ours, **network, **self.device.environment()}
 
-    def _attempt_started(self, event: dict[str, Any]) -> None:
-        if event["event"] != "started":
+    def _attempt_started(self, event: Any) -> None:
+        if not isinstance(event, Started):
             return
         if self.attempt >= 0:
-            ends = self._ends(by_number(event["previous"]), "failed")
+            ends = self._ends(event.previous, "failed")
             why = str(verdicts.failed(ends, self.program)).splitlines()[0]
             self.notes.append(f"attempt {self.attempt + 1} failed ({why}); all ranks started again")
-        self.attempt = event["attempt"]
-        self.pids = by_number(event["pids"])
+        self.attempt = event.attempt
+        self.pids = event.pids
         self.transcript = Transcript({rank: self._rank_dir(rank) / rank_folder.LOG for rank in self.pids})
 
     def _rank_dir(self, rank: int) -> Path:
@@ -261,16 +266,16 @@ class _Launch:
             for rank in sorted(self.pids)
         ]
 
-    def _conclude(self, done: dict[str, Any], seconds: float) -> Result:
+    def _conclude(self, end: LaunchEnd, seconds: float) -> Result:
         self.transcript.finish()
         text = "".join(f"{note}\n" for note in self.notes) + self.transcript.text()
         reports = {rank: own_report(self._rank_dir(rank) / rank_folder.REPORT) for rank in sorted(self.pids)}
         result = Result(reports, text, self.device.sentence, seconds, tuple(self.notes))
-        state = done["state"]
+        state = end.state
         if state == "succeeded":
             return result
         if self.cancelled:
-            where = self._ends(by_number(done["exit_codes"]), state)
+            where = self._ends(end.exit_codes, state)
             what = verdicts.interrupted(where, self.program, f"the {self.n} ranks were ended.")
             raise attach(RankInterrupted(what), result)
         if state == "timeout" and not self.pids:
@@ -278,9 +283,9 @@ class _Launch:
             raise RankTimeout(
                 f"time is up after {seconds:g} s, before the ranks had started; --timeout 60 allows a minute."
             )
-        if done["why"] or not self.pids:
-            raise EngineError(f"the ranks could not be started: {done['why']}. Run `workshop doctor`.")
-        ends = self._ends(by_number(done["exit_codes"]), state)
+        if end.why or not self.pids:
+            raise EngineError(f"the ranks could not be started: {end.why}. Run `workshop doctor`.")
+        ends = self._ends(end.exit_codes, state)
         if state == "timeout":
             note = "\n".join(filter(None, (self.nodes.note() if self.nodes else "", self.limits.note())))
             raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
@@ -291,11 +296,6 @@ def attach(error: BaseException, result: Any) -> Any:
     """The exception, carrying what the ranks had printed and reported until then."""
     error.result = result  # type: ignore[attr-defined]
     return error
-
-
-def by_number(event: Mapping[str, Any]) -> dict[int, Any]:
-    """JSON made text of the numbers of ranks (or of replicas)."""
-    return {int(number): value for number, value in event.items()}
 
 
 def _forget_old_runs(directory: Path) -> None:

@@ -1,8 +1,7 @@
 """What a notebook and the program on a further node say to each other: a frozen class for each message.
 
-A message travels as its class's name, its fields as JSON, and frames of bytes beside it (`nodes.wire`). Who
-receives one checks it against the class: an unknown name, a field too many, too few or of another kind is a
-ValueError, and ends the connection. Nothing is unpickled.
+A message travels as its class's name, its fields as JSON (`launch.messages`), and frames of bytes beside it
+(`nodes.wire`). One that does not fit its class ends the connection. Nothing is unpickled.
 
     the starter's pipes        Hello                 node -> notebook, a line of its stdout
                                Invitation            notebook -> node, the one line of its stdin
@@ -14,13 +13,9 @@ ValueError, and ends the connection. Nothing is unpickled.
 
 from __future__ import annotations
 
-import functools
-import json
-import types
-import typing
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from workshop.launch.messages import named
 
 # ---------------------------------------------------------------------------- by the starter's pipes
 
@@ -208,57 +203,5 @@ Question = Start | Stop | Clock | Sync | Clear | Pass | Cut
 Reply = Answer | Time | Started
 Message = Hello | Invitation | ToNode | ToNotebook
 
-TO_NODE: dict[str, type] = {kind.__name__: kind for kind in typing.get_args(ToNode)}
-TO_NOTEBOOK: dict[str, type] = {kind.__name__: kind for kind in typing.get_args(ToNotebook)}
-
-
-# ---------------------------------------------------------------------------- as text
-
-
-def to_json(message: Message) -> str:
-    """The fields of a message."""
-    return json.dumps(asdict(message))
-
-
-def from_json(kind: type, text: str | bytes) -> Any:
-    """A message of a kind that is known.
-
-    Raises:
-        ValueError: the text is no JSON, or its fields are not those of ``kind``.
-    """
-    content, hints = json.loads(text), _hints(kind)
-    if not isinstance(content, dict) or content.keys() != hints.keys():
-        raise ValueError(
-            f"a message {kind.__name__} has {', '.join(hints) or 'no fields'}, not {text!r:.200}"
-        )
-    return kind(
-        **{name: _as(hints[name], value, f"{kind.__name__}.{name}") for name, value in content.items()}
-    )
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def parsed(name: bytes, header: bytes, known: Mapping[str, type]) -> Any:
-    """A message from the wire. Raises ValueError for a name that is not ``known``, and as `from_json`."""
-    kind = known.get(name.decode("ascii", "replace"))
-    if kind is None:
-        raise ValueError(f"unknown message {name!r:.80} (known: {', '.join(known)})")
-    return from_json(kind, header)
-
-
-def _as(hint: Any, value: Any, where: str) -> Any:
-    """``value`` as JSON tells it, as the field wants it; ValueError where it is of another kind."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return None if value is None else _as(inner[0], value, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_as(inner[0], item, where) for item in value)
-    if origin is dict and isinstance(value, dict):
-        keys = (int(key) if inner[0] is int else key for key in value)
-        return {key: _as(inner[1], item, where) for key, item in zip(keys, value.values(), strict=True)}
-    if origin is None and (type(value) is hint or (hint is float and type(value) is int)):
-        return value
-    raise ValueError(f"{where} must be {getattr(hint, '__name__', hint)}, not {value!r:.80}")
+TO_NODE = named(ToNode)
+TO_NOTEBOOK = named(ToNotebook)

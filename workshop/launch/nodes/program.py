@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,23 @@ import zmq
 from workshop import __version__
 from workshop.launch import rank_folder
 from workshop.launch.environment import rank_environment
+from workshop.launch.messages import (
+    Clean,
+    RankDied,
+    RanksFailed,
+    RanksStarted,
+    StartRanks,
+    StopRanks,
+    from_json,
+    to_json,
+)
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import wire as node_wire
 from workshop.launch.nodes.files import Tail
 from workshop.launch.nodes.start import MARK
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError, Session
-from workshop.launch.staying import recovery
-from workshop.launch.staying.channels import Channel, write_connection_files
+from workshop.launch.staying.channels import Channel, ask_to_cut, write_connection_files
 from workshop.site.interfaces import chosen, collectives_on
 
 LOOK_MS = 20
@@ -53,18 +63,19 @@ class NodeGroup:
         ours = rank_environment(os.environ, one_node=False, ranks=request.n)
         own_path = [path for path in sys.path if path] if request.own_path else []
         self.number = self.session.send(
-            "ranks_start",
-            n=request.n,
-            first=request.first,
-            world_size=request.world_size,
-            device=request.device,
-            device_memory=request.device_memory,
-            cwd=request.cwd if Path(request.cwd).is_dir() else str(Path.home()),
-            sys_path=[*request.sys_path, *own_path],
-            env={**ours, **network, **request.env},
-            dir=str(self.directory),
-            connections=files,
-            store=str(node.store_path),
+            StartRanks(
+                n=request.n,
+                first=request.first,
+                world_size=request.world_size,
+                device=request.device,
+                device_memory=request.device_memory,
+                cwd=request.cwd if Path(request.cwd).is_dir() else str(Path.home()),
+                sys_path=(*request.sys_path, *own_path),
+                env={**ours, **network, **request.env},
+                directory=str(self.directory),
+                connections=tuple(files),
+                store=str(node.store_path),
+            )
         )
         self.channels = [
             Channel(node.context, path, rank) for path, rank in zip(files, self.ranks, strict=True)
@@ -76,12 +87,10 @@ class NodeGroup:
         """Logs, stacks and reports of one rank."""
         return rank_folder.of_rank(self.directory, rank)
 
-    def take_pids(self, event: dict[str, Any]) -> dict[int, int]:
+    def take_pids(self, pids: Mapping[int, int]) -> None:
         """Note the ranks' processes by number and start time."""
-        pids = {int(rank): pid for rank, pid in event["pids"].items()}
         found = {rank: ProcessId.of(pid) for rank, pid in pids.items()}
         self.processes = {rank: process for rank, process in found.items() if process}
-        return pids
 
     def do(
         self, message: messages.Shell | messages.Signal | messages.Pass | messages.Cut, frames: list[bytes]
@@ -96,7 +105,7 @@ class NodeGroup:
             case messages.Pass(name):
                 (self.directory / Path(name).name).write_bytes(b"".join(frames))
             case messages.Cut():
-                recovery.cut_here(self.directory, [self.rank_dir(rank) for rank in self.ranks])
+                ask_to_cut(self.directory, [self.rank_dir(rank) for rank in self.ranks])
 
     def close(self) -> None:
         """End the ranks."""
@@ -174,21 +183,21 @@ class NodeProgram:
 
     def _from_session(self) -> None:
         for number in list(self.stopping):
-            if any(e["event"] == "ranks_stopped_clean" for e in self.session.events(number)):
+            if any(isinstance(event, Clean) for event in self.session.events(number)):
                 self.session.forget(number)
                 self._answer(self.stopping.pop(number))
         if self.group is None:
             return
         for event in self.session.events(self.group.number):
-            if event["event"] == "rank_died":
-                self._send_files(event["rank"])
-                node_wire.send(self.link, messages.Died(event["rank"], event["exit_code"]))
-            elif self.starting is not None and event["event"] == "ranks_started":
-                pids = self.group.take_pids(event)
-                node_wire.send(self.link, messages.Started(self.starting, pids, self.group.key))
+            if isinstance(event, RankDied):
+                self._send_files(event.rank)
+                node_wire.send(self.link, messages.Died(event.rank, event.exit_code))
+            elif self.starting is not None and isinstance(event, RanksStarted):
+                self.group.take_pids(event.pids)
+                node_wire.send(self.link, messages.Started(self.starting, event.pids, self.group.key))
                 self.starting = None
-            elif self.starting is not None and event["event"] == "ranks_failed":
-                self._answer(self.starting, event["why"])
+            elif self.starting is not None and isinstance(event, RanksFailed):
+                self._answer(self.starting, event.why)
                 self.starting = None
 
     def _send_files(self, rank: int) -> None:
@@ -248,7 +257,7 @@ class NodeProgram:
         if self.group is None:
             self._answer(number)
             return
-        self.stopping[self.session.send("ranks_stop", group=self.group.number)] = number
+        self.stopping[self.session.send(StopRanks(self.group.number))] = number
         self.group.close()
         self.group = None
 
@@ -257,12 +266,12 @@ def main() -> None:
     """Started by `nodes.start`: public keys over stdin and stdout, all else over the connection."""
     public, secret = zmq.curve_keypair()
     hello = messages.Hello(public.decode(), socket.gethostname(), __version__)
-    print(MARK + messages.to_json(hello), flush=True)
+    print(MARK + to_json(hello), flush=True)
     line = sys.stdin.readline()
     if not line:
         return
     try:
-        node = NodeProgram((public, secret), messages.from_json(messages.Invitation, line))
+        node = NodeProgram((public, secret), from_json(messages.Invitation, line))
     except (EngineError, ValueError) as error:
         sys.exit(f"node {socket.gethostname()}: {error}")
     try:

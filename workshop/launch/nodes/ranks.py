@@ -15,9 +15,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from workshop.launch import rank_folder
+from workshop.launch.messages import StartRanks
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import start as node_start
 from workshop.launch.nodes.files import Mirror
@@ -192,15 +193,18 @@ class RemoteNodes:
         return [link.gpus for link in self.relay.links]
 
     def start(
-        self, directory: Path, first: int, n: int, spec: Mapping[str, Any], environment: Mapping[str, str]
+        self, directory: Path, first: int, n: int, local: StartRanks, environment: Mapping[str, str]
     ) -> dict[int, RemoteProcess]:
-        """Start ``n`` ranks on each node, numbered from ``first``; ``directory`` mirrors their files."""
+        """Start ``n`` ranks on each node, numbered from ``first``; ``directory`` mirrors their files.
+
+        local: how those of the notebook's own node are started.
+        """
         self.ranks, self.deaths = {}, {}
         asked: list[tuple[Link, Future[messages.Reply]]] = []
         own_path, here = self.plan.site is not None, str(Path.cwd())
         request = messages.Start(
-            first, n, spec["world_size"], spec["device"], spec["device_memory"], here,
-            (here,) if own_path else tuple(spec["sys_path"]), own_path, dict(environment),
+            first, n, local.world_size, local.device, local.device_memory, here,
+            (here,) if own_path else local.sys_path, own_path, dict(environment),
         )  # fmt: skip
         for number, link in enumerate(self.relay.links):
             link.deaths.clear()

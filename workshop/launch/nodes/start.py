@@ -27,7 +27,8 @@ from typing import IO, Protocol
 
 from workshop import __version__
 from workshop.launch.environment import engine_environment
-from workshop.launch.nodes.messages import Hello, Invitation, from_json, to_json
+from workshop.launch.messages import from_json, to_json
+from workshop.launch.nodes.messages import Hello, Invitation
 from workshop.launch.processes import ProcessId, end_all
 from workshop.launch.session import EngineError
 from workshop.site.apptainer_command import NODE_VARIABLES, container_line

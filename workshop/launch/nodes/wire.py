@@ -34,7 +34,8 @@ from typing import Any
 import zmq
 from zmq.utils import z85
 
-from workshop.launch.nodes.messages import Message, parsed, to_json
+from workshop.launch.messages import parsed, to_json
+from workshop.launch.nodes.messages import Message
 
 HEARTBEAT_MS = 500
 SILENCE_SECONDS = 3.0  # a node or a notebook of which nothing is heard for so long is gone

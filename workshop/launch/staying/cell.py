@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workshop.launch import rank_folder, verdicts
 from workshop.launch.failures import Frame, RankEnd, RankInterrupted, is_collective
@@ -13,9 +13,7 @@ from workshop.launch.report import Reported, own_report
 from workshop.launch.request import Limits
 from workshop.launch.staying import recovery
 from workshop.launch.staying.channels import Exchange
-
-if TYPE_CHECKING:
-    from workshop.launch.staying.ranks import Ranks
+from workshop.launch.staying.rank_set import RankSet
 
 # After the first failure the others get this long to finish by themselves, unless two looks at their stacks,
 # LOOK_SECONDS apart, find all of them in the same collectives: they wait for the rank that failed.
@@ -46,7 +44,7 @@ class CellRun:
     """One cell on its way: follow the ranks, heal where needed, tell what happened."""
 
     def __init__(
-        self, ranks: Ranks, exchange: Exchange, transcript: Transcript, limits: Limits, live: Live | None
+        self, ranks: RankSet, exchange: Exchange, transcript: Transcript, limits: Limits, live: Live | None
     ):
         self.ranks = ranks
         self.exchange = exchange
@@ -128,7 +126,7 @@ class CellRun:
     def _conclude_and_heal(self, started: float, failed: bool) -> RanksResult:
         ranks, healed = self.ranks, ""
         with recovery.uninterrupted():
-            died = ranks.ends_of_the_dead()
+            died = recovery.ends_of_the_dead(ranks)
             if ranks.broken:  # no cell will reach them any more
                 ranks.end_processes()
             else:
@@ -161,10 +159,8 @@ class CellRun:
 
     def _left_group(self) -> bool:
         """Did the cell destroy the group? Each rank says so in its reply, so that asking costs nothing."""
-        states = [reply.get("user_expressions", {}).get("state") for reply in self.exchange.replies.values()]
-        return any(
-            state and "'group': False" in state.get("data", {}).get("text/plain", "") for state in states
-        )
+        answers = self.exchange.expressions("has_group").values()
+        return any(answer["status"] == "ok" and answer["data"]["text/plain"] == "False" for answer in answers)
 
     def _ends(self, died: list[RankEnd]) -> list[RankEnd]:
         ends = {end.rank: end for end in died}

@@ -1,4 +1,6 @@
-"""Jupyter's wire protocol to the ranks that stay: one shell and one iopub socket per rank.
+"""How ranks that stay are spoken to: by Jupyter's wire protocol, and by the socket of their cutting threads.
+
+A rank has one shell and one iopub socket.
 
 Messages go over Unix sockets in a directory that only its user can enter, and each is signed with
 a key of the group's own (HMAC-SHA256). A reply counts only when it answers the message that was
@@ -7,9 +9,11 @@ just sent, so what an ended cell says late is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
+import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +22,9 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session as Protocol
 
+from workshop.launch import rank_folder
+
+ANSWER_TO_CUT_SECONDS = 0.5
 _PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5}
 
 
@@ -45,10 +52,10 @@ class Channel:
         self.shell = context.socket(zmq.DEALER)
         self.iopub = context.socket(zmq.SUB)
         self.iopub.subscribe(b"")
-        for socket, port in ((self.shell, "shell_port"), (self.iopub, "iopub_port")):
-            socket.linger = 0
-            socket.reconnect_ivl = 20
-            socket.connect(f"{info['transport']}://{info['ip']}-{info[port]}")
+        for end, port in ((self.shell, "shell_port"), (self.iopub, "iopub_port")):
+            end.linger = 0
+            end.reconnect_ivl = 20
+            end.connect(f"{info['transport']}://{info['ip']}-{info[port]}")
         self.asked: str | None = None
 
     def ask(self, code: str, *, silent: bool, expressions: dict[str, str] | None = None) -> None:
@@ -107,6 +114,11 @@ class Exchange:
         """Ranks that are still at work."""
         return [c.rank for c in self.channels if c.rank not in self.replies]
 
+    def expressions(self, name: str) -> dict[int, dict[str, Any]]:
+        """What the ranks that have answered gave for an expression, as Jupyter tells it."""
+        asked = {rank: reply.get("user_expressions", {}).get(name) for rank, reply in self.replies.items()}
+        return {rank: answer for rank, answer in asked.items() if answer}
+
     def pump(self, seconds: float) -> None:
         """Wait up to ``seconds`` for messages and sort them in."""
         ready = dict(self.poller.poll(int(seconds * 1000)))
@@ -136,3 +148,26 @@ class Exchange:
                 return False
             self.pump(min(left, 0.5))
         return True
+
+
+def ask_to_cut(directory: Path, rank_dirs: Iterable[Path]) -> None:
+    """Ask the cutting threads of this node's ranks; wait a moment for those that can answer.
+
+    A rank that has died has nobody to ask, and one that holds the interpreter's lock in compiled
+    code does not get to it.
+    """
+    asked = 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as wire:
+        own = directory / f"ask{time.monotonic_ns()}"
+        wire.bind(str(own))
+        for rank_dir in rank_dirs:
+            with contextlib.suppress(OSError):
+                wire.sendto(b"cut", str(rank_dir / rank_folder.CUT))
+                asked += 1
+        deadline = time.monotonic() + ANSWER_TO_CUT_SECONDS
+        with contextlib.suppress(OSError):
+            while asked and (left := deadline - time.monotonic()) > 0:
+                wire.settimeout(left)
+                wire.recv(64)
+                asked -= 1
+        own.unlink(missing_ok=True)
