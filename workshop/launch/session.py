@@ -33,6 +33,7 @@ from pathlib import Path
 
 from workshop.launch.environment import engine_environment
 from workshop.launch.messages import (
+    COMMANDS,
     EVENTS,
     Broken,
     Cancel,
@@ -120,20 +121,24 @@ class Session:
                 )
 
     def send(self, command: Command) -> int:
-        """Send a command; returns its number, under which its events arrive."""
+        """Send a command; returns its number, under which its events arrive.
+
+        Raises ValueError for a field of another kind than the command's, EngineError where nobody hears.
+        """
         number = next(self._ids)
+        data = _checked(replace(command, id=number))
         self._events[number] = []
-        self._put(replace(command, id=number))
+        self._put(data)
         return number
 
     def tell(self, command: Cancel) -> None:
         """Send a command that has no events of its own."""
-        self._put(command)
+        self._put(_checked(command))
 
-    def _put(self, message: Command | Cancel) -> None:
+    def _put(self, data: bytes) -> None:
         try:
             with self._send_lock:
-                self._wire.send_bytes(packed(message))
+                self._wire.send_bytes(data)
         except OSError:
             raise EngineError(f"the launch engine is gone. {self._why()}") from None
 
@@ -199,6 +204,13 @@ class Session:
         atexit.unregister(self.close)
         if Session._current is self:
             Session._current = None
+
+
+def _checked(message: Command | Cancel) -> bytes:
+    """A message as it travels. What the supervisor would refuse is refused here, where its sender hears."""
+    data = packed(message)
+    unpacked(data, COMMANDS)
+    return data
 
 
 def _private_directory() -> Path:

@@ -98,6 +98,9 @@ class Supervisor:
                 request = self.wire.receive()
             except EOFError:
                 self.leave()
+            except ValueError as error:  # another workshop's notebook: what is not understood is not done
+                self.wire.send(messages.Broken(str(error)))
+                self.leave()
             if isinstance(request, messages.Cancel):
                 for launches in self.launches:  # it is one of them
                     launches.cancel(request.launch, request.why)

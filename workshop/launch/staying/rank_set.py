@@ -209,7 +209,7 @@ class RankSet:
     # -- their processes -----------------------------------------------------------------------
 
     def signal(self, which: Iterable[int], *numbers: int) -> None:
-        """Send signals to these ranks, by process number and start time; they have arrived when it returns."""
+        """Signal these ranks, by process number and start time; it has arrived when this returns."""
         which = list(which)
         for rank in which:
             for number in numbers:
