@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from workshop.adapt.methods import (
-    MERGEABLE,
     METHODS,
     adapt,
     adapter_state,
@@ -52,7 +51,7 @@ def test_trained_saved_read_again_merged(tiny, tokens, method, tmp_path):
     with quietly():
         again = PeftModel.from_pretrained(tiny(), tmp_path).eval()
     assert (again(input_ids=tokens).logits - logits).abs().max() < 1e-5
-    if method in MERGEABLE:
+    if method in ("lora", "dora", "adalora", "ia3"):  # prompts change no weight
         assert (model.merge_and_unload()(input_ids=tokens).logits - logits).abs().max() < 1e-4
 
 

@@ -11,7 +11,6 @@ from workshop.compress.distill import (
     forward_kl,
     hidden_loss,
     keep_words,
-    reverse_kl,
     soft_loss,
     spread_layers,
 )
@@ -38,13 +37,12 @@ def llama(tied=True):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 7.0])
-def test_both_divergences_are_torchs(temperature):
+def test_the_divergence_is_torchs(temperature):
     student, teacher = pair()
     q, p = (F.log_softmax(x / temperature, -1).flatten(0, 1) for x in (student, teacher))
     forward = F.kl_div(q, p, log_target=True, reduction="batchmean")
     reverse = F.kl_div(p, q, log_target=True, reduction="batchmean")
     torch.testing.assert_close(forward_kl(student, teacher, temperature), forward)
-    torch.testing.assert_close(reverse_kl(student, teacher, temperature), reverse)
     torch.testing.assert_close(soft_loss(student, teacher, temperature), temperature**2 * forward)
     if temperature < 5:  # hot distributions are nearly flat, and then both ways agree
         assert abs(forward - reverse) > 1e-2

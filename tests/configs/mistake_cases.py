@@ -160,6 +160,7 @@ WORDS = [
     case("ddp", {"distributed_type": False, "num_processes": GONE}, "distributed_type", "stops", "asks for num_processes", Refused("--num_processes")),
     case("ddp", {"distributed_type": GONE}, "distributed_type", "stops", "missing", Refused("`distributed_type` must be specified")),
     case("ddp", {"distributed_type": "FDSP"}, "distributed_type", "stops", "did you mean 'FSDP'", Refused("not a valid DistributedType")),
+    case("ddp", {"compute_environment": "LOCAL"}, "compute_environment", "stops", "there is no 'LOCAL'", Refused("had unknown keys")),
     case("ddp", {"mixed_precision": False}, "mixed_precision", "stops", "false to YAML", Refused("'bool' object has no attribute 'lower'")),
     case("ddp", {"mixed_precision": "bf17"}, "mixed_precision", "stops", "did you mean 'bf16'", Refused("Unknown mixed_precision mode")),
     case("ddp", {"dynamo_config": {"dynamo_backend": "INDUCTR"}}, "dynamo_config.dynamo_backend", "stops", "did you mean 'INDUCTOR'", Refused("Unknown dynamo backend")),

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from workshop.facts import catalogue
-from workshop.facts.fitting import context_problems, problems
+from workshop.facts.fitting import problems, ulysses_problems
 from workshop.facts.layout import Layout
 from workshop.facts.stages import chunks, stage_layers
 
@@ -125,28 +125,16 @@ def test_experts_must_divide():
 
 
 @pytest.mark.parametrize(
-    ("layout", "seq_len", "method", "said"),
+    ("heads", "kv_heads", "ranks", "beginning"),
     [
-        (Layout(context=4), 4096, "ring", []),
-        (Layout(context=4), 4100, "ring", ["seq_len = 4100 does not divide into 2 x context = 8 pieces; "]),
-        (Layout(context=4), 4100, "ulysses", []),
-        (Layout(context=4), 4099, "ulysses", ["seq_len = 4099 does not divide by context = 4; the nearest "]),
-        (
-            Layout(context=16, tensor=8),
-            4096,
-            "ulysses",
-            ["4 query heads do not divide by 16 ranks: Ulysses "],
-        ),
-        (
-            Layout(context=3),
-            4098,
-            "ulysses",
-            ["32 query heads do not divide by 3 ranks: Ulysses cuts heads. "],
-        ),
-        (Layout(), 4099, "ulysses", []),
+        (32, 8, 4, ""),
+        (32, 8, 16, ""),  # a key head goes to two ranks
+        (4, 1, 16, "4 query heads do not divide by 16 ranks: Ulysses "),
+        (32, 8, 3, "32 query heads do not divide by 3 ranks: Ulysses cuts heads. "),
+        (12, 4, 6, "4 key and value heads and 6 ranks: one must divide the other"),
     ],
 )
-def test_why_ranks_cannot_share_a_sequence(layout, seq_len, method, said):
-    found = context_problems(catalogue.model("llama-3.1-8b"), layout, seq_len, method)
-    assert len(found) == len(said)
-    assert all(one.startswith(begin) for one, begin in zip(found, said, strict=True)), found
+def test_why_ranks_cannot_trade_heads(heads, kv_heads, ranks, beginning):
+    problems_of_ulysses = ulysses_problems(heads, kv_heads, ranks)
+    assert len(problems_of_ulysses) == bool(beginning)
+    assert all(problem.startswith(beginning) for problem in problems_of_ulysses)

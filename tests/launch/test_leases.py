@@ -71,7 +71,7 @@ def test_taken_and_given_back(folder):
     first = leases.take(2, FOUR)
     assert first.gpus == ("0", "1")
     assert {h.gpu for h in leases.holders()} == {"0", "1"}
-    assert all(h.is_this_process() for h in leases.holders())
+    assert all(h.processes[0] == ProcessId.of(os.getpid()) for h in leases.holders())
     first.release()
     first.release()
     assert leases.holders() == []

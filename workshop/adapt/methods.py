@@ -34,7 +34,6 @@ from workshop.facts.checks import check_choice
 from workshop.launch.quiet import quietly
 
 METHODS = ("full", "lora", "dora", "adalora", "ia3", "prompt", "p-tuning")
-MERGEABLE = ("lora", "dora", "adalora", "ia3")
 WRAPPERS = ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "_orig_mod.", "module.")
 LLAMA_TARGETS = ("q_proj", "v_proj")
 

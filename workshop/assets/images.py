@@ -18,9 +18,6 @@ from workshop.facts.checks import check_choice
 
 NAMES = ("fashion-mnist", "digits-5k")
 PARTS = ("train", "test")
-FASHION_CLASSES = (
-    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
-)  # fmt: skip
 DIGITS_TEST = 5  # every fifth digit of each class is for testing
 
 Images = tuple[NDArray[np.uint8], NDArray[np.uint8]]

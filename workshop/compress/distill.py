@@ -48,12 +48,6 @@ def forward_kl(student_logits: Tensor, teacher_logits: Tensor, temperature: floa
     return (teacher.exp() * (teacher - student)).sum(-1).mean()
 
 
-def reverse_kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """KL(student || teacher), mean over positions, no T^2. Shapes and errors as for `forward_kl`."""
-    student, teacher = _log_probabilities(student_logits, teacher_logits, temperature)
-    return (student.exp() * (student - teacher)).sum(-1).mean()
-
-
 def soft_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 2.0) -> Tensor:
     """T^2 KL(teacher || student) of both softmaxes at temperature T (arXiv 1503.02531, section 2).
 

@@ -8,8 +8,6 @@ dealt out whole.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from workshop.facts.checks import nearest_divisor
 from workshop.facts.device import ClusterSpec
 from workshop.facts.layout import Layout
@@ -61,19 +59,6 @@ def ulysses_problems(heads: int, kv_heads: int, ranks: int) -> list[str]:
     if kv_heads % ranks and ranks % kv_heads:
         return [f"{kv_heads} key and value heads and {ranks} ranks: one must divide the other"]
     return []
-
-
-def context_problems(model: ModelSpec, layout: Layout, seq_len: int, method: str = "ring") -> list[str]:
-    """Why the layout's context ranks cannot share the sequence in this way; empty when they can.
-
-    ``method``: "ring" (and "torch", which cuts alike) deals out 2 x context pieces of the sequence;
-    "ulysses" needs context pieces, and heads to trade: those that tensor parallelism has left to a rank.
-    """
-    if layout.context == 1 or method != "ulysses":
-        return _sequence_problems(replace(layout, sequence_parallel=False), seq_len)
-    heads, kv_heads = (max(1, n // layout.tensor) for n in (model.num_heads, model.num_kv_heads))
-    found = _not_divided("seq_len", seq_len, "context", layout.context)
-    return found + ulysses_problems(heads, kv_heads, layout.context)
 
 
 def _sequence_problems(layout: Layout, seq_len: int) -> list[str]:

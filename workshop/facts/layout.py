@@ -107,11 +107,6 @@ class Layout:
         """Ranks that see different sequences."""
         return self.replicate * self.shard
 
-    @property
-    def expert_data_parallel(self) -> int:
-        """Ranks that hold the same experts."""
-        return max(1, self.world_size // self.pipeline // (self.expert * self.expert_tensor))
-
     def sizes(self) -> dict[str, int]:
         """Size of each axis, innermost first."""
         return {axis: getattr(self, axis) for axis in AXES}

@@ -80,14 +80,6 @@ class Trace:
             sums[span.name] += span.self_seconds
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
-    def range_seconds(self) -> dict[str, float]:
-        """Total time of the ranges (`span`, `record_function`, NVTX), by name, as they lie on threads."""
-        sums: dict[str, float] = defaultdict(float)
-        for span in self.spans:
-            if span.kind == "user_annotation":
-                sums[span.name] += span.seconds
-        return dict(sums)
-
     def table(self, top: int = 10) -> Table:
         """Where the time goes: the names with most self time."""
         totals: dict[str, float] = defaultdict(float)

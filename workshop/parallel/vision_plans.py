@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -77,9 +76,3 @@ def cut_vision_by_plan(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 def is_unit(module: nn.Module) -> bool:
     """Whether a module is a unit of sharding: for `wrapping.units` and FSDP's auto wrap policies."""
     return isinstance(module, Layer | AttentionBlock | MBConv)
-
-
-def held_numbers(model: nn.Module) -> int:
-    """How many numbers of its parameters this rank holds."""
-    local = (getattr(p, "to_local", lambda p=p: p)() for p in model.parameters())
-    return sum(tensor.numel() for tensor in local if isinstance(tensor, torch.Tensor))

@@ -7,7 +7,6 @@ when the mouse rests on it.
 from __future__ import annotations
 
 from html import escape
-from pathlib import Path
 
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 
@@ -24,11 +23,6 @@ class Drawing:
 
     def _repr_svg_(self) -> str:
         return self.svg
-
-    def save_svg(self, path: str | Path) -> Path:
-        """Write it to a file that any browser opens."""
-        Path(path).write_text(self.svg, "utf-8")
-        return Path(path)
 
 
 def sheet(width: float, height: float, parts: list[str]) -> str:

@@ -153,11 +153,6 @@ class Pipelined(nn.Module):
         """This rank's stages by number."""
         return {number: self.get_submodule(f"stage{number}") for number in self.numbers}
 
-    @property
-    def has_loss(self) -> bool:
-        """Whether the last stage is here."""
-        return self.num_stages - 1 in self.numbers
-
     def forward(self, inputs: Batch, targets: Batch) -> Tensor:
         """inputs, targets: of every micro-batch, (micro_batch, positions)."""
         wire = self._wire(inputs[0].shape[1])

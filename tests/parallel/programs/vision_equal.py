@@ -15,7 +15,7 @@ from workshop.parallel.batch_norm import share_batch_norm
 from workshop.parallel.fsdp import shard_model
 from workshop.parallel.pipeline import open_wire, run_schedule
 from workshop.parallel.stages import split_by_cost
-from workshop.parallel.vision_plans import cut_vision_by_plan, held_numbers
+from workshop.parallel.vision_plans import cut_vision_by_plan
 from workshop.parallel.vision_stages import boundary_shape, build_vision, cut_vision
 
 dist.init_process_group()
@@ -57,6 +57,11 @@ def compare(wanted, found, loss=0.0):
         apart = (gradient - wanted[name]).norm()
         errors[name] = (apart if name.endswith(NOTHING) else apart / wanted[name].norm()).item()
     return {"errors": errors, "loss": float(loss)}
+
+
+def held_numbers(model):
+    """How many numbers of its parameters this rank holds."""
+    return sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in model.parameters())
 
 
 def mean_of_parts(model, images, labels):

@@ -11,6 +11,7 @@ from typing import Any
 
 from workshop.configs.known_keys import (
     ACCELERATE,
+    COMPUTE_ENVIRONMENTS,
     DISTRIBUTED_TYPES,
     DYNAMO_BACKENDS,
     FP8_BACKENDS,
@@ -53,6 +54,9 @@ def _words(config: Config) -> Iterator[Mistake]:
     """Choices, and ``no`` without quotes, which is false in YAML 1.1."""
     kind, ranks = config.get("distributed_type"), config.get("num_processes")
     told = "no without quotes is false to YAML"
+    environment = config.get("compute_environment", "LOCAL_MACHINE")
+    if environment not in COMPUTE_ENVIRONMENTS:  # taken for a file of SageMaker's, whose keys are others
+        yield _unknown("compute_environment", environment, COMPUTE_ENVIRONMENTS)
     if "distributed_type" not in config:
         yield Mistake("distributed_type", "stops", "it is missing", "say MULTI_GPU, FSDP, DEEPSPEED or 'NO'")
     elif kind is False and ranks is None:

@@ -62,10 +62,6 @@ class Holder:
         pid = f" (process {self.processes[0].pid})" if self.processes else ""
         return f"{self.user}, {self.program}{pid}, since {at}"
 
-    def is_this_process(self) -> bool:
-        """Whether the lease is of the process that asks."""
-        return bool(self.processes) and self.processes[0] == ProcessId.of(os.getpid())
-
 
 @dataclass(frozen=True)
 class Leases:

@@ -27,7 +27,6 @@ that only the job's nodes are on, as a centre gives it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,10 +120,3 @@ def receive(link: zmq.Socket, known: Mapping[str, type]) -> tuple[Any, list[byte
     if len(parts) < 2:
         raise ValueError(f"a message of {len(parts)} parts; it has a name and its fields")
     return parsed(parts[0], parts[1], known), parts[2:]
-
-
-def close_quietly(*sockets: zmq.Socket) -> None:
-    """Close what may be closed already."""
-    for socket in sockets:
-        with contextlib.suppress(zmq.ZMQError):
-            socket.close()
