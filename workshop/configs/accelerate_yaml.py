@@ -132,12 +132,12 @@ def accelerate_yaml(run: Run, engine: str | None = None, **settings: Any) -> str
 
     config = accelerate_config(run, engine, **settings)
     engine = chosen_engine(run, engine)
-    said = engine == "fsdp" and run.layout.recompute == "full"
+    recompute_in_file = engine == "fsdp" and run.layout.recompute == "full"
     head = [f"# {run.model.name} on {run.cluster.name} under {engine}. Start it with"]
     head += [f"#   {launch_command(config)}"]
     if config["num_machines"] > 1:
         head += [f"# on each of {config['num_machines']} nodes, with N from 0"]
-    head += comment_lines(unset_by_accelerate(run, engine, said))
+    head += comment_lines(unset_by_accelerate(run, engine, recompute_in_file))
     return "\n".join(head) + "\n" + yaml.safe_dump(config, sort_keys=False)
 
 

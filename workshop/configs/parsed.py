@@ -150,10 +150,10 @@ class ParsedConfig:
 Word = TypeVar("Word", int, str)
 
 
-def one_of(what: str, said: Word, given: Word) -> Word:
+def one_of(what: str, in_file: Word, given: Word) -> Word:
     """The file's word, or the argument's; both only if they agree."""
-    if said and given and said != given:
+    if in_file and given and in_file != given:
         raise ValueError(
-            f"the file says {what} = {said!r}, and you {given!r}: leave yours out, or correct it"
+            f"the file says {what} = {in_file!r}, and you {given!r}: leave yours out, or correct it"
         )
-    return said or given
+    return in_file or given

@@ -24,8 +24,10 @@ def check_gpu_cpus(site: SiteSpec) -> Finding:
     if len(places) != len(site.gpu_cpus):
         if site.scheduler != "none" and not in_allocation(os.environ):
             return Finding("ok", f"{'; '.join(site.gpu_cpus)}, for the nodes")
-        said = f"the file names cores of {len(site.gpu_cpus)} GPUs, and this machine shows {len(places)}"
-        return Finding("note", said, "the order is that of the PCI bus, as nvidia-smi and rocm-smi list them")
+        mismatch = f"the file names cores of {len(site.gpu_cpus)} GPUs, and this machine shows {len(places)}"
+        return Finding(
+            "note", mismatch, "the order is that of the PCI bus, as nvidia-smi and rocm-smi list them"
+        )
     far = [
         f"GPU {i} is next to {place.cores}, the file says {cores}"
         for i, (place, cores) in enumerate(zip(places, site.gpu_cpus, strict=True))
@@ -58,7 +60,7 @@ def check_binding(site: SiteSpec) -> Finding:
     how = f"srun --cpu-bind={site.cpu_bind}" if site.cpu_bind else "as the scheduler binds them"
     nodes = "; ".join(f"NUMA node {number}: {cores}" for number, cores in numa_nodes().items())
     own = core_list(os.sched_getaffinity(0))
-    said = f"{threads}; {how}; this process may use {own} ({nodes or 'one NUMA node'})"
+    binding = f"{threads}; {how}; this process may use {own} ({nodes or 'one NUMA node'})"
     if site.cpu_bind and site.scheduler != "slurm":
         return Finding(
             "note", f"cpu_bind {site.cpu_bind} is not used", "it is a flag of Slurm's srun: leave it out"
@@ -68,4 +70,4 @@ def check_binding(site: SiteSpec) -> Finding:
         return Finding(
             "note", f"{threads}, and a rank has {share} cores", "threads = 0 in [node]: one a core"
         )
-    return Finding("ok", said)
+    return Finding("ok", binding)

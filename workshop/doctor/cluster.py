@@ -63,10 +63,10 @@ def check_interface() -> Finding:
             "no", f"this host's name leads nowhere: {error}", f"{do}, or put the name into /etc/hosts"
         )
     if address.startswith("127."):
-        said = f"this host's name leads to {address}, where no other node looks"
+        lookup = f"this host's name leads to {address}, where no other node looks"
         # Without a file nobody said that several nodes are meant.
         verdict = "note" if site.source == FOUND else "no"
-        return Finding(verdict, said, f"{do}, or correct the name's line in /etc/hosts")
+        return Finding(verdict, lookup, f"{do}, or correct the name's line in /etc/hosts")
     return Finding("ok", f"not given; this host's name leads to {address}")
 
 
@@ -77,8 +77,8 @@ def check_container() -> Finding:
         return Finding("ok", "the site has none")
     if inside := next((os.environ[name] for name in _INSIDE if os.environ.get(name)), None):
         return Finding("ok", f"this runs inside {inside}")
-    found = checks_site.check_container(site)
-    return found if found.verdict == "no" else checks_site.check_runtime(site)
+    container = checks_site.check_container(site)
+    return container if container.verdict == "no" else checks_site.check_runtime(site)
 
 
 def check_cache() -> Finding:
@@ -91,11 +91,11 @@ def check_cache() -> Finding:
     place = cache.root().absolute()
     if all(is_ready(name) for name in assets()):
         return Finding("ok", f"{place} has everything")
-    found = check_written_to("cache", str(place), BINARY_UNITS["GiB"])
+    space = check_written_to("cache", str(place), BINARY_UNITS["GiB"])
     do = "set WORKSHOP_CACHE to a folder of yours with room"
-    if found.verdict == "no" and is_offline() and place.is_dir():
+    if space.verdict == "no" and is_offline() and place.is_dir():
         return Finding("note", f"{place} is read-only: what it has not, cannot be had", do)
-    return Finding(found.verdict, found.found, found.do and do)
+    return Finding(space.verdict, space.found, space.do and do)
 
 
 def check_clock() -> Finding:
@@ -105,12 +105,12 @@ def check_clock() -> Finding:
     if "SLURM_JOB_ID" in os.environ:
         skews |= node_clock_skews()
     name, skew = max(skews.items(), key=lambda item: abs(item[1]))
-    said = f"{format_seconds(abs(skew))} {'behind' if skew > 0 else 'ahead of'} {name}"
+    difference = f"{format_seconds(abs(skew))} {'behind' if skew > 0 else 'ahead of'} {name}"
     do = "`chronyc tracking` or `timedatectl` says why; who runs the machine sets it right"
     if abs(skew) > SKEW_NO_SECONDS:
-        return Finding("no", said, do)
+        return Finding("no", difference, do)
     if abs(skew) > SKEW_NOTE_SECONDS:
-        return Finding("note", f"{said}: logs of nodes will not fit together", do)
+        return Finding("note", f"{difference}: logs of nodes will not fit together", do)
     return Finding("ok", f"agrees with {', '.join(skews)} to {format_seconds(abs(skew))}")
 
 
@@ -132,10 +132,10 @@ def node_clock_skews() -> dict[str, float]:
     asked = ["srun", "--overlap", "--ntasks-per-node=1", "bash", "-c", 'echo "$(hostname) $(date +%s.%N)"']
     answer = ask(asked, SRUN_SECONDS)
     after = time.time()
-    found = {}
+    skews = {}
     for host, stamp in re.findall(r"^(\S+) (\d+\.\d+)$", answer.text, re.MULTILINE):
-        found[f"node {host}"] = max(float(stamp) - after, 0.0) or min(float(stamp) - before, 0.0)
-    return found
+        skews[f"node {host}"] = max(float(stamp) - after, 0.0) or min(float(stamp) - before, 0.0)
+    return skews
 
 
 _SLOW = {
@@ -179,11 +179,11 @@ def check_default_port() -> Finding:
         ports.append(int(os.environ["MASTER_PORT"]))
     for port in ports:
         if (holder := listener(port)) is not None:
-            said = f"port {port} is taken{holder}"
+            taken = f"port {port} is taken{holder}"
             do = "a plain torchrun meets there: give it --standalone, or another --rdzv-endpoint HOST:PORT"
             if str(port) == os.environ.get("MASTER_PORT"):
-                return Finding("no", f"{said}, and MASTER_PORT names it", f"unset MASTER_PORT, or: {do}")
-            return Finding("note", said, f"{do}; the workshop's cells choose a free one")
+                return Finding("no", f"{taken}, and MASTER_PORT names it", f"unset MASTER_PORT, or: {do}")
+            return Finding("note", taken, f"{do}; the workshop's cells choose a free one")
     free = ", ".join(map(str, ports))
     return Finding("ok", f"{free} free, where a plain torchrun meets")
 

@@ -43,14 +43,14 @@ def usable_cores(control_group: Path = Path("/sys/fs/cgroup")) -> float:
 def check_memory() -> Finding:
     """Room for a few ranks."""
     free = free_memory()
-    said = f"{format_bytes(free)} free"
+    space = f"{format_bytes(free)} free"
     if free < 1 * GIB:
         return Finding(
-            "no", said, "four ranks need about 2 GiB: close something, or ask for a larger container"
+            "no", space, "four ranks need about 2 GiB: close something, or ask for a larger container"
         )
     if free < 3 * GIB:
-        return Finding("note", said, "enough for four ranks, tight for eight")
-    return Finding("ok", said)
+        return Finding("note", space, "enough for four ranks, tight for eight")
+    return Finding("ok", space)
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo"), control_group: Path = Path("/sys/fs/cgroup")) -> int:
@@ -71,12 +71,12 @@ def check_shared_memory() -> Finding:
     if not SHARED_MEMORY.is_dir() or not _writable(SHARED_MEMORY):
         return Finding("no", f"{SHARED_MEMORY} is missing or cannot be written to", how)
     room = shutil.disk_usage(SHARED_MEMORY)
-    said = f"{format_bytes(room.free)} of {format_bytes(room.total)} free"
+    space = f"{format_bytes(room.free)} of {format_bytes(room.total)} free"
     if room.free < 32 * MIB:
-        return Finding("no", said, f"remove old files from {SHARED_MEMORY}{_largest(SHARED_MEMORY)}; {how}")
+        return Finding("no", space, f"remove old files from {SHARED_MEMORY}{_largest(SHARED_MEMORY)}; {how}")
     if room.free < 512 * MIB:
-        return Finding("note", said, f"tight for data loaders and NCCL; {how}")
-    return Finding("ok", said)
+        return Finding("note", space, f"tight for data loaders and NCCL; {how}")
+    return Finding("ok", space)
 
 
 def _largest(folder: Path) -> str:
@@ -105,10 +105,10 @@ def _room(folder: Path, do: str) -> Finding:
     if not _writable(folder):
         return Finding("no", f"{folder} cannot be written to, or is full", do)
     free = shutil.disk_usage(folder).free
-    said = f"{format_bytes(free)} free in {folder}"
+    space = f"{format_bytes(free)} free in {folder}"
     if free < 200 * MIB:
-        return Finding("no", said, do)
-    return Finding("note", said, do) if free < 2 * GIB else Finding("ok", said)
+        return Finding("no", space, do)
+    return Finding("note", space, do) if free < 2 * GIB else Finding("ok", space)
 
 
 def _writable(folder: Path) -> bool:
@@ -139,24 +139,24 @@ def check_variables() -> Finding:
     names = [name for name in leaked(os.environ) if name not in _JUPYTER]
     if not names:
         return Finding("ok", "none of another launcher")
-    said = " ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    first_names = " ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     if "SLURM_JOB_ID" in os.environ:
         return Finding(
-            "note", f"inside Slurm job {os.environ['SLURM_JOB_ID']}: {said}", "ranks do not see them"
+            "note", f"inside Slurm job {os.environ['SLURM_JOB_ID']}: {first_names}", "ranks do not see them"
         )
-    return Finding("no", said, f"start from a fresh shell, or: unset {' '.join(names)}")
+    return Finding("no", first_names, f"start from a fresh shell, or: unset {' '.join(names)}")
 
 
 def check_limits() -> Finding:
     """Open files and processes: each rank needs some dozens of either."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    said = f"{_limit(files)} open files (ulimit -n), {_limit(processes)} processes (ulimit -u)"
+    limits = f"{_limit(files)} open files (ulimit -n), {_limit(processes)} processes (ulimit -u)"
     if 0 <= files < 256 or 0 <= processes < 128:
-        return Finding("no", said, "raise them: ulimit -n 4096; ulimit -u 4096")
+        return Finding("no", limits, "raise them: ulimit -n 4096; ulimit -u 4096")
     if 0 <= files < 1024 or 0 <= processes < 512:
-        return Finding("note", said, "enough for four ranks; for more: ulimit -n 4096; ulimit -u 4096")
-    return Finding("ok", said)
+        return Finding("note", limits, "enough for four ranks; for more: ulimit -n 4096; ulimit -u 4096")
+    return Finding("ok", limits)
 
 
 def _limit(number: int) -> str:

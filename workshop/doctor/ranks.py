@@ -60,8 +60,8 @@ def check_ranks_over_interface(limit: float = LIMIT_SECONDS) -> Finding:
         site = site_of_file()
     except (ValueError, FileNotFoundError):
         return Finding("note", "not tried", "first see to the site")
-    said = site_environment(site, one_node=False) if site else {}
-    name = os.environ.get("GLOO_SOCKET_IFNAME") or said.get("GLOO_SOCKET_IFNAME")
+    variables = site_environment(site, one_node=False) if site else {}
+    name = os.environ.get("GLOO_SOCKET_IFNAME") or variables.get("GLOO_SOCKET_IFNAME")
     if not name or name == "lo":
         return Finding("ok", "not tried: the site names no interface")
     if gone := missing_interfaces(name):
@@ -107,10 +107,10 @@ def _tried(attempt: _Try, limit: float, program: str = _PROGRAM) -> Finding:
         return Finding("no", f"{attempt.name} did not finish an all_reduce in {limit:g} s", attempt.do)
     if returncode:
         return Finding("no", f"{attempt.name} failed: {_cause(output)}", attempt.do)
-    said = f"{attempt.name} agree{'s' * (attempt.ranks == 1)}, after {format_seconds(took)}"
+    agreement = f"{attempt.name} agree{'s' * (attempt.ranks == 1)}, after {format_seconds(took)}"
     if took > QUICK_SECONDS:
-        return Finding("note", said, "the machine is slow or busy")
-    return Finding("ok", said)
+        return Finding("note", agreement, "the machine is slow or busy")
+    return Finding("ok", agreement)
 
 
 def _torchrun(script: Path, attempt: _Try, limit: float) -> tuple[int | None, str]:
@@ -150,9 +150,9 @@ _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Interrupt)\
 
 def _cause(output: str) -> str:
     """The error that the ranks met first; torchrun's own report comes after it and says less."""
-    found = _ERROR.search(output)
+    error = _ERROR.search(output)
     last = output.strip().splitlines() or ["no word from them"]
-    return (found[1] if found else last[-1])[:200]
+    return (error[1] if error else last[-1])[:200]
 
 
 CHECKS = [

@@ -74,8 +74,8 @@ def check_variables(site: SiteSpec) -> Finding:
     unset = unset_variables(site, os.environ)
     if not unset:
         return Finding("ok", "every $NAME in it is set")
-    said = "; ".join(f"${name} (in {' and '.join(keys)}) is not set" for name, keys in unset.items())
-    return Finding("no", said, f"export {' '.join(f'{n}=...' for n in unset)}, or write the paths out")
+    unset_names = "; ".join(f"${name} (in {' and '.join(keys)}) is not set" for name, keys in unset.items())
+    return Finding("no", unset_names, f"export {' '.join(f'{n}=...' for n in unset)}, or write the paths out")
 
 
 def on_node(site: SiteSpec) -> bool:
@@ -94,19 +94,19 @@ def _of_nodes(site: SiteSpec, found: str, do: str) -> Finding:
 def check_gpus(site: SiteSpec) -> Finding:
     """As many GPUs as the file says."""
     known = site.scheduler == "slurm" and not in_allocation(os.environ)
-    found = gpus_of_slurm() if known else gpus_here()
+    here = gpus_of_slurm() if known else gpus_here()
     where = "a node of this Slurm has" if known else "this machine has"
     maker = maker_here()
-    if not known and found and maker != site.gpu:
+    if not known and here and maker != site.gpu:
         do = f'gpu = "{maker}" in [node]: containers and leases go by it'
         return _of_nodes(site, f"the file says {site.gpu}, {where} {maker}'s", do)
-    if found == site.gpus:
-        return Finding("ok", f"{where} {found}" + f", {site.gpu}" * (found > 0))
-    said = f"the file says {site.gpus}, {where} {found}"
-    if found > site.gpus:
-        return Finding("note", said, f"gpus = {found} in [node], unless you leave some to others")
-    do = f"gpus = {found} in [node]; if the GPUs are there: nvidia-smi, and the job's --gpus"
-    return Finding("no", said, do) if known else _of_nodes(site, said, do)
+    if here == site.gpus:
+        return Finding("ok", f"{where} {here}" + f", {site.gpu}" * (here > 0))
+    counts = f"the file says {site.gpus}, {where} {here}"
+    if here > site.gpus:
+        return Finding("note", counts, f"gpus = {here} in [node], unless you leave some to others")
+    do = f"gpus = {here} in [node]; if the GPUs are there: nvidia-smi, and the job's --gpus"
+    return Finding("no", counts, do) if known else _of_nodes(site, counts, do)
 
 
 def check_cpus(site: SiteSpec) -> Finding:
@@ -119,11 +119,11 @@ def check_cpus(site: SiteSpec) -> Finding:
             if site.scheduler != "slurm"
             else jobs.check_cpus(site)
         )
-    found = os.cpu_count() or 1
-    if site.cpus <= found:
-        return Finding("ok", f"{site.cpus} of {found}")
+    cores = os.cpu_count() or 1
+    if site.cpus <= cores:
+        return Finding("ok", f"{site.cpus} of {cores}")
     return Finding(
-        "note", f"the file says {site.cpus}, this machine has {found}", f"cpus = {found} in [node]"
+        "note", f"the file says {site.cpus}, this machine has {cores}", f"cpus = {cores} in [node]"
     )
 
 
@@ -135,8 +135,8 @@ def check_interface(site: SiteSpec) -> Finding:
     known = ", ".join(sorted(there)) or "none"
     meant = resolved(site.interface)
     if site.interface.startswith("^"):
-        found = f"{site.interface}: all but that leaves {', '.join(meant) or 'nothing'}"
-        return Finding("ok", found) if meant else _of_nodes(site, found, "name the interface instead")
+        networks = f"{site.interface}: all but that leaves {', '.join(meant) or 'nothing'}"
+        return Finding("ok", networks) if meant else _of_nodes(site, networks, "name the interface instead")
     do = f'ip -brief address lists them (here: {known}); set interface in [node], or "" to leave the choice'
     if gone := missing_interfaces(site.interface):
         return _of_nodes(site, f"there is no interface {', '.join(gone)}", do)
@@ -160,8 +160,10 @@ def check_environment(site: SiteSpec) -> Finding:
         return Finding("note", f"{', '.join(secret)} is a secret in a file for all", do)
     other = [name for name, value in site.environment.items() if os.environ.get(name, value) != value]
     if other:
-        said = f"{', '.join(other)} is set otherwise in this shell, which wins"
-        return Finding("note", said, f"unset {' '.join(other)}; of a PATH, write `export` in the prologue")
+        overridden = f"{', '.join(other)} is set otherwise in this shell, which wins"
+        return Finding(
+            "note", overridden, f"unset {' '.join(other)}; of a PATH, write `export` in the prologue"
+        )
     return Finding("ok", told)
 
 
@@ -320,5 +322,5 @@ def check_offline(site: SiteSpec) -> Finding:
 
     if not site.offline:
         return Finding("ok", "no: nodes reach the network")
-    found = check_assets()
-    return Finding("ok", "yes, and " + found.found) if found.verdict == "ok" else found
+    assets = check_assets()
+    return Finding("ok", "yes, and " + assets.found) if assets.verdict == "ok" else assets

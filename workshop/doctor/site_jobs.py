@@ -117,10 +117,10 @@ def check_time_limit(site: SiteSpec) -> Finding:
 
 def _seconds(text: str) -> int | None:
     """Of Slurm's [D-]HH:MM:SS or MM:SS; None for infinite."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
-    if not found:
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if not match:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
@@ -129,8 +129,8 @@ def check_cpus(site: SiteSpec) -> Finding:
     counts = [int(text) for text in re.findall(r"\d+", ask(["sinfo", "--noheader", "--format=%c"]).text)]
     if not counts or site.cpus <= max(counts):
         return Finding("ok", f"{site.cpus} of {max(counts)}" if counts else f"{site.cpus}")
-    said = f"the file says {site.cpus}, a node of this Slurm has {max(counts)}"
-    return Finding("no", said, f"cpus = {max(counts)} in [node]: Slurm refuses the job else")
+    mismatch = f"the file says {site.cpus}, a node of this Slurm has {max(counts)}"
+    return Finding("no", mismatch, f"cpus = {max(counts)} in [node]: Slurm refuses the job else")
 
 
 def _unused(key: str, value: str) -> Finding:
@@ -157,10 +157,10 @@ def check_written_to(key: str, path: str, enough: int) -> Finding:
     except OSError as error:
         return Finding("no", f"{there} cannot be written to: {error.strerror}", do)
     free = shutil.disk_usage(there).free
-    said = f"{path}, {format_bytes(free)} free{made}"
+    space = f"{path}, {format_bytes(free)} free{made}"
     if free < enough // 4:
-        return Finding("no", said, f"free some room there, or: {do}")
-    return Finding("note", said, f"that is little; {do}") if free < enough else Finding("ok", said)
+        return Finding("no", space, f"free some room there, or: {do}")
+    return Finding("note", space, f"that is little; {do}") if free < enough else Finding("ok", space)
 
 
 def check_proxy(site: SiteSpec) -> Finding:

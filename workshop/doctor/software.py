@@ -124,33 +124,33 @@ def ask_torch() -> dict:
 
 def check_torch() -> Finding:
     """Torch can be imported and is in range."""
-    found, wanted = ask_torch(), wanted_range("torch")
-    if "error" in found:
-        return Finding("no", found["error"], f'run `make lab` again, or pip install "{wanted}"')
-    said = f"{found['version']}, imported in {format_seconds(found['seconds'])}"
-    if not Requirement(wanted).specifier.contains(found["version"], prereleases=True):
-        return Finding("no", f"{said}; it is not in {wanted}", f'pip install "{wanted}"')
-    if found["seconds"] > SLOW_IMPORT_SECONDS:
-        return Finding("note", said, "a slow disk or a busy machine: every launch will wait for this")
-    return Finding("ok", said)
+    torch, wanted = ask_torch(), wanted_range("torch")
+    if "error" in torch:
+        return Finding("no", torch["error"], f'run `make lab` again, or pip install "{wanted}"')
+    version = f"{torch['version']}, imported in {format_seconds(torch['seconds'])}"
+    if not Requirement(wanted).specifier.contains(torch["version"], prereleases=True):
+        return Finding("no", f"{version}; it is not in {wanted}", f'pip install "{wanted}"')
+    if torch["seconds"] > SLOW_IMPORT_SECONDS:
+        return Finding("note", version, "a slow disk or a busy machine: every launch will wait for this")
+    return Finding("ok", version)
 
 
 def check_devices() -> Finding:
     """GPUs, and whether this torch can use them."""
-    found, listed = ask_torch(), gpus_listed()
-    if found.get("gpus"):
-        names = ", ".join(f"{name} ({format_bytes(memory)})" for name, memory in found["gpus"])
-        return Finding("ok", f"{len(found['gpus'])} GPU: {names}")
+    torch, listed = ask_torch(), gpus_listed()
+    if torch.get("gpus"):
+        names = ", ".join(f"{name} ({format_bytes(memory)})" for name, memory in torch["gpus"])
+        return Finding("ok", f"{len(torch['gpus'])} GPU: {names}")
     if not listed:
         return Finding("ok", "no GPU: ranks run on the CPU, with gloo")
-    if "error" in found:
+    if "error" in torch:
         return Finding("note", f"{listed} GPU, but torch did not answer", "first see to torch")
-    if not found["cuda"]:
+    if not torch["cuda"]:
         fix = 'pip install --force-reinstall "torch>=2.11,<2.14" brings the CUDA build'
-        return Finding("no", f"{listed} GPU, but this torch is a CPU build ({found['version']})", fix)
+        return Finding("no", f"{listed} GPU, but this torch is a CPU build ({torch['version']})", fix)
     return Finding(
         "no",
-        f"{listed} GPU, but torch (CUDA {found['cuda']}) cannot use them",
+        f"{listed} GPU, but torch (CUDA {torch['cuda']}) cannot use them",
         "compare with the CUDA version that nvidia-smi prints, and look at CUDA_VISIBLE_DEVICES",
     )
 
@@ -166,12 +166,12 @@ def gpus_listed() -> int:
 
 def check_nccl() -> Finding:
     """NCCL is there where a GPU is."""
-    found = ask_torch()
-    if not found.get("gpus"):
+    torch = ask_torch()
+    if not torch.get("gpus"):
         return Finding("ok", "not needed: no GPU")
-    if not found["nccl"]:
+    if not torch["nccl"]:
         return Finding("no", "this torch has no NCCL", "install the CUDA build of torch for Linux")
-    return Finding("ok", found["nccl_version"])
+    return Finding("ok", torch["nccl_version"])
 
 
 def check_assets() -> Finding:

@@ -82,13 +82,13 @@ def take(n: int, session: Any) -> Device:
     used = {gpu.uuid: gpu.processes for gpu in known if gpu.processes}
     lease = leases.take(n, names, busy=used, also=[session.process])
     foreign = [name for name in lease.gpus if name in used and not lease.shares(name)]
-    said = "".join(
+    also_running = "".join(
         f"; {in_words(name)} also runs {', '.join(f'process {pid}' for pid in used[name])}"
         for name in foreign
     )
     near = tuple(cores for name in lease.gpus if (cores := _near(name, known, lists)))
     near = near if len(near) == len(lease.gpus) else ()
-    return replace(device, sentence=device.sentence + said, lease=lease, maker=maker, near=near)
+    return replace(device, sentence=device.sentence + also_running, lease=lease, maker=maker, near=near)
 
 
 def _near(name: str, known: Sequence[Gpu], lists: Sequence[str]) -> str:

@@ -262,12 +262,12 @@ class ReplicaTranscript:
 
     def text(self, replica: int | None = None) -> str:
         """The folded text so far, of one replica or of all."""
-        said = {
+        lines = {
             who: [line for at, log in enumerate(logs) for line in [*_again(at), *log.blocks()]]
             for who, logs in self.logs.items()
             if replica in (None, who[0])
         }
-        return "".join(labelled(self._who(which), block) for which, block in fold(said))
+        return "".join(labelled(self._who(which), block) for which, block in fold(lines))
 
     def _who(self, which: Iterable[tuple[int, int]]) -> str:
         """``replicas 0-2``; where they have several ranks, ``replicas 0-1 ranks 0-1, replica 2 rank 0``."""

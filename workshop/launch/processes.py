@@ -133,13 +133,13 @@ class ProcessId:
 
 def children(pid: int) -> list[int]:
     """Numbers of the direct children of ``pid``, zombies included."""
-    found = []
+    numbers = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             fields = _stat_fields(int(entry))
             if fields and int(fields[1]) == pid:
-                found.append(int(entry))
-    return sorted(found)
+                numbers.append(int(entry))
+    return sorted(numbers)
 
 
 def descendants(pid: int) -> list[ProcessId]:
@@ -150,12 +150,12 @@ def descendants(pid: int) -> list[ProcessId]:
             fields = _stat_fields(int(entry))
             if fields:
                 parent_of[int(entry)] = (int(fields[1]), int(fields[19]))
-    found: list[ProcessId] = []
+    below: list[ProcessId] = []
     level = [pid]
     while level:
         level = [child for child, (parent, _) in parent_of.items() if parent in level]
-        found += [ProcessId(child, parent_of[child][1]) for child in level]
-    return found
+        below += [ProcessId(child, parent_of[child][1]) for child in level]
+    return below
 
 
 def end_all(processes: list[ProcessId], patience: float = 2.0) -> list[ProcessId]:

@@ -60,8 +60,8 @@ def _what(end: RankEnd) -> str:
     if end.kind == "died":
         return end.message
     if end.kind == "lost":
-        said = end.message.split("]")[-1].strip()[:80]
-        return f"{end.error_type}: the connection to another rank is closed ({said})"
+        reason = end.message.split("]")[-1].strip()[:80]
+        return f"{end.error_type}: the connection to another rank is closed ({reason})"
     return f"{end.error_type}: {end.message}" if end.message else end.error_type
 
 

@@ -54,19 +54,19 @@ def core_list(numbers: set[int]) -> str:
 
 def gpu_places() -> list[GpuPlace]:
     """NVIDIA's and AMD's GPUs of this machine in the order of the PCI bus; [] where the kernel shows none."""
-    found = []
+    places = []
     for device in sorted(PCI.glob("*")):
         maker = _VENDORS.get(_text(device / "vendor"), "")
         if maker and _text(device / "class")[:4] in (_DISPLAY, _ACCELERATOR):
             node = _text(device / "numa_node")
-            found.append(GpuPlace(device.name, maker, int(node or -1), _text(device / "local_cpulist")))
-    return found
+            places.append(GpuPlace(device.name, maker, int(node or -1), _text(device / "local_cpulist")))
+    return places
 
 
 def numa_nodes() -> dict[int, str]:
     """Cores of each NUMA node of this machine."""
-    found = {int(path.name[4:]): _text(path / "cpulist") for path in NUMA.glob("node[0-9]*")}
-    return dict(sorted(found.items()))
+    cores = {int(path.name[4:]): _text(path / "cpulist") for path in NUMA.glob("node[0-9]*")}
+    return dict(sorted(cores.items()))
 
 
 def bind_to(cores: str) -> str:

@@ -103,13 +103,13 @@ def known_sites() -> dict[str, Path]:
 
 def unset_variables(site: SiteSpec, environment: Mapping[str, str]) -> dict[str, list[str]]:
     """Variables that the site's texts name and ``environment`` leaves unset or empty: name to keys."""
-    found: dict[str, list[str]] = {}
+    keys_of: dict[str, list[str]] = {}
     for key in _FILLED:
         for text in _texts(getattr(site, key)):
             for name in (a or b for a, b in _VARIABLE.findall(text)):
-                if not _value(name, environment) and key not in found.setdefault(name, []):
-                    found[name].append(key)
-    return {name: keys for name, keys in found.items() if keys}
+                if not _value(name, environment) and key not in keys_of.setdefault(name, []):
+                    keys_of[name].append(key)
+    return {name: keys for name, keys in keys_of.items() if keys}
 
 
 def _texts(value: str | tuple[str, ...] | Mapping[str, str]) -> Iterable[str]:
@@ -169,8 +169,8 @@ def site_of_machine(environment: Mapping[str, str] | None = None) -> SiteSpec:
     """
     environment = os.environ if environment is None else environment
     path, slurm_conf = environment.get("PATH", os.defpath), environment.get("SLURM_CONF", "")
-    found = _found(path, slurm_conf, environment.get("SGE_ROOT", ""))
-    return expanded(found, environment)
+    site = _found(path, slurm_conf, environment.get("SGE_ROOT", ""))
+    return expanded(site, environment)
 
 
 @functools.lru_cache(maxsize=8)
@@ -208,16 +208,16 @@ def gpus_here(path: str | None = None) -> int:
     """GPUs of this machine: the driver's own list, else what ``nvidia-smi -L`` says within ten seconds."""
     if NVIDIA.is_dir():
         return sum(entry.is_dir() for entry in NVIDIA.iterdir())
-    if found := _amd_gpus():
-        return found
-    said = _ask(["nvidia-smi", "-L"], path) or ""
-    return sum(line.startswith("GPU ") for line in said.splitlines())
+    if amd_gpus := _amd_gpus():
+        return amd_gpus
+    listing = _ask(["nvidia-smi", "-L"], path) or ""
+    return sum(line.startswith("GPU ") for line in listing.splitlines())
 
 
 def gpus_of_slurm(path: str | None = None) -> int:
     """The most GPUs that a node of this Slurm has (``sinfo -o %G``); 0 where it says none, or nothing."""
-    said = _ask(["sinfo", "--noheader", "--format=%G"], path) or ""
-    counts = re.findall(r"gpu:(?:[^:,()\s]+:)?(\d+)", said)
+    listing = _ask(["sinfo", "--noheader", "--format=%G"], path) or ""
+    counts = re.findall(r"gpu:(?:[^:,()\s]+:)?(\d+)", listing)
     return max(map(int, counts), default=0)
 
 
@@ -254,18 +254,18 @@ def site_environment(site: SiteSpec, *, one_node: bool = True, offline: bool | N
     one_node: ranks of one node talk over loopback and need no interface. offline: whether they run where
     nothing outside is reached (default: as the site says). An interface with ``^`` (all but) is NCCL's alone.
     """
-    said = {} if one_node else interface_environment(site.interface)
+    variables = {} if one_node else interface_environment(site.interface)
     if site.cache:
-        said["WORKSHOP_CACHE"] = site.cache
+        variables["WORKSHOP_CACHE"] = site.cache
     if site.data:
-        said["WORKSHOP_DATA"] = site.data
+        variables["WORKSHOP_DATA"] = site.data
     if site.offline if offline is None else offline:
         names = ("WORKSHOP_OFFLINE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
-        said |= dict.fromkeys(names, "1")
+        variables |= dict.fromkeys(names, "1")
     if site.proxy:
-        said |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), site.proxy)
-        said |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-    return {**said, **site.environment}
+        variables |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), site.proxy)
+        variables |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+    return {**variables, **site.environment}
 
 
 def python_of(site: SiteSpec) -> str:

@@ -38,7 +38,7 @@ def resolved(text: str) -> list[str]:
     if not text:
         return []
     there = [name for _, name in socket.if_nameindex()]
-    said = text.removeprefix("^").removeprefix("=").split(",")
+    entries = text.removeprefix("^").removeprefix("=").split(",")
     exact = "=" in text[:2]
 
     def meant(entry: str) -> list[str]:
@@ -47,13 +47,13 @@ def resolved(text: str) -> list[str]:
         return [name for name in there if name.startswith(entry)]
 
     if not text.startswith("^"):
-        return list(dict.fromkeys(name for entry in said for name in meant(entry)))
-    left_out = tuple(said)
+        return list(dict.fromkeys(name for entry in entries for name in meant(entry)))
+    left_out = tuple(entries)
     up = interfaces()
     return [
         name
         for name in there
-        if name != "lo" and up.get(name) and not (name in said if exact else name.startswith(left_out))
+        if name != "lo" and up.get(name) and not (name in entries if exact else name.startswith(left_out))
     ]
 
 
@@ -75,10 +75,10 @@ def interface_environment(text: str, names: Sequence[str] = ()) -> dict[str, str
         return {}
     plain = [] if text.startswith("^") else text.removeprefix("=").split(",")
     chosen = list(names) or plain
-    said = {"NCCL_SOCKET_IFNAME": text}
+    variables = {"NCCL_SOCKET_IFNAME": text}
     if chosen:  # torch's own connections take one network
-        said |= {"GLOO_SOCKET_IFNAME": ",".join(chosen), "TP_SOCKET_IFNAME": chosen[0]}
-    return said
+        variables |= {"GLOO_SOCKET_IFNAME": ",".join(chosen), "TP_SOCKET_IFNAME": chosen[0]}
+    return variables
 
 
 def ipv4_of(name: str) -> str:
@@ -91,8 +91,8 @@ def ipv4_of(name: str) -> str:
 
 def address_of(name: str) -> str:
     """An address of the interface, IPv4 first; "" where it has none that others can reach."""
-    if found := ipv4_of(name):
-        return found
+    if ipv4 := ipv4_of(name):
+        return ipv4
     try:
         rows = [line.split() for line in INET6.read_text().splitlines()]
     except OSError:

@@ -153,12 +153,12 @@ def port_lines(number: str) -> list[str]:
 
 def export_lines(site: SiteSpec, job: Job) -> list[str]:
     """``export NAME=value`` for every variable of the job, and ``unset`` for proxies of the login node."""
-    said = dict(job.environment)
+    variables = dict(job.environment)
     if job.max_restarts:
-        said.setdefault(*_OWN_STORE)
-    said |= hidden_environment(site, said)
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(said.items())]
-    if "OMP_NUM_THREADS" not in said:
+        variables.setdefault(*_OWN_STORE)
+    variables |= hidden_environment(site, variables)
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
+    if "OMP_NUM_THREADS" not in variables:
         lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{threads_wanted(site, job)}}}")
     if site.offline and not site.proxy:
         lines.append("unset " + " ".join(PROXY_NAMES))

@@ -105,7 +105,7 @@ def slurm_script(site: SiteSpec, job: Job) -> str:
 def directives(site: SiteSpec, job: Job) -> list[str]:
     """The ``#SBATCH`` lines. Flags of the site come last, so that they decide."""
     gpus = gpus_wanted(site, job)
-    said = [
+    flags = [
         ("job-name", job.title),
         ("account", site.account),
         ("partition", site.partition),
@@ -122,7 +122,7 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
         ("export", "NONE" if site.export == "none" else ""),
         ("open-mode", "append" if job.requeue else ""),
     ]
-    lines = [sbatch_line(flag, value) for flag, value in said if value != ""]
+    lines = [sbatch_line(flag, value) for flag, value in flags if value != ""]
     lines.append("#SBATCH --requeue" if job.requeue else "#SBATCH --no-requeue")
     return lines + [f"#SBATCH {directive}" for directive in site.directives]
 

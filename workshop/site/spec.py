@@ -302,5 +302,7 @@ def schema() -> dict[str, dict[str, str]]:
         value = getattr(site, key)
         return f"{kind}; default {list(value) if isinstance(value, tuple) else value!r}"
 
-    found = {section: {key: told(key) for key in keys} for section, keys in {"": _TOP, **_SECTIONS}.items()}
-    return {**found, _TABLE: {"NAME": "text, for each variable that ranks shall have"}}
+    sections = {
+        section: {key: told(key) for key in keys} for section, keys in {"": _TOP, **_SECTIONS}.items()
+    }
+    return {**sections, _TABLE: {"NAME": "text, for each variable that ranks shall have"}}

@@ -38,13 +38,13 @@ _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # struct sock_filter: BPF_RET | 
 
 def open_sockets() -> dict[int, int]:
     """Inode -> descriptor of every socket this process holds."""
-    found = {}
+    descriptors = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the descriptor of this very listing is gone again
             target = str(Path("/proc/self/fd", name).readlink())
             if target.startswith("socket:["):
-                found[int(target[8:-1])] = int(name)
-    return found
+                descriptors[int(target[8:-1])] = int(name)
+    return descriptors
 
 
 class GroupSockets:

@@ -50,8 +50,8 @@ class FreshRanks:
         run = _Running(request)
 
         def on_start(attempt: int, pids: dict[int, int], previous: dict[int, int | None]) -> None:
-            found = {rank: processes.ProcessId.of(pid) for rank, pid in pids.items()}
-            run.ranks = {rank: process for rank, process in found.items() if process}
+            started = {rank: processes.ProcessId.of(pid) for rank, pid in pids.items()}
+            run.ranks = {rank: process for rank, process in started.items() if process}
             run.attempt = attempt
             if run.why:  # cancelled before there was anything to cancel
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -39,8 +39,8 @@ def refusal() -> str:
         finally:
             os._exit(0)
     os.close(write)
-    with open(read, encoding="utf-8") as said:
-        why = said.read()
+    with open(read, encoding="utf-8") as answer:
+        why = answer.read()
     os.waitpid(child, 0)
     return why
 

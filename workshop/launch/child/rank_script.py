@@ -116,12 +116,12 @@ def _execute(program: messages.RankProgram) -> None:
 
 def _as_module(name: str) -> dict[str, Any]:
     """What ``python -m NAME`` puts into ``__main__``, for relative imports; the packages are imported."""
-    found = importlib.util.find_spec(name)
-    if found is not None and found.submodule_search_locations is not None:
-        found = importlib.util.find_spec(f"{name}.__main__")
-    if found is None:
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{name}.__main__")
+    if spec is None:
         raise ModuleNotFoundError(f"No module named {name}")
-    return {"__spec__": found, "__package__": found.parent, "__loader__": found.loader}
+    return {"__spec__": spec, "__package__": spec.parent, "__loader__": spec.loader}
 
 
 def fresh_process_state() -> None:

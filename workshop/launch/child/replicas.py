@@ -191,7 +191,7 @@ class Replicas:
         if isinstance(told, messages.LaunchEnd):
             member.ended = told
             return
-        found = {rank: processes.ProcessId.of(pid) for rank, pid in told.pids.items()}
-        member.ranks = {rank: process for rank, process in found.items() if process}
+        started = {rank: processes.ProcessId.of(pid) for rank, pid in told.pids.items()}
+        member.ranks = {rank: process for rank, process in started.items() if process}
         member.attempt = told.attempt
         self.wire.send(told)

@@ -35,8 +35,8 @@ class StayingRanks:
                 process.kill()
             self.wire.send(messages.RanksFailed(request.id, f"{type(error).__name__}: {error}"))
             return
-        found = [processes.ProcessId.of(process.pid) for process in group]
-        self._groups[request.id] = [process for process in found if process]
+        started = [processes.ProcessId.of(process.pid) for process in group]
+        self._groups[request.id] = [process for process in started if process]
         pids = {rank: process.pid for rank, process in enumerate(group, first)}
         self.wire.send(messages.RanksStarted(request.id, pids))
         threading.Thread(

@@ -129,7 +129,7 @@ def write(folder: Path, gpu: str, program: str, processes: Sequence[ProcessId]) 
 
 def read_all(folder: Path) -> Leases:
     """Leases that are true now; stale files of this user are removed."""
-    found, notes, seen = [], [], Counter[int]()
+    holders, notes, seen = [], [], Counter[int]()
     for path in sorted(folder.glob(f"{PREFIX}*.json")):
         try:
             status = path.lstat()
@@ -144,14 +144,14 @@ def read_all(folder: Path) -> Leases:
             notes.append(f"{path} of {user_name(status.st_uid)} is no lease ({why}); passed over")
             continue
         if holder is not None and true:
-            found.append(holder)
+            holders.append(holder)
         elif not true and status.st_uid == os.geteuid():
             path.unlink(missing_ok=True)
     for uid, number in seen.items():
         if number > _MOST_OF_ONE_USER:
             few = f"the first {_MOST_OF_ONE_USER} are read"
             notes.append(f"{user_name(uid)} has {number} lease files in {folder}: {few}")
-    return Leases(tuple(sorted(found, key=lambda holder: holder.gpu)), tuple(notes))
+    return Leases(tuple(sorted(holders, key=lambda holder: holder.gpu)), tuple(notes))
 
 
 class _NoLease(ValueError):

@@ -68,8 +68,8 @@ class State:
         if not self.waits:
             return f"{self.word} on {self.nodes}" if self.nodes and not self.over else self.word
         reason = ": ".join(filter(None, (self.reason, self.why)))
-        said = f"{self.word} ({reason})" if reason else self.word
-        return f"{said}, expected to start at {self.start}" if self.start not in ("", "N/A") else said
+        state = f"{self.word} ({reason})" if reason else self.word
+        return f"{state}, expected to start at {self.start}" if self.start not in ("", "N/A") else state
 
 
 def run_client(

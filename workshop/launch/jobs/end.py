@@ -83,9 +83,9 @@ def conclude(
     results = {}
     for number, task in tasks.items():
         before = notes(task)
-        said = "" if record.array else "".join(f"{note}\n" for note in before) + text
+        shown = "" if record.array else "".join(f"{note}\n" for note in before) + text
         results[number] = Result(
-            task.reports(allow_pickle=allow_pickle), said, record.sentence, seconds, before
+            task.reports(allow_pickle=allow_pickle), shown, record.sentence, seconds, before
         )
     whole: Result | ArrayResult = results[record.tasks[0]]
     if record.array:
@@ -107,13 +107,13 @@ def _data(error: BaseException) -> tuple[list, ...]:
 
 def notes(task: Task) -> tuple[str, ...]:
     """What happened before the start and the attempt whose output is shown."""
-    said = []
+    notes_before = []
     if task.start:
         times = "once" if task.start == 1 else f"{task.start} times"
-        said.append(f"it was queued again {times}; this is start {task.start + 1}")
+        notes_before.append(f"it was queued again {times}; this is start {task.start + 1}")
     if task.attempt:
-        said.append(f"all ranks were started again; this is attempt {task.attempt + 1}")
-    return tuple(said)
+        notes_before.append(f"all ranks were started again; this is attempt {task.attempt + 1}")
+    return tuple(notes_before)
 
 
 def failure(task: Task, state: State) -> RankFailed | SchedulerError:

@@ -73,16 +73,16 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def _plain(done: subprocess.CompletedProcess[str]) -> str:
     """What it said, in one line, without the words that stand in every refusal."""
     lines = [line.strip() for line in f"{done.stderr}\n{done.stdout}".splitlines()]
-    said = [re.sub(r"^Unable to run job: ", "", line) for line in lines if line and line != "Exiting."]
-    return "; ".join(said) or f"exit code {done.returncode}"
+    reasons = [re.sub(r"^Unable to run job: ", "", line) for line in lines if line and line != "Exiting."]
+    return "; ".join(reasons) or f"exit code {done.returncode}"
 
 
 def submit(script: str | Path, flags: Sequence[str] = ()) -> str:
     """Hand a batch script in; the job's number. Raises GridEngineError with what qsub said against it."""
-    said = call("qsub", "-terse", *flags, str(script))
-    numbers = re.findall(r"^(\d+)(?:\.\d+-\d+:\d+)?$", said, re.MULTILINE)  # an array: 12.1-4:1
+    answer = call("qsub", "-terse", *flags, str(script))
+    numbers = re.findall(r"^(\d+)(?:\.\d+-\d+:\d+)?$", answer, re.MULTILINE)  # an array: 12.1-4:1
     if not numbers:
-        raise GridEngineError(f"qsub told no job's number: {said.strip()!r}")
+        raise GridEngineError(f"qsub told no job's number: {answer.strip()!r}")
     return str(numbers[-1])
 
 
@@ -105,9 +105,9 @@ def queue() -> dict[str, list[State]]:
 
     A parallel job has a row for each of its nodes. Raises GridEngineError where it cannot be asked.
     """
-    said = call("qstat", "-u", pwd.getpwuid(os.getuid()).pw_name, "-xml", "-g", "dt")
+    xml = call("qstat", "-u", pwd.getpwuid(os.getuid()).pw_name, "-xml", "-g", "dt")
     listed: dict[str, dict[int | None, State]] = {}
-    for row in _tree(said).iter("job_list"):
+    for row in _tree(xml).iter("job_list"):
         job = row.findtext("JB_job_number", "").strip()
         task = row.findtext("tasks", "").strip()
         number = int(task) - 1 if task.isdigit() else None
@@ -124,11 +124,11 @@ def ended(jobs: Mapping[str, Collection[int]]) -> dict[str, list[State]]:
     return {job: _from_accounts(job, set(gone)) for job, gone in jobs.items() if gone}
 
 
-def _tree(said: str) -> ElementTree.Element:
+def _tree(xml: str) -> ElementTree.Element:
     try:
-        return ElementTree.fromstring(said)
+        return ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
-        raise GridEngineError(f"qstat -xml answered with what is no XML ({error}): {said[:200]!r}") from None
+        raise GridEngineError(f"qstat -xml answered with what is no XML ({error}): {xml[:200]!r}") from None
 
 
 def _word(letters: str) -> str:
@@ -145,9 +145,10 @@ def _word(letters: str) -> str:
 
 def explained(job: str, listed: list[State]) -> list[State]:
     """With the reason why each waits, as ``qstat -j`` tells it (a centre may have switched that off)."""
-    said = call("qstat", "-j", job)
+    listing = call("qstat", "-j", job)
     errors = {
-        int(task) - 1: text for task, text in re.findall(r"^error reason +(\d+): +(.*)$", said, re.MULTILINE)
+        int(task) - 1: text
+        for task, text in re.findall(r"^error reason +(\d+): +(.*)$", listing, re.MULTILINE)
     }
     for at, state in enumerate(listed):
         if state.word == "ERROR":
@@ -158,13 +159,13 @@ def explained(job: str, listed: list[State]) -> list[State]:
         elif state.word == "HELD":
             listed[at] = replace(state, why="it is held: qrls, or ask who runs the machine")
         elif state.word == "PENDING":
-            listed[at] = replace(state, reason=_scheduling(said))
+            listed[at] = replace(state, reason=_scheduling(listing))
     return listed
 
 
-def _scheduling(said: str) -> str:
+def _scheduling(listing: str) -> str:
     """What the scheduler has against starting it now: of its messages the one that is about this job."""
-    told = said.partition("scheduling info:")[2].partition("=====")[0]
+    told = listing.partition("scheduling info:")[2].partition("=====")[0]
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("(Collecting", "There are no messages"))]
     return min(lines, key=lambda line: not line.startswith(("cannot run in PE", "Job ", "(")), default="")
@@ -177,26 +178,26 @@ def _from_accounts(job: str, gone: Collection[int]) -> list[State]:
     queued again for each start. What an account calls well is not believed: such an element has a record.
     """
     try:
-        said = call("qacct", "-j", job)
+        accounts = call("qacct", "-j", job)
     except GridEngineError:  # not known yet, not installed here, or the accounts are not for users to read
         return []
-    found: dict[int, State] = {}
-    for account in _accounts(said):
+    states: dict[int, State] = {}
+    for account in _accounts(accounts):
         number = int(account["taskid"]) - 1 if account.get("taskid", "").isdigit() else 0
         failed, code = _first(account, "failed"), _first(account, "exit_status")
         seconds = float(re.match(r"[\d.]*", account.get("ru_wallclock", ""))[0] or 0)  # type: ignore[index]
         if number not in gone or failed == RESCHEDULED or failed == code == 0:
             continue
         word = "TIMEOUT" if failed == TIME_WAS_UP else "KILLED" if failed else "FAILED"
-        known = found.get(number)
+        known = states.get(number)
         if known is None or (known.seconds or 0) <= seconds:
             task = number if account.get("taskid", "").isdigit() else None
-            found[number] = State(job, task, word, exit_code=str(code), seconds=seconds)
-    return list(found.values())
+            states[number] = State(job, task, word, exit_code=str(code), seconds=seconds)
+    return list(states.values())
 
 
-def _accounts(said: str) -> Iterator[dict[str, str]]:
-    for block in re.split(r"^=+$", said, flags=re.MULTILINE):
+def _accounts(text: str) -> Iterator[dict[str, str]]:
+    for block in re.split(r"^=+$", text, flags=re.MULTILINE):
         pairs = (line.split(None, 1) for line in block.splitlines() if len(line.split(None, 1)) == 2)
         account = {name: value.strip() for name, value in pairs}
         if account:

@@ -148,13 +148,13 @@ def _keep(site: SiteSpec, script: Path, flags: list[str]) -> tuple[subprocess.Po
 def known(site: SiteSpec | None = None) -> list[Submitted]:
     """Every job that was submitted from here and whose directory is still there, the oldest first."""
     root = Path((site or current_site()).jobs)
-    found = []
+    jobs = []
     for directory in filter(own_folder, sorted(root.glob("*"))):  # others may lay theirs into a shared folder
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # another folder, or being made
             record = read_record(directory)
             if record.job:
-                found.append(Submitted(directory, record))
-    return found
+                jobs.append(Submitted(directory, record))
+    return jobs
 
 
 def find(number: str | int, site: SiteSpec | None = None) -> Submitted:

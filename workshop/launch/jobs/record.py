@@ -86,12 +86,12 @@ def write_record(directory: Path, record: Record) -> None:
 
 def indices(array: str) -> tuple[int, ...]:
     """``0-6:2,9%2`` as (0, 2, 4, 6, 9); (0,) for ""."""
-    found: list[int] = []
+    elements: list[int] = []
     for part in filter(None, array.partition("%")[0].split(",")):
         span, _, step = part.partition(":")
         first, _, last = span.partition("-")
-        found += range(int(first), int(last or first) + 1, int(step or 1))
-    return tuple(found) or (0,)
+        elements += range(int(first), int(last or first) + 1, int(step or 1))
+    return tuple(elements) or (0,)
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ def call(*words: str) -> str:
     """
     done = _run(words)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-        raise SlurmError(f"{words[0]} refused: {_plain(said)}")
+        refusal = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+        raise SlurmError(f"{words[0]} refused: {_plain(refusal)}")
     return done.stdout
 
 
@@ -87,10 +87,10 @@ def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _plain(said: str) -> str:
+def _plain(text: str) -> str:
     """The lines of a refusal without ``sbatch: error:`` before each."""
     return "; ".join(
-        re.sub(r"^\w+: (error: )?", "", line).strip() for line in said.splitlines() if line.strip()
+        re.sub(r"^\w+: (error: )?", "", line).strip() for line in text.splitlines() if line.strip()
     )
 
 
@@ -119,7 +119,7 @@ def queue() -> dict[str, list[State]]:
     Raises SlurmError where it cannot be asked.
     """
     known: dict[str, list[State]] = {}
-    said = call(
+    listing = call(
         "squeue",
         f"--user={os.getuid()}",
         "--states=all",
@@ -127,7 +127,7 @@ def queue() -> dict[str, list[State]]:
         "--noheader",
         "--format=%F|%K|%T|%r|%S|%N",
     )
-    for line in said.splitlines():
+    for line in listing.splitlines():
         if line.count("|") == 5:
             state = _row(line.split("|"))
             known.setdefault(state.job, []).append(state)
@@ -159,14 +159,14 @@ def ended(jobs: Mapping[str, Collection[int]]) -> dict[str, list[State]]:
     memory full.
     """
     try:
-        said = call(
+        listing = call(
             "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(jobs)}",
             "--format=JobID,State,ExitCode,NodeList",
         )  # fmt: skip
     except SlurmError:  # accounting is disabled, or sacct is not installed: the job's own record must do
         return {}
     known: dict[str, list[State]] = {}
-    for line in said.splitlines():
+    for line in listing.splitlines():
         identity, word, code, nodes = line.split("|")
         number, _, task = identity.partition("_")
         word = word.split()[0] if word else "UNKNOWN"  # "CANCELLED by 1000"

@@ -103,7 +103,7 @@ class Submitted:
         unrecorded = self.unrecorded()
         listed = self._watch.states({self.number: unrecorded}, max_age)[self.number]
         told = {0 if state.task is None else state.task: state for state in listed}
-        found, now = {}, self._clock.monotonic()
+        states, now = {}, self._clock.monotonic()
         for number, task in self.tasks.items():
             state = job_end.settled(task, told.get(number))
             if not state.over:
@@ -111,8 +111,8 @@ class Submitted:
             elif number in unrecorded and number not in told and not task.cancelled():
                 since = self._missed[number] = min(now, self._missed.get(number, -math.inf))
                 state = replace(state, word="COMPLETING") if now - since < SETTLE_SECONDS else state
-            found[number] = state
-        return found
+            states[number] = state
+        return states
 
     def sentence(self, states: Mapping[int, State]) -> str:
         """All states in one line, equal ones once."""
@@ -121,7 +121,9 @@ class Submitted:
             groups.setdefault(state.sentence, []).append(number)
         if len(groups) == 1:
             return next(iter(groups))
-        return "; ".join(f"task {','.join(map(str, tasks))}: {said}" for said, tasks in groups.items())
+        return "; ".join(
+            f"task {','.join(map(str, tasks))}: {sentence}" for sentence, tasks in groups.items()
+        )
 
     # ------------------------------------------------------------------ follow
 
@@ -145,7 +147,7 @@ class Submitted:
 
     def _until_over(self, on_output: OnOutput | None) -> dict[int, State]:
         clock, states = self._clock, dict[int, State]()
-        said, words, text, shown = "", "", "", ("", "")
+        sentence, words, text, shown = "", "", "", ("", "")
         heard = now = clock.monotonic()
         asking = Pace(*ASK_SECONDS, now)
         logs = READ_SECONDS_A_LOG * len(self.tasks) * self.record.world_size
@@ -157,11 +159,11 @@ class Submitted:
                 before = words
                 try:
                     states, heard = self.states(ASK_SECONDS[0]), now
-                    said, words = self.sentence(states), str([state.word for state in states.values()])
+                    sentence, words = self.sentence(states), str([state.word for state in states.values()])
                 except SchedulerError as error:
                     if now - heard > SILENCE_SECONDS:
                         raise
-                    said = words = str(error).partition(". ")[0]
+                    sentence = words = str(error).partition(". ")[0]
                 asking.looked(now, changed=words != before)
             if states and all(state.over for state in states.values()):
                 return states
@@ -171,7 +173,7 @@ class Submitted:
                 if marks != marked:  # begun, begun again, or ended
                     asking.hurry(now)
                 reading.looked(now, changed=text != read or marks != marked)
-            new = (f"{self.record.sentence}: {said}", text)
+            new = (f"{self.record.sentence}: {sentence}", text)
             if on_output is not None and new != shown:
                 on_output(*new)
                 shown = new
@@ -193,10 +195,10 @@ class Submitted:
                 ranks = range(self.record.world_size)
                 paths = {rank: task.rank_dir(rank) / rank_folder.LOG for rank in ranks}
                 self._shown[number] = _Shown(at, Transcript(paths))
-            said = self._shown[number].read(whole)
-            if self.record.array and said:
-                said = f"{self.record.task_label(number)}\n{said}"
-            parts.append(said)
+            text = self._shown[number].read(whole)
+            if self.record.array and text:
+                text = f"{self.record.task_label(number)}\n{text}"
+            parts.append(text)
         return "".join(parts)
 
     # ------------------------------------------------------------------ end
@@ -238,8 +240,10 @@ class Submitted:
     def _interrupted(self) -> RankInterrupted:
         partial = Result({}, self.text(), self.record.sentence, self._clock.monotonic() - self._began)
         if self._keeper is None:
-            said = f"job {self.number} was detached and goes on; jobs.find({self.number}).cancel() ends it."
-            return attach(RankInterrupted(said), partial)
+            message = (
+                f"job {self.number} was detached and goes on; jobs.find({self.number}).cancel() ends it."
+            )
+            return attach(RankInterrupted(message), partial)
         try:
             self.cancel()
         except SchedulerError as error:

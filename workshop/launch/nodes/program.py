@@ -89,8 +89,8 @@ class NodeGroup:
 
     def take_pids(self, pids: Mapping[int, int]) -> None:
         """Note the ranks' processes by number and start time."""
-        found = {rank: ProcessId.of(pid) for rank, pid in pids.items()}
-        self.processes = {rank: process for rank, process in found.items() if process}
+        started = {rank: ProcessId.of(pid) for rank, pid in pids.items()}
+        self.processes = {rank: process for rank, process in started.items() if process}
 
     def do(
         self, message: messages.Shell | messages.Signal | messages.Pass | messages.Cut, frames: list[bytes]

@@ -47,10 +47,10 @@ class StoreServer:
             self.values[key] = str(total).encode()
             return total, []
         elif op == "compare_set":
-            found = self.values.get(key)
-            if found == values[0] or (found is None and not values[0]):
-                self.values[key] = found = values[1]
-            return 0, [values[0] if found is None else found]
+            current = self.values.get(key)
+            if current == values[0] or (current is None and not values[0]):
+                self.values[key] = current = values[1]
+            return 0, [values[0] if current is None else current]
         elif op == "check":
             return int(all(name in self.values for name in keys)), []
         elif op == "delete":
