@@ -1,4 +1,4 @@
-"""Batch scripts, to the letter. `UPDATE_GOLDEN=1 pytest tests/configs/test_batch_scripts.py` writes them anew."""
+"""Batch scripts, to the letter. `UPDATE_GOLDEN=1 pytest tests/site/test_batch_scripts.py` writes them anew."""
 
 import os
 import subprocess

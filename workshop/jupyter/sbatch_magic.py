@@ -28,7 +28,7 @@ from workshop.site.spec import SiteSpec
 
 
 def job_flags(magic: Any) -> Any:
-    """The flags of a job (`launch.job_flags`), as decorators of a magic."""
+    """The flags of a job (`site.job_flags`), as decorators of a magic."""
     add_job_flags(lambda *names, **told: _collect(magic, names, told))
     return magic
 

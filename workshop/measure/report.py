@@ -67,7 +67,7 @@ class Traffic:
 
 
 def traffic_record(rows: list[Traffic]) -> tuple[measurement.Traffic, ...]:
-    """Rows as `facts.Measurement` keeps them."""
+    """Rows as `facts.measurement.Measurement` keeps them."""
     return tuple(
         measurement.Traffic(row.name, row.axis, row.count, row.payload_bytes, row.wire_bytes) for row in rows
     )

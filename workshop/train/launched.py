@@ -154,7 +154,10 @@ def trained(result: launch.Result, measured: bool = True) -> Trained:
 def _check(run: Run, measured: bool, settings: Settings) -> Settings:
     """The settings with the engine that the run gets; ValueError for what cannot be trained here."""
     if run.adapter is not None:
-        raise ValueError("train() trains all weights: adapters (LoRA) come in a later lesson")
+        raise ValueError(
+            f"train() trains all weights, and the run has an adapter ({run.adapter.method}): "
+            "give a run without one, or train a model of `workshop.adapt.methods.adapt` as lesson 51 does"
+        )
     if run.model.vocab_size < VOCAB_SIZE:
         raise ValueError(
             f"{run.model.name} knows {run.model.vocab_size} words and the text has {VOCAB_SIZE}: its bytes"
