@@ -67,7 +67,7 @@ def test_the_peak_is_the_devices_and_the_hosts_is_noted():
 
 
 def test_two_devices_are_not_mixed_in_silence():
-    with pytest.raises(RehearsalError, match=r"line 4: .*\n.*cuda:0 and cpu"):
+    with pytest.raises(RehearsalError, match=r"line 4: .*\n.*cuda:0(,| and) cpu"):
         rehearse(cell('x = torch.randn(4, device="cuda")\nx + torch.randn(4)\n'), world_size=1)
 
 
@@ -180,6 +180,7 @@ def test_a_program_that_asks_is_told_the_truth_or_what_was_wished():
     assert max(played.memory.timeline.part_bytes["weights"]) == (64 + 8) * 4
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="torch's build for CUDA knows what a number means")
 def test_a_number_for_a_device_is_refused_with_what_to_write():
     with pytest.raises(RehearsalError, match=r"line 3: torch.zeros\(2, device=0\)[\s\S]*cuda:\{number\}"):
         rehearse(cell("torch.zeros(2, device=0)\n"), 1)
