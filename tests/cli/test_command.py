@@ -24,6 +24,7 @@ def test_version(capsys):
         ["predict", "--help"],
         ["plan", "--help"],
         ["validate", "--help"],
+        ["calibrate", "--help"],
     ],
 )
 def test_help_reads_well(capsys, arguments):

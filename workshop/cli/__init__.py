@@ -53,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_configs(commands)
     add_jobs(commands)
     _add_validate(commands)
+    _add_calibrate(commands)
     add_gpus(commands)
     add_monitor(commands)
     return parser
@@ -202,6 +203,28 @@ def _add_validate(commands: argparse._SubParsersAction) -> None:
     )
     validate.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
     validate.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
+
+
+def _add_calibrate(commands: argparse._SubParsersAction) -> None:
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="fit a device and its network to your own runs",
+        description="Fit the rates of a device (matmul, memory) and of the network between nodes to measured "
+        "runs, with standard errors; what they do not determine is unknown. WORKSHOP_RATES names the written "
+        "file to every other command. Exit code 0: something was fitted; 1: nothing; 2: a wrong call.",
+    )
+    calibrate.add_argument(
+        "--runs",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="measured runs as CSV, in the columns of data/published/canonical.csv",
+    )
+    calibrate.add_argument(
+        "--like", default="", metavar="DEVICE", help="the relative of a device that has no constants yet"
+    )
+    calibrate.add_argument("--output", type=Path, metavar="FILE", help="a new TOML file for what was found")
+    calibrate.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
 def _port(text: str) -> int:

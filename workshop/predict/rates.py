@@ -10,10 +10,12 @@ A device without a set of its own takes that of its nearest relative (`like`), s
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import nearest
@@ -97,11 +99,37 @@ def _data() -> dict[str, Any]:
     return tomllib.loads((resources.files("workshop.predict") / "data" / "rates.toml").read_text("utf-8"))
 
 
+def with_calibrated(tables: dict[str, Any]) -> dict[str, Any]:
+    """The devices of `rates.toml`, and over them those of the file that WORKSHOP_RATES names.
+
+    `workshop calibrate` writes such a file. Raises ValueError where it is not there, or no such file.
+    """
+    path = os.environ.get("WORKSHOP_RATES")
+    if not path:
+        return tables
+    try:
+        own = tomllib.loads(Path(path).read_text("utf-8"))["device"]
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
+        raise ValueError(
+            f"WORKSHOP_RATES names {path!r}, which `workshop calibrate` did not write ({error})"
+        ) from None
+    merged = dict(tables)
+    for name, entry in own.items():
+        base = entry.get("like", name)
+        if base not in tables:
+            raise ValueError(
+                f"WORKSHOP_RATES: device {name!r} is like {base!r}{nearest(base, tables)} "
+                f"(known: {', '.join(tables)})"
+            )
+        merged[name] = {**_inherited(tables, base), **{k: v for k, v in entry.items() if k != "like"}}
+    return merged
+
+
 @cache
 def all_rates() -> dict[str, Rates]:
     """Every set of constants by device name."""
     known = {f.name for f in fields(Rates)}
-    tables = _data()["device"]
+    tables = with_calibrated(_data()["device"])
     found: dict[str, Rates] = {}
     for name in tables:
         values = _inherited(tables, name)
