@@ -39,6 +39,25 @@ AXES = ("tensor", "context", "shard", "replicate", "pipeline")
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zbv", "dualpipe")
 RECOMPUTE = ("none", "selective", "full")
 OFFLOAD = ("none", "optimizer", "params", "activations")
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "ops",
+    "mlp",
+    "moe",
+    "mlp_up",
+    "mlp_act",
+    "moe_act",
+    "qkv",
+    "mla_up_proj",
+    "attention_out",
+    "latent",
+    "layernorm",
+    "norm_input",
+    "dropout",
+    "router",
+    "shared_experts",
+)
+"""What ``recompute_modules`` may name; "ops" is PyTorch's checkpointing by operation and stands alone."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,8 @@ class Layout:
         check_choice("recompute", self.recompute, RECOMPUTE)
         check_choice("precision", self.precision, RECIPES)
         check_choice("offload", self.offload, OFFLOAD)
+        for name in self.recompute_modules:
+            check_choice("module to recompute", name, RECOMPUTE_MODULES)
         if self.virtual_stages > 1 and self.pipeline == 1:
             raise ValueError(f"layout: virtual_stages = {self.virtual_stages} needs pipeline of at least 2")
         if self.virtual_stages > 1 and self.schedule == "1f1b":

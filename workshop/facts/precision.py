@@ -97,3 +97,22 @@ MOMENTS = {
     "none": 0,
 }
 """Optimizer moments kept per trainable parameter."""
+
+
+def moment_bytes(optimizer: str, numbers: Precision) -> float:
+    """Bytes of all moments of one trained parameter; an 8-bit optimizer keeps each in one byte."""
+    return MOMENTS[optimizer] * (1.0 if optimizer.endswith("8bit") else numbers.moments)
+
+
+def update_bytes(optimizer: str, numbers: Precision) -> float:
+    """Bytes that one trained parameter's update reads and writes.
+
+    The gradient is read; what is updated (the master copy, or the parameter itself) and each moment is read
+    and written; where there is a master copy, the parameter that comes of it is written too. AdamW on
+    Megatron-LM's recipe: 4 + 2 * 4 + 2 + 2 * 8 = 30.
+    """
+    if optimizer == "none":
+        return 0.0
+    updated = numbers.master or numbers.params
+    written = numbers.params if numbers.master else 0.0
+    return numbers.grads + 2 * updated + written + 2 * moment_bytes(optimizer, numbers)

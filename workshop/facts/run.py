@@ -75,6 +75,9 @@ class Adapter:
 class Run:
     """Model + cluster + layout + batch + optimizer.  Names are looked up in the catalogues.
 
+    ``document_len``: sequences are packed with documents of so many tokens, and no token attends to another
+    document (a block-diagonal mask); 0: each sequence is one document.
+
     Raises ``ValueError`` when the parts do not fit together, with the values and the nearest that would do.
     """
 
@@ -89,6 +92,7 @@ class Run:
     adapter: Adapter | None = None
     target_len: int = 0  # the decoder's sequence of an encoder-decoder; 0: as ``seq_len``
     implementation: Implementation = field(default_factory=lambda: implementation("torch"))
+    document_len: int = 0
 
     if TYPE_CHECKING:  # what the generated __init__ takes: names are looked up
 
@@ -105,6 +109,7 @@ class Run:
             adapter: Adapter | None = ...,
             target_len: int = ...,
             implementation: Implementation | str = ...,
+            document_len: int = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -116,13 +121,26 @@ class Run:
             object.__setattr__(self, "implementation", implementation(self.implementation))
         check_positive("micro_batch", self.micro_batch)
         check_positive("seq_len", self.seq_len)
-        for name in ("global_batch", "accumulation", "target_len"):
+        for name in ("global_batch", "accumulation", "target_len", "document_len"):
             check_not_negative(name, getattr(self, name))
         check_choice("optimizer", self.optimizer, MOMENTS)
+        self._check_lengths()
         self._fill_batch()
         found = fitting.problems(self.model, self.cluster, self.layout, self.seq_len)
         if found:
             raise ValueError("this layout cannot run:\n- " + "\n- ".join(found))
+
+    def _check_lengths(self) -> None:
+        if self.target_len and not self.model.num_encoder_layers:
+            raise ValueError(
+                f"target_len = {self.target_len} is the sequence of an encoder-decoder's decoder, and "
+                f"{self.model.name} has no encoder; leave it 0"
+            )
+        if self.document_len > self.seq_len:
+            raise ValueError(
+                f"document_len = {self.document_len} is longer than seq_len = {self.seq_len}: a document is "
+                f"packed whole; use at most {self.seq_len}"
+            )
 
     def _fill_batch(self) -> None:
         """Work out the one of ``global_batch`` and ``accumulation`` that was not given."""
@@ -171,6 +189,7 @@ def run_from_table(entry: Mapping[str, Any], what: str = "run") -> Run:
         "accumulation",
         "optimizer",
         "target_len",
+        "document_len",
         "implementation",
     )
     check_keys(what, entry, (*plain, "layout", "adapter"))

@@ -5,10 +5,11 @@ Backward it does twice that, once for the gradient of its input and once for tha
 model costs about 6 FLOPs per parameter and token (Kaplan et al., arXiv 2001.08361, section 2.1), and to be
 exact
 
-    forward(token) = 2 * (weights of all linear maps a token passes)        projections, MLP or its experts,
-    head
-                   + 2 * L * s * (q_width + v_width)                        scores and their use: s keys each
-    step = 3 * forward * tokens                                             model FLOPs
+==============  ================================================  ===============================
+forward(token)  2 * (weights of all linear maps a token passes)   projections, MLP or experts, head
+                + 2 * L * s * (q_width + v_width)                 scores and their use: s keys each
+step            3 * forward * tokens                              model FLOPs
+==============  ================================================  ===============================
 
 `causal=True` counts only the half of the scores that a causal mask leaves. Most published MFU figures do not
 (PaLM, arXiv 2204.02311, appendix B; Megatron-LM, arXiv 2104.04473, equation 3), so False is the default, and
@@ -81,13 +82,12 @@ class StepFlops:
 
 def step_flops(run: Run, causal: bool = False) -> StepFlops:
     """FLOPs of a step of `run`: three forwards per token, and what its recompute policy repeats."""
-    forward = forward_flops(run.model, run.seq_len, causal)
+    keys = run.document_len or run.seq_len
+    forward = forward_flops(run.model, keys, causal)
     tokens = run.tokens_per_step
     by_part = {part: 3 * tokens * flops for part, flops in forward.items()}
     model = sum(by_part.values())
-    return StepFlops(
-        model, model + tokens * recomputed_flops(run.model, run.layout, run.seq_len, causal), by_part
-    )
+    return StepFlops(model, model + tokens * recomputed_flops(run.model, run.layout, keys, causal), by_part)
 
 
 def recomputed_flops(model: ModelSpec, layout: Layout, seq_len: int, causal: bool = False) -> float:

@@ -13,6 +13,11 @@ memory.
   2205.05198).
 - **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
   for Python.
+- **Frozen weights** (LoRA, Hu et al. 2021, arXiv 2106.09685) have no weight gradient: a third of the
+  products is not done. The adapter's own two are thin. Weights kept in 4 bits (QLoRA, Dettmers et al. 2023,
+  arXiv 2305.14314) are unpacked before each use: a kernel that reads 4 bits and writes 16.
+- **Packed documents** do not attend to each other: fused kernels skip the blocks between them, so each token
+  has the keys of its document only. Unfused attention computes them all and masks.
 - **Communication inside the layer**: tensor parallelism all-reduces [tokens, hidden] twice forward and twice
   backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a
   context ring passes keys and values on.
@@ -24,13 +29,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workshop.facts.model import Linear, ModelSpec
-from workshop.predict.collectives import Wires
+from workshop.facts.run import Adapter
+from workshop.predict.case import Machine, Setting
 from workshop.predict.gemm import Product, matmul_seconds, training_matmul_seconds
+from workshop.predict.grid import Cut
 from workshop.predict.rates import Rates, Software
 
 Numbers = Any
@@ -43,38 +50,6 @@ FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
 # and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
 SOFTMAX_PASSES = (2.0, 3.0)
 DROPOUT_PASSES = (2.5, 2.5)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A device as the layer sees it: reachable FLOP/s, bytes/s, and the wires."""
-
-    rates: Rates
-    matmul: float  # reachable FLOP/s of linear maps, in the run's format
-    attention: float  # reachable FLOP/s in 16 bits, of which fused attention gets a share
-    bandwidth: float  # bytes/s of pointwise kernels
-    wires: Wires
-    element_bytes: float = 2.0
-    cast_bytes: float = (
-        0.0  # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
-    )
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a layer is cut: arrays over layouts (or numbers)."""
-
-    micro_batch: Numbers
-    seq_len: Numbers
-    tensor: Numbers = 1
-    sequence_parallel: Numbers = False
-    context: Numbers = 1
-    expert: Numbers = 1
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """Tokens of one micro-batch on one rank, before sequence parallelism."""
-        return np.asarray(self.micro_batch) * self.seq_len / np.asarray(self.context)
 
 
 @dataclass(frozen=True)
@@ -143,24 +118,40 @@ def mean_layer_params(model: ModelSpec) -> tuple[float, float]:
     return plain / len(kinds), experts / len(kinds)
 
 
-def layer_costs(
-    model: ModelSpec, kind: str, cut: Cut, machine: Machine, stack: Software
-) -> tuple[Costs, Costs]:
-    """Forward and backward (without recomputation) of one layer of the given kind."""
+class LayerPasses(NamedTuple):
+    """Forward and backward (without recomputation) of a layer, and the part of backward that is weight
+    gradients.
+    """
+
+    forward: Costs
+    backward: Costs
+    weight: np.ndarray
+
+
+def layer_costs(setting: Setting, kind: str, cut: Cut) -> LayerPasses:
+    """What one layer of the given kind costs."""
+    model, machine, stack, adapter = setting.model, setting.machine, setting.stack, setting.adapter
     linears = layer_linears(model, kind)
-    *matmul, weights = _linear_seconds(linears, cut, machine)
-    attention = _attention_seconds(model, cut, machine, stack)
+    products = linear_seconds(linears, cut, machine)
+    attention = _attention_seconds(setting, cut)
     pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
     host = host_seconds(model, kind, cut, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, cut, machine)
     # A context ring passes the next keys on while attention works on the last ones: only the surplus is
     # waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
-    late = _backward_exposure(tensor, weights, cut, machine, stack)
-    zero = np.zeros(np.broadcast_shapes(*(np.shape(x) for x in (matmul[0], attention[0], pointwise, tensor))))
+    if adapter is not None:
+        own, moved, kernels = _adapter_seconds(model, kind, cut, machine, adapter)
+        products = products.frozen().plus(own)
+        pointwise = pointwise + moved
+        host = host + (not stack.captured) * kernels * machine.rates.host_seconds
+    late = _backward_exposure(tensor, products.columns, cut, machine, stack)
+    zero = np.zeros(
+        np.broadcast_shapes(*(np.shape(x) for x in (products.forward, attention[0], pointwise, tensor)))
+    )
     keep = 1 - stack.overlap_tensor
     forward = Costs(
-        matmul[0] + zero,
+        products.forward + zero,
         attention[0] + zero,
         pointwise + zero,
         host + zero,
@@ -169,7 +160,7 @@ def layer_costs(
         context[0] + zero,
     )
     backward = Costs(
-        matmul[1] + zero,
+        products.backward + products.weight + zero,
         attention[1] + zero,
         2 * pointwise + zero,
         2 * host + zero,
@@ -177,7 +168,7 @@ def layer_costs(
         expert * (1 - stack.overlap_expert) + zero,
         context[1] + zero,
     )
-    return forward, backward
+    return LayerPasses(forward, backward, products.weight + zero)
 
 
 def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
@@ -196,20 +187,42 @@ def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Sof
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
 
 
-def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[Any, Any, Any]:
-    """Forward, backward, and of the backward the weight gradients of column-parallel maps."""
-    t = np.asarray(cut.tensor)
+class LinearSeconds(NamedTuple):
+    """Seconds of some linear maps, casts included: forward, the gradients of their inputs, those of their
+    weights; and of the last, the part of column-parallel maps.
+    """
+
+    forward: Any
+    backward: Any
+    weight: Any
+    columns: Any
+
+    def frozen(self) -> LinearSeconds:
+        """The same without weight gradients."""
+        return LinearSeconds(self.forward, self.backward, 0.0 * self.weight, 0.0 * self.columns)
+
+    def plus(self, other: LinearSeconds) -> LinearSeconds:
+        """Both together."""
+        return LinearSeconds(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> LinearSeconds:
+    """Three products for each linear map of a layer.
+
+    Experts are spread over `expert` ranks and cut over `expert_tensor`. With `expert_tensor` = 1 each of the
+    t ranks routes its 1/t of the tokens, and receives as many of others; ranks that share an expert get the
+    tokens of all of them.
+    """
+    t, e, et = np.asarray(cut.tensor), np.asarray(cut.expert), np.asarray(cut.expert_tensor)
     tokens = cut.tokens
-    stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, np.shape(cut.expert))))
+    stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, e.shape)))
     rows, cols, depth, batch = stacked
     for i, linear in enumerate(linears):
         expert = linear.copies > 1
-        local = linear.copies / np.asarray(cut.expert) if expert else 1.0
-        # Experts are not cut by tensor parallelism here (expert_tensor = 1): each of the t ranks routes its
-        # 1/t of the tokens, and receives as many of others.
-        rows[i] = tokens / t * linear.active / local if expert else tokens
-        cols[i] = linear.outputs / t if linear.split == "column" and not expert else linear.outputs
-        depth[i] = linear.inputs / t if linear.split == "row" and not expert else linear.inputs
+        local, ways = (linear.copies / e, et) if expert else (1.0, t)
+        rows[i] = tokens / t * et * linear.active / local if expert else tokens
+        cols[i] = linear.outputs / (ways if linear.split == "column" else 1)
+        depth[i] = linear.inputs / (ways if linear.split == "row" else 1)
         batch[i] = local
     seconds = training_matmul_seconds(
         machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
@@ -221,7 +234,36 @@ def _linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> tuple[
         * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0)
         / machine.bandwidth
     )
-    return seconds[0] + cast / 2, seconds[1] + seconds[2] + cast, columns
+    return LinearSeconds(seconds[0] + cast / 2, seconds[1] + cast, seconds[2], columns)
+
+
+def _adapter_seconds(
+    model: ModelSpec, kind: str, cut: Cut, machine: Machine, adapter: Adapter
+) -> tuple[LinearSeconds, Any, int]:
+    """Seconds of an adapter's own products and of the kernels around them, forward, and how many kernels.
+
+    LoRA adds x A B to the result of each target; adapter-v2 multiplies the result of every map by a vector
+    and adds one. Weights in fewer than 16 bits are unpacked.
+    """
+    t, e, et = np.asarray(cut.tensor), np.asarray(cut.expert), np.asarray(cut.expert_tensor)
+    linears = model.linears(kind)
+    targets = adapter.targeted(model, kind) if adapter.method == "lora" else linears
+    width = machine.activation_bytes
+    moved: Any = sum(
+        cut.tokens * 2 * width * x.outputs * x.active / (t if x.split == "column" else 1) for x in targets
+    )
+    if adapter.base_bits < 16:
+        weights = sum(x.copies * x.weights / (e * et if x.copies > 1 else t) for x in linears)
+        moved = moved + weights * (adapter.base_bits / 8 + width)
+    if adapter.method != "lora":
+        nothing = np.zeros_like(cut.tokens)
+        return LinearSeconds(nothing, nothing, nothing, nothing), moved / machine.bandwidth, 2 * len(targets)
+    thin = []
+    for x in targets:
+        down, up = ("none", "column") if x.split == "column" else (x.split, "none")
+        thin.append(x._replace(outputs=adapter.rank, split=down))
+        thin.append(x._replace(inputs=adapter.rank, split=up))
+    return linear_seconds(thin, cut, machine), moved / machine.bandwidth, 3 * len(targets)
 
 
 def _backward_exposure(
@@ -239,7 +281,8 @@ def _backward_exposure(
     return tensor - hidden * (1 - machine.rates.contention * load)
 
 
-def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Any, Any]:
+def _attention_seconds(setting: Setting, cut: Cut) -> tuple[Any, Any]:
+    model, machine, stack = setting.model, setting.machine, setting.stack
     b, s, c, t = (np.asarray(x, float) for x in (cut.micro_batch, cut.seq_len, cut.context, cut.tensor))
     heads = model.num_heads / t
     d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
@@ -247,7 +290,8 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
     if stack.attention in FLASH:
         # Narrow heads leave less arithmetic per exponential: 64 reaches five sixths of what 128 does.
         rate = machine.attention * FLASH[stack.attention] * 1.25 * d_v / (d_v + 32)
-        flops = 2 * b * (s / c) * s * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
+        keys = min(setting.document_len or setting.seq_len, setting.seq_len)
+        flops = 2 * b * (s / c) * keys * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
         blocks = b * heads * np.maximum(s / c / 128, 1)
         # Few heads and short sequences leave multiprocessors without a block to work on.
         full = np.ceil(blocks / rates.multiprocessors) * rates.multiprocessors / blocks
@@ -256,7 +300,7 @@ def _attention_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Soft
     batch = b * heads
     products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
     forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, x) for x in products)
-    scores = batch * s * s / c * 2 / machine.bandwidth
+    scores = batch * s * s / c * machine.activation_bytes / machine.bandwidth
     passes = [
         softmax + stack.dropout * dropout
         for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)
@@ -273,20 +317,26 @@ def _pointwise_seconds(
     divided = sum(stack.width_passes * x.outputs * x.active for x in linears if x.split == "column")
     if kind == "moe":  # gather to experts, and back with a weighted sum
         whole = whole + 6 * model.hidden_size * model.experts_per_token
-    return tokens * 2 * (whole / alone + divided / t) / machine.bandwidth + 6 * machine.rates.kernel_seconds
+    moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
+    return moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
 
 
 def _communication(model: ModelSpec, kind: str, cut: Cut, machine: Machine) -> tuple[Any, Any, Any]:
     t, c, e = np.asarray(cut.tensor), np.asarray(cut.context), np.asarray(cut.expert)
-    tokens, wires = cut.tokens, machine.wires
-    hidden = tokens * model.hidden_size * 2
+    et = np.asarray(cut.expert_tensor)
+    tokens, wires, width = cut.tokens, machine.wires, machine.activation_bytes
+    hidden = tokens * model.hidden_size * width
     halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
     tensor = halves * wires.seconds("all_reduce", hidden, t)
     if kind == "moe":
         tensor = tensor + wires.seconds("all_gather", hidden, t)
-        expert = 2 * wires.dispatch_seconds(tokens / t, model.hidden_size * 2.0, model.experts_per_token, e)
+        # Ranks that share an expert show each other their tokens, and sum their parts of the result.
+        shared = hidden / t * model.experts_per_token * et
+        tensor = tensor + 2 * wires.seconds("all_gather", shared, et)
+        token = model.hidden_size * width
+        expert = 2 * wires.dispatch_seconds(tokens / t, token, model.experts_per_token, e)
     else:
         expert = np.zeros_like(tensor)
-    keys = tokens / t * (model.kv_width + model.v_width) * 2
+    keys = tokens / t * (model.kv_width + model.v_width) * width
     ring = wires.seconds("all_gather", keys * c, c, t)
     return tensor, expert, (ring, 2 * ring)

@@ -17,19 +17,17 @@ caching allocator took for them, pieces that fit nothing included (:mod:`worksho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
-from workshop.predict.activations import Policy
 from workshop.predict.allocator import reserved_bytes
 from workshop.predict.cuts import Array, Cuts, cuts_of
 from workshop.predict.moments import moments
-from workshop.predict.recipe import Recipe
+from workshop.predict.recipe import Recipe, recipe_of
 from workshop.predict.transient import saved_bytes
 from workshop.predict.workspace import Place, outside_bytes, place_of
 
@@ -107,44 +105,6 @@ class MemoryPrediction:
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
-
-
-def recipe_of(run: Run) -> Recipe:
-    """The choices of a run that are names rather than numbers."""
-    layout = run.layout
-    # A library that can drop out keeps masks only for a model that is trained so.
-    how = replace(run.implementation, dropout=run.implementation.dropout and run.model.dropout)
-    return Recipe(
-        run.model,
-        how,
-        precision(layout.precision),
-        policy_of(run),
-        layout.schedule,
-        run.optimizer,
-        run.adapter,
-        layout.recompute_every,
-        layout.recompute_layers,
-        layout.offload,
-        run.target_len,
-    )
-
-
-def policy_of(run: Run) -> Policy:
-    """What is recomputed, and which linear maps are trained (a frozen one need not keep its input)."""
-    trained = None
-    if run.adapter is not None:
-        trained = tuple(
-            linear.name
-            for kind in set(run.model.layer_kinds())
-            for linear in run.adapter.targeted(run.model, kind)
-        )
-    return Policy(
-        run.layout.recompute,
-        run.layout.recompute_modules,
-        trained,
-        run.adapter.method if run.adapter else "",
-        bool(run.adapter and run.adapter.base_bits < 16),
-    )
 
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:

@@ -25,6 +25,7 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.units import format_bytes
+from workshop.predict.case import Setting
 from workshop.predict.diloco import Islands
 from workshop.predict.flops import forward_flops
 from workshop.predict.grid import Grid
@@ -33,7 +34,6 @@ from workshop.predict.plan_candidates import Limits, candidates, memory_guess
 from workshop.predict.plan_proposal import Plan, Proposal, reasons, run_of
 from workshop.predict.rates import Software, rates_for, software
 from workshop.predict.search import search_seconds, search_steps
-from workshop.predict.setting import Setting
 
 __all__ = ["Limits", "Plan", "Proposal", "Search", "plan"]
 
@@ -100,7 +100,9 @@ def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, seq_len: int, s
     model = catalogue.model(model) if isinstance(model, str) else model
     cluster = catalogue.cluster(cluster) if isinstance(cluster, str) else cluster
     stack = software(search.stack) if isinstance(search.stack, str) else search.stack
-    return Setting(model, cluster, seq_len, precision(search.recipe), rates_for(cluster.device), stack)
+    rates = rates_for(cluster.device)
+    modules = ("core_attn",)  # what `run_of` proposes and the memory model counts
+    return Setting(model, cluster, seq_len, precision(search.recipe), rates, stack, recompute_modules=modules)
 
 
 def default_limits(seq_len: int) -> Limits:

@@ -78,6 +78,7 @@ def candidates(
         virtual_stages=v,
         context=c,
         expert=e,
+        expert_tensor=np.where(e > 1, 1, t) if model.is_moe else 1,
         recompute=r,
         micro_batch=b,
         accumulation=global_batch // per,

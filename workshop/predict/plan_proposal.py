@@ -11,8 +11,8 @@ from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_bytes, format_seconds
+from workshop.predict.case import Setting
 from workshop.predict.grid import RECOMPUTE, Grid
-from workshop.predict.setting import Setting
 from workshop.predict.step import limit_of
 
 AXES = ("tensor", "pipeline", "virtual_stages", "context", "expert", "micro_batch", "recompute", "zero")

@@ -49,6 +49,10 @@ class Rates:
     network_seconds: float  # per hop between nodes
     skew: float  # share of a step lost to the slowest of all, per doubling of nodes
     contention: float  # share of hidden communication that slows down what it hides under
+    host_link: (
+        float  # bytes/s between a device and its host, one way, as pinned copies reach it; 0: not known
+    )
+    host_memory: float  # bytes/s of the host's memory that one device's share of its processors reach
     error: float  # mean absolute relative error on held-out rows: the interval
     fitted_on: str = ""
 
@@ -85,7 +89,6 @@ class Software:
     balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
     gradient_bytes: float = 4.0  # of a gradient on the wire
     accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
-    optimizer_bytes: float = 32.0  # moved per parameter and step
     source: str = ""
 
 

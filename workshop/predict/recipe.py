@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
-from workshop.facts.precision import Precision
-from workshop.facts.run import Adapter
+from workshop.facts.precision import Precision, precision
+from workshop.facts.run import Adapter, Run
 from workshop.predict.activations import Policy
 
 
@@ -31,3 +31,41 @@ class Recipe:
     def kinds(self) -> tuple[str, ...]:
         """Kinds of layers the model has."""
         return tuple(dict.fromkeys(self.model.layer_kinds()))
+
+
+def recipe_of(run: Run) -> Recipe:
+    """The choices of a run that are names rather than numbers."""
+    layout = run.layout
+    # A library that can drop out keeps masks only for a model that is trained so.
+    how = replace(run.implementation, dropout=run.implementation.dropout and run.model.dropout)
+    return Recipe(
+        run.model,
+        how,
+        precision(layout.precision),
+        policy_of(run),
+        layout.schedule,
+        run.optimizer,
+        run.adapter,
+        layout.recompute_every,
+        layout.recompute_layers,
+        layout.offload,
+        run.target_len,
+    )
+
+
+def policy_of(run: Run) -> Policy:
+    """What is recomputed, and which linear maps are trained (a frozen one need not keep its input)."""
+    trained = None
+    if run.adapter is not None:
+        trained = tuple(
+            linear.name
+            for kind in set(run.model.layer_kinds())
+            for linear in run.adapter.targeted(run.model, kind)
+        )
+    return Policy(
+        run.layout.recompute,
+        run.layout.recompute_modules,
+        trained,
+        run.adapter.method if run.adapter else "",
+        bool(run.adapter and run.adapter.base_bits < 16),
+    )

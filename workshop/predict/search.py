@@ -12,12 +12,10 @@ Three observations make that possible in plain numpy:
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
+from workshop.predict.case import Setting
 from workshop.predict.grid import Grid
-from workshop.predict.setting import Setting
 from workshop.predict.step_arrays import Passes, StepArrays, combine, layer_and_head
 
 PIECE = 8192
@@ -29,8 +27,7 @@ def search_seconds(setting: Setting, grid: Grid) -> np.ndarray:
     seconds = np.empty(len(grid))
     for start in range(0, len(grid), PIECE):
         piece = slice(start, start + PIECE)
-        part = Grid(*(getattr(grid, f.name)[piece] for f in fields(Grid)))
-        seconds[piece] = combine(setting, part, passes.take(which[piece])).seconds
+        seconds[piece] = combine(setting, grid.take(piece), passes.take(which[piece])).seconds
     return seconds
 
 
@@ -43,7 +40,15 @@ def search_steps(setting: Setting, grid: Grid) -> StepArrays:
 def _looked_up(setting: Setting, grid: Grid) -> tuple[Passes, np.ndarray]:
     """The passes of all combinations that differ, and for every layout which of them is its own."""
     key = np.zeros(len(grid), np.int64)
-    for column in (grid.tensor, grid.sequence_parallel, grid.context, grid.expert, grid.micro_batch):
+    cut = (
+        grid.tensor,
+        grid.sequence_parallel,
+        grid.context,
+        grid.expert,
+        grid.expert_tensor,
+        grid.micro_batch,
+    )
+    for column in cut:
         key = key * (int(column.max()) + 1) + column.astype(np.int64)
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return layer_and_head(setting, setting.cut(grid.take(first))), which
+    return layer_and_head(setting, grid.take(first).cut(setting.seq_len)), which

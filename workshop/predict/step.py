@@ -3,8 +3,10 @@
 The model itself, with its equations, is in `step_arrays`; the constants in `rates`. Here one run goes in and
 one answer comes out:
 
-    MFU = model FLOPs    / (seconds * ranks * peak)     what the mathematics needs  (arXiv 2204.02311,
-    appendix B) HFU = hardware FLOPs / (seconds * ranks * peak)     recomputation counted as well
+================================================  ===================================================
+MFU = model FLOPs / (seconds * ranks * peak)      what the mathematics needs (arXiv 2204.02311, appendix B)
+HFU = hardware FLOPs / (seconds * ranks * peak)   recomputation counted as well
+================================================  ===================================================
 
 The interval is the device's mean relative error on published rows the constants were not fitted on, both
 ways: about six in ten measurements lie within it.
@@ -16,18 +18,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_seconds
+from workshop.predict.case import NotPredictable, Setting, setting_of, stack_for
 from workshop.predict.flops import step_flops
 from workshop.predict.grid import Grid
-from workshop.predict.rates import Software, all_software, rates_for, software
-from workshop.predict.setting import Setting
+from workshop.predict.rates import Software, software
 from workshop.predict.step_arrays import CAUSES, StepArrays, predict_steps
 
 __all__ = [
     "CAUSES",
+    "NotPredictable",
     "Setting",
     "StepArrays",
     "StepPrediction",
@@ -106,6 +108,7 @@ _WORDS = {
     "pipeline": "passing activations between stages",
     "data": "data-parallel communication that nothing hides",
     "optimizer": "the optimizer's step",
+    "offload": "the link to the host",
     "skew": "waiting for the slowest rank",
     "attention": "attention",
     "islands": "the slow link between islands",
@@ -119,25 +122,18 @@ def limit_of(causes: dict[str, float]) -> str:
     return f"{_WORDS[cause]}: {causes[cause] / total:.0%} of the step"
 
 
-def stack_for(run: Run) -> Software:
-    """The training stack that a run's implementation stands for."""
-    name = run.implementation.name
-    if name in all_software():
-        return software(name)
-    return software("megatron-core" if name.startswith("megatron") else "torchtitan")
-
-
 def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
     """Time of one optimizer step of `run`.
 
     stack: a training stack of `rates.all_software`, or one of your own; by default what the run's
-    implementation is. Raises ValueError if the device has no constants or the cluster no links.
+    implementation is.
+
+    Raises:
+        NotPredictable: something about the run that the time model does not have.
+        ValueError: the device has no constants, or the cluster no links.
     """
-    chosen = software(stack) if isinstance(stack, str) and stack else stack or stack_for(run)
-    assert isinstance(chosen, Software)
-    recipe = precision(run.layout.precision)
-    rates = rates_for(run.cluster.device)
-    setting = Setting(run.model, run.cluster, run.seq_len, recipe, rates, chosen)
+    setting = setting_of(run, software(stack) if isinstance(stack, str) and stack else stack or None)
+    rates = setting.rates
     arrays = predict_steps(setting, Grid.of_runs([run]))
     seconds = float(arrays.seconds[0])
     flops = step_flops(run)
@@ -150,7 +146,7 @@ def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
         run.layout.world_size,
         flops.model,
         flops.hardware,
-        run.cluster.device.peak(recipe.dtype),
+        run.cluster.device.peak(setting.precision.dtype),
     )
 
 

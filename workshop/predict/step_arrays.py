@@ -5,7 +5,8 @@ gradients are reduced, the optimizer runs. With p pipeline stages, v chunks on e
 for one micro-batch (forward, recomputation, backward and what they wait for):
 
     step = [ m * max t_i                                 the slowest stage, always busy
-             + (sum t_i - max t_i) / v ]                 filling and draining: (p-1)/v t for equal stages
+             + bubble(schedule) ]                        filling and draining, `pipeline_closed`:
+                                                         1F1B (sum t_i - max t_i) / v, naive m times that ...
            + exposed data-parallel communication
            + optimizer (bytes / bandwidth)
            all times 1 + skew * log2(nodes)              everyone waits for the slowest of all
@@ -23,17 +24,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workshop.facts.model import ModelSpec
-from workshop.predict.exposure import layer_params, once_per_step, pipeline_seconds, sharded_exposure
+from workshop.predict.case import Setting
+from workshop.predict.exposure import (
+    offload_exposure,
+    once_per_step,
+    pipeline_seconds,
+    sharded_exposure,
+    trained_layer_params,
+)
 from workshop.predict.gemm import Product, training_matmul_seconds
-from workshop.predict.grid import Grid
-from workshop.predict.layer import Costs, Cut, Machine, kind_shares, layer_costs, layer_linears
+from workshop.predict.grid import Cut, Grid
+from workshop.predict.layer import Costs, LayerPasses, kind_shares, layer_costs, layer_linears
+from workshop.predict.pipeline_closed import DUALPIPE, NAIVE, ZBV, filling_seconds, waited_for
 from workshop.predict.rates import Software
-from workshop.predict.setting import Setting
+from workshop.predict.repeated import selective_seconds
 
 Numbers = Any
 CAUSES = (
@@ -50,6 +59,7 @@ CAUSES = (
     "pipeline",
     "data",
     "optimizer",
+    "offload",
     "skew",
 )
 
@@ -71,6 +81,7 @@ class StepArrays:
     pipeline: np.ndarray  # passing activations on
     data: np.ndarray  # exposed reduction of gradients, gathering of parameters
     optimizer: np.ndarray
+    offload: np.ndarray  # waiting for the host's link
     skew: np.ndarray  # waiting for the slowest rank
 
     @property
@@ -85,16 +96,36 @@ class StepArrays:
 
 def predict_steps(setting: Setting, grid: Grid) -> StepArrays:
     """Seconds by cause for every layout of `grid`. The plain version: every layout is computed in full."""
-    return combine(setting, grid, layer_and_head(setting, setting.cut(grid)))
+    return combine(setting, grid, layer_and_head(setting, grid.cut(setting.seq_len)))
+
+
+class Head(NamedTuple):
+    """Seconds of the output head and the loss for one micro-batch: forward, backward, and of it the weight's
+    gradient.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Forward and backward."""
+        return self.forward + self.backward
 
 
 @dataclass(frozen=True)
 class Passes:
-    """One micro-batch through an average layer, forward and backward, and through the output head."""
+    """One micro-batch through an average layer, forward and backward, and through the output head.
+
+    weight: the part of backward that is weight gradients. selective: what selective recomputation repeats.
+    """
 
     forward: Costs
     backward: Costs
-    head: np.ndarray
+    weight: np.ndarray
+    selective: np.ndarray
+    head: Head
 
     def take(self, index: np.ndarray) -> Passes:
         """The passes of these layouts."""
@@ -102,49 +133,42 @@ class Passes:
             Costs(*(getattr(costs, f.name)[index] for f in fields(Costs)))
             for costs in (self.forward, self.backward)
         )
-        return Passes(forward, backward, self.head[index])
+        head = Head(*(seconds[index] for seconds in self.head))
+        return Passes(forward, backward, self.weight[index], self.selective[index], head)
 
 
 def layer_and_head(setting: Setting, cut: Cut) -> Passes:
     """What one micro-batch costs in a layer and in the head."""
-    forward, backward = layer_passes(setting.model, cut, setting.machine, setting.stack)
-    return Passes(forward, backward, head_seconds(setting.model, cut, setting.machine, setting.stack))
+    forward, backward, weight = layer_passes(setting, cut)
+    selective = selective_seconds(setting, cut, forward)
+    return Passes(forward, backward, weight, selective, head_seconds(setting, cut))
 
 
-def layer_passes(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> tuple[Costs, Costs]:
+def layer_passes(setting: Setting, cut: Cut) -> LayerPasses:
     """Forward and backward of an average layer: dense and mixture layers by their share."""
-    passes = [
-        _scaled(layer_costs(model, kind, cut, machine, stack), share) for kind, share in kind_shares(model)
-    ]
+    shares = kind_shares(setting.model)
+    passes = [layer_costs(setting, kind, cut) for kind, _ in shares]
     if len(passes) == 1:
         return passes[0]
-    return _sum(p[0] for p in passes), _sum(p[1] for p in passes)
+    nothing = Costs(*(np.zeros_like(passes[0].weight) for _ in fields(Costs)))
+    forward = backward = nothing
+    for costs, (_, share) in zip(passes, shares, strict=True):
+        forward, backward = forward.plus(costs.forward, share), backward.plus(costs.backward, share)
+    weight = sum(costs.weight * share for costs, (_, share) in zip(passes, shares, strict=True))
+    return LayerPasses(forward, backward, np.asarray(weight))
 
 
-def _scaled(passes: tuple[Costs, Costs], share: float) -> tuple[Costs, Costs]:
-    if share == 1:
-        return passes
-    nothing = Costs(*(np.zeros_like(getattr(passes[0], f.name)) for f in fields(Costs)))
-    return nothing.plus(passes[0], share), nothing.plus(passes[1], share)
-
-
-def _sum(costs: Any) -> Costs:
-    costs = list(costs)
-    total = costs[0]
-    for other in costs[1:]:
-        total = total.plus(other)
-    return total
-
-
-def head_seconds(model: ModelSpec, cut: Cut, machine: Machine, stack: Software) -> np.ndarray:
-    """Output head and loss of one micro-batch, forward and backward, on the last stage."""
+def head_seconds(setting: Setting, cut: Cut) -> Head:
+    """Output head and loss of one micro-batch on the last stage; a frozen head has no weight gradient."""
+    model, machine = setting.model, setting.machine
     t, tokens = np.asarray(cut.tensor), cut.tokens
     product = Product(tokens, model.vocab_size / t, model.hidden_size)
-    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, product).sum(
-        axis=0
-    )
-    loss = stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
-    return products + loss + machine.wires.seconds("all_reduce", tokens * model.hidden_size * 2, t)
+    width = machine.activation_bytes
+    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, product, width)
+    loss = setting.stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
+    reduced = machine.wires.seconds("all_reduce", tokens * model.hidden_size * width, t)
+    weight = products[2] * (setting.adapter is None)
+    return Head(products[0] + loss / 2, products[1] + weight + loss / 2 + reduced, weight)
 
 
 def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
@@ -152,15 +176,19 @@ def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     model, machine, stack = setting.model, setting.machine, setting.stack
     forward, backward, head = passes.forward, passes.backward, passes.head
     p, m = grid.pipeline, grid.accumulation
-    again = recompute_seconds(model, grid, forward, stack)
-    sharded = sum(sharded_exposure(model, grid, (forward, backward), machine, setting.precision))
-    accumulate = sum(layer_params(model, grid)) * stack.accumulate_bytes / machine.bandwidth
-    layer = forward.seconds + backward.seconds + again + sharded + accumulate
-    layers = fullest_stage(model, grid, balanced=stack.balanced_stages)
-    slowest, bubble = stages(model, grid, layers, layer, head)
+    again = recompute_seconds(model, grid, passes, stack)
+    ahead, back = sharded_exposure(setting, grid, (forward, backward))
+    moved = offload_exposure(setting, grid, (forward, backward))
+    sharded = ahead + back
+    trained = trained_layer_params(setting, grid).sum
+    accumulate = trained * stack.accumulate_bytes / machine.bandwidth
+    layer = Head(forward.seconds + ahead, backward.seconds + again + back + accumulate + moved, passes.weight)
+    filled = stages(setting, grid, layer, head)
+    layers = filled.layers
     busy = m * layers
     windows = (layers * forward.seconds, layers * (backward.seconds + again))
-    exposed, optimizer = once_per_step(model, grid, windows, machine, stack)
+    once = once_per_step(setting, grid, windows)
+    alone = np.where(p == 1, m * head.seconds, 0)
     causes = {
         "matmul": busy * (forward.matmul + backward.matmul),
         "attention": busy * (forward.attention + backward.attention),
@@ -170,15 +198,69 @@ def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
         "tensor": busy * (forward.tensor + backward.tensor),
         "expert": busy * (forward.expert + backward.expert),
         "context": busy * (forward.context + backward.context),
-        "head": np.where(p == 1, m * head, 0),
-        "bubble": bubble + m * (slowest - layers * layer) - np.where(p == 1, m * head, 0),
-        "pipeline": m * pipeline_seconds(model, grid, setting.cut(grid), machine, stack),
-        "data": busy * sharded + exposed,
-        "optimizer": optimizer,
+        "head": alone,
+        "bubble": filled.bubble + m * (filled.slowest - layers * layer.seconds) - alone,
+        "pipeline": m * pipeline_seconds(setting, grid, filled.chunks),
+        "data": busy * sharded + once.data,
+        "optimizer": once.optimizer,
+        "offload": busy * moved + once.offload,
     }
     nodes = np.maximum(grid.world_size / machine.wires.per_node, 1)
     skew = machine.rates.skew * np.log2(nodes) * sum(causes.values())
     return StepArrays(**causes, skew=skew)
+
+
+class RankLayers(NamedTuple):
+    """Layers of the first rank of a pipeline, of the fullest between, and of the last; and what part of the
+    output head the first and the last have. Folded pipelines end where they begin.
+    """
+
+    first: np.ndarray
+    middle: np.ndarray
+    last: np.ndarray
+    head_first: Any = 0.0
+    head_last: Any = 1.0
+
+
+def rank_layers(model: ModelSpec, grid: Grid) -> RankLayers:
+    """Layers by rank, cut as `facts.stages.chunks` does: what does not divide goes one each to the first.
+
+    A rank of DualPipe works on two stages, each for half of the micro-batches: it counts half of both.
+    """
+    p, v = grid.pipeline, grid.virtual_stages
+    zbv, dual = grid.schedule == ZBV, grid.schedule == DUALPIPE
+    is_folded = bool((zbv | dual).any())
+    total = np.where(zbv, 2 * p, p * v) if is_folded else p * v
+    given, taken = grid.first_layers >= 0, (grid.last_layers >= 0) & (total > 1)
+    if not (given.any() or taken.any()):
+        size, extra = np.divmod(model.num_layers, total)
+        before: Any = 0
+        first_chunk, last_chunk = size + (extra > 0), size
+    else:
+        free = model.num_layers - np.where(given, grid.first_layers, 0) - np.where(taken, grid.last_layers, 0)
+        size, extra = np.divmod(free, np.maximum(total - given - taken, 1))
+        before = given.astype(int)
+        first_chunk = np.where(given, grid.first_layers, size + (extra > 0))
+        last_chunk = np.where(taken, grid.last_layers, size)
+    # Longer chunks have the numbers before .. before + extra - 1; rank r has the numbers r, r + p, r + 2p ...
+    first = first_chunk + (v - 1) * size + np.maximum(extra + before - 1, 0) // p
+    last = last_chunk + (v - 1) * size + (extra + before) // p
+    middle = np.where(p > 2, v * size + np.maximum(before + extra - 2, -1) // p + 1, 0)
+    last = np.where(p > 1, last, first)
+    if not is_folded:
+        return RankLayers(first, middle, last)
+    longer = before + extra
+    folded = first_chunk + last_chunk
+    inner = 2 * size + np.where(longer > total // 2, 2, np.where(longer > 1, 1, 0))
+    half = np.where(dual, 0.5, 1.0)
+    many = p > np.where(dual, 2, 1)
+    return RankLayers(
+        np.where(zbv | dual, folded * half, first),
+        np.where(zbv | dual, np.where(many, inner * half, 0), middle),
+        np.where(zbv | dual, 0, last),
+        np.where(zbv | dual, half, 0.0),
+        np.where(zbv | dual, 0.0, 1.0),
+    )
 
 
 def fullest_stage(model: ModelSpec, grid: Grid, *, balanced: bool = False) -> np.ndarray:
@@ -206,33 +288,59 @@ def layer_weights(model: ModelSpec) -> float:
     )
 
 
-def stages(
-    model: ModelSpec, grid: Grid, layers: np.ndarray, layer: np.ndarray, head: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of the slowest stage for one micro-batch, and of filling and draining the pipeline."""
-    p = grid.pipeline
-    last = np.maximum(model.num_layers - (p - 1) * layers, 0) * layer + head  # it may be the thinner one
-    slowest = np.maximum(layers * layer, last)
-    total = np.where(p > 1, model.num_layers * layer + head, slowest)
-    return slowest, (total - slowest) / grid.virtual_stages
+class Filled(NamedTuple):
+    """A pipeline: layers of the fullest rank, seconds of the slowest for one micro-batch, the bubble, and
+    chunks on a rank.
+    """
+
+    layers: np.ndarray
+    slowest: np.ndarray
+    bubble: np.ndarray
+    chunks: np.ndarray
+
+
+def stages(setting: Setting, grid: Grid, layer: Head, head: Head) -> Filled:
+    """The slowest rank and the bubble, from seconds of a layer and of the head."""
+    model, p = setting.model, grid.pipeline
+    x = rank_layers(model, grid)
+    if setting.stack.balanced_stages:
+        full = fullest_stage(model, grid, balanced=True)
+        x = RankLayers(full, full, np.maximum(model.num_layers - (p - 1) * full, 0))
+    first = x.first * layer.seconds + x.head_first * head.seconds
+    middle = x.middle * layer.seconds
+    last = x.last * layer.seconds + x.head_last * head.seconds
+    slowest = np.maximum(np.maximum(first, middle), last)
+    layer_wait = waited_for(grid.schedule, *layer)
+    head_wait = waited_for(grid.schedule, *head)
+    at = [slowest == last, slowest == first]
+    own_layers = np.select(at, [x.last, x.first], x.middle)
+    own_head = np.select(at, [x.head_last + 0.0 * p, x.head_first + 0.0 * p], 0.0)
+    total = model.num_layers * layer_wait + head_wait
+    own = np.where(p > 1, own_layers * layer_wait + own_head * head_wait, total)
+    bubble = filling_seconds(grid.schedule, total, own, grid.accumulation, grid.virtual_stages)
+    layers = np.maximum(np.maximum(x.first, x.middle), x.last)
+    chunks = grid.virtual_stages * 1
+    if (grid.schedule == ZBV).any():
+        chunks = np.where(grid.schedule == ZBV, 2, chunks)
+    if (grid.schedule == NAIVE).any():  # one micro-batch at a time: each passes all ranks before the next
+        chunks = np.where(grid.schedule == NAIVE, chunks * np.maximum(p - 1, 1), chunks)
+    return Filled(layers, slowest, np.where(p > 1, bubble, 0.0), chunks)
 
 
 def _waits(costs: Costs) -> np.ndarray:
     return costs.seconds - costs.device - costs.tensor - costs.expert - costs.context
 
 
-def recompute_seconds(model: ModelSpec, grid: Grid, forward: Costs, stack: Software) -> np.ndarray:
+def recompute_seconds(model: ModelSpec, grid: Grid, passes: Passes, stack: Software) -> np.ndarray:
     """Seconds of recomputation per layer: the forward again, or only the part that is cheap to repeat.
 
     PyTorch's checkpoint (use_reentrant=False) stops as soon as everything that was saved is there again, and
     the result of the MLP's last product never was: with h -> 4h -> h that is a third of the layer's products.
     """
-    selective = (
-        forward.attention if stack.attention == "unfused" else forward.attention + forward.pointwise / 2
-    )
+    forward = passes.forward
     full = forward.seconds
     if stack.early_stop:
         weights = [x.weights * x.active for x in layer_linears(model, kind_shares(model)[-1][0])]
         full = full - forward.matmul * weights[-1] / sum(weights) - forward.tensor / 2
-    again = np.where(grid.recompute == 2, full, np.where(grid.recompute == 1, selective, 0.0))
+    again = np.where(grid.recompute == 2, full, np.where(grid.recompute == 1, passes.selective, 0.0))
     return again * grid.recompute_share

@@ -23,6 +23,7 @@ from typing import Any
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
+from workshop.predict.case import NotPredictable
 from workshop.predict.collectives import wire_bytes
 from workshop.predict.cuts import cuts_of
 from workshop.predict.depth import layers_on_rank
@@ -118,8 +119,9 @@ def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 def predict_traffic(run: Run) -> TrafficPrediction:
     """Calls and bytes by axis and collective that a rank of each pipeline stage makes in a step of `run`.
 
-    Raises ValueError for what has no closed form here: adapters, offload, schedules that fold the pipeline,
-    and encoder-decoders.
+    Raises:
+        NotPredictable: what has no closed form here: adapters, offload, schedules that fold the pipeline,
+            encoder-decoders, Muon on sharded state, recomputed modules that communicate.
     """
     _refuse(run)
     cuts = cuts_of(run)
@@ -133,16 +135,23 @@ def predict_traffic(run: Run) -> TrafficPrediction:
 
 
 def _refuse(run: Run) -> None:
+    layout = run.layout
     reasons = {
         "an adapter": run.adapter is not None,
         f"offload of {run.layout.offload}": run.layout.offload != "none",
         f"the schedule {run.layout.schedule!r}, which folds the pipeline": run.layout.schedule
         in ("zbv", "dualpipe"),
         "an encoder": bool(run.model.num_encoder_layers),
+        "muon on sharded state, whose matrices each library gathers in its own way": run.optimizer == "muon"
+        and layout.zero > 0
+        and layout.shard * layout.context > 1,
+        "a recomputed module that communicates": layout.recompute == "selective"
+        and bool(set(layout.recompute_modules) & {"mlp", "moe", "attention_out"})
+        and (layout.tensor > 1 or layout.expert > 1),
     }
     for reason, applies in reasons.items():
         if applies:
-            raise ValueError(
+            raise NotPredictable(
                 f"traffic is not predicted for a run with {reason}; rehearse it (workshop.rehearse)"
             )
 

@@ -44,21 +44,21 @@ def megatron_calls(stage: Stage) -> list[Calls]:
 
 def _tensor(stage: Stage) -> list[Calls]:
     t, m, layers = stage.layout.tensor, stage.micro_batches, stage.num_layers
-    forward = 2 if stage.layout.recompute == "full" else 1  # how often forward's collectives run
+    forward = layers + stage.repeated_layers  # how often a layer's forward runs
     hidden, first, last = stage.hidden_bytes, stage.is_first, stage.is_last
     loss = Calls("all_reduce", "tensor", t, 3 * m * last, 4 * stage.tokens)
     if not stage.layout.sequence_parallel:
         received = pipeline_calls(stage, 0.0)
         pieces = received[-1].times if received else 0
         return [
-            Calls("all_reduce", "tensor", t, m * (2 * layers * (forward + 1) + first + last), hidden),
+            Calls("all_reduce", "tensor", t, m * (2 * (forward + layers) + first + last), hidden),
             Calls("all_gather", "tensor", t, pieces, hidden),
             loss,
         ]
     norms = layers * stage.model.norms_per_layer + last * stage.model.final_norm
     return [
-        Calls("all_gather", "tensor", t, m * (2 * layers * (forward + 2) + first + 2 * last), hidden),
-        Calls("reduce_scatter", "tensor", t, m * (2 * layers * (forward + 1) + first + last), hidden),
+        Calls("all_gather", "tensor", t, m * (2 * (forward + 2 * layers) + first + 2 * last), hidden),
+        Calls("reduce_scatter", "tensor", t, m * (2 * (forward + layers) + first + last), hidden),
         Calls("all_reduce", "tensor", t, 1, norms * stage.model.norm_params * stage.numbers.grads),
         loss,
     ]

@@ -10,7 +10,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision, precision
 from workshop.facts.run import Run
-from workshop.predict.step import stack_for
+from workshop.predict.case import stack_for
 
 
 class Calls(NamedTuple):
@@ -63,6 +63,13 @@ class Stage:
     def num_layers(self) -> int:
         """Layers of any kind."""
         return sum(self.layers.values())
+
+    @property
+    def repeated_layers(self) -> int:
+        """Layers whose forward is run again under full recomputation."""
+        if self.layout.recompute != "full":
+            return 0
+        return min(self.num_layers, self.layout.recompute_layers or self.num_layers)
 
     @property
     def micro_batches(self) -> int:
@@ -120,7 +127,7 @@ def expert_calls(stage: Stage) -> list[Calls]:
     if not moe:
         return []
     sent = stage.hidden_bytes * stage.model.experts_per_token / layout.tensor
-    passes = 6 if layout.recompute == "full" else 4
+    passes = 4 + 2 * stage.repeated_layers / stage.num_layers
     return [Calls("all_to_all", "expert", layout.expert, passes * moe * stage.micro_batches, sent)]
 
 

@@ -142,7 +142,7 @@ def _tensor(stage: Stage) -> list[Calls]:
     t, m = stage.layout.tensor, stage.micro_batches
     if t == 1:
         return []
-    again = stage.layout.recompute == "full"
+    again = stage.repeated_layers
     layers, hidden = stage.num_layers, stage.hidden_bytes
     ends = stage.is_first + stage.is_last
     logits = stage.tokens * stage.model.vocab_size * stage.numbers.compute
@@ -151,7 +151,7 @@ def _tensor(stage: Stage) -> list[Calls]:
             number * sum(x.split == "column" for x in stage.model.linears(kind))
             for kind, number in stage.layers.items()
         )
-        times = m * ((2 + again) * layers + columns + ends)
+        times = m * (2 * layers + again + columns + ends)
         return [
             Calls("all_reduce", "tensor", t, times, hidden),
             Calls("all_gather", "tensor", t, m * stage.is_last, logits),
@@ -163,8 +163,8 @@ def _tensor(stage: Stage) -> list[Calls]:
     width = stage.weight_width if stage.layout.zero >= 2 else stage.numbers.grads  # FSDP2 widens them later
     weight = stage.model.norm_params / pieces * width
     return [
-        Calls("reduce_scatter", "tensor", t, m * ((4 + again) * layers + ends), hidden),
-        Calls("all_gather", "tensor", t, m * ((4 + 2 * again) * layers + ends), hidden),
+        Calls("reduce_scatter", "tensor", t, m * (4 * layers + again + ends), hidden),
+        Calls("all_gather", "tensor", t, m * (4 * layers + 2 * again + ends), hidden),
         Calls("all_gather", "tensor", t, m * stage.is_last, logits),
         Calls("all_reduce", "tensor", t, reads * pieces * norms, weight),
     ]

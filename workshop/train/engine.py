@@ -86,6 +86,10 @@ def check_run(run: Run, settings: Settings) -> Settings:
     engine = choose_engine(layout, settings.engine, run.implementation.name)
     found = cut_problems(run.model, layout) if is_cut(layout) else []
     found += optimizer_problems(settings, engine, layout)
+    if run.document_len:
+        found.append(
+            f"document_len = {run.document_len}: train() packs no documents; it would be one mask a sequence"
+        )
     if found:
         raise ValueError("train() cannot do this run:\n- " + "\n- ".join(found))
     if layout.pipeline > 1:

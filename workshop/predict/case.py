@@ -1,0 +1,186 @@
+"""What a prediction is asked about, besides how the work is cut: model, cluster, formats, stack, choices.
+
+A `Setting` stays the same while layouts vary, so that one of it goes with a `Grid` of a million layouts.
+`setting_of` makes it from a `Run`, and refuses there what the time model does not have (`NotPredictable`):
+a run's field is modelled or it is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from workshop.facts.device import ClusterSpec
+from workshop.facts.model import ModelSpec
+from workshop.facts.precision import Precision, precision
+from workshop.facts.run import Adapter, Run
+from workshop.predict.collectives import Wires
+from workshop.predict.pipeline_closed import impossible
+from workshop.predict.rates import Rates, Software, all_software, rates_for, software
+from workshop.predict.recipe import Recipe, recipe_of
+
+STACKS = {
+    "torch": "torchtitan",
+    "transformers": "torchtitan",
+    "adapt": "torchtitan",
+    "deepspeed": "torchtitan",
+    "torchtune": "torchtitan",
+    "litgpt": "torchtitan",
+    "megatron": "megatron-core",
+    "megatron-local": "megatron-core",
+    "megatron-deepspeed": "megatron-deepspeed-bloom",
+}
+"""The training stack whose time an implementation's is taken for, where they have not the same name."""
+
+
+class NotPredictable(ValueError):
+    """A run that a model has no answer for; the sentence says why, and what would do."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device as the layer sees it: reachable FLOP/s, bytes/s, and the wires."""
+
+    rates: Rates
+    matmul: float  # reachable FLOP/s of linear maps, in the run's format
+    attention: float  # reachable FLOP/s in 16 bits, of which fused attention gets a share
+    bandwidth: float  # bytes/s of pointwise kernels
+    wires: Wires
+    element_bytes: float = 2.0  # of what a product reads and writes
+    cast_bytes: float = (
+        0.0  # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
+    )
+    activation_bytes: float = 2.0  # of what kernels between products read and write, and of messages
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything a step's time depends on but the layout and the batch.
+
+    seq_len: tokens of a sequence. dtype: the format of linear maps, where it is not that of `precision`.
+    recompute_modules: what selective recomputation repeats; empty: what the stack usually does. document_len:
+    tokens of a packed document; 0: one a sequence. sharded_each_pass: gradients that ZeRO-2 divides are
+    reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. recipe: the run's
+    choices as the memory model has them; offloaded activations ask it for their bytes.
+    """
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    seq_len: int
+    precision: Precision
+    rates: Rates
+    stack: Software
+    dtype: str = ""
+    optimizer: str = "adamw"
+    adapter: Adapter | None = None
+    offload: str = "none"
+    recompute_modules: tuple[str, ...] = ()
+    document_len: int = 0
+    sharded_each_pass: bool = False
+    recipe: Recipe | None = None
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The device of the cluster as the layer model sees it."""
+        device, rates, dtype = self.cluster.device, self.rates, self.dtype or self.precision.dtype
+        sixteen = "bf16" if "bf16" in device.peak_flops else "fp16"
+        eight = dtype in ("fp8", "fp4")
+        return Machine(
+            rates,
+            reachable(self.cluster, dtype) * (rates.sustained_fp8 if eight else rates.sustained),
+            reachable(self.cluster, sixteen if eight else dtype) * rates.sustained,
+            device.memory_bandwidth * rates.memory,
+            Wires.of(self.cluster, rates, self.stack.adapters),
+            element_bytes=1.0 if eight else self.precision.compute,
+            cast_bytes=2.0 if eight else 0.0,
+            activation_bytes=self.precision.compute,
+        )
+
+    @cached_property
+    def trained_precision(self) -> Precision:
+        """Widths of what is trained: an adapter may keep its weights wider than the model's."""
+        if self.adapter is None or not self.adapter.weight_bytes:
+            return self.precision
+        return replace(self.precision, params=self.adapter.weight_bytes)
+
+    @property
+    def gathered_bytes(self) -> float:
+        """Bytes of a weight as it is gathered over the ranks that shard it: frozen ones as they are kept."""
+        if self.adapter is not None and self.adapter.base_bits < 16:
+            return self.adapter.base_bits / 8
+        return min(self.precision.compute, self.precision.params)
+
+
+def reachable(cluster: ClusterSpec, dtype: str) -> float:
+    """Best matmul rate known for a format; for one never measured, its peak times the share 16 bits reach."""
+    device = cluster.device
+    if dtype in device.reachable_flops:
+        return device.reachable_flops[dtype]
+    known = [d for d in ("bf16", "fp16") if d in device.reachable_flops]
+    share = device.reachable_flops[known[0]] / device.peak(known[0]) if known else 0.85
+    return device.peak(dtype) * share
+
+
+def stack_for(run: Run) -> Software:
+    """The training stack that a run's implementation stands for, with the choices that it states.
+
+    Raises:
+        NotPredictable: an implementation whose kernels nobody has counted.
+    """
+    how = run.implementation
+    name = how.name if how.name in all_software() else STACKS.get(how.name, "")
+    if not name:
+        known = ", ".join(sorted({*STACKS, *all_software()}))
+        raise NotPredictable(
+            f"no training stack is known for the implementation {how.name!r} (known: {known}); "
+            "name one: predict_step(run, stack=...)"
+        )
+    if how.compile and name == "torchtitan":
+        name = "torchtitan-compile"
+    stack = software(name)
+    if how.attention == "unfused" and stack.attention != "unfused":
+        stack = replace(stack, attention="unfused")
+    return stack
+
+
+def setting_of(run: Run, stack: Software | None = None) -> Setting:
+    """What a run's time depends on besides its layout and batch.
+
+    Args:
+        run: what is to be predicted.
+        stack: a training stack in place of the implementation's own.
+
+    Raises:
+        NotPredictable: something about the run that the time model does not have.
+    """
+    refuse(run)
+    layout = run.layout
+    return Setting(
+        run.model,
+        run.cluster,
+        run.seq_len,
+        precision(layout.precision),
+        rates_for(run.cluster.device),
+        stack or stack_for(run),
+        optimizer=run.optimizer,
+        adapter=run.adapter,
+        offload=layout.offload,
+        recompute_modules=layout.recompute_modules or ("core_attn",),
+        document_len=run.document_len,
+        sharded_each_pass=run.implementation.buffers == "freed",
+        recipe=recipe_of(run) if layout.offload == "activations" else None,
+    )
+
+
+def refuse(run: Run) -> None:
+    """Raise NotPredictable for a run whose time has no model here."""
+    layout, reasons = run.layout, []
+    if run.model.num_encoder_layers:
+        reasons.append(f"{run.model.name} has an encoder; the time model has decoders and single stacks only")
+    if run.adapter is not None and run.adapter.method == "adapter":
+        reasons.append("the adapter 'adapter' attends to prompts whose number a run does not say; use 'lora'")
+    if layout.offload != "none" and run.cluster.device.name == "cpu":
+        reasons.append(f"offload of {layout.offload} from a CPU: the host is the device; use offload='none'")
+    reasons += impossible(layout.schedule, layout.pipeline, run.accumulation, layout.virtual_stages)
+    if reasons:
+        raise NotPredictable("the time of this run is not predicted: " + "; ".join(reasons))
