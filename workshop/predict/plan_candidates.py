@@ -3,7 +3,8 @@
 Candidates are all combinations of
 
     tensor      divisors of a node that divide the heads (and the key-value heads, or are divided by them)
-    pipeline    every number of stages up to the layers; virtual stages while there is a layer for each
+    pipeline    every number of stages up to the layers; virtual stages where the layers divide, or would
+                with embedding and head counted as one each (then the first and the last chunk are shorter)
     context     1, and more only for sequences that need it
     expert      divisors of the experts
     data        the largest divisors of the global batch for which devices are left
@@ -68,7 +69,10 @@ def candidates(
     per = np.maximum(data, 1) * b
     keep = (data > 0) & (p * v <= model.num_layers) & ((v == 1) | ((p > 1) & (global_batch // per % p == 0)))
     keep &= ((data * c * t) % e == 0) & ((z != 3) | (p == 1))
+    even, shorter_ends = model.num_layers % (p * v) == 0, (model.num_layers + 2) % (p * v) == 0
+    keep &= (v == 1) | even | shorter_ends
     t, p, c, e, b, v, r, z, data, per = (x[keep] for x in (t, p, c, e, b, v, r, z, data, per))
+    ends = np.where((shorter_ends & ~even)[keep] & (p > 1), (model.num_layers + 2) // (p * v) - 1, -1)
     return Grid.of_columns(
         shard=data,
         zero=z,
@@ -82,6 +86,8 @@ def candidates(
         recompute=r,
         micro_batch=b,
         accumulation=global_batch // per,
+        first_layers=ends,
+        last_layers=ends,
     )
 
 

@@ -94,7 +94,7 @@ def run_of(setting: Setting, grid: Grid, i: int) -> Run:
     """Row `i` of a grid as a run, on as many of the cluster's devices as it uses."""
     at = {
         a: int(getattr(grid, a)[i])
-        for a in (*AXES, "shard", "replicate", "sequence_parallel", "accumulation")
+        for a in (*AXES, "shard", "replicate", "sequence_parallel", "accumulation", "first_layers")
     }
     virtual = at["virtual_stages"]
     layout = Layout(
@@ -111,6 +111,7 @@ def run_of(setting: Setting, grid: Grid, i: int) -> Run:
         expert_tensor=1 if at["expert"] > 1 else 0,
         recompute=RECOMPUTE[at["recompute"]],
         precision=setting.precision.name,
+        embedding_in_stages=at["first_layers"] >= 0,
     )
     used = replace(setting.cluster, num_devices=layout.world_size)
     return Run(

@@ -110,12 +110,14 @@ print(
 print(
     f"Llama 3.1 405B  {llama_step.tflops_per_rank:5.0f} TFLOP/s predicted, 400 published: {llama_step.tflops_per_rank / 400 - 1:+.0%}"
 )
-assert -0.25 < bloom_step.seconds / 105 - 1 < 0
+assert abs(bloom_step.seconds / 105 - 1) < 0.05
 assert abs(llama_step.tflops_per_rank / 400 - 1) < 0.05
 
 # %% [markdown]
-# 405B is right (its number of chunks a rank is not published; four is our reading). BLOOM ran 18 % slower than the time model
-# thinks it could, with kernels of 2022. So keep in mind how far off a plan without a measured rate may be: **a fifth**.
+# Both are right within 3 % (405B's number of chunks a rank is not published; four is our reading). That is kind: the model's
+# constants were fitted on runs of these devices, BLOOM's own among them, and it knows that BLOOM's kernels of 2022 write their
+# attention scores to memory. Told that they were today's, it is 18 % too hopeful. So keep in mind how far off a plan without a
+# measured rate may be: **a fifth**.
 #
 # ## How many GPUs for a deadline?
 #
