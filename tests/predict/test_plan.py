@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 from workshop.facts.catalogue import cluster, link, model
+from workshop.facts.implementation import implementation
 from workshop.facts.precision import precision
+from workshop.predict.case import Setting
+from workshop.predict.cuts import cuts_of
 from workshop.predict.diloco import Islands
-from workshop.predict.memory import predict_memory
+from workshop.predict.memory import memory_on, predict_memory
 from workshop.predict.plan import Search, plan
-from workshop.predict.plan_candidates import Limits, candidates, memory_guess
-from workshop.predict.plan_proposal import run_of
+from workshop.predict.plan_candidates import Limits, candidates, fullest_bytes
+from workshop.predict.plan_proposal import LIBRARY, run_of
 from workshop.predict.rates import rates_of, software
+from workshop.predict.recipe import recipe_of
 from workshop.predict.search import search_seconds
-from workshop.predict.setting import Setting
 from workshop.predict.step import predict_step
+from workshop.predict.workspace import place_of
 
 THREE = Search(top=3)
 
@@ -93,18 +97,36 @@ def test_a_million_layouts_a_second():
     assert len(grid) / (time.process_time() - start) > 500_000
 
 
-def test_first_look_at_memory_is_near_the_full_model():
-    spec, where, recipe = model("llama-3-70b"), cluster("256xH100"), precision("megatron-bf16")
-    grid = candidates(
-        spec, where, 512, 8192, Limits(tensor=(8,), pipeline=(4,), zero=(1,), virtual_stages=(1,))
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("llama-3-70b", "256xH100"), ("llama-3.1-405b", "4096xH100"), ("mixtral-8x22b", "256xH100")],
+)
+def test_a_plans_memory_is_that_of_the_memory_model(name, where):
+    """Stage by stage, for every number of stages, chunk, policy and ZeRO stage."""
+    spec, place = model(name), cluster(where)
+    grid = candidates(spec, place, 512, 8192, Limits(tensor=(8,), micro_batch=(1, 2)))
+    grid = grid.take(np.random.default_rng(0).choice(len(grid), 60, replace=False))
+    setting = Setting(
+        spec,
+        place,
+        8192,
+        precision("megatron-bf16"),
+        rates_of("H100"),
+        software("megatron-core"),
+        recompute_modules=("core_attn",),
     )
-    setting = Setting(spec, where, 8192, recipe, rates_of("H100"), software("megatron-core"))
-    guess = memory_guess(spec, grid, 8192, recipe, software("megatron-core"))
-    full = []
+    how = implementation(LIBRARY)
+    found = fullest_bytes(setting, grid, how)
+    empty = place_of(place, how, place.num_devices)._replace(capacity=0)
     for i in range(len(grid)):
-        found = predict_memory(run_of(setting, grid, i))
-        full.append(float(found.allocated[found.worst_stage]))
-    assert np.abs(guess / np.array(full) - 1).max() < 0.35
+        run = run_of(setting, grid, i)
+        stages = memory_on(recipe_of(run), cuts_of(run), empty).device
+        assert found[i] == pytest.approx(float(np.max(stages)), rel=1e-9), run.layout
+
+
+def test_a_plan_surely_fits():
+    for proposal in plan("llama-3-70b", "1024xH100", 1024, 4096).proposals:
+        assert predict_memory(proposal.run).verdict.startswith("fits")
 
 
 def test_what_cannot_be_is_said():

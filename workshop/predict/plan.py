@@ -1,8 +1,8 @@
 """Choosing a layout: the fastest that fits, and why.
 
 Given a model, a cluster and a global batch, `plan` times every candidate (`plan_candidates`, `search`),
-drops what cannot fit, and proposes the fastest few. The proposals are checked by the full memory model, and
-each comes with
+drops what does not surely fit (nine in ten, by the memory model's interval), and proposes the fastest few.
+Each comes with
 
 - what **limits** it: where its time goes besides matrix products;
 - why each **choice** was made: for every axis, the best that could be had with another value, and what it
@@ -21,6 +21,7 @@ import numpy as np
 from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
 from workshop.facts.device import ClusterSpec
+from workshop.facts.implementation import implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
@@ -29,15 +30,14 @@ from workshop.predict.case import Setting
 from workshop.predict.diloco import Islands
 from workshop.predict.flops import forward_flops
 from workshop.predict.grid import Grid
-from workshop.predict.memory import predict_memory
-from workshop.predict.plan_candidates import Limits, candidates, memory_guess
-from workshop.predict.plan_proposal import Plan, Proposal, reasons, run_of
+from workshop.predict.memory import INTERVAL, predict_memory
+from workshop.predict.plan_candidates import Limits, candidates, fullest_bytes
+from workshop.predict.plan_proposal import LIBRARY, Plan, Proposal, reasons, run_of
 from workshop.predict.rates import Software, rates_for, software
 from workshop.predict.search import search_seconds, search_steps
 
 __all__ = ["Limits", "Plan", "Proposal", "Search", "plan"]
 
-MARGIN = 0.92  # share of the device's memory that the first look may fill
 SLOWER = 1.6  # proposals are looked for among layouts at most so much slower than the fastest
 CHECKED = 400  # layouts per proposal that the full memory model may be asked about
 
@@ -111,14 +111,14 @@ def default_limits(seq_len: int) -> Limits:
 
 
 def _timed(setting: Setting, grid: Grid, search: Search) -> np.ndarray:
-    """Seconds of every layout that seems to fit; infinity for the others."""
-    memory = memory_guess(setting.model, grid, setting.seq_len, setting.precision, setting.stack)
+    """Seconds of every layout that fits; infinity for the others."""
+    memory = INTERVAL[1] * fullest_bytes(setting, grid, implementation(LIBRARY))
     room = setting.cluster.device.memory_bytes
-    fits = np.flatnonzero(memory <= MARGIN * room)
+    fits = np.flatnonzero(memory <= room)
     if not len(fits):
         raise ValueError(
             f"{setting.model.name} fits no layout of {setting.cluster.name}: the least any needs is "
-            f"{format_bytes(int(memory.min()))} of {format_bytes(room)} a device; "
+            f"{format_bytes(int(memory.min()))}, to be sure, of {format_bytes(room)} a device; "
             "use more devices, or offload"
         )
     seconds = np.full(len(grid), np.inf)

@@ -1,4 +1,4 @@
-"""Which layouts a planner looks at, and a first look at which of them fit.
+"""Which layouts a planner looks at, and what each needs.
 
 Candidates are all combinations of
 
@@ -13,27 +13,27 @@ Candidates are all combinations of
 A layout need not use every device: 5,128 = 8 x 641 has no useful divisors, and MT-NLG ran on 280 x 18 =
 5,040.
 
-**Memory** here is the planner's first look, in closed form over columns: state by precision recipe and ZeRO
-stage, and saved activations after Korthikanti et al. (arXiv 2205.05198, equations 1 to 6): per layer and
-micro-batch s b h (10/t + 24/t) with sequence parallelism, s b h (10 + 24/t) without, 5 a s^2 b / t more if
-scores are kept, 2 s b h under full recomputation, times the micro-batches in flight. What is then proposed
-is checked by `memory.predict_memory`.
+**Memory** is that of `memory.predict_memory`, in its array form: the fullest of the stages that can be it. A
+layout fits if the upper end of the memory model's interval does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from workshop.facts.checks import divisors
 from workshop.facts.device import ClusterSpec
+from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
-from workshop.facts.precision import Precision
-from workshop.predict.exposure import layer_params
-from workshop.predict.grid import Grid
-from workshop.predict.rates import Software
+from workshop.predict.activations import Policy
+from workshop.predict.case import Setting
+from workshop.predict.grid import RECOMPUTE, Grid
+from workshop.predict.memory import device_bytes
+from workshop.predict.recipe import Recipe
+from workshop.predict.workspace import place_of
 
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL = (1, 2, 3, 4, 6, 8)
@@ -120,48 +120,22 @@ def data_sizes(
     return result
 
 
-def memory_guess(
-    model: ModelSpec, grid: Grid, seq_len: int, precision: Precision, stack: Software
-) -> np.ndarray:
-    """Bytes on the fullest rank, to within a tenth or so: state plus saved activations plus logits."""
-    plain, experts = layer_params(model, grid)
-    layers = np.ceil(model.num_layers / grid.pipeline)
-    ends = model.vocab_size * model.hidden_size / grid.tensor
-    params = (plain + experts) * layers + ends * np.where(
-        (grid.pipeline == 1) & (not model.tied_embeddings), 2, 1
-    )
-    kept = precision.params + precision.grads
-    state = precision.master + 2 * precision.moments
-    bytes_each = np.where(
-        grid.zero == 3,
-        (kept + state) / grid.shard,
-        kept + np.where(grid.zero >= 1, state / grid.shard, state),
-    )
-    gathered = 4 * (plain + experts) * (grid.zero == 3)
-    return params * bytes_each + gathered + saved_guess(model, grid, seq_len, stack)
+def fullest_bytes(setting: Setting, grid: Grid, how: Implementation) -> np.ndarray:
+    """Device bytes of the fullest rank of every layout: `memory.device_bytes` of the first stage (embedding,
+    and most micro-batches in flight), the second (which may have a layer more) and the last (logits).
 
-
-def saved_guess(model: ModelSpec, grid: Grid, seq_len: int, stack: Software) -> np.ndarray:
-    """Saved activations of the micro-batches in flight, a layer's working set, and logits where there are
-    any.
+    how: the library whose kernels decide what is kept. What the allocator would give back to a full device is
+    counted.
     """
-    layers = np.ceil(model.num_layers / grid.pipeline)
-    tokens = grid.micro_batch * seq_len / grid.context
-    whole = np.where(grid.sequence_parallel > 0, grid.tensor, 1)
-    widths = (
-        model.ffn_hidden_size * (3 if model.gated_mlp else 2)
-        if not model.is_moe
-        else 3 * model.moe_ffn_hidden_size * model.experts_per_token
-    ) + 3 * model.q_width
-    full = tokens * (10 * model.hidden_size / whole + 2 * widths / grid.tensor)
-    scores = 5 * model.num_heads * seq_len * tokens / grid.tensor if stack.attention == "unfused" else 0.0
-    kept_by = [full + scores, full, 2 * tokens * model.hidden_size / whole]
-    saved = np.select([grid.recompute == 0, grid.recompute == 1], kept_by[:2], kept_by[2])
-    flight = np.minimum(
-        grid.pipeline
-        * (1 + (grid.virtual_stages > 1) * (grid.pipeline - 1) / (grid.pipeline * grid.virtual_stages)),
-        grid.accumulation,
-    )
-    working = np.where(grid.recompute == 2, full, 0.0)
-    logits = np.where(grid.pipeline == 1, 6 * tokens * model.vocab_size / grid.tensor, 0.0)
-    return saved * layers * flight + working + logits
+    found = np.zeros(len(grid))
+    place = place_of(setting.cluster, how, setting.cluster.num_devices)._replace(capacity=0)
+    how = replace(how, dropout=how.dropout and setting.model.dropout)
+    for index in np.unique(grid.recompute):
+        mine = np.flatnonzero(grid.recompute == index)
+        policy = Policy(RECOMPUTE[index], setting.recompute_modules)
+        recipe = Recipe(setting.model, how, setting.precision, policy, optimizer=setting.optimizer)
+        cuts = grid.take(mine).cuts(setting.seq_len)
+        for stage in (0 * cuts.pipeline, np.minimum(1, cuts.pipeline - 1), cuts.pipeline - 1):
+            here = device_bytes(recipe, replace(cuts, stage=stage), place)
+            found[mine] = np.maximum(found[mine], here)
+    return found

@@ -15,6 +15,8 @@ from workshop.predict.case import Setting
 from workshop.predict.grid import RECOMPUTE, Grid
 from workshop.predict.step import limit_of
 
+LIBRARY = "megatron"
+"""Whose kernels decide what a proposed run keeps."""
 AXES = ("tensor", "pipeline", "virtual_stages", "context", "expert", "micro_batch", "recompute", "zero")
 
 
@@ -121,7 +123,7 @@ def run_of(setting: Setting, grid: Grid, i: int) -> Run:
         at["micro_batch"],
         setting.seq_len,
         accumulation=at["accumulation"],
-        implementation=implementation("megatron"),
+        implementation=implementation(LIBRARY),
     )
 
 
