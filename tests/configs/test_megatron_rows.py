@@ -13,7 +13,7 @@ import pytest
 
 from workshop.configs import Overrides, read_config
 from workshop.facts.published import published_table
-from workshop.published.record import NotPredictable
+from workshop.predict.case import NotPredictable
 from workshop.published.sources.megatron_ci import describe, device_of
 
 COLUMNS = {

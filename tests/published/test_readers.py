@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from workshop.predict.case import NotPredictable
 from workshop.published.names import named_device, named_model
 from workshop.published.predicted import predicted_memory, time_gap
-from workshop.published.record import NotPredictable, Source
+from workshop.published.record import Source
 from workshop.published.sources import internevo, litgpt
 from workshop.published.stacks import PAIRS, stack, unpaired
 from workshop.published.tables import READERS, read_folder, read_row, read_table

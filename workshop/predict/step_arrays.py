@@ -183,6 +183,8 @@ def combine(setting: Setting, grid: Grid, passes: Passes) -> StepArrays:
     trained = trained_layer_params(setting, grid).sum
     accumulate = trained * stack.accumulate_bytes / machine.bandwidth
     layer = Head(forward.seconds + ahead, backward.seconds + again + back + accumulate + moved, passes.weight)
+    if more := model.num_mtp_layers:  # each predicts one token further: a layer and the head again
+        head = Head(*((1 + more) * seconds + more * each for seconds, each in zip(head, layer, strict=True)))
     filled = stages(setting, grid, layer, head)
     layers = filled.layers
     busy = m * layers

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from workshop.facts.checks import nearest
 from workshop.facts.model import ModelSpec
-from workshop.published.record import Measure, NotPredictable, Row
+from workshop.predict.case import NotPredictable
+from workshop.published.record import Measure, Row
 
 T = TypeVar("T")
 GB, GIB = 10**9, 2**30

@@ -9,8 +9,8 @@ import re
 from workshop.facts import catalogue
 from workshop.facts.checks import nearest
 from workshop.facts.model import ModelSpec
+from workshop.predict.case import NotPredictable
 from workshop.published.cells import gpt
-from workshop.published.record import NotPredictable
 
 # Where a source's name is not the catalogue's with other hyphens. NeMo's own GPT-3 sizes are shapes:
 # github NVIDIA/NeMo, nemo/collections/llm/recipes (layers, hidden, heads).

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.predict.case import NotPredictable, refuse, setting_of
 from workshop.predict.flops import forward_flops, megatron_flops
 from workshop.predict.grid import Grid
 from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
 from workshop.predict.rates import Rates, Software, rates_of
-from workshop.predict.setting import Setting
 from workshop.predict.step_arrays import predict_steps
 from workshop.published.record import (
     ACTIVATIONS,
@@ -28,7 +27,6 @@ from workshop.published.record import (
     TIMES,
     TOKENS,
     MeasuredRun,
-    NotPredictable,
     Observation,
     Skipped,
 )
@@ -51,12 +49,10 @@ OWN = Constants({}, {})
 
 def time_gap(run: Run) -> str:
     """What of a run the time model does not have, in a sentence; empty where it has all."""
-    if run.adapter is not None:
-        return "LoRA: most weights have no gradient, which the time model does not have"
-    if run.layout.offload != "none":
-        return f"{run.layout.offload} on the CPU, which the time model does not have"
-    if run.model.num_encoder_layers:
-        return "an encoder and a decoder, which the time model does not have"
+    try:
+        refuse(run)
+    except NotPredictable as reason:
+        return str(reason)
     return ""
 
 
@@ -71,9 +67,8 @@ def predict_times(observations: Sequence[Observation], constants: Constants = OW
         run = first.run
         grid = Grid.of_runs([observations[i].record.run for i in members])
         rates = constants.rates.get(run.cluster.device.name) or rates_of(run.cluster.device.name)
-        recipe = precision(run.layout.precision)
         used = constants.software_of(first.software)
-        setting = Setting(run.model, run.cluster, run.seq_len, recipe, rates, used)
+        setting = replace(setting_of(run, used), rates=rates)
         seconds = predict_steps(setting, grid).seconds
         predicted[members] = in_quantity(observations[members[0]], seconds, grid)
     return predicted
@@ -84,7 +79,10 @@ def _alike(observations: Sequence[Observation]) -> Iterable[list[int]]:
     for index, one in enumerate(observations):
         run, record = one.record.run, one.record
         cluster = (run.cluster.name, run.cluster.device.name, run.cluster.devices_per_node, run.cluster.inter)
-        key = (run.model, cluster, run.seq_len, run.layout.precision, record.software, one.quantity)
+        layout = run.layout
+        shape = (run.model, cluster, run.seq_len, run.document_len, layout.precision, one.quantity)
+        choices = (run.optimizer, run.adapter, layout.offload, layout.recompute_modules, run.implementation)
+        key = (*shape, *choices, record.software)
         groups.setdefault((*key, record.megatron_count), []).append(index)
     return groups.values()
 

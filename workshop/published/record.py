@@ -37,10 +37,6 @@ MEMORIES = (ALLOCATED, RESERVED, DEVICE, ACTIVATIONS, OUT_OF_MEMORY)
 computed figures of what the layers save for backward."""
 
 
-class NotPredictable(Exception):
-    """Why a row is left out, in a sentence."""
-
-
 @dataclass(frozen=True)
 class MeasuredRun:
     """One row.

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from workshop.facts.checks import nearest
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.tables import table
+from workshop.predict.case import NotPredictable
 from workshop.predict.rates import Software, all_software, software
-from workshop.published.record import NotPredictable
 
 
 class Stack(NamedTuple):

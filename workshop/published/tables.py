@@ -10,14 +10,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from workshop.published.record import (
-    TIMES,
-    MeasuredRun,
-    NotPredictable,
-    Row,
-    Skipped,
-    Source,
-)
+from workshop.predict.case import NotPredictable
+from workshop.published.record import TIMES, MeasuredRun, Row, Skipped, Source
 from workshop.published.sources import (
     bloom,
     fms,

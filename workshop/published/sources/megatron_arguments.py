@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from workshop.facts.model import ModelSpec
+from workshop.predict.case import NotPredictable
 from workshop.published.cells import flag, text
 from workshop.published.cells import whole as count
-from workshop.published.record import NotPredictable, Row
+from workshop.published.record import Row
 
 GPT2_VOCAB, BERT_VOCAB, T5_VOCAB = 50257, 30522, 28996
 

@@ -12,6 +12,7 @@ import re
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.predict.case import NotPredictable
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import (
     check_devices,
@@ -26,15 +27,7 @@ from workshop.published.cells import (
     whole,
 )
 from workshop.published.names import named_device
-from workshop.published.record import (
-    ACTIVATIONS,
-    HARDWARE,
-    SECONDS,
-    MeasuredRun,
-    NotPredictable,
-    Row,
-    Source,
-)
+from workshop.published.record import ACTIVATIONS, HARDWARE, SECONDS, MeasuredRun, Row, Source
 from workshop.published.stacks import stack
 
 SC21 = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.predict.case import NotPredictable
 from workshop.published.cells import (
     check_devices,
     choice,
@@ -22,7 +23,7 @@ from workshop.published.cells import (
     whole,
 )
 from workshop.published.names import named_device, named_model
-from workshop.published.record import RESERVED, TOKENS, MeasuredRun, NotPredictable, Row, Source
+from workshop.published.record import RESERVED, TOKENS, MeasuredRun, Row, Source
 from workshop.published.stacks import stack
 
 FLOAT8 = {
