@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from workshop.facts.published import FOLDER
+from workshop.predict.case import NotPredictable
 from workshop.published.canonical import as_csv, row_of
 from workshop.published.canonical_reader import read_runs, record_of
 from workshop.published.columns import ASSUMED, COLUMNS, REQUIRED
 from workshop.published.predicted import memory_value, predicted_memory, time_predictions
-from workshop.published.record import MEMORIES, NotPredictable
+from workshop.published.record import MEMORIES
 from workshop.published.tables import read_folder
 
 FILE = FOLDER / "canonical.csv"

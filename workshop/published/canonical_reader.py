@@ -16,6 +16,7 @@ from workshop.facts.device import ClusterSpec
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter, Run
+from workshop.predict.case import NotPredictable
 from workshop.published.canonical import (
     ADAPTER_OPTIONS,
     HALVES,
@@ -29,16 +30,7 @@ from workshop.published.canonical import (
 )
 from workshop.published.columns import ASSUMED, COLUMNS, REQUIRED
 from workshop.published.options import parse, split
-from workshop.published.record import (
-    MEMORIES,
-    OUT_OF_MEMORY,
-    TIMES,
-    MeasuredRun,
-    NotPredictable,
-    Row,
-    Skipped,
-    with_network,
-)
+from workshop.published.record import MEMORIES, OUT_OF_MEMORY, TIMES, MeasuredRun, Row, Skipped, with_network
 from workshop.published.stacks import Stack, stack
 
 USUAL = {

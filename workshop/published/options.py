@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from workshop.facts.checks import nearest
-from workshop.published.record import NotPredictable
+from workshop.predict.case import NotPredictable
 
 Kinds = Mapping[str, str]
 """Option -> "int", "float", "bool", "str" or "tuple[str, ...]"."""
