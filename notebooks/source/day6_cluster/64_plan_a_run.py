@@ -345,9 +345,9 @@ assert ends_in["as planned"] < ends_in["a network an eighth as fast"] < ends_in[
 Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), rows)
 
 # %% [markdown]
-# - **Longer sequences** take longer though MFU rises: attention is more arithmetic a token, and it is useful arithmetic. At 32,768 a
-#   second cut appears, context.
-# - **A slower network** is answered with more stages: a pipeline speaks least. It still takes 1.3 to 1.9 times as long.
+# - **Longer sequences** take longer though MFU rises: attention is more arithmetic a token, and it is useful arithmetic. And another
+#   cut appears, context.
+# - **A slower network** is answered with more stages: a pipeline speaks least. It still takes 1.3 to 2 times as long.
 # - **A100s** reach a higher share of a lower peak. MFU compares layouts on one device, not devices. (61 % is what the time model thinks
 #   possible. LLaMA-65B had 49 %: here is the fifth again.)
 #
