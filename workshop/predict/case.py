@@ -143,12 +143,13 @@ def stack_for(run: Run) -> Software:
     return stack
 
 
-def setting_of(run: Run, stack: Software | None = None) -> Setting:
+def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = None) -> Setting:
     """What a run's time depends on besides its layout and batch.
 
     Args:
         run: what is to be predicted.
         stack: a training stack in place of the implementation's own.
+        rates: constants in place of those known of the device.
 
     Raises:
         NotPredictable: something about the run that the time model does not have.
@@ -160,7 +161,7 @@ def setting_of(run: Run, stack: Software | None = None) -> Setting:
         run.cluster,
         run.seq_len,
         precision(layout.precision),
-        rates_for(run.cluster.device),
+        rates or rates_for(run.cluster.device),
         stack or stack_for(run),
         optimizer=run.optimizer,
         adapter=run.adapter,

@@ -68,7 +68,7 @@ def predict_times(observations: Sequence[Observation], constants: Constants = OW
         grid = Grid.of_runs([observations[i].record.run for i in members])
         rates = constants.rates.get(run.cluster.device.name) or rates_of(run.cluster.device.name)
         used = constants.software_of(first.software)
-        setting = replace(setting_of(run, used), rates=rates)
+        setting = setting_of(run, used, rates)
         seconds = predict_steps(setting, grid).seconds
         predicted[members] = in_quantity(observations[members[0]], seconds, grid)
     return predicted
