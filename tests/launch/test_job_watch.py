@@ -209,3 +209,20 @@ def test_a_pace():
     assert pace.due(now)
     pace.looked(now, changed=False)
     assert pace.left(now) == 0.5
+
+
+def test_replicas_are_one_job_to_the_scheduler(tmp_path, clock, scheduler):
+    site = SiteSpec(scheduler="slurm", jobs=str(tmp_path / "jobs"))
+    directory, record = job_directory.prepare("print()", site, Job("t", "", replicas=3))
+    job = Submitted(directory, submitted_jobs.replace(record, job="7"), clock=clock)
+    assert {state.word for state in job.states().values()} == {"PENDING"}
+    scheduler.jobs["7"] = "RUNNING"
+    assert [state.word for state in job.states().values()] == ["RUNNING"] * 3
+    assert scheduler.questions == {"queue": 2}, "the accounts are not asked for a job that the queue knows"
+    for number, code in ((0, 0), (1, 1), (2, 0)):
+        exit_file = directory / f"task_{number}" / "start_0" / "exit"
+        exit_file.parent.mkdir(parents=True)
+        exit_file.write_text(str(code))
+    assert [state.word for state in job.states().values()] == ["RUNNING"] * 3, "until the job is over"
+    scheduler.jobs["7"] = "FAILED"
+    assert [state.word for state in job.states().values()] == ["COMPLETED", "FAILED", "COMPLETED"]

@@ -71,6 +71,39 @@ def test_the_directory_holds_all_that_the_ranks_need_and_is_the_users_alone(site
     assert "export CUDA_VISIBLE_DEVICES=''" in text
 
 
+def test_nodes_with_the_notebooks_python_find_the_workshop_where_it_is(site):
+    text = queue.try_out(Job("t", ""), site)
+    folder = next(line for line in text.splitlines() if line.startswith("export PYTHONPATH=")).partition("=")[
+        2
+    ]
+    assert (Path(folder) / "workshop" / "launch" / "jobs" / "directory.py").is_file()
+
+
+def test_each_replica_is_told_by_its_own_end(site):
+    directory, record = job_directory.prepare("1 / 0", site, Job("t", "", replicas=2))
+    record = replace(record, job="7")
+    assert record.sentence == (
+        "job 7: 1 node, 2 replicas of 1 rank on CPU, gloo; everybody on that machine can reach them"
+    )
+    tasks = {number: Task(directory, record, number) for number in record.tasks}
+    for number, code in ((0, 0), (1, 1)):
+        tasks[number].rank_dir(0).mkdir(parents=True)
+        (directory / f"task_{number}" / "start_0" / "exit").write_text(str(code))
+    (tasks[0].rank_dir(0) / "report.data").write_bytes(b"".join(dumped({"loss": 2})))
+    (tasks[1].rank_dir(0) / "failure.json").write_text(
+        json.dumps(
+            {**RECORD, "frames": [{"file": str(directory / "cell.py"), "line": 2, "name": "f", "source": ""}]}
+        )
+    )
+    told = State("7", None, "FAILED")  # of the job: the highest code of all
+    states = {number: job_end.settled(task, told) for number, task in tasks.items()}
+    assert [state.word for state in states.values()] == ["COMPLETED", "FAILED"]
+    with pytest.raises(RankFailed, match="^replica 1: rank 0 raised KeyError, line 2") as caught:
+        job_end.conclude(record, tasks, states, "", 1.0)
+    assert caught.value.result[0][0].loss == 2
+    assert job_end.settled(tasks[1], State("7", None, "RUNNING")).word == "RUNNING"
+
+
 def test_a_script_stays_where_it_is(site, tmp_path):
     program = tmp_path / "train.py"
     program.write_text("print(1)")
@@ -298,11 +331,13 @@ def test_a_sweep():
 def test_flags_become_a_job_of_the_sites_size(tmp_path):
     flags = Namespace(
         job_name="", nproc_per_node=None, nnodes=2, time="", array="", requeue=True, signal="", gpus_per_node=None,
-        max_restarts=1, site=None,
+        max_restarts=1, replicas=0, site=None,
     )  # fmt: skip
     job = job_of(flags, "cell", SiteSpec(gpus=4))
     assert (job.name, job.nproc_per_node, job.requeue) == ("cell", 4, True)
     assert job_of(flags, "cell", SiteSpec()).nproc_per_node == 2
+    flags.replicas, flags.requeue = 3, False
+    assert [job_of(flags, "cell", SiteSpec(gpus=gpus)).nproc_per_node for gpus in (0, 4)] == [1, 4]
     file = tmp_path / "site.toml"
     file.write_text('name = "mine"\n[paths]\njobs = "$HOME/j"\n')
     assert chosen_site(str(file)).jobs == f"{os.environ['HOME']}/j"

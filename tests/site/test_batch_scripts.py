@@ -63,6 +63,10 @@ SCRIPTS = {
     "amd.sbatch": lambda: slurm_script(
         AMD, Job("amd", "a.module", module=True, nnodes=2, nproc_per_node=2, environment=site_environment(AMD, one_node=False) | {"MY_TOKEN": "t"}, **OWN)
     ),
+    "replicas.sbatch": lambda: slurm_script(
+        CENTRE,
+        Job("outlive", "a.module", ("x y",), True, nnodes=2, nproc_per_node=2, replicas=3, max_restarts=1, python="python3", **OWN),
+    ),
     "grid.sge": lambda: sge_script(GRID, Job("grid", "train.py", nnodes=2, nproc_per_node=4, array="0-3")),
 }  # fmt: skip
 
@@ -85,6 +89,28 @@ def test_the_script_is_good_bash(name):
         ["bash", "-n"], input=SCRIPTS[name](), capture_output=True, text=True, timeout=20, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"replicas": 1}, "1 replicas on 2 nodes: at least one on each"),
+        ({"replicas": -1}, "-1 replicas"),
+        ({"array": "0-1"}, "--array .* does not go with --replicas: who comes back learns from a peer"),
+        ({"requeue": True}, "--requeue does not go with --replicas"),
+        ({"signal": "USR1@60"}, "--signal does not go with --replicas"),
+    ],
+)
+def test_what_replicas_cannot_be(change, words):
+    with pytest.raises(ValueError, match=words):
+        Job("t", "train.py", **{"nnodes": 2, "replicas": 3, **change})
+
+
+def test_replicas_need_slurm_and_a_directory():
+    with pytest.raises(ValueError, match="--replicas are started by srun: grid has Grid Engine"):
+        sge_script(GRID, Job("t", "train.py", replicas=2))
+    with pytest.raises(ValueError, match="by hand it is examples/replicas/replicas.sbatch"):
+        slurm_script(PLAIN, Job("t", "train.py", replicas=2))
 
 
 def test_no_launchers_variable_reaches_the_command():

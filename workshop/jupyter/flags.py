@@ -204,9 +204,7 @@ def nodes_of(args: Any, interface: str) -> Nodes | None:
 def refuse_with_replicas(args: Any) -> None:
     """ValueError for flags that do not go with ``--replicas``."""
     if args.nnodes > 1:
-        raise ValueError(
-            "--replicas run on one node; on several they are a job: examples/replicas/replicas.sbatch"
-        )
+        raise ValueError("--replicas run on one node; on several they are a job: %%sbatch --replicas 3 -N 2")
     if args.live != FOLDED:
         raise ValueError(f"--live {args.live} is for ranks; replicas are shown folded, by replica and rank")
 

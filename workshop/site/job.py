@@ -42,6 +42,8 @@ class Job:
     signal: ``USR1@60``: 60 s before time is up the batch script is told; with ``requeue`` it asks to be
         queued again. gpus_per_node: None takes one for each rank where the site's nodes have GPUs.
     max_restarts: how often torchrun may start all ranks again within the job.
+    replicas: that many torchruns side by side, of which each may die and come back (torchft), spread over the
+        nodes; ``nproc_per_node`` is then the ranks of each. 0: one run of the program.
     directory: where the job's own record goes ("" for a script that stands alone). folder: where it starts.
 
     Raises ValueError for values that no job can have.
@@ -59,6 +61,7 @@ class Job:
     signal: str = ""
     gpus_per_node: int | None = None
     max_restarts: int = 0
+    replicas: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
     folder: str = ""
@@ -71,6 +74,7 @@ class Job:
             )
         if self.max_restarts < 0:
             raise ValueError(f"max_restarts {self.max_restarts}: zero or more")
+        self._check_replicas()
         if self.gpus_per_node is not None and self.gpus_per_node < 0:
             raise ValueError(f"gpus_per_node {self.gpus_per_node}: zero or more")
         if self.time:
@@ -90,6 +94,13 @@ class Job:
         }
         for what, text in (*named.items(), *self.environment.items(), *(("argument", a) for a in self.args)):
             check_one_line(f"the job's {what}", text)
+
+    def _check_replicas(self) -> None:
+        if self.replicas < 0 or 0 < self.replicas < self.nnodes:
+            raise ValueError(f"{self.replicas} replicas on {self.nnodes} nodes: at least one on each")
+        refused = {"--array (and --sweep)": self.array, "--requeue": self.requeue, "--signal": self.signal}
+        for flag in (flag for flag, value in refused.items() if self.replicas and value):
+            raise ValueError(f"{flag} does not go with --replicas: who comes back learns from a peer")
 
     @property
     def title(self) -> str:
@@ -154,7 +165,7 @@ def port_lines(number: str) -> list[str]:
 def export_lines(site: SiteSpec, job: Job) -> list[str]:
     """``export NAME=value`` for every variable of the job, and ``unset`` for proxies of the login node."""
     variables = dict(job.environment)
-    if job.max_restarts:
+    if job.max_restarts and not job.replicas:  # torchft finds a replica's ranks in torchrun's store
         variables.setdefault(*_OWN_STORE)
     variables |= hidden_environment(site, variables)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(variables.items())]
@@ -204,6 +215,9 @@ def on_node_lines(site: SiteSpec, job: Job, number: str = "") -> list[str]:
 
 def _host_lines(job: Job, number: str) -> list[str]:
     """Before the launcher's variables are taken away, and after; torchrun reads its flags from PET_*."""
+    if job.replicas and job.nnodes > 1:
+        why = "    # The other replicas look for the store of this one under the name of its node."
+        return [why, "    export PET_LOCAL_ADDR=$(hostname)"]
     if job.nnodes == 1 or not number:
         return []
     return [f"    is_host=$((${{{number}:-0}} == 0))", "    export PET_RDZV_CONF=is_host=$is_host"]
@@ -237,7 +251,7 @@ def _kept_lines(site: SiteSpec) -> list[str]:
 def _container(site: SiteSpec, job: Job) -> str:
     """The container's line up to the command; variables in it are those of the node that runs it."""
     environment = dict(job.environment)
-    if job.max_restarts:
+    if job.max_restarts and not job.replicas:
         environment.setdefault(*_OWN_STORE)
     gloo = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if _network_lines(site, job) else ()
     return container_line(
@@ -247,7 +261,8 @@ def _container(site: SiteSpec, job: Job) -> str:
         gpus=gpus_wanted(site, job) > 0,
         node_variables=(
             *(*NODE_VARIABLES[site.gpu], *OF_THE_JOB, "OMP_NUM_THREADS"),
-            *(*gloo, *exported_by_prologue(site), *(["PET_RDZV_CONF"] if job.nnodes > 1 else [])),
+            *(*gloo, *exported_by_prologue(site)),
+            *(["PET_LOCAL_ADDR" if job.replicas else "PET_RDZV_CONF"] if job.nnodes > 1 else []),
         ),
     )
 
@@ -271,9 +286,16 @@ def _program_words(site: SiteSpec, job: Job, python: str) -> str:
     return f"--no-python bash -c {shlex.quote(bind)} bind {python} {words}"
 
 
-def torchrun_lines(site: SiteSpec, job: Job, num_nodes: str, run_id: str) -> list[str]:
+def python_word(job: Job) -> str:
+    """The Python of the ranks, for the shell."""
+    return shlex.quote(job.python) if job.python else '"${PYTHON:-python3}"'
+
+
+def torchrun_lines(
+    site: SiteSpec, job: Job, num_nodes: str, run_id: str, endpoint: str = '"$head:$port"'
+) -> list[str]:
     """``python -m torch.distributed.run ...``, a word or a flag a line; the first node is ``$head:$port``."""
-    python = shlex.quote(job.python) if job.python else '"${PYTHON:-python3}"'
+    python = python_word(job)
     words = [
         f"{python} -m torch.distributed.run",
         f"--nnodes={num_nodes}",
@@ -281,7 +303,7 @@ def torchrun_lines(site: SiteSpec, job: Job, num_nodes: str, run_id: str) -> lis
         *([f"--max-restarts={job.max_restarts}"] if job.max_restarts else []),
         f"--rdzv-id={run_id}",
         "--rdzv-backend=c10d",
-        '--rdzv-endpoint="$head:$port"',
+        f"--rdzv-endpoint={endpoint}",
         _program_words(site, job, python),
     ]
     return [f"    {word} \\" for word in words[:-1]] + [f"    {words[-1]}"]
@@ -299,6 +321,16 @@ def end_lines(site: SiteSpec, job: Job, own: Sequence[str] = ()) -> list[str]:
             'mkdir -p -m 700 "$record"',
         ]
     write = 'echo $? > "$record/exit"'
+    if job.replicas:  # each writes its own; before they have begun all end as the script does
+        each = " ".join(str(number) for number in range(job.replicas))
+        write = f"""code=$?
+    if [ -z "${{began:-}}" ]; then
+        for number in {each}; do
+            record={shlex.quote(job.directory)}/task_$number/start_$WORKSHOP_JOB_START
+            mkdir -p -m 700 "$record"
+            echo "$code" > "$record/exit"
+        done
+    fi"""
     if site.epilogue or own:
         body = [*([write] if job.directory else []), "set +eu", *own, *site.epilogue]
         return [*lines, "at_end() {", *(f"    {line}" for line in body), "}", "trap at_end EXIT"]

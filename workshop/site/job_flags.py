@@ -34,6 +34,16 @@ _FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("--max-restarts",),
         {"type": int, "default": 0, "metavar": "K", "help": "times all ranks may start again"},
     ),
+    (
+        ("--replicas",),
+        {
+            "type": int,
+            "default": 0,
+            "metavar": "R",
+            "help": "R torchruns of -n ranks (default: a node's GPUs, else 1) side by side on the nodes, of "
+            "which each may die and come back (torchft)",
+        },
+    ),
     (("--site",), {"metavar": "FILE", "help": "the site's file (default: the one in force)"}),
     (("--detach",), {"action": "store_true", "help": "leave the job, also when the notebook ends"}),
     (("--dry-run",), {"action": "store_true", "help": "show the batch script, hand nothing in"}),

@@ -94,9 +94,13 @@ disown"""
 def sge_script(site: SiteSpec, job: Job) -> str:
     """The text of the batch script.
 
-    Raises ValueError for an array that does not count up from 0, a signal later than the job's time, several
-    nodes where no directive of the site says ``{nnodes}``, or more GPUs than a node has.
+    Raises ValueError for replicas, an array that does not count up from 0, a signal later than the job's
+    time, several nodes where no directive of the site says ``{nnodes}``, or more GPUs than a node has.
     """
+    if job.replicas:
+        raise ValueError(
+            f"--replicas are started by srun: {site.name} has Grid Engine, and no job of replicas"
+        )
     if job.nnodes > 1 and not any("{nnodes}" in directive for directive in site.directives):
         raise ValueError(
             f"{job.nnodes} nodes of {site.name}: say how it gives them in [job] directives, for example "

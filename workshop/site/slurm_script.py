@@ -18,6 +18,8 @@ Sources: Slurm, ``sbatch(1)``, ``srun(1)``, ``scontrol(1)``; PyTorch, "torchrun 
 from __future__ import annotations
 
 import re
+import shlex
+from dataclasses import replace
 
 from workshop.facts.checks import check_one_line
 from workshop.site.job import (
@@ -29,6 +31,7 @@ from workshop.site.job import (
     on_node_lines,
     opening_lines,
     port_lines,
+    python_word,
     torchrun_lines,
 )
 from workshop.site.spec import SiteSpec
@@ -48,6 +51,32 @@ _ASK_AGAIN = """
 # Time is nearly up: back into the queue, to go on from the last checkpoint.
 trap 'echo "told by {signal}: queued again"; scontrol requeue "$SLURM_JOB_ID"' {signal}"""
 
+
+_LIGHTHOUSE = """
+# The lighthouse, at which the replicas find one another in each step; it ends with this script.
+bash -c "$on_node" "$container" \\
+    {python} -m {module} "$record" {reach} &
+lighthouse=$!
+until [ -e "$record/lighthouse" ]; do
+    kill -0 "$lighthouse" 2> /dev/null || {{ echo "the lighthouse could not start" >&2; exit 1; }}
+    sleep 0.2
+done
+began=1
+
+# A task is a replica: a torchrun of its own, with its own record. One that gives up takes no other along. It
+# starts again as a whole: in a store that stayed, its ranks would find the addresses of those that died.
+replica='
+    export WORKSHOP_JOB_TASK=$SLURM_PROCID
+    record=$1/task_$SLURM_PROCID/start_$WORKSHOP_JOB_START
+    mkdir -p -m 700 "$record"
+    shift
+    for attempt in $(seq 0 {max_restarts}); do
+        code=0; bash -c "$0" "$@" || code=$?
+        if [ "$code" = 0 ]; then break; fi
+    done
+    echo "$code" > "$record/exit"; exit "$code"'"""
+_END_OF_REPLICAS = ['[ -z "${lighthouse:-}" ] || kill "$lighthouse"']
+LIGHTHOUSE_MODULE = "workshop.launch.child.lighthouse"
 
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_@%+=:,./~^-]+")
 LONGEST_VALUE = 1000  # bytes; Slurm refuses names and paths of 1024
@@ -94,11 +123,15 @@ def slurm_script(site: SiteSpec, job: Job) -> str:
         lines.append(
             "export SLURM_EXPORT_ENV=ALL  # sbatch's NONE is for this script, not for what srun starts"
         )
-    lines += [*([_PLACE] if job.directory else []), *end_lines(site, job)]
-    lines += [_HEAD, *port_lines("SLURM_JOB_ID"), "", *on_node_lines(site, job, "SLURM_NODEID")]
+    lines += [
+        *([_PLACE] if job.directory else []),
+        *end_lines(site, job, _END_OF_REPLICAS * bool(job.replicas)),
+    ]
+    lines += [""] if job.replicas else [_HEAD, *port_lines("SLURM_JOB_ID"), ""]
+    lines += on_node_lines(site, job, "SLURM_NODEID")
     if job.signal and job.requeue:
         lines.append(_ASK_AGAIN.format(signal=job.signal.partition("@")[0]))
-    lines += ["", *srun_lines(site, job)]
+    lines += replicas_lines(site, job) if job.replicas else ["", *srun_lines(site, job)]
     return "\n".join(lines) + "\n"
 
 
@@ -111,9 +144,9 @@ def directives(site: SiteSpec, job: Job) -> list[str]:
         ("partition", site.partition),
         ("reservation", site.reservation),
         ("nodes", job.nnodes),
-        ("ntasks-per-node", 1),
+        *([("ntasks", job.replicas)] if job.replicas else [("ntasks-per-node", 1)]),
         ("cpus-per-task", cpus_wanted(site, job)),
-        ("gpus-per-node", gpus or ""),
+        ("gpus-per-task" if job.replicas else "gpus-per-node", gpus or ""),
         ("time", job.time or site.time),
         ("array", job.array),
         ("signal", f"B:{job.signal}" if job.signal else ""),
@@ -145,3 +178,26 @@ def srun_lines(site: SiteSpec, job: Job) -> list[str]:
         lines[-1] += " &"
         lines += ["wait $! || wait $!  # the first returns when a signal comes"]
     return lines
+
+
+def replicas_lines(site: SiteSpec, job: Job) -> list[str]:
+    """The lighthouse, and an srun whose tasks are replicas.
+
+    Raises ValueError for a script that stands alone: replicas find the lighthouse in the job's directory.
+    """
+    if not job.directory:
+        raise ValueError("--replicas need a job of %%sbatch; by hand it is examples/replicas/replicas.sbatch")
+    bind = f" --cpu-bind={site.cpu_bind}" if site.cpu_bind else ""
+    each = output_path(job.directory, f"{job.title}-%j_%t.out")
+    return [
+        _LIGHTHOUSE.format(
+            python=python_word(job),
+            module=LIGHTHOUSE_MODULE,
+            reach="loopback" if job.nnodes == 1 else "nodes",
+            max_restarts=job.max_restarts,
+        ),
+        f'srun --kill-on-bad-exit=0 --cpus-per-task="$SLURM_CPUS_PER_TASK"{bind} \\',
+        f"    --output={shlex.quote(each)} \\",
+        f'    bash -c "$replica" "$on_node" {shlex.quote(job.directory)} "$container" \\',
+        *torchrun_lines(site, replace(job, max_restarts=0), "1", '"$SLURM_JOB_ID"', "localhost:0"),
+    ]

@@ -7,6 +7,8 @@ requeue is a new start), each attempt within it (torchrun's restarts) and each r
 
     task_0/start_0/attempt_0/rank_0/   log  report.data  failure.json  stacks  done
 
+A task is an element of an array, or a replica (``--replicas``).
+
 The program itself is plain: under torchrun alone it would do the same, but for one variable. torchrun counts
 restarts on each node by itself: only the node whose rank failed counts one. Here all ranks of an attempt
 agree on its number (`claim_attempt`), and TORCHELASTIC_RESTART_COUNT is that number on every node.
@@ -26,6 +28,8 @@ from typing import Any
 
 from workshop.launch import rank_folder
 from workshop.launch.child import failure_record, rank_script
+from workshop.launch.child.lighthouse import ADDRESS
+from workshop.launch.child.torchft_on_loopback import hold_to_loopback
 from workshop.launch.messages import RankProgram
 from workshop.launch.processes import die_with_parent
 from workshop.site.owners import check_folder_itself
@@ -42,6 +46,8 @@ def main() -> None:
     rank_dir.mkdir(parents=True, exist_ok=True)
     failure_record.CLOCK = time.time  # nodes share no other; their clocks agree to milliseconds
     rank_script.settle_in(rank_dir)
+    if spec["replicas"]:
+        _become_replica(directory, task, spec)
     files = directory / f"task_{task}" / "files"
     files.mkdir(exist_ok=True)
     os.environ["WORKSHOP_JOB_FILES"] = str(files)
@@ -49,6 +55,15 @@ def main() -> None:
     if code == 0:
         (rank_dir / rank_folder.DONE).touch()
     os._exit(code)
+
+
+def _become_replica(directory: Path, task: int, spec: dict[str, Any]) -> None:
+    """What torchft's own launcher would set. On one node its servers listen on loopback alone."""
+    start = f"start_{os.environ['WORKSHOP_JOB_START']}"
+    os.environ["TORCHFT_LIGHTHOUSE"] = (directory / "task_0" / start / ADDRESS).read_text()
+    os.environ["REPLICA_GROUP_ID"], os.environ["NUM_REPLICA_GROUPS"] = str(task), str(spec["replicas"])
+    if spec["one_node"]:
+        hold_to_loopback()
 
 
 def _rank_dir(directory: Path, task: int) -> Path:

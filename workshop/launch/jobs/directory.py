@@ -9,10 +9,11 @@ It lies under the site's ``jobs`` path, which every node sees, and only its user
         passed.pkl     values of the notebook; passed_0.pkl ... with a sweep
         job.sbatch     the batch script (Grid Engine: job.qsub); ddp-12.out: what it printed
         cancelled      there once we have ended it
-        task_0/        of an array 0, 1, ...; of any other job 0
+        task_0/        of an array, and of replicas, 0, 1, ...; of any other job 0
             files/     the program's own, kept through requeues: $WORKSHOP_JOB_FILES
             start_0/   a requeue makes start_1
-                exit      the batch script's exit code
+                exit      the batch script's exit code; of replicas each torchrun's
+                lighthouse  of replicas, in the first: where they find one another
                 round_0   where the ranks of attempt_0 met, by which all nodes count alike
                 attempt_0/rank_0/log, report.data, failure.json ...
 """
@@ -68,6 +69,8 @@ def prepare(
             "cwd": str(Path.cwd()),
             "sys_path": _search_path(site, path if isinstance(program, Script) else None),
             "sweep": sweep is not None,
+            "replicas": job.replicas,
+            "one_node": job.nnodes == 1,
         }
         (directory / "program.json").write_text(json.dumps(spec), encoding="utf-8")
         (directory / scheduler_at(site).SCRIPT).write_text(
@@ -89,10 +92,12 @@ def batch_script(site: SiteSpec, job: Job, directory: Path) -> str:
     own |= site_environment(site, one_node=job.nnodes == 1)
     if job.nnodes == 1:
         own |= {"GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+    if job.replicas:
+        own["RUST_LOG"] = "warn"  # torchft's servers tell each step else
     if not gpus_wanted(site, job):
         own |= {"CUDA_VISIBLE_DEVICES": ""} | ({"HIP_VISIBLE_DEVICES": ""} if site.gpu == "amd" else {})
     if site.runtime == "none" and not site.python:
-        own["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+        own["PYTHONPATH"] = str(Path(__file__).resolve().parents[3])
     whole = replace(
         job,
         program=RANK_MODULE,
@@ -152,7 +157,8 @@ def _record(job: Job, site: SiteSpec, spec: Mapping[str, Any], sweep: Any) -> Re
         label="cell" if spec["program"].endswith("/cell.py") else Path(spec["program"]).name,
         submitted=time.strftime("%Y-%m-%dT%H:%M:%S"),
         time=job.time or site.time,
-        tasks=indices(job.array),
+        tasks=tuple(range(job.replicas)) or indices(job.array),
+        replicas=job.replicas,
         array=bool(job.array),
         sweep=tuple((sweep[0], repr(value)) for value in sweep[1]) if sweep else (),
     )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from workshop.facts.units import format_seconds
 from workshop.launch import verdicts
 from workshop.launch.failures import RankFailed, judge
+from workshop.launch.fresh.replicas import ReplicasResult
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.record import Record, Task
@@ -57,8 +58,8 @@ def from_record(task: Task) -> State:
 
 def settled(task: Task, told: State | None) -> State:
     """The state of a task: the scheduler's word, or its own record's; a kill is called by its cause."""
-    if told is None:
-        return from_record(task)
+    if told is None or (task.record.replicas and told.over and task.exit_code() is not None):
+        return from_record(task)  # of replicas the scheduler knows only how all together ended
     if told.word == "KILLED" and task.cancelled():
         return replace(told, word="CANCELLED")
     if told.word == "KILLED" and (told.seconds or 0) >= task.record.seconds:
@@ -74,7 +75,7 @@ def conclude(
     seconds: float,
     *,
     allow_pickle: bool = False,
-) -> Result | ArrayResult:
+) -> Result | ArrayResult | ReplicasResult:
     """The result of a job that is over. ``allow_pickle``: with reported values that had to be pickled.
 
     Raises RankFailed or RankTimeout with what the ranks left, SchedulerError where no rank ever began. Of an
@@ -83,20 +84,23 @@ def conclude(
     results = {}
     for number, task in tasks.items():
         before = notes(task)
-        shown = "" if record.array else "".join(f"{note}\n" for note in before) + text
+        shown = "" if record.several else "".join(f"{note}\n" for note in before) + text
         results[number] = Result(
             task.reports(allow_pickle=allow_pickle), shown, record.sentence, seconds, before
         )
-    whole: Result | ArrayResult = results[record.tasks[0]]
-    if record.array:
+    whole: Result | ArrayResult | ReplicasResult = results[record.tasks[0]]
+    if record.replicas:
+        whole = ReplicasResult(tuple(results.values()), text, record.sentence, seconds)
+    elif record.array:
         labels = {number: record.task_label(number) for number in tasks}
         whole = ArrayResult(results, labels, record.sentence, text)
     bad = [number for number, state in states.items() if state.word != "COMPLETED"]
     if not bad:
         return whole
     error = failure(tasks[bad[0]], states[bad[0]])
-    if record.array:
-        others = f" ({len(bad)} of {len(tasks)} tasks failed)" if len(bad) > 1 else ""
+    if record.several:
+        what = "replicas" if record.replicas else "tasks"
+        others = f" ({len(bad)} of {len(tasks)} {what} failed)" if len(bad) > 1 else ""
         error = type(error)(f"{record.task_label(bad[0])}{others}: {error}", *_data(error))
     raise attach(error, whole)
 

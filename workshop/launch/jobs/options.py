@@ -25,13 +25,14 @@ def job_of(args: Any, name: str, site: SiteSpec | None = None) -> Job:
         args.job_name or name,
         "",
         nnodes=args.nnodes,
-        nproc_per_node=(site.gpus or 2) if ranks is None else ranks,
+        nproc_per_node=(site.gpus or (1 if args.replicas else 2)) if ranks is None else ranks,
         time=args.time,
         array=args.array,
         requeue=args.requeue,
         signal=args.signal,
         gpus_per_node=args.gpus_per_node,
         max_restarts=args.max_restarts,
+        replicas=args.replicas,
     )
 
 

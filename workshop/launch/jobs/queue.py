@@ -171,7 +171,7 @@ def states_of(submitted: Sequence[Submitted]) -> dict[str, dict[int, State]]:
     """The states of many jobs by number, with one question to each scheduler. Raises SchedulerError."""
     by_scheduler: dict[str, dict[str, Collection[int]]] = {}
     for job in submitted:
-        by_scheduler.setdefault(job.record.scheduler, {})[job.number] = job.unrecorded()
+        by_scheduler.setdefault(job.record.scheduler, {})[job.number] = job.open_elements()
     for name, numbers in by_scheduler.items():
         watch_of(name).states(numbers)
     return {job.number: job.states(max_age=60.0) for job in submitted}

@@ -40,13 +40,19 @@ class Record:
     scheduler: str = "slurm"
     tasks: tuple[int, ...] = (0,)
     array: bool = False
+    replicas: int = 0
     sweep: tuple[tuple[str, str], ...] = ()
     detached: bool = False
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
-        return self.nnodes * self.nproc_per_node
+        """Ranks in all; of replicas, those of each."""
+        return self.nproc_per_node if self.replicas else self.nnodes * self.nproc_per_node
+
+    @property
+    def several(self) -> bool:
+        """Whether its tasks are told apart: elements of an array, or replicas."""
+        return self.array or self.replicas > 0
 
     @property
     def seconds(self) -> int:
@@ -58,11 +64,17 @@ class Record:
         """What the first line of a cell says: number, size, device."""
         nodes = f"{self.nnodes} node{'s' * (self.nnodes > 1)}"
         ranks = f"{self.nproc_per_node} rank{'s' * (self.nproc_per_node > 1)}"
+        if self.replicas:
+            replicas = f"{self.replicas} replica{'s' * (self.replicas > 1)} of {ranks} on {self.device}"
+            who = "that machine" if self.nnodes == 1 else "the nodes' network"
+            return f"job {self.job}: {nodes}, {replicas}; everybody on {who} can reach them"
         times = f", {len(self.tasks)} times" if self.array else ""
         return f"job {self.job}: {nodes} of {ranks} on {self.device}{times}"
 
     def task_label(self, task: int) -> str:
-        """``task 1 (lr=0.003)``."""
+        """``task 1 (lr=0.003)``, ``replica 1``."""
+        if self.replicas:
+            return f"replica {task}"
         if not self.sweep:
             return f"task {task}"
         name, value = self.sweep[task]
@@ -162,9 +174,11 @@ class Task:
         return any(self.rank_dir(rank).exists() for rank in range(self.record.world_size))
 
     def output(self) -> Path:
-        """The file of what the batch script, srun and torchrun printed."""
-        number = f"{self.record.job}_{self.number}" if self.record.array else self.record.job
-        return self.directory / f"{self.record.name}-{number}.out"
+        """The file of what the batch script, srun and torchrun printed; of a replica, its torchrun."""
+        of_job = self.directory / f"{self.record.name}-{self.record.job}.out"
+        own = of_job.with_stem(f"{of_job.stem}_{self.number}")
+        before_replicas = self.record.replicas and not own.exists()
+        return own if self.record.several and not before_replicas else of_job
 
     def printed(self) -> str:
         """The last part of `output`, "" where there is none."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from workshop.launch import rank_folder
 from workshop.launch.failures import RankInterrupted
+from workshop.launch.fresh.replicas import ReplicasResult
 from workshop.launch.fresh.torchrun import Result, attach
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs.client import SchedulerError, State
@@ -91,6 +92,11 @@ class Submitted:
         """Tasks whose own record does not tell how they ended."""
         return [number for number, task in self.tasks.items() if task.exit_code() is None]
 
+    def open_elements(self) -> list[int]:
+        """The same as the scheduler counts: to it, all replicas are one."""
+        unrecorded = self.unrecorded()
+        return [0] if self.record.replicas and unrecorded else unrecorded
+
     def states(self, max_age: float = 0.0) -> dict[int, State]:
         """The state of each task, as the scheduler knows it, or the job's own record when that forgot it.
 
@@ -101,8 +107,10 @@ class Submitted:
             SchedulerError: the scheduler cannot be asked.
         """
         unrecorded = self.unrecorded()
-        listed = self._watch.states({self.number: unrecorded}, max_age)[self.number]
+        listed = self._watch.states({self.number: self.open_elements()}, max_age)[self.number]
         told = {0 if state.task is None else state.task: state for state in listed}
+        if self.record.replicas:  # one job to the scheduler
+            told = dict.fromkeys(self.tasks, told[0]) if told else {}
         states, now = {}, self._clock.monotonic()
         for number, task in self.tasks.items():
             state = job_end.settled(task, told.get(number))
@@ -127,7 +135,7 @@ class Submitted:
 
     # ------------------------------------------------------------------ follow
 
-    def follow(self, on_output: OnOutput | None = None) -> Result | ArrayResult:
+    def follow(self, on_output: OnOutput | None = None) -> Result | ArrayResult | ReplicasResult:
         """Wait for the end, showing state and output; what `torchrun` returns, one for each task of an array.
 
         on_output: called with (first line, text so far), at most five times a second.
@@ -196,14 +204,14 @@ class Submitted:
                 paths = {rank: task.rank_dir(rank) / rank_folder.LOG for rank in ranks}
                 self._shown[number] = _Shown(at, Transcript(paths))
             text = self._shown[number].read(whole)
-            if self.record.array and text:
+            if self.record.several and text:
                 text = f"{self.record.task_label(number)}\n{text}"
             parts.append(text)
         return "".join(parts)
 
     # ------------------------------------------------------------------ end
 
-    def conclude(self, states: Mapping[int, State] | None = None) -> Result | ArrayResult:
+    def conclude(self, states: Mapping[int, State] | None = None) -> Result | ArrayResult | ReplicasResult:
         """The result of a job that is over; raises as `follow`. ValueError while it is not."""
         states = states or self.states()
         if not all(state.over for state in states.values()):
