@@ -130,6 +130,16 @@ def test_stop_says_where_each_rank_was(ranks: Ranks) -> None:
     assert lines[-1].startswith("the process group was cut; all ranks are in a new one")
 
 
+def test_deepspeeds_copy_of_the_world_group_goes_with_the_group_that_was_cut(ranks: Ranks) -> None:
+    kept = "sys.modules['deepspeed.utils.groups']"
+    ranks.run(
+        f"import sys, types\n{kept} = types.ModuleType('g')\n{kept}._WORLD_GROUP = dist.new_group([0, 1])"
+    )
+    with pytest.raises(RankFailed):
+        ranks.run("if rank == 1:\n    raise ValueError('no luck')\ndist.barrier()")
+    assert ranks.run(f"print({kept}._WORLD_GROUP)\ndel {kept}").text == "[ranks 0-1] None\n"
+
+
 @pytest.mark.parametrize("source", ["from tqdm.auto import tqdm", "from tqdm.notebook import tqdm"])
 def test_bars_are_text_whatever_is_imported(ranks: Ranks, source: str) -> None:
     shown: list[str] = []

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from workshop.launch.child.cut import GroupSockets
+from workshop.launch.child.held_groups import forget_groups_of_deepspeed
 from workshop.launch.child.node_store import NodeStore
 from workshop.launch.messages import GroupState, StartRanks, to_json
 from workshop.launch.request import unpickled
@@ -87,6 +88,7 @@ class Group:
         stale = sorted(own for own, value in user_names.items() if self._holds_group(own, value))
         if dist.is_initialized():
             dist.destroy_process_group()
+        forget_groups_of_deepspeed()
         self.sockets.forget()
         self.join(name)
         return self.state(tuple(stale))

@@ -1,4 +1,4 @@
-"""A group that DDP has used stays until its process ends.
+"""Groups that others hold: one that DDP has used stays until its process ends, a cut one of DeepSpeed goes.
 
 When a DDP model outlives the group (it is a local of the function that ends with destroy_process_group(), or
 with Accelerate's end_training()), the model's end is the group's end. gloo's group does not always come back
@@ -10,8 +10,10 @@ end of the process closes the connections.
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 _held: list[Any] = []
@@ -28,3 +30,13 @@ def hold_groups_of_ddp() -> None:
             _held.append(self.process_group)
 
     DistributedDataParallel.__init__ = init  # type: ignore[method-assign]
+
+
+def forget_groups_of_deepspeed() -> None:
+    """A cut group is in no registry of torch any more. DeepSpeed keeps its copy of the world group for the
+    life of the process, and its next ``initialize`` would fail on it: let it make another one.
+    """
+    kept = sys.modules.get("deepspeed.utils.groups")
+    for name, value in list(vars(kept).items()) if kept else ():
+        if isinstance(value, dist.ProcessGroup):
+            setattr(kept, name, None)
