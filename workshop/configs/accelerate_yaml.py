@@ -87,10 +87,10 @@ def _machines(run: Run) -> dict[str, Any]:
         nodes = 1
     if ranks % nodes:
         raise ValueError(f"{ranks} ranks do not divide over {nodes} nodes of {run.cluster.name}")
-    found: dict[str, Any] = {"num_machines": nodes, "num_processes": ranks}
+    counts: dict[str, Any] = {"num_machines": nodes, "num_processes": ranks}
     if nodes > 1:
-        found |= {"rdzv_backend": "c10d", "same_network": False, "main_process_port": 29500}
-    return found
+        counts |= {"rdzv_backend": "c10d", "same_network": False, "main_process_port": 29500}
+    return counts
 
 
 def _fsdp(run: Run, wrap_class: str) -> dict[str, Any]:

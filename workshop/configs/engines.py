@@ -60,15 +60,15 @@ def chosen_engine(run: Run, engine: str | None) -> str:
     """``engine``, or the run's own; ValueError says everything that stands against it, and what would do."""
     engine = engine or engine_of(run)
     check_choice("engine", engine, ENGINES)
-    found = _cut_problems(run.layout, engine) + _state_problems(run.layout, engine)
-    if found:
-        raise ValueError(f"{engine} cannot do this run:\n- " + "\n- ".join(found))
+    problems = _cut_problems(run.layout, engine) + _state_problems(run.layout, engine)
+    if problems:
+        raise ValueError(f"{engine} cannot do this run:\n- " + "\n- ".join(problems))
     return engine
 
 
 def _cut_problems(layout: Layout, engine: str) -> list[str]:
     """Cuts that no configuration file of these engines can say, or not this one's."""
-    found = [
+    problems = [
         f"{axis} = {getattr(layout, axis)}: these engines cut the batch and the states; a model that is cut "
         f"by {axis} needs a program that does so (torchtitan, Megatron-LM). Use {axis} = 1"
         for axis in ("tensor", "context", "pipeline", "expert")
@@ -77,16 +77,16 @@ def _cut_problems(layout: Layout, engine: str) -> list[str]:
     if layout.zero not in STAGES[engine]:
         stages = " or ".join(map(str, STAGES[engine]))
         others = [name for name in ENGINES if layout.zero in STAGES[name]]
-        found.append(
+        problems.append(
             f"zero = {layout.zero}: {engine} does stage {stages}; stage {layout.zero} is done by "
             f"{' and '.join(others)}"
         )
     if engine == "deepspeed" and is_hybrid(layout):
-        found.append(
+        problems.append(
             f"replicate = {layout.replicate}: DeepSpeed shards over all ranks; use replicate = 1 and "
             f"shard = {layout.data_parallel}, or engine fsdp, which has hybrid sharding"
         )
-    return found
+    return problems
 
 
 def is_hybrid(layout: Layout) -> bool:
@@ -96,18 +96,20 @@ def is_hybrid(layout: Layout) -> bool:
 
 def _state_problems(layout: Layout, engine: str) -> list[str]:
     """Precision and offload: what is kept of a parameter, and where."""
-    found = []
+    problems = []
     if layout.precision not in MIXED_PRECISION[engine]:
         known = ", ".join(MIXED_PRECISION[engine])
-        found.append(f"precision = {layout.precision!r} is not {engine}'s; it trains in {known}")
+        problems.append(f"precision = {layout.precision!r} is not {engine}'s; it trains in {known}")
     if layout.offload not in OFFLOADS[engine]:
         known = ", ".join(OFFLOADS[engine])
-        found.append(f"offload = {layout.offload!r} is not {engine}'s; it has {known}")
+        problems.append(f"offload = {layout.offload!r} is not {engine}'s; it has {known}")
     elif layout.offload == "activations" and layout.recompute != "full":
-        found.append('offload = "activations" moves the inputs of recomputed layers: add recompute = "full"')
+        problems.append(
+            'offload = "activations" moves the inputs of recomputed layers: add recompute = "full"'
+        )
     elif engine == "deepspeed":
-        found += deepspeed_offload_problems(layout)
-    return found
+        problems += deepspeed_offload_problems(layout)
+    return problems
 
 
 def deepspeed_offload_problems(layout: Layout) -> list[str]:

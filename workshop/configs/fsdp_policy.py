@@ -64,13 +64,13 @@ def layer_class(model: str) -> str:
 
 def wrapped_class(run: Run, wrap_class: str) -> str:
     """The class to wrap: as given, else the known one; ValueError where neither says."""
-    found = wrap_class or layer_class(run.model.name)
-    if not found:
+    wrapped = wrap_class or layer_class(run.model.name)
+    if not wrapped:
         raise ValueError(
             f"the class of {run.model.name}'s layers is not known, and FSDP wraps by class: give wrap_class, "
             "the name that type(model.layers[0]).__name__ prints"
         )
-    return found
+    return wrapped
 
 
 def fsdp_plugin_arguments(run: Run, wrap_class: str = "") -> dict[str, Any]:

@@ -79,18 +79,18 @@ class ParsedJob:
 
     def missing(self, overrides: Overrides) -> list[str]:
         """Arguments that must still be given before there is a run, each with an example."""
-        found = []
+        missing = []
         if overrides.spec() is None and not self._is_whole():
-            found.append('model ("llama-3-8b")')
+            missing.append('model ("llama-3-8b")')
         if not overrides.device:
-            found.append('device ("H100", or "64xH100")')
+            missing.append('device ("H100", or "64xH100")')
         if not self.seq_len and not overrides.seq_len:
-            found.append("seq_len (8192)")
+            missing.append("seq_len (8192)")
         if not self.micro_batch and not overrides.micro_batch:
-            found.append("micro_batch (1)")
+            missing.append("micro_batch (1)")
         if not self._ranks(overrides) and overrides.device:
-            found.append("num_processes (64)")
-        return found
+            missing.append("num_processes (64)")
+        return missing
 
     def reasons_against(self) -> list[str]:
         """Why there is no run, whatever is added."""

@@ -68,35 +68,35 @@ def accelerate_environment(config: Mapping[str, Any]) -> dict[str, str]:
     kind = config.get("distributed_type")
     if kind not in KINDS:
         raise ValueError(f"distributed_type {kind!r} is none of {', '.join(KINDS)}")
-    found = {"ACCELERATE_MIXED_PRECISION": str(config.get("mixed_precision") or "no")}
+    variables = {"ACCELERATE_MIXED_PRECISION": str(config.get("mixed_precision") or "no")}
     if kind == "NO":
-        found["ACCELERATE_USE_CPU"] = str(bool(config.get("use_cpu")))
+        variables["ACCELERATE_USE_CPU"] = str(bool(config.get("use_cpu")))
     elif kind == "DEEPSPEED":
-        found |= _deepspeed(config)
+        variables |= _deepspeed(config)
     elif kind == "FSDP":
-        found |= _fsdp(fsdp_section(config))
+        variables |= _fsdp(fsdp_section(config))
     mesh = config.get("parallelism_config")
     if mesh:
-        found["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
-        found |= {key.upper(): str(mesh.get(key, usual)) for key, usual in _MESH.items()}
-    return found
+        variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
+        variables |= {key.upper(): str(mesh.get(key, usual)) for key, usual in _MESH.items()}
+    return variables
 
 
 def _fsdp(given: Mapping[str, Any]) -> dict[str, str]:
-    found = {"ACCELERATE_USE_FSDP": "true"}
+    variables = {"ACCELERATE_USE_FSDP": "true"}
     for key, (variable, usual) in _FSDP.items():
         value = given.get(key, usual)
         if value is not None:
-            found[variable] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+            variables[variable] = str(value).lower() if isinstance(value, bool) else str(value)
+    return variables
 
 
 def _deepspeed(config: Mapping[str, Any]) -> dict[str, str]:
     section = config.get("deepspeed_config") or {}
     fields = [*section, *(["mixed_precision"] if config.get("mixed_precision") is not None else [])]
-    found = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": ",".join(fields).lower()}
+    variables = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": ",".join(fields).lower()}
     for key, variable in _DEEPSPEED.items():
         if section.get(key) is not None:
             value = section[key]
-            found[variable] = str(value) if key == "deepspeed_config_file" else str(value).lower()
-    return found
+            variables[variable] = str(value) if key == "deepspeed_config_file" else str(value).lower()
+    return variables

@@ -95,32 +95,32 @@ def read_config(source: Path | str | Mapping[str, Any], overrides: Overrides | N
         The file, or the JSON that it names, is not there.
     """
     overrides = overrides or Overrides()
-    found = content(source)
-    inside = _inner_file(found)
-    parsed = _parsed_file(found, inside, overrides)
+    file = content(source)
+    inside = _inner_file(file)
+    parsed = _parsed_file(file, inside, overrides)
     against, lacking = tuple(parsed.reasons_against()), tuple(parsed.missing(overrides))
     return Reading(
-        found.kind,
+        file.kind,
         parsed,
         None if lacking or against else parsed.run(overrides),
         lacking,
-        tuple(_mistakes(found, inside, overrides)),
-        tuple(_unread(found)),
+        tuple(_mistakes(file, inside, overrides)),
+        tuple(_unread(file)),
         against,
     )
 
 
 def _parsed_file(
-    found: Content, inside: Mapping[str, Any] | None, overrides: Overrides
+    file: Content, inside: Mapping[str, Any] | None, overrides: Overrides
 ) -> ParsedConfig | ParsedJob:
-    if found.kind == "accelerate":
-        return parse_accelerate(found.table, overrides, inside)
-    if found.kind == "run":
+    if file.kind == "accelerate":
+        return parse_accelerate(file.table, overrides, inside)
+    if file.kind == "run":
         raise ValueError("this is a run of the workshop's own: `workshop predict` reads it")
-    if found.kind == "deepspeed":
-        return parse_deepspeed(found.table, overrides)
+    if file.kind == "deepspeed":
+        return parse_deepspeed(file.table, overrides)
     jobs = {"torchtitan": parse_torchtitan, "megatron": parse_megatron, "nemo": parse_nemo}
-    return jobs[found.kind](found.table, overrides)
+    return jobs[file.kind](file.table, overrides)
 
 
 def find_mistakes(
@@ -130,38 +130,38 @@ def find_mistakes(
 
     Raises as `read_config` does for what is no configuration at all.
     """
-    found = content(source)
-    return _mistakes(found, _inner_file(found), overrides or Overrides())
+    file = content(source)
+    return _mistakes(file, _inner_file(file), overrides or Overrides())
 
 
-def _mistakes(found: Content, inside: Mapping[str, Any] | None, overrides: Overrides) -> list[Mistake]:
-    if found.kind == "deepspeed":
-        return deepspeed_mistakes(found.table, overrides)
-    if found.kind != "accelerate":
+def _mistakes(file: Content, inside: Mapping[str, Any] | None, overrides: Overrides) -> list[Mistake]:
+    if file.kind == "deepspeed":
+        return deepspeed_mistakes(file.table, overrides)
+    if file.kind != "accelerate":
         return []
-    mistakes = accelerate_mistakes(found.table, overrides)
+    mistakes = accelerate_mistakes(file.table, overrides)
     if inside is not None:
-        ranks = whole_number(found.table.get("num_processes")) or 0
+        ranks = whole_number(file.table.get("num_processes")) or 0
         readers = overrides.readers(via_accelerate=True)
         mistakes += deepspeed_mistakes(inside, overrides.with_ranks(ranks), readers)
     return mistakes
 
 
-def _inner_file(found: Content) -> dict[str, Any] | None:
+def _inner_file(file: Content) -> dict[str, Any] | None:
     """The DeepSpeed JSON that an Accelerate YAML names; its path is read from the folder of the YAML."""
-    if found.kind != "accelerate" or found.table.get("distributed_type") != "DEEPSPEED":
+    if file.kind != "accelerate" or file.table.get("distributed_type") != "DEEPSPEED":
         return None
-    name = table_at(found.table, "deepspeed_config").get("deepspeed_config_file")
-    return content(found.folder / str(name)).table if name else None
+    name = table_at(file.table, "deepspeed_config").get("deepspeed_config_file")
+    return content(file.folder / str(name)).table if name else None
 
 
-def _unread(found: Content) -> list[str]:
+def _unread(file: Content) -> list[str]:
     """Keys that the engines know, and that nothing here takes into account."""
-    if found.kind not in ("accelerate", "deepspeed"):  # a job file lists them itself
+    if file.kind not in ("accelerate", "deepspeed"):  # a job file lists them itself
         return []
-    known, read = (ACCELERATE, READ_ACCELERATE) if found.kind == "accelerate" else (DEEPSPEED, READ_DEEPSPEED)
+    known, read = (ACCELERATE, READ_ACCELERATE) if file.kind == "accelerate" else (DEEPSPEED, READ_DEEPSPEED)
     return [
         f"{key}: {value!r}"
-        for key, value in found.table.items()
+        for key, value in file.table.items()
         if key in known and key not in read and value not in NOTHING
     ]

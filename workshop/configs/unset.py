@@ -15,44 +15,44 @@ Unset = dict[str, str]
 
 def unset_by_accelerate(run: Run, engine: str, full_recompute_is_set: bool) -> Unset:
     """What an Accelerate YAML leaves to the script."""
-    found = _unset_by_any(run) | {
+    elsewhere = _unset_by_any(run) | {
         "micro_batch": f"{run.micro_batch}: DataLoader(batch_size={run.micro_batch})",
     }
     if engine != "deepspeed" and run.accumulation == 1:
-        found["accumulation"] = "1: as it is without a word"
+        elsewhere["accumulation"] = "1: as it is without a word"
     elif engine == "ddp":
-        found["accumulation"] = (
+        elsewhere["accumulation"] = (
             f"{run.accumulation}: Accelerator(gradient_accumulation_steps={run.accumulation})"
         )
     elif engine == "fsdp":  # without sync_each_batch every rank keeps whole gradients between micro-batches
-        found["accumulation"] = (
+        elsewhere["accumulation"] = (
             f"{run.accumulation}: Accelerator(gradient_accumulation_plugin="
             f"GradientAccumulationPlugin(num_steps={run.accumulation}, sync_each_batch=True))"
         )
     if not full_recompute_is_set:
-        found |= _recompute(run)
+        elsewhere |= _recompute(run)
     if run.layout.precision == "bf16":
-        found["precision"] = "bf16: the script makes the model in bfloat16"
-    return found
+        elsewhere["precision"] = "bf16: the script makes the model in bfloat16"
+    return elsewhere
 
 
 def unset_by_deepspeed(run: Run, *, optimizer_is_set: bool = False) -> Unset:
     """What a DeepSpeed JSON leaves to the script and the launcher."""
-    found = _unset_by_any(run)
+    elsewhere = _unset_by_any(run)
     if optimizer_is_set:
-        del found["optimizer"]
-    return found | {"world_size": f"{run.layout.world_size}: of the launcher"} | _recompute(run)
+        del elsewhere["optimizer"]
+    return elsewhere | {"world_size": f"{run.layout.world_size}: of the launcher"} | _recompute(run)
 
 
 def _unset_by_any(run: Run) -> Unset:
-    found = {
+    elsewhere = {
         "model": f"{run.model.name}: the script makes it",
         "seq_len": f"{run.seq_len}: of the batches",
         "optimizer": f"{run.optimizer}: the script makes it",
     }
     if run.adapter is not None:
-        found["adapter"] = f"{run.adapter.method}, rank {run.adapter.rank}: the script adds it"
-    return found
+        elsewhere["adapter"] = f"{run.adapter.method}, rank {run.adapter.rank}: the script adds it"
+    return elsewhere
 
 
 def _recompute(run: Run) -> Unset:

@@ -314,9 +314,9 @@ def _decoded_array(value: dict[str, Any], data: bytearray) -> Any:
 def _record_class(name: str) -> type:
     """A dataclass of `workshop.facts`, by module and name, and nothing else of it."""
     module, _, qualname = name.partition(":")
-    found = None
+    kind = None
     if _RECORD_NAME.fullmatch(name) and importlib.util.find_spec(module):
-        found = getattr(importlib.import_module(module), qualname, None)
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or found.__module__ != module:
+        kind = getattr(importlib.import_module(module), qualname, None)
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind) or kind.__module__ != module:
         raise Damaged(f"{name[:200]!r} is no record of {_RECORDS[:-1]}")
-    return found
+    return kind

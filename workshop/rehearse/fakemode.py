@@ -63,14 +63,14 @@ class RememberingFakeMode(FakeTensorMode):
         tensors: list[FakeTensor] = []
         try:
             key = (func, torch.get_default_dtype(), _key(args, tensors), _key(tuple(kwargs.items()), tensors))
-            found = self._memory.get(key, _MISSING)
+            remembered = self._memory.get(key, _MISSING)
         except (_NotPlainError, TypeError):  # TypeError: an argument that has no hash
             return self.dispatch(func, types, args, kwargs)
-        if found is not _MISSING and found is not None:
-            return _rebuild(self, found, tensors)
+        if remembered is not _MISSING and remembered is not None:
+            return _rebuild(self, remembered, tensors)
         before = [(tensor.shape, tensor.stride()) for tensor in tensors]
         out = self.dispatch(func, types, args, kwargs)
-        if found is _MISSING:
+        if remembered is _MISSING:
             same = tensors and before == [(tensor.shape, tensor.stride()) for tensor in tensors]
             self._memory[key] = _recipe(out, tensors) if same else None
         return out

@@ -22,10 +22,10 @@ class Rehearsals:
     ranks: tuple[Rehearsal, ...]
 
     def __getitem__(self, rank: int) -> Rehearsal:
-        for found in self.ranks:
-            if found.rank == rank:
-                return found
-        known = ", ".join(str(found.rank) for found in self.ranks)
+        for rehearsal in self.ranks:
+            if rehearsal.rank == rank:
+                return rehearsal
+        known = ", ".join(str(rehearsal.rank) for rehearsal in self.ranks)
         raise KeyError(f"rank {rank} was not rehearsed (rehearsed: {known})")
 
     def __iter__(self) -> Iterator[Rehearsal]:
@@ -37,26 +37,26 @@ class Rehearsals:
     @property
     def worst(self) -> Rehearsal:
         """The rank with the largest peak."""
-        return max(self.ranks, key=lambda found: found.peak_bytes)
+        return max(self.ranks, key=lambda rehearsal: rehearsal.peak_bytes)
 
     def by_rank(self) -> dict[str, Rehearsal]:
         """Labelled by rank, as `show.traffic_table` and `show.memory_bars` take them."""
-        return {f"rank {found.rank}": found for found in self.ranks}
+        return {f"rank {rehearsal.rank}": rehearsal for rehearsal in self.ranks}
 
     def table(self) -> Table:
         """A line for each rank: its peak, what it sends, what it computes."""
         lines = [
             [
-                f"{found.rank:,}",
-                format_bytes(found.peak_bytes, decimals=3, binary=False),
-                found.memory.peak_phase,
-                format_bytes(sum(row.wire_bytes for row in found.traffic), decimals=3, binary=False),
-                f"{found.flops:.4g}",
+                f"{rehearsal.rank:,}",
+                format_bytes(rehearsal.peak_bytes, decimals=3, binary=False),
+                rehearsal.memory.peak_phase,
+                format_bytes(sum(row.wire_bytes for row in rehearsal.traffic), decimals=3, binary=False),
+                f"{rehearsal.flops:.4g}",
             ]
-            for found in self.ranks
+            for rehearsal in self.ranks
         ]
-        alarms = dict.fromkeys(f"ALARM: {alarm}" for found in self.ranks for alarm in found.alarms)
-        notes = dict.fromkeys(f"note: {note}" for found in self.ranks for note in found.notes)
+        alarms = dict.fromkeys(f"ALARM: {alarm}" for rehearsal in self.ranks for alarm in rehearsal.alarms)
+        notes = dict.fromkeys(f"note: {note}" for rehearsal in self.ranks for note in rehearsal.notes)
         head = ["rank", "peak", "in", "sent per step", "FLOPs per step"]
         world = f"rehearsed ranks of {self.ranks[0].world_size:,}"
         return Table(head, lines, world, "\n".join([*alarms, *notes]))
@@ -85,8 +85,8 @@ def rehearse_ranks(
                 f"rank {rank} is not in a world of {world_size}: ranks are 0 to {world_size - 1}"
             )
     with ThreadPoolExecutor(max(1, min(len(ranks), os.cpu_count() or 1))) as pool:
-        found = list(pool.map(lambda rank: rehearse(program, world_size, rank, **options), ranks))
-    return Rehearsals(tuple(found))
+        rehearsals = tuple(pool.map(lambda rank: rehearse(program, world_size, rank, **options), ranks))
+    return Rehearsals(rehearsals)
 
 
 def parse_ranks(text: str) -> list[int]:

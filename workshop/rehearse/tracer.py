@@ -142,13 +142,13 @@ class Tracer(TorchDispatchMode):
 
     def alarms(self) -> list[str]:
         """Signs that what was rehearsed is not the training that was meant."""
-        found = [f"nothing was multiplied: one side is empty, in {line}" for line in self._empty_products]
-        if self.finished_steps and not self.last_flops and not found:
-            found.append(
+        alarms = [f"nothing was multiplied: one side is empty, in {line}" for line in self._empty_products]
+        if self.finished_steps and not self.last_flops and not alarms:
+            alarms.append(
                 "the last step did no product at all (0 FLOPs): whatever the program computed, it was no "
                 "forward and backward pass of a layer"
             )
-        return found[:3]
+        return alarms[:3]
 
     # The ledger.
 

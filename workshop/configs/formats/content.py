@@ -64,15 +64,15 @@ def _parsed(text: str, name: str) -> dict[str, Any]:
             raise ValueError(f"{name} is not TOML: {error}") from None
     try:
         if text.lstrip().startswith("{"):
-            found = json.loads(text, object_pairs_hook=_once)
+            table = json.loads(text, object_pairs_hook=_once)
         else:
-            found = _toml(text) or yaml.safe_load(text)
+            table = _toml(text) or yaml.safe_load(text)
     except (json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
         if _has_arguments(text):
             return megatron_values(text)
         raise ValueError(f"{name} is neither YAML nor JSON: {' '.join(str(error).split())}") from None
-    if isinstance(found, dict) and all(isinstance(key, str) for key in found):
-        return found
+    if isinstance(table, dict) and all(isinstance(key, str) for key in table):
+        return table
     if _has_arguments(text):
         return megatron_values(text)
     raise ValueError(f"{name} holds no settings: a configuration is a table of names and values")

@@ -80,10 +80,10 @@ def megatron_values(text: str) -> dict[str, Any]:
     ValueError
         There is no training command among the lines, or the script does what cannot be followed.
     """
-    found = [[part for word in command for part in _unpacked(word)] for command in commands(text)]
-    chosen = [words for words in found if sum(word.startswith("--") for word in words) > 3]
+    listed = [[part for word in command for part in _unpacked(word)] for command in commands(text)]
+    chosen = [words for words in listed if sum(word.startswith("--") for word in words) > 3]
     if chosen and not any(word.endswith(".py") for words in chosen for word in words):
-        words = [word for command in found if command[0].startswith("-") for word in command] or chosen[-1]
+        words = [word for command in listed if command[0].startswith("-") for word in command] or chosen[-1]
     elif chosen:
         words = max(chosen, key=lambda command: sum(word.startswith("--") for word in command))
     else:

@@ -145,15 +145,15 @@ def _resolve(settings: Settings) -> None:
 def _resolved(values: Mapping[str, Any], name: str, value: Any, depth: int) -> Any:
     if not isinstance(value, str) or depth > 20:
         return value
-    found = _POINTER.search(value)
-    if found is None:
+    pointer = _POINTER.search(value)
+    if pointer is None:
         return value
-    inside = _pointed(values, name, found.group(1))
+    inside = _pointed(values, name, pointer.group(1))
     if inside is None:
         return value
-    if found.group() == value:
+    if pointer.group() == value:
         return _resolved(values, name, inside, depth + 1)
-    return _resolved(values, name, value.replace(found.group(), str(inside), 1), depth + 1)
+    return _resolved(values, name, value.replace(pointer.group(), str(inside), 1), depth + 1)
 
 
 def _pointed(values: Mapping[str, Any], name: str, inside: str) -> Any:

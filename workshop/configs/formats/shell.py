@@ -65,8 +65,8 @@ def commands(text: str) -> list[list[str]]:
 class _Script:
     """A walk over the tokens that keeps variables and collects commands."""
 
-    def __init__(self, found: list[Token]) -> None:
-        self.tokens = found
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
         self.place = 0
         self.variables: dict[str, list[str]] = {}
         self.found: list[list[str]] = []

@@ -20,7 +20,7 @@ class UnreadableScriptError(ValueError):
 
 def tokens(text: str) -> list[Token]:
     """Words, separators and parentheses of a script."""
-    found: list[Token] = []
+    tokens: list[Token] = []
     place, line = 0, 1
     while place < len(text):
         rest = text[place:]
@@ -36,9 +36,9 @@ def tokens(text: str) -> list[Token]:
             token = next((mark for mark in ("&&", "||", ";;", *"\n;|&()") if rest.startswith(mark)), "")
             is_word = not token
             token = token or _raw_word(rest, line)
-            found.append(Token(token, line, is_word))
+            tokens.append(Token(token, line, is_word))
             place, line = place + len(token), line + token.count("\n")
-    return found
+    return tokens
 
 
 def _raw_word(text: str, line: int) -> str:

@@ -45,7 +45,7 @@ def deepspeed_mistakes(
         readers: who may read it; by default as the overrides say.
     """
     readers = overrides.readers() if readers is None else readers
-    found = [
+    mistakes = [
         *_keys(config),
         *_numbers(config),
         *_batch(config, overrides.num_processes),
@@ -54,7 +54,7 @@ def deepspeed_mistakes(
     if autos(config) and readers & HUGGING_FACE:
         readers -= {"deepspeed"}  # which has had its word
     return [
-        *found,
+        *mistakes,
         *_width(config, readers),
         *_clipping(config, readers),
         *_zero(config, readers),
@@ -165,22 +165,22 @@ def _batch(config: Config, ranks: int) -> Iterator[Mistake]:
 
 def autos(config: Config) -> list[str]:
     """Paths that say ``"auto"`` where Trainer and Accelerate fill it in."""
-    found = [key for key in (*TRIPLE, "gradient_clipping") if config.get(key) == "auto"]
+    keys = [key for key in (*TRIPLE, "gradient_clipping") if config.get(key) == "auto"]
     for section in ("bf16", "fp16", "zero_optimization", "optimizer.params", "scheduler.params"):
         inside = zero_section(config) if section == "zero_optimization" else _at(config, section)
-        found += [f"{section}.{key}" for key, value in inside.items() if value == "auto"]
-    return found
+        keys += [f"{section}.{key}" for key, value in inside.items() if value == "auto"]
+    return keys
 
 
 def _auto(config: Config, readers: frozenset[str]) -> Iterator[Mistake]:
     """``"auto"``, where nobody fills it in."""
-    found = autos(config)
-    stop = [path for path in found if path in (*TRIPLE, "gradient_clipping") or path.startswith("optimizer.")]
+    keys = autos(config)
+    stop = [path for path in keys if path in (*TRIPLE, "gradient_clipping") or path.startswith("optimizer.")]
     kind = kind_among(readers, {"deepspeed"}, "stops")
     if stop and kind:
         told = '"auto" is filled in by Trainer or Accelerate; deepspeed.initialize stops at it'
         yield Mistake(stop[0], kind, told, "a number, unless Trainer or Accelerate reads this file")
-    widths = [path for path in found if path in ("bf16.enabled", "fp16.enabled")]
+    widths = [path for path in keys if path in ("bf16.enabled", "fp16.enabled")]
     if widths and kind and True not in (enabled(config, "fp16"), enabled(config, "bf16")):
         told = (
             '"auto" is filled in by Trainer or Accelerate; deepspeed.initialize drops it and trains in fp32'

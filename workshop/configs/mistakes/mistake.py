@@ -101,13 +101,13 @@ def close_name(name: str, known: Sequence[str]) -> str:
 
 def misspelt(section: Mapping[str, Any], where: str, known: Sequence[str], prefix: str = "") -> list[Mistake]:
     """Mistakes for keys of a section that nobody reads (``prefix`` is put before keys that lack it)."""
-    found = []
+    mistakes = []
     for key, value in section.items():
         full = key if key.startswith(prefix.rstrip("_")) else prefix + key
         if full in known or is_comment(key):
             continue
         meant = close_name(full, known)
-        found.append(
+        mistakes.append(
             Mistake(
                 f"{where}.{key}" if where else key,
                 "silent",
@@ -115,4 +115,4 @@ def misspelt(section: Mapping[str, Any], where: str, known: Sequence[str], prefi
                 f"write {meant!r}, if that was meant, or take it out" if meant else "take it out",
             )
         )
-    return found
+    return mistakes

@@ -253,8 +253,8 @@ class _Launch:
 
     def _result_of(self, replica: _Replica, seconds: float) -> Result:
         reports = {rank: own_report(replica.rank_dir(rank) / rank_folder.REPORT) for rank in replica.ranks}
-        said = self.transcript.text(replica.number)
-        return Result(reports, said, self.sentence, seconds, tuple(replica.notes))
+        text = self.transcript.text(replica.number)
+        return Result(reports, text, self.sentence, seconds, tuple(replica.notes))
 
     def _failed(self, failed: Mapping[int, LaunchEnd]) -> RankFailed:
         """The replicas that gave up, alike ones together: which rank, which line, after how many attempts."""
@@ -300,7 +300,7 @@ class _Launch:
         return RankTimeout("\n".join([f"time is up after {seconds:g} s.", *lines]), failures)
 
 
-def _sentence(said: str, num_replicas: int, n: int) -> str:
+def _sentence(device: str, num_replicas: int, n: int) -> str:
     """``3 ranks on CPU, gloo`` as ``3 replicas of 1 rank on CPU, gloo``."""
     whole = f"{num_replicas} replica{'s' * (num_replicas > 1)} of {n} rank{'s' * (n > 1)}"
-    return f"{whole} on {said.partition(' on ')[2]}"
+    return f"{whole} on {device.partition(' on ')[2]}"
