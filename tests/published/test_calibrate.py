@@ -123,7 +123,9 @@ def test_a_device_without_constants_needs_a_relative():
     assert "--like" in skipped[0].reason
     (fitted,), _ = calibrate(records, like="H100")
     assert fitted.values["sustained"][0] == pytest.approx(0.6, rel=0.05)
-    assert tomllib.loads(as_toml([fitted], "x.csv"))["device"]["RTX-4090"]["like"] == "H100"
+    tables = tomllib.loads(as_toml([fitted], 'a "file"\nin two lines.csv'))
+    assert tables["device"]["RTX-4090"]["like"] == "H100"
+    assert tables["device"]["RTX-4090"]["fitted_on"].endswith('a "file"\nin two lines.csv')
 
 
 def test_what_was_written_is_read_by_every_command(tmp_path):

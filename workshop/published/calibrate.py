@@ -22,6 +22,7 @@ measured several times counts once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -287,18 +288,23 @@ def text(found: Sequence[Calibration], skipped: Sequence[Skipped]) -> str:
     return "\n".join(out) or "no run has a time"
 
 
+def quoted(words: str) -> str:
+    """A text as TOML holds it, on one line: JSON's way is also TOML's."""
+    return json.dumps(words)
+
+
 def as_toml(found: Sequence[Calibration], source: str) -> str:
     """The file that WORKSHOP_RATES names: the constants of each device, their errors, and what is unknown."""
-    out = [f"# Fitted by `workshop calibrate --runs {source}`. To use it: WORKSHOP_RATES=THIS_FILE."]
+    out = [f"# Fitted by `workshop calibrate` to {quoted(source)}. To use it: WORKSHOP_RATES=THIS_FILE."]
     for one in found:
         if not one.values:
             continue
         out += ["", f'[device."{one.device}"]', f'like = "{one.like}"']
         out += [f"{name} = {value:.6g}" for name, (value, _) in one.values.items()]
-        out += [f"error = {one.errors_after:.4g}", f'fitted_on = "{one.runs} runs of {source}"']
+        out += [f"error = {one.errors_after:.4g}", f"fitted_on = {quoted(f'{one.runs} runs of {source}')}"]
         out += ["", f'[standard_error."{one.device}"]']
         out += [f"{name} = {error:.3g}" for name, (_, error) in one.values.items()]
         if one.unknown:
             out += ["", f'[unknown."{one.device}"]']
-            out += [f'{name} = "{reason}"' for name, reason in one.unknown.items()]
+            out += [f"{name} = {quoted(reason)}" for name, reason in one.unknown.items()]
     return "\n".join(out) + "\n"
