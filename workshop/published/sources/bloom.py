@@ -6,7 +6,7 @@ unfused attention, ALiBi, sequence 2,048, vocabulary 250,880. "Memory" is what t
 
 Where a row's caveat says that the hidden width was fixed at 14,400, it is. Layers that are not given are
 what the parameters of the row leave, as the nearest multiple of the stages. A row whose seconds and TFLOP/s
-contradict its batch (four do) is predicted like any other: which of the three is wrong cannot be known
+contradict its batch (three do) is predicted like any other: which of the three is wrong cannot be known
 without the measurement.
 """
 
