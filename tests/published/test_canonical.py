@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from workshop.facts.layout import Layout
 from workshop.facts.published import FOLDER
+from workshop.facts.run import Run
 from workshop.predict.case import NotPredictable
 from workshop.published.canonical import as_csv, row_of
 from workshop.published.canonical_reader import read_runs, record_of
@@ -90,6 +92,59 @@ def test_both_ways_predict_alike(native, back):
             assert memory_value(theirs, predicted_memory(other)) == pytest.approx(expected, rel=1e-12)
             compared += 1
     assert compared > 550
+
+
+CHANGED = {
+    "replicate": {"data": "32 shard=16", "zero_stage": "1"},
+    "zero": {"zero_stage": "1"},
+    "tensor": {"tensor": "4", "data": "16"},
+    "sequence_parallel": {"sequence_parallel": "no"},
+    "pipeline": {"pipeline": "2", "data": "16"},
+    "schedule": {"pipeline": "2", "data": "16", "schedule": "zb-h1"},
+    "virtual_stages": {"pipeline": "2", "data": "16", "virtual_stages": "4"},
+    "context": {"context": "2", "data": "16"},
+    "expert": {"model": "mixtral-8x7b", "expert": "8"},
+    "expert_tensor": {"model": "mixtral-8x7b", "expert": "8 tensor=1"},
+    "recompute": {"recompute": "none"},
+    "recompute_every": {"recompute": "full every=2"},
+    "recompute_layers": {"recompute": "full layers=4"},
+    "recompute_modules": {"recompute": "selective modules=core_attn+mlp"},
+    "precision": {"precision": "megatron-fp8"},
+    "offload": {"offload": "optimizer"},
+    "first_stage_layers": {"pipeline": "2", "data": "16", "schedule": "1f1b first=15"},
+    "last_stage_layers": {"pipeline": "2", "data": "16", "schedule": "1f1b last=15"},
+    "embedding_in_stages": {"pipeline": "2", "data": "16", "schedule": "1f1b ends=yes"},
+    "micro_batch": {"micro_batch_sequences": "2"},
+    "seq_len": {"seq_len": "4096"},
+    "accumulation": {"global_batch_sequences": "256"},
+    "optimizer": {"optimizer": "adamw-8bit"},
+    "adapter": {"adapter": "lora targets=q+k base_bits=4.127", "adapter_rank": "16"},
+    "document_len": {"seq_len": "8192 document=1024"},
+    "target_len": {"model": "llama-3.1-8b num_encoder_layers=4", "seq_len": "8192 target=512"},
+    "implementation": {
+        "stack": "torchtitan-compile memory.loss_chunks=8",
+        "attention": "flash-3 kept=flash-copy",
+    },
+}
+"""Field of Run or Layout -> cells that change it."""
+
+
+@pytest.mark.parametrize("field", CHANGED)
+def test_a_change_of_any_field_is_written_and_read_back(field):
+    base, changed = record_of(OWN), record_of({**OWN, **CHANGED[field]})
+    of = "layout" if hasattr(base.run.layout, field) else "run"
+    before, after = (record.run.layout if of == "layout" else record.run for record in (base, changed))
+    assert getattr(before, field) != getattr(after, field)
+    again = record_of(row_of(changed))
+    assert (again.run.layout, again.run.adapter) == (changed.run.layout, changed.run.adapter)
+    assert replace(again.run, cluster=changed.run.cluster) == changed.run
+    assert again.software == changed.software
+
+
+def test_no_field_of_a_run_is_without_a_column():
+    """A field that comes later needs a column, or a reader would lose it."""
+    known = {*CHANGED, "model", "cluster", "layout", "global_batch", "shard"}
+    assert {f.name for kind in (Run, Layout) for f in fields(kind)} == known
 
 
 def test_every_column_is_explained_and_every_assumption_is_of_a_column(native):

@@ -60,10 +60,11 @@ KERNELS = ("flash-1", "flash-2", "flash-3", "unfused")
 def row_of(record: MeasuredRun) -> dict[str, str]:
     """A record in the canonical columns; columns that do not apply are empty."""
     run = record.run
+    lengths = {"target": run.target_len, "document": run.document_len}
     values: dict[str, Any] = {
         "name": record.name,
         **_model_cells(run.model),
-        "seq_len": joined(str(run.seq_len), {"target": run.target_len} if run.target_len else {}),
+        "seq_len": joined(str(run.seq_len), {k: v for k, v in lengths.items() if v}),
         "global_batch_sequences": run.global_batch,
         "micro_batch_sequences": run.micro_batch,
         **_cluster_cells(run.cluster),

@@ -87,7 +87,7 @@ class Cells:
     def whole(self, column: str) -> tuple[int, dict[str, Any]]:
         """A whole number with options."""
         options = {
-            "seq_len": {"target": "int"},
+            "seq_len": {"target": "int", "document": "int"},
             "expert": {"tensor": "int"},
             "data": {"shard": "int"},
         }
@@ -126,7 +126,7 @@ def _run(cells: Cells, used: Stack) -> Run:
             f"tensor {layout.tensor} x context {layout.context} x data {layout.data_parallel} x pipeline "
             f"{layout.pipeline} is {layout.world_size}, but num_devices is {cluster.num_devices}"
         )
-    seq, target = cells.whole("seq_len")
+    seq, lengths = cells.whole("seq_len")
     total = cells.value("global_batch_sequences", "int")
     if total is not None and total < 1:
         raise NotPredictable(f"global_batch_sequences is {total}: give at least 1, or leave it empty")
@@ -139,7 +139,8 @@ def _run(cells: Cells, used: Stack) -> Run:
         global_batch=total or 0,
         optimizer=cells.text("optimizer"),
         adapter=_adapter(cells),
-        target_len=target.get("target", 0),
+        target_len=lengths.get("target", 0),
+        document_len=lengths.get("document", 0),
         implementation=used.implementation,
     )
     if not total:

@@ -24,7 +24,8 @@ COLUMNS: dict[str, str] = {
     "experts_per_token": "experts that a token visits",
     "moe_ffn_hidden_size": "inner elements of one expert",
     "shared_experts": "experts of that size that every token visits",
-    "seq_len": "tokens of a sequence; option: target= tokens of a decoder beside an encoder",
+    "seq_len": "tokens of a sequence; options: target= tokens of a decoder beside an encoder, document= "
+    "tokens of the documents that a sequence is packed with",
     "global_batch_sequences": "sequences of an optimizer step, of all ranks",
     "micro_batch_sequences": "sequences that pass a rank at once",
     "device": "a name of the catalogue (H100, A100-80GB)",
