@@ -94,3 +94,16 @@ def test_two_tables_are_made_from_both_ends_and_joined(fake_lab, monkeypatch, tm
     written = json.loads(both.read_text())
     assert {row["fault"]: len(row["left"]) for row in written["faults"]} == {"one": 4, "two": 2, "three": 2}
     assert [part["runs"] for part in written["parts"]] == [4, 4, 0]
+
+
+def test_the_measured_table_has_every_fault_on_each_of_its_engines_and_nothing_was_left():
+    measured = json.loads(MEASURED.read_text())
+    rows = {(row["fault"], row["engine"]): row for row in measured["faults"]}
+    assert sorted(rows) == sorted(lab.everything()), "make it anew: python -m benchmarks.faults --help"
+    for key, row in rows.items():
+        assert len(row["problems"]) == len(row["left"]) == len(row["seconds"]) >= 1, key
+        assert sum(row["left"]) == 0, key
+    for part in measured["parts"]:
+        assert part["left_at_the_end"] == []
+        assert part["commit"].isalnum(), "of a tree with changes that are in no commit"
+    assert measured["machine"]["versions"]["torch"]
