@@ -79,14 +79,22 @@ def ipyparallel(world_size: int, times: int, directory: Path) -> dict[str, Any]:
         return {"load": load, "start": start, "import_torch": torch, "cell": cell, "magic": magic}
 
 
-MONARCH = """\
-import json, time
-from monarch.actor import Actor, endpoint, this_host
+# In a file: torch reads the stack while it is imported, and Monarch fetches the source of a class from a cell
+# with the help of torch.
+MONARCH_ACTOR = """\
+from monarch.actor import Actor, endpoint
 
 class Rank(Actor):
     def __init__(self): self.names = {}
     @endpoint
     def cell(self, code: str): exec(code, self.names)
+"""
+MONARCH = """\
+import json, os, sys, time
+os.environ["PYTHONPATH"] = %r
+sys.path.append(%r)
+from monarch.actor import this_host
+from rank_actor import Rank
 
 processes = this_host().spawn_procs(per_host={"ranks": %d})
 actors = processes.spawn("actors", Rank)
@@ -107,8 +115,9 @@ def torchmonarch(world_size: int, times: int, directory: Path) -> dict[str, Any]
 
     An actor's endpoint has neither output nor tracebacks of its own to bring back; it is the floor.
     """
+    (directory / "rank_actor.py").write_text(MONARCH_ACTOR)
     with notebook(directory) as cells:
-        start = cells.run(MONARCH % world_size)
+        start = cells.run(MONARCH % (str(directory), str(directory), world_size))
         cells.run(TIMED_CALLS % (times + 2, CELL))
         calls = json.loads(cells.printed.partition("SECONDS ")[2].partition("]")[0] + "]")
         cell = spread(cells.time_cells(f"actors.cell.call({CELL!r}).get();", times))
