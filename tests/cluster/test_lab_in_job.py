@@ -22,7 +22,7 @@ def status(url):
             return answer.status
     except urllib.error.HTTPError as refused:
         return refused.code
-    except urllib.error.URLError:
+    except OSError:  # nobody listens, or whoever did has ended over the question
         return 0
 
 

@@ -15,10 +15,16 @@ from workshop.launch.staying import cell
 AT_WORK = "print('at work', flush=True)\n"
 
 
-def press_stop(_: str, text: str) -> None:
-    """The stop button, once both ranks are at work: they may take their time until then."""
-    if "[ranks 0-1] at work" in text:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+class PressStop:
+    """The stop button, pressed once, ``seconds`` after both ranks are at work: they may take their time until then."""
+
+    def __init__(self, seconds: float = 0.3) -> None:
+        self.seconds, self.pressed = seconds, False
+
+    def __call__(self, _: str, text: str) -> None:
+        if "[ranks 0-1] at work" in text and not self.pressed:
+            self.pressed = True
+            threading.Timer(self.seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +124,15 @@ def test_timeouts_of_all_kinds_keep_the_ranks(ranks: Ranks, body: str) -> None:
 )
 def test_stop_button_interrupts_and_keeps_state(ranks: Ranks, body: str) -> None:
     with pytest.raises(RankInterrupted):
-        ranks.run(AT_WORK + body, on_output=press_stop, timeout=600)
+        ranks.run(AT_WORK + body, on_output=PressStop(), timeout=600)
 
 
 def test_stop_says_where_each_rank_was(ranks: Ranks) -> None:
-    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    body = AT_WORK + "import time\nif rank:\n    dist.recv(torch.ones(1), src=0)\ntime.sleep(600)"
     with pytest.raises(RankInterrupted) as caught:
-        ranks.run("import time\nif rank:\n    dist.recv(torch.ones(1), src=0)\ntime.sleep(60)")
+        ranks.run(body, on_output=PressStop(1.0), timeout=600)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "rank 0 is at line 4; rank 1 waits in recv at line 3."
+    assert lines[0] == "rank 0 is at line 5; rank 1 waits in recv at line 4."
     assert lines[-1].startswith("the process group was cut; all ranks are in a new one")
 
 
@@ -155,7 +161,7 @@ def test_the_cell_sees_keyboard_interrupt_also_in_a_collective(ranks: Ranks) -> 
         + "seen = 'nothing'\ntry:\n    dist.recv(torch.ones(1), 1 - rank)\nexcept KeyboardInterrupt:\n    seen = 'interrupt'"
     )
     with pytest.raises(RankInterrupted):
-        ranks.run(body, on_output=press_stop, timeout=600)
+        ranks.run(body, on_output=PressStop(), timeout=600)
     assert ranks.run("print(seen)").text == "[ranks 0-1] interrupt\n"
 
 

@@ -15,6 +15,7 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -101,13 +102,16 @@ class CellAgent(LocalElasticAgent):
 
         ``join`` is where it sees that a rank has failed: it would wait thirty seconds for one that does not
         heed SIGTERM. ``close`` is where it ends ranks for a restart, or because it was told to stop.
+
+        Neither may keep the agent: it holds the rendezvous and so the store, and the next launch of the same
+        name would meet in the old one.
         """
-        join, close = context._pc.join, context.close
+        join, close, agent = context._pc.join, context.close, weakref.proxy(self)
 
         def join_ranks(timeout: float | None = None, grace_period: float | None = None) -> bool:
             processes = context._pc.processes
             if any(process.exitcode for process in processes):
-                self._note_own_ends()
+                agent._note_own_ends()
                 alive = [ProcessId.of(process.pid) for process in processes if process.exitcode is None]
                 end_all([process for process in alive if process], PATIENCE_SECONDS)
             for local_rank, process in enumerate(processes):
@@ -116,7 +120,7 @@ class CellAgent(LocalElasticAgent):
             return join(timeout, grace_period)
 
         def close_ranks(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
-            self._note_own_ends()
+            agent._note_own_ends()
             close(death_sig or signal.SIGTERM, min(timeout, PATIENCE_SECONDS))
 
         context._pc.join, context.close = join_ranks, close_ranks
