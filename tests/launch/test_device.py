@@ -100,7 +100,7 @@ class Engine:
     """A launch engine that refuses every launch, and remembers what it was sent."""
 
     def __init__(self, directory):
-        self.gpus, self.process, self.directory, self.sent = 2, ProcessId.of(os.getpid()), directory, {}
+        self.gpus, self.process, self.directory, self.sent = 2, ProcessId.of(os.getpid()), directory, None
         self.held = []
 
     def wait_ready(self):
@@ -115,8 +115,8 @@ class Engine:
     def forget(self, number):
         pass
 
-    def send(self, op, **content):
-        self.sent, self.held = content, [holder.gpu for holder in leases.holders()]
+    def send(self, command):
+        self.sent, self.held = command, [holder.gpu for holder in leases.holders()]
         raise EngineError("refused")
 
 
@@ -127,7 +127,7 @@ def test_a_launch_hands_its_gpus_to_the_ranks_and_gives_them_back_whatever_happe
     monkeypatch.setattr(Session, "get", classmethod(lambda _: engine))
     with pytest.raises(EngineError, match="refused"):
         torchrun("pass", 2, limits=Limits(timeout=5))
-    assert engine.sent["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-aaaa0000,GPU-bbbb1111"
+    assert engine.sent.env["CUDA_VISIBLE_DEVICES"] == "GPU-aaaa0000,GPU-bbbb1111"
     assert engine.held == ["GPU-aaaa0000", "GPU-bbbb1111"]
     assert leases.holders() == []
 
