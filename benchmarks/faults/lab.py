@@ -209,7 +209,8 @@ class Lab:
             outcome.problems.append(f"{outcome.seconds:.1f} s from the failure to the error")
 
     def _first_line(self, fault: Fault) -> str:
-        join = "" if fault.before_init else "dist.init_process_group(); "
+        # The barrier: a rank that ends while its peer is still in init_process_group leaves it waiting there.
+        join = "" if fault.before_init else "dist.init_process_group(); dist.barrier(); "
         return (
             f"import os, signal, sys, time, torch, torch.distributed as dist; {join}"
             "rank = int(os.environ['RANK']); "
