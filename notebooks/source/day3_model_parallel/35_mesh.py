@@ -305,7 +305,7 @@ assert best.pipeline == 16
 # bubble small.
 #
 # Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner was not told. Their rates, and
-# ours for the same layouts, 9 to 17 % too hopeful:
+# ours for the same layouts (a tenth to a sixth too hopeful):
 
 # %% tags=["nbval-check-output"]
 cases, _ = read_table(FOLDER / "llama3_405b_layouts.csv")
@@ -313,9 +313,10 @@ for case, found in zip(cases, predict_cases(cases), strict=True):
     cut = case.column
     box = f"tensor {cut['tensor']}, context {cut['context']}, pipeline {cut['pipeline']}, data {cut['shard']}"
     print(
-        f"{case.record.run.seq_len:>7,} tokens  {box:<48} published {case.measured:.0f}, predicted {found:.0f} TFLOP/s"
+        f"{case.record.run.seq_len:>7,} tokens  {box:<48} "
+        f"published {case.measured:.0f}, predicted {found:.0f} TFLOP/s"
     )
-    assert abs(found / case.measured - 1) < 0.2
+    assert 0.05 < found / case.measured - 1 < 0.2
 
 # %% [markdown]
 # In sequences of 131,072 tokens context parallelism enters. Sixteen million tokens are only 128 such sequences, and one of them
@@ -337,10 +338,11 @@ print("limited by", theirs.best.limit)
 
 # %% [markdown]
 # The difference is memory. Context 2 halves the activations on a GPU. Without it, this search finds no room for sixteen stages,
-# and must recompute everything. Yet Meta did train with tensor 8 and pipeline 16, at 8,192 tokens, and recomputed nothing. What
-# did they do that the search does not try? Their section 3.3.2 says it, and each sentence is a field of `Layout`:
+# and must recompute everything. Yet Meta did train with tensor 8 and pipeline 16, at 8,192 tokens, and recomputed nothing. How?
+# Their section 3.3.2 says it, and each sentence is a field of `Layout`:
 #
-# - the optimizer's state *and the gradients* are sharded over the data-parallel ranks, the weights stay whole: `zero=2`;
+# - the optimizer's state *and the gradients* are sharded over the data-parallel ranks, the weights stay whole: `zero=2` (the
+#   search tries only 1 and 3);
 # - one layer is taken off the first stage and one off the last, whose chunks then hold only the embedding and only the head. So a
 #   chunk is one layer, and 126 layers make 128 chunks: `virtual_stages=8`, `embedding_in_stages=True`.
 

@@ -147,8 +147,8 @@ print("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith(
 
 # %% [markdown]
 # `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
-# take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...).
-# A library in a rank that believes them waits for tasks that do not exist.
+# take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take
+# away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library in a rank that believes them waits for tasks that do not exist.
 #
 # `$container` is empty at a site without one. At this centre it is the line that Apptainer needs:
 

@@ -549,7 +549,8 @@ folder.cleanup()
 # With a thousand ranks, one dead rank stops a thousand, and all of them do again what was done since the last checkpoint. **torchft** cuts
 # the job into replicas. Each is a launch of its own, with ranks and restarts of its own and a whole copy of the weights. At each step they
 # ask a small server, the *lighthouse*, who is there (a *quorum*). They average gradients over those, and step only if that went well (a
-# *commit*). Who is silent for one second counts as dead. Who comes back takes weights and optimizer from a peer, not from a disk.
+# *commit*). A replica that is silent for a second counts as dead. One that comes back takes weights
+# and optimizer from a peer, not from a disk.
 #
 # Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, after
 # the others have begun to count on it.
@@ -573,9 +574,8 @@ from torchft import Manager, Optimizer, ProcessGroupGloo
 from workshop import report
 
 replica, attempt = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-torch.manual_seed(
-    10 * replica + attempt
-)  # other weights and data everywhere; the manager makes the first weights equal
+# Other weights and data everywhere; the manager makes the first weights equal.
+torch.manual_seed(10 * replica + attempt)
 logging.getLogger("torchft.manager").setLevel(logging.CRITICAL)  # it tells of a lost peer at length
 model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
 inner = torch.optim.AdamW(model.parameters())
@@ -644,9 +644,8 @@ while together < 20:
     steady = steady or together == 10
     time.sleep(0.01)
 
-both = [
-    (seconds(step_with_torchft), seconds(plain_step)) for _ in range(30)
-]  # in turn: the same noise for both
+# In turn, so that both meet the same noise.
+both = [(seconds(step_with_torchft), seconds(plain_step)) for _ in range(30)]
 with_torchft, plain = map(min, zip(*both, strict=True))  # the fastest of each
 weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
 report(attempt=attempt, lost=lost, pause=pause, taken_at=taken_at, with_torchft=with_torchft, plain=plain)
@@ -687,19 +686,21 @@ Table(
 # Nobody went back to a checkpoint, and the weights agree to the last bit. The price is a pause of a second for each death, and a few
 # milliseconds in each step. In a step this small that is a lot; in a step of a second it is nothing. What it does *not* repair: while a
 # replica is away the batch is smaller, and the data that it would have seen are not seen. And a copy of the weights for each replica is
-# memory; within a replica, shard as before.
+# memory. Within a replica you shard as before.
 #
 # Three traps, all met while this cell was written:
 #
 # - **Who comes back too late is alone.** Had the others ended before, replica 2 would have begun at step 0 by itself and ended with weights
 #   of its own, without an error (`min_replica_size=1` allows it). Here all go on until all are there.
-# - **A replica that waits, holds up the rest.** It sends signs of life and takes no part: one of two who does so stops the other for good.
+# - **A replica that waits holds up the rest.** It sends signs of life and takes no part. If one of two does so, the other stands still
+#   for good.
 # - The `DistributedDataParallel` of torchft averages during backward. In torchft 0.2, on gloo, it raises an error in those who *live* when a
 #   peer dies while it reduces, and they die of it too. So gradients are averaged by hand here. With NCCL errors come another way, which is
 #   not tried here.
 #
 # torchft's servers know no keys: who reaches one can make a replica run code. So the workshop gives the replicas a network of their own,
-# which nobody else on the machine can enter and which has no way out. Between nodes there is none such, and you trust the network.
+# which nobody else on the machine can enter and which has no way out. Between nodes there is no such network: there you trust the
+# cluster's.
 #
 # ## At scale: what to switch on before
 #
