@@ -191,6 +191,8 @@ ODD_EXCEPTIONS = [
         else:
             dist.barrier()
         """,
-        r"^rank 0 waits in barrier at line 5; rank 1 has left the cell\.\n",
+        # The first by far; the others where rank 1 is slow to go, and its group's end is quicker.
+        r"^rank 0 waits in barrier at line 5; rank 1 "
+        r"(has left the cell|is outside the cell's own lines|waits in destroy_process_group at line 3)\.\n",
     ),
 ]

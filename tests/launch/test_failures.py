@@ -192,3 +192,21 @@ def test_mismatch_is_said_plainly() -> None:
 )
 def test_death_in_words(code: int | None, words: str) -> None:
     assert words in death_in_words(code)
+
+
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        (Place(None, None), "is outside the cell's own lines"),
+        (Place(3, "destroy_process_group"), "waits in destroy_process_group at line 3"),
+    ],
+)
+def test_a_rank_that_was_ended_while_it_left_has_left_its_peer_alone(place: Place, where: str) -> None:
+    """Its group can be gone, and its peer have failed, before it has come to its end."""
+    lost = _end(0, "lost", 5, "barrier", error_type="RuntimeError", message="Connection closed by peer")
+    text = str(verdicts.failed([lost, RankEnd(1, "ended", place)], CELL))
+    assert text.startswith(f"rank 0 waits in barrier at line 5; rank 1 {where}.\n")
+    at_work = RankEnd(1, "ended", Place(4, "all_reduce"))
+    assert str(verdicts.failed([lost, at_work], CELL)).startswith(
+        "rank 0 raised RuntimeError first, line 5\n"
+    )

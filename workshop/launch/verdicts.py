@@ -25,7 +25,7 @@ def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str 
     verdict = judge(ends)
     if not verdict.first:
         return RankFailed(f"the ranks ended and left no trace.{note}", [], ends)
-    if all(end.kind == "lost" for end in verdict.first) and any(end.kind == "finished" for end in ends):
+    if all(end.kind == "lost" for end in verdict.first) and any(_leaves(end) for end in ends):
         return _left_alone(ends, program, note, then)
     groups = _alike(verdict.first)
     lines = [_headline(verdict.first, len(ends))]
@@ -39,6 +39,12 @@ def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str 
     if note:
         lines.append(note)
     return RankFailed("\n".join(lines), [as_failure(end, program) for end in verdict.first], ends)
+
+
+def _leaves(end: RankEnd) -> bool:
+    """Has it left the others, or was it about to: in its group's end, or past its last line?"""
+    past_its_lines = not end.place.line or end.place.function == "destroy_process_group"
+    return end.kind == "finished" or (end.kind == "ended" and past_its_lines)
 
 
 def _left_alone(ends: Sequence[RankEnd], program: Program, note: str, then: str) -> RankFailed:
