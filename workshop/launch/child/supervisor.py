@@ -11,6 +11,7 @@ SIGKILL) it ends everything it started, removes the session's directory and leav
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import multiprocessing.forkserver
@@ -70,6 +71,7 @@ class Supervisor:
 
         fresh, replicas, staying = FreshRanks(self.wire), Replicas(self.wire), StayingRanks(self.wire)
         self.launches = (fresh, replicas)
+        gc.freeze()  # torch's own objects: an agent's end would look through all of them, a third of a launch
         self.wire.send(messages.Ready(fresh.gpu_count()))
         while True:
             match self.work.get():
