@@ -99,11 +99,18 @@ def test_a_later_dump_that_has_left_the_program_does_not_hide_where_it_was() -> 
     assert place_in(parse_stacks(DUMP + leaving, CELL), CELL) == Place(9, "all_reduce")
 
 
-def test_a_dump_from_torchs_record_of_the_failure_comes_too_late() -> None:
-    late = """Stack (most recent call first):
-  File "/site/torch/distributed/distributed_c10d.py", line 1440 in get_backend
+RECORDS = """  File "/site/torch/distributed/distributed_c10d.py", line 1440 in get_backend
   File "/site/torch/distributed/c10d_logger.py", line 60 in _get_msg_dict
-  File "/site/torch/distributed/c10d_logger.py", line 85 in wrapper
+"""
+LOGS = """  File "/python3.11/logging/__init__.py", line 1601 in makeRecord
+  File "/python3.11/logging/__init__.py", line 1477 in debug
+"""
+
+
+@pytest.mark.parametrize("logger", [RECORDS, "", LOGS], ids=["records", "has caught", "logs"])
+def test_a_dump_from_torchs_log_of_the_failure_comes_too_late(logger: str) -> None:
+    late = f"""Stack (most recent call first):
+{logger}  File "/site/torch/distributed/c10d_logger.py", line 85 in wrapper
   File "/tmp/run/cell.py", line 9 in step
 """
     assert place_in(parse_stacks(DUMP + late, CELL), CELL) == Place(9, "all_reduce")

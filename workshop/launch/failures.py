@@ -30,7 +30,9 @@ _PEER_GONE = re.compile(
     re.IGNORECASE,
 )
 _WRAPPERS = frozenset(("wrapper", "<module>", "_wrapped_call_impl", "_call_impl", "inner", "_fn"))
-_RECORDS_A_FAILURE = "_get_msg_dict"  # in torch.distributed.c10d_logger
+_COLLECTIVES_LOGGER = (
+    "torch/distributed/c10d_logger.py"  # its wrapper stands around each of torch's collectives
+)
 _INSTALLED = ("site-packages", "dist-packages")
 _LIBRARIES = tuple(
     f"{folder}/" for folder in (sysconfig.get_path("stdlib"), Path(__file__).resolve().parents[1])
@@ -171,11 +173,21 @@ def place_in(frames: Sequence[Frame], program: Program) -> Place:
     own = [i for i, frame in enumerate(frames) if program.owns(frame.file)]
     if not own:
         return Place(None, None)
-    called = list(itertools.takewhile(lambda frame: frame.name != _RECORDS_A_FAILURE, frames[own[-1] + 1 :]))
-    below = [f for f in called if "/torch/" in f.file and f.name not in _WRAPPERS]
+    called = () if _has_left_its_collective(frames) else frames[own[-1] + 1 :]
+    below = [f for f in called if _is_torchs_own(f) and f.name not in _WRAPPERS]
     collectives = [f for f in below if f.file.endswith("distributed_c10d.py")]  # FSDP's all_gather, say
     function = (collectives or below)[0].name.removeprefix("_") if below else None
     return Place(frames[own[-1]].line, function, program.name_of(frames[own[-1]].file))
+
+
+def _is_torchs_own(frame: Frame) -> bool:
+    return "/torch/" in frame.file and not frame.file.endswith(_COLLECTIVES_LOGGER)
+
+
+def _has_left_its_collective(frames: Sequence[Frame]) -> bool:
+    """Is the wrapper around a collective on the stack, and below it something else, or nothing?"""
+    around = [i for i, f in enumerate(frames) if f.file.endswith(_COLLECTIVES_LOGGER) and f.name == "wrapper"]
+    return bool(around) and not any(map(_is_torchs_own, frames[around[-1] + 1 : around[-1] + 2]))
 
 
 def is_collective(frames: Sequence[Frame]) -> bool:
@@ -186,8 +198,9 @@ def is_collective(frames: Sequence[Frame]) -> bool:
 def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
     """The frames of the thread that ran the program, from faulthandler's last dump; outermost first.
 
-    A dump from inside torch's record of a failed collective comes too late: the collective, which has
-    just lost its peer, has left the stack. An earlier dump, where there is one, knew it.
+    A dump from inside torch's log of a failed collective comes too late: the collective, which has just lost
+    its peer, has left the stack, and only the wrapper around it is there. An earlier dump,
+    where there is one, knew it.
     """
     dumps = re.split(r"(?m)^(?=Fatal Python error|(?:Current thread|Thread) 0x|Stack \(most)", text)
     stacks = [
@@ -197,7 +210,7 @@ def parse_stacks(text: str, program: Program) -> tuple[Frame, ...]:
         for block in reversed(dumps)
     ]
     own = [frames for frames in stacks if any(program.owns(frame.file) for frame in frames)]
-    in_time = [frames for frames in own if not any(frame.name == _RECORDS_A_FAILURE for frame in frames)]
+    in_time = [frames for frames in own if not _has_left_its_collective(frames)]
     of_the_program = [
         frames
         for frames in in_time
