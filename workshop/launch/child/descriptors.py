@@ -3,7 +3,8 @@
 A cell that opens files in a loop takes every descriptor that the system allows (RLIMIT_NOFILE). Then the
 record of its failure cannot be written, its group cannot be cut, and it cannot join a new one. So a rank
 starts with a limit some way below the real one; the last stretch is opened when the engine itself finds
-nothing left.
+nothing left. A rank that stays keeps it back again from each cell: a cell that gives back what the last one
+took may take it all once more.
 """
 
 from __future__ import annotations

@@ -155,6 +155,7 @@ def _serve(request: StartRanks, rank: int, rank_dir: Path) -> None:
     shell.rank_dir = rank_dir
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")  # ipykernel has set its own
     name_cells(shell)
+    shell.events.register("pre_run_cell", lambda _cell: descriptors.keep_reserve())
     shell.events.register("post_run_cell", after_cell(os.getpid()))
     rank_script.set_up_device(request.device, None)
     if request.device_memory:
