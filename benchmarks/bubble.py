@@ -26,8 +26,8 @@ from pathlib import Path
 from statistics import median
 
 from workshop import launch
-from workshop.predict.pipeline_events import PipelineTimeline
-from workshop.predict.pipeline_measured import measured_timeline, replayed
+from workshop.predict.pipeline.measured import measured_timeline, replayed
+from workshop.predict.pipeline.simulate import PipelineTimeline
 
 PROGRAM = Path(__file__).parent / "bubble_rank.py"
 

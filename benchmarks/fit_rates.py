@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workshop.predict import rates
-from workshop.predict.rates import Rates, rates_of
+from workshop.predict.time import rates
+from workshop.predict.time.rates import Rates, rates_of
 from workshop.published.fit import (
     BOUNDS,
     CONSTANTS,

@@ -20,14 +20,14 @@ import numpy as np
 
 from workshop.facts import catalogue
 from workshop.facts.precision import precision
+from workshop.predict.case import Setting
 from workshop.predict.flops import megatron_flops
 from workshop.predict.grid import RECOMPUTE, Grid
 from workshop.predict.plan import Search, plan
-from workshop.predict.plan_candidates import Limits, candidates
-from workshop.predict.rates import rates_of, software
-from workshop.predict.search import search_seconds
-from workshop.predict.setting import Setting
-from workshop.predict.step import predict_step
+from workshop.predict.plan.candidates import Limits, candidates
+from workshop.predict.time.rates import rates_of, software
+from workshop.predict.time.search import search_seconds
+from workshop.predict.time.step import predict_step
 from workshop.published.predicted import in_quantity as in_the_quantity
 from workshop.published.predicted import memory_value, predict_times, predicted_memory, time_gap
 from workshop.published.record import ACTIVATIONS, MEMORIES, OUT_OF_MEMORY, SECONDS, TIMES, Observation

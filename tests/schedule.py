@@ -43,7 +43,7 @@ LONGEST_FIRST = (
     "tests/parallel/test_fsdp.py",
     "tests/train/test_traffic_by_axis.py",
     "tests/train/test_faults.py",
-    "tests/predict/test_traffic.py",
+    "tests/predict/traffic/test_traffic.py",
     "tests/train/test_ready_cut.py",
     "tests/rules/test_suite_rules.py",
     "tests/adapt/test_nf4.py",

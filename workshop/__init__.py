@@ -41,7 +41,7 @@ _PUBLIC = {
     "pipeline_explorer": "workshop.jupyter.widgets:pipeline_explorer",
     "plan": "workshop.predict.plan:plan",
     "predict_memory": "workshop.predict.memory:predict_memory",
-    "predict_step": "workshop.predict.step:predict_step",
+    "predict_step": "workshop.predict.time.step:predict_step",
     "predict_traffic": "workshop.predict.traffic:predict_traffic",
     "rehearse": "workshop.rehearse",
     "report": "workshop.launch.report:report",

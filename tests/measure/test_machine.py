@@ -9,7 +9,7 @@ from workshop.facts.run import Run
 from workshop.facts.this_machine import load_calibration
 from workshop.measure import calibrate
 from workshop.measure.machine import line_of
-from workshop.predict.step import predict_step
+from workshop.predict.time.step import predict_step
 
 
 def test_the_line_is_found_again():

@@ -7,8 +7,8 @@ import pytest
 from workshop import launch
 from workshop.parallel.stages import split_by_cost, split_evenly
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
-from workshop.predict.pipeline_events import Action
-from workshop.predict.pipeline_measured import measured_timeline
+from workshop.predict.pipeline.measured import measured_timeline
+from workshop.predict.pipeline.simulate import Action
 
 PROGRAM = Path(__file__).parent / "programs" / "pipeline_equal.py"
 CASES = ["naive 1", "gpipe 1", "1f1b 1", "interleaved 2"]

@@ -8,7 +8,7 @@ import pytest
 
 from workshop.facts.catalogue import cluster
 from workshop.predict.collectives import COLLECTIVES, Wires, wire_bytes
-from workshop.predict.rates import rates_of
+from workshop.predict.time.rates import rates_of
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
 NODES = Wires.of(cluster("64xA100-80GB"), rates_of("A100-80GB"))

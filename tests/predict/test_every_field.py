@@ -13,7 +13,7 @@ from workshop.facts.precision import MOMENTS, RECIPES
 from workshop.facts.run import Adapter, Run
 from workshop.predict.case import NotPredictable
 from workshop.predict.memory import predict_memory
-from workshop.predict.step import predict_step
+from workshop.predict.time.step import predict_step
 from workshop.predict.traffic import predict_traffic
 
 REFUSED = "refused"

@@ -10,7 +10,7 @@ from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import Durations, simulate_pipeline
 from workshop.predict.plan import Search, plan
-from workshop.predict.step import predict_step
+from workshop.predict.time.step import predict_step
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from workshop.cli import main
-from workshop.predict.rates import rates_of, with_calibrated
+from workshop.predict.time.rates import rates_of, with_calibrated
 from workshop.published.calibrate import DETERMINED, as_toml, calibrate
 from workshop.published.canonical import as_csv
 from workshop.published.canonical_reader import record_of
@@ -136,7 +136,9 @@ def test_what_was_written_is_read_by_every_command(tmp_path):
     tables = tomllib.loads(written.read_text("utf-8"))
     assert set(tables["standard_error"]["H100"]) == set(TRUE)
     assert set(tables["unknown"]["H100"]) == {"sustained_fp8"}
-    program = "from workshop.predict.rates import rates_of; r = rates_of('H100'); print(r.sustained, r.skew)"
+    program = (
+        "from workshop.predict.time.rates import rates_of; r = rates_of('H100'); print(r.sustained, r.skew)"
+    )
     environment = {**os.environ, "WORKSHOP_RATES": str(written)}
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import fit_rates
 from workshop.predict.case import NotPredictable
-from workshop.predict.rates import rates_of
+from workshop.predict.time.rates import rates_of
 from workshop.published.fit import held_out, minimise
 from workshop.published.predicted import predict_one
 from workshop.published.record import SECONDS, TIMES

@@ -9,7 +9,7 @@ from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.parallel.pipeline import RUN_BY_HAND
-from workshop.predict.pipeline_orders import CLASSIC
+from workshop.predict.pipeline.orders import CLASSIC
 from workshop.train import train
 from workshop.train.engine import check_run, choose_engine
 from workshop.train.settings import ENGINES, Settings

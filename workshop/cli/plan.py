@@ -15,7 +15,7 @@ from workshop.cli.named_model import named_model
 from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
 from workshop.predict.plan import Plan, Proposal, Search, plan
-from workshop.predict.rates import rates_for
+from workshop.predict.time.rates import rates_for
 from workshop.show.proposals import plan_table
 
 SEQ_LEN = 4096

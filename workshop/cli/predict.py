@@ -27,7 +27,7 @@ from workshop.configs.reading import read_config
 from workshop.facts.run import Run, read_run
 from workshop.predict.cost import Terms, TrainingCost, training_cost_of_model
 from workshop.predict.memory import MemoryPrediction, predict_memory
-from workshop.predict.step import StepPrediction, predict_step
+from workshop.predict.time.step import StepPrediction, predict_step
 from workshop.predict.traffic import TrafficPrediction, predict_traffic
 
 

@@ -13,7 +13,7 @@ activations. An implementation states the choices that matter, each visible in t
     ``"fused"`` keeps a norm's input and two statistics per token. ``"eager"`` is a chain of PyTorch
     operations that computes in fp32 and keeps its intermediates, as Llama's RMSNorm does.
 ``loss``
-    Decides the bytes alive per logit; see ``workshop.predict.loss``.
+    Decides the bytes alive per logit; see ``workshop.predict.memory.loss``.
 ``buffers``
     ``"contiguous"``: gradients live in one buffer for the whole run (Megatron-LM, DeepSpeed).
     ``"freed"``: they are born in backward and freed after the step (``zero_grad(set_to_none=True)``).

@@ -21,7 +21,7 @@ from workshop.jupyter.explorer import Control, Explorer, explore
 from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
-from workshop.predict.pipeline_closed import CHUNKED
+from workshop.predict.pipeline.closed import CHUNKED
 from workshop.show.bits import number_in_formats
 from workshop.show.gantt import pipeline_gantt
 from workshop.show.parts import memory_by_part

@@ -37,8 +37,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from workshop.predict.pipeline import pipeline_orders
-from workshop.predict.pipeline_events import Action, Event
-from workshop.predict.pipeline_orders import CLASSIC
+from workshop.predict.pipeline.orders import CLASSIC
+from workshop.predict.pipeline.simulate import Action, Event
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 RUN_BY_HAND = CLASSIC

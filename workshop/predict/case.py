@@ -15,9 +15,9 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision, precision
 from workshop.facts.run import Adapter, Run
 from workshop.predict.collectives import Wires
-from workshop.predict.pipeline_closed import impossible
-from workshop.predict.rates import Rates, Software, all_software, rates_for, software
+from workshop.predict.pipeline.closed import impossible
 from workshop.predict.recipe import Recipe, recipe_of
+from workshop.predict.time.rates import Rates, Software, all_software, rates_for, software
 
 STACKS = {
     "torch": "torchtitan",

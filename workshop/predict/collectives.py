@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.device import ClusterSpec
-from workshop.predict.rates import Rates
+from workshop.predict.time.rates import Rates
 
 Numbers = Any
 

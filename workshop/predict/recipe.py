@@ -8,7 +8,20 @@ from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision, precision
 from workshop.facts.run import Adapter, Run
-from workshop.predict.activations import Policy
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is recomputed (``name`` and ``modules`` as in ``Layout``) and what is trained.
+
+    ``trained`` names the linear maps that get an adapter; ``None`` means that everything is trained.
+    """
+
+    name: str = "none"
+    modules: tuple[str, ...] = ()
+    trained: tuple[str, ...] | None = None
+    adapter: str = ""
+    quantized: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.checks import nearest
-from workshop.predict.rates import Rates, all_rates, rates_of
+from workshop.predict.time.rates import Rates, all_rates, rates_of
 from workshop.published.fit import device_of, minimise
 from workshop.published.predicted import Constants, predict_times, time_gap
 from workshop.published.record import TIMES, MeasuredRun, Observation, Skipped

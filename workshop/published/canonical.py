@@ -20,7 +20,7 @@ from workshop.facts.implementation import Implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter
-from workshop.predict.rates import Software
+from workshop.predict.time.rates import Software
 from workshop.published.columns import ASSUMED, COLUMNS
 from workshop.published.options import changes, joined, kinds_of, written
 from workshop.published.record import HARDWARE, MEMORIES, OUT_OF_MEMORY, TIMES, MeasuredRun

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workshop.predict.rates import Rates, rates_of, software
+from workshop.predict.time.rates import Rates, rates_of, software
 from workshop.published.predicted import Constants, predict_times, time_gap
 from workshop.published.record import TIMES, Observation
 from workshop.published.report import is_held

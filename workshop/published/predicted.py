@@ -16,8 +16,8 @@ from workshop.predict.case import NotPredictable, refuse, setting_of
 from workshop.predict.flops import forward_flops, megatron_flops
 from workshop.predict.grid import Grid
 from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
-from workshop.predict.rates import Rates, Software, rates_of
-from workshop.predict.step_arrays import predict_steps
+from workshop.predict.time.rates import Rates, Software, rates_of
+from workshop.predict.time.step_arrays import predict_steps
 from workshop.published.record import (
     ACTIVATIONS,
     HARDWARE,

@@ -14,7 +14,7 @@ from workshop.facts.device import ClusterSpec, LinkSpec
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
 from workshop.predict.case import NotPredictable as NotPredictable  # the name's old place
-from workshop.predict.rates import Software
+from workshop.predict.time.rates import Software
 
 Row = Mapping[str, str]
 

@@ -14,7 +14,7 @@ from workshop.facts.checks import nearest
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.tables import table
 from workshop.predict.case import NotPredictable
-from workshop.predict.rates import Software, all_software, software
+from workshop.predict.time.rates import Software, all_software, software
 
 
 class Stack(NamedTuple):
@@ -25,7 +25,7 @@ class Stack(NamedTuple):
 
 
 # name -> (software, implementation). Where the package knows no constants of time for a library, the software
-# is that of the nearest relative, as `predict.step.stack_for` takes it.
+# is that of the nearest relative, as `predict.case.stack_for` takes it.
 PAIRS: dict[str, tuple[str, str]] = {
     "megatron-2021": ("megatron-2021", "megatron-local"),
     "megatron-2022": ("megatron-2022", "megatron-local"),

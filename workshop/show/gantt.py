@@ -14,7 +14,7 @@ from typing import Any
 
 from workshop.facts.units import format_seconds
 from workshop.predict.pipeline import PipelineTimeline
-from workshop.predict.pipeline_events import Event, parts
+from workshop.predict.pipeline.simulate import Event, parts
 from workshop.show.style import Picture, new_figure
 
 ACTION_COLOURS = {"F": "#56B4E9", "B": "#E69F00", "I": "#CC79A7", "W": "#009E73"}

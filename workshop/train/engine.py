@@ -27,7 +27,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
 from workshop.predict.pipeline import pipeline_orders
-from workshop.predict.pipeline_orders import CLASSIC
+from workshop.predict.pipeline.orders import CLASSIC
 from workshop.train.settings import Settings
 
 _DDP = tuple(engines.MIXED_PRECISION["ddp"])

@@ -29,7 +29,7 @@ from workshop.parallel.pipeline import open_wire, run_schedule
 from workshop.parallel.vision_plans import cut_vision_by_plan
 from workshop.parallel.vision_stages import Spec, boundary_shape, build_vision, cut_vision
 from workshop.parallel.zero import zero
-from workshop.predict.vision_plan import Way
+from workshop.predict.vision.ways import Way
 
 
 class VisionTrainer:

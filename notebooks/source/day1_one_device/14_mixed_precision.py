@@ -367,7 +367,7 @@ from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
-from workshop.predict.step import predict_step
+from workshop import predict_step
 
 device = catalogue.device("H100")
 for recipe in ("fp32", "fsdp-bf16", "deepspeed-bf16"):

@@ -586,7 +586,7 @@ assert abs(row.wire_bytes - closed_form) <= row.count
 # %%
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
-from workshop.predict.step import predict_step
+from workshop import predict_step
 
 print("1,024 H100, Llama 3.2 1B, fp32 gradients")
 efficiency = {}

@@ -495,7 +495,7 @@ for name, times in {"one device": 34, "8 ranks": 10 + 24 / 8, "8 ranks, sequence
 # %% tags=["nbval-check-output"]
 from workshop.facts.catalogue import cluster
 from workshop.predict.collectives import Wires
-from workshop.predict.rates import rates_of
+from workshop.predict.time.rates import rates_of
 
 h, block = 8_192, 2 * 8_192 * 8_192  # hidden width; bytes of 8,192 positions
 wires = Wires.of(cluster("64xH100"), rates_of("H100"))

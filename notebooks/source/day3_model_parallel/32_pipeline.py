@@ -87,7 +87,7 @@ report(tries=tries)
 dist.destroy_process_group()
 
 # %%
-from workshop.predict.pipeline_measured import measured_durations, measured_timeline
+from workshop.predict.pipeline.measured import measured_durations, measured_timeline
 
 
 def calmest(ranks, name):

@@ -234,7 +234,7 @@ assert max(map(abs, errors)) < 0.12
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.memory import predict_memory
-from workshop.predict.step import predict_step
+from workshop import predict_step
 
 
 def tried(tensor, pipeline, data):
@@ -326,7 +326,7 @@ for case, found in zip(cases, predict_cases(cases), strict=True):
 # axis, and look what it costs:
 
 # %%
-from workshop.predict.plan_candidates import Limits
+from workshop.predict.plan import Limits
 
 one = Search(top=1, limits=Limits(context=(1,)))
 theirs = plan("llama-3.1-405b", "16384xH100", global_batch=2_048, seq_len=8_192, search=one)

@@ -47,7 +47,7 @@ for spec in (VIT, COATNET):
     print(f"{spec.name} in all: {spec.num_params:,} parameters\n")
 
 # %% [markdown]
-# These come from closed forms (`workshop/predict/vision.py`), and a test asks torch's autograd what it really keeps. Look at CoAtNet: the first blocks have
+# These come from closed forms (`workshop/predict/vision/layers.py`), and a test asks torch's autograd what it really keeps. Look at CoAtNet: the first blocks have
 # nearly no weights and keep nearly everything; the last ones have all the weights and keep nearly nothing. Where would you cut it?
 
 # %%
@@ -69,7 +69,7 @@ show.piece_shares(names, shares, "CoAtNet")
 # %%
 from dataclasses import replace
 
-from workshop.predict.vision_plan import Profile, VisionSetting, Way, plan_vision, predict_way
+from workshop.predict.vision import Profile, VisionSetting, Way, plan_vision, predict_way
 from workshop.facts.device import LinkSpec
 
 CAP, BATCH = 56 * 2**20, 16
@@ -238,7 +238,7 @@ assert slower["seconds"] < slower["weights"]
 #
 # Candidates: data parallel, ZeRO 2 and 3 (stage 1 sends what stage 2 sends and holds more), tensor, pipeline by cost; each with 1 to 8 micro-batches. And the
 # naive pipeline of lesson 32, with one.
-# `plan_vision` times them all from the profile and keeps the best of each kind (all ZeRO is one kind). Read `workshop/predict/vision_plan.py`: it is a page of arithmetic.
+# `plan_vision` times them all from the profile and keeps the best of each kind (all ZeRO is one kind). Read `workshop/predict/vision/ways.py`: it is a page of arithmetic.
 
 
 # %%

@@ -215,8 +215,8 @@ print(f"{len(scales)} scales of AmaxHistory are yours")
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
-from workshop.predict.gemm import Product, matmul_seconds
-from workshop.predict.rates import rates_of
+from workshop.predict.time.matmul import Product, matmul_seconds
+from workshop.predict.time.rates import rates_of
 
 h100, rates = catalogue.device("H100"), rates_of("H100")
 bandwidth = h100.memory_bandwidth * rates.memory

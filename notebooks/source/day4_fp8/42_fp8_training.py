@@ -282,7 +282,7 @@ from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
-from workshop.predict.step import predict_step
+from workshop import predict_step
 
 print("               bf16     FP8    faster   published FP8    memory bf16     FP8")
 for row in published_table("nvidia_nemo_2407_h100_fp8"):

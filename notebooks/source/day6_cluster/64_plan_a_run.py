@@ -90,7 +90,7 @@ from dataclasses import replace
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
-from workshop.predict.step import predict_step
+from workshop import predict_step
 
 jean_zay = replace(catalogue.cluster("jean-zay-a100"), num_devices=384)
 bloom_run = Run(

@@ -11,7 +11,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.vision import CoAtNetSpec, ViTSpec
 from workshop.parallel.batch_norm import SharedBatchNorm
 from workshop.parallel.vision_stages import build_vision
-from workshop.predict.vision_plan import Way
+from workshop.predict.vision.ways import Way
 from workshop.train.vision import VisionTrainer
 
 dist.init_process_group()

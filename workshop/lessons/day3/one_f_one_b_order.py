@@ -13,8 +13,8 @@ from typing import Any
 
 from workshop.lessons.check import Call, Wrong, call, shown
 from workshop.lessons.exercise import Exercise, WrongAnswer
-from workshop.predict.pipeline_events import Action, Durations, PipelineTimeline, play
-from workshop.predict.pipeline_orders import one_f_one_b
+from workshop.predict.pipeline.orders import one_f_one_b
+from workshop.predict.pipeline.simulate import Action, Durations, PipelineTimeline, play
 
 QUESTION = """\
 Write `one_f_one_b_order(rank, ranks, micro_batches)`: what a rank does in one step under 1F1B, as a list

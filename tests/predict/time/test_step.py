@@ -1,0 +1,170 @@
+"""Time of a step: parts sum, fast equals plain, directions are right, errors speak."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from workshop.facts.catalogue import cluster, model
+from workshop.facts.layout import Layout
+from workshop.facts.precision import precision
+from workshop.facts.run import Run
+from workshop.predict.grid import Grid
+from workshop.predict.time.rates import all_rates, all_software, rates_for, rates_of, software
+from workshop.predict.time.search import search_seconds, search_steps
+from workshop.predict.time.step import CAUSES, Setting, predict_step, predict_steps
+from workshop.predict.time.step_arrays import fullest_stage
+
+LLAMA = "llama-3-70b"
+
+
+def run(devices=64, **layout):
+    values = {"shard": devices // 8, "zero": 1, "tensor": 8, "sequence_parallel": True, **layout}
+    return Run(LLAMA, f"{devices}xH100", Layout(**values), 1, 8192, accumulation=16)
+
+
+def random_grid(count, seed=0):
+    draw = np.random.default_rng(seed)
+    return Grid.of_columns(
+        tensor=2 ** draw.integers(0, 4, count),
+        sequence_parallel=draw.integers(0, 2, count),
+        pipeline=draw.integers(1, 40, count),
+        virtual_stages=draw.integers(1, 3, count),
+        zero=draw.integers(0, 4, count),
+        shard=draw.integers(1, 64, count),
+        replicate=draw.integers(1, 4, count),
+        context=2 ** draw.integers(0, 3, count),
+        micro_batch=2 ** draw.integers(0, 4, count),
+        accumulation=draw.integers(1, 64, count),
+        recompute=draw.integers(0, 3, count),
+    )
+
+
+@pytest.mark.parametrize("name", [LLAMA, "mixtral-8x7b", "deepseek-v3"])
+@pytest.mark.parametrize("stack", ["megatron-core", "composer", "megatron-2021", "megatron-2022"])
+def test_fast_search_is_the_plain_model(name, stack):
+    grid = random_grid(500)
+    setting = Setting(
+        model(name), cluster("4096xH100"), 4096, precision("megatron-bf16"), rates_of("H100"), software(stack)
+    )
+    args = (setting, grid)
+    plain = predict_steps(*args)
+    np.testing.assert_allclose(search_seconds(*args), plain.seconds, rtol=1e-12)
+    for cause in CAUSES:
+        np.testing.assert_allclose(
+            getattr(search_steps(*args), cause), getattr(plain, cause), rtol=1e-9, atol=1e-12
+        )
+    assert (plain.seconds > 0).all()
+
+
+def test_one_at_a_time_is_many_at_once():
+    grid = random_grid(40, seed=1)
+    where, recipe = cluster("4096xH100"), precision("megatron-bf16")
+    setting = Setting(model(LLAMA), where, 8192, recipe, rates_of("H100"), software("megatron-core"))
+    together = predict_steps(setting, grid).seconds
+    alone = [predict_steps(setting, grid.take(np.array([i]))).seconds[0] for i in range(len(grid))]
+    np.testing.assert_allclose(together, alone, rtol=1e-12)
+
+
+def test_causes_sum_and_none_is_negative():
+    found = predict_step(run())
+    assert sum(found.causes.values()) == pytest.approx(found.seconds)
+    assert min(found.causes.values()) >= -1e-12
+    assert found.low < found.seconds < found.high
+
+
+def test_utilization_is_what_its_name_says():
+    found = predict_step(run(recompute="full"))
+    assert found.mfu == pytest.approx(found.tflops_per_rank * 1e12 / 989e12)
+    assert 0.2 < found.mfu < found.hfu < 0.8
+    assert found.tokens_per_second == pytest.approx(found.tokens / found.seconds)
+    assert "MFU" in str(found)
+    assert "%" in found.limit
+
+
+def test_recomputation_costs_time_and_at_most_a_third():
+    none, full = predict_step(run()).seconds, predict_step(run(recompute="full")).seconds
+    assert 1.15 < full / none < 1.36
+
+
+def test_directions():
+    base = predict_step(run())
+    assert predict_step(run(sequence_parallel=False)).seconds > base.seconds  # norms are repeated
+    deep = predict_step(run(shard=4, pipeline=2))
+    assert deep.causes["bubble"] > 0.01 * deep.seconds
+    assert base.causes["bubble"] == pytest.approx(0, abs=1e-9)
+    thin = predict_step(run(shard=4, pipeline=2, schedule="interleaved", virtual_stages=4))
+    assert thin.causes["bubble"] < deep.causes["bubble"]
+    slow = replace(cluster("64xH100"), inter=replace(cluster("64xH100").inter, bytes_per_second=1e9))
+    assert predict_step(replace(run(), cluster=slow)).causes["data"] > 3 * base.causes["data"]
+
+
+def test_more_micro_batches_shrink_the_bubble():
+    few = predict_step(replace(run(shard=4, pipeline=2), accumulation=4, global_batch=0))
+    many = predict_step(replace(run(shard=4, pipeline=2), accumulation=64, global_batch=0))
+    assert many.causes["bubble"] / many.seconds < few.causes["bubble"] / few.seconds / 4
+
+
+def test_every_set_of_constants_is_physical():
+    for rates in all_rates().values():
+        for share in (
+            "sustained",
+            "sustained_fp8",
+            "flash",
+            "flash_backward",
+            "memory",
+            "link",
+            "network",
+            "misaligned",
+            "unaligned",
+        ):
+            assert 0.05 < getattr(rates, share) <= 1, (rates.name, share)
+        assert 0 < rates.error <= 0.5
+    assert len(all_software()) >= 8
+
+
+def test_unknown_names_are_answered_with_known_ones():
+    with pytest.raises(ValueError, match="did you mean 'H100'"):
+        rates_of("H10")
+    with pytest.raises(ValueError, match="megatron-core"):
+        software("megatron-cor")
+    with pytest.raises(ValueError, match="unknown column"):
+        Grid.of_columns(tensors=1)
+
+
+def test_a_calibrated_machine_has_constants():
+    here = replace(cluster("8xH100").device, name="this-machine", reachable_flops={"bf16": 1e11})
+    assert rates_for(here).sustained == 1
+
+
+def test_input_gradients_are_reduced_beside_the_weights_gradients():
+    """Hidden where the weights' product is long enough, in backward only, and for what contention leaves."""
+    grid = Grid.of_columns(tensor=[8], micro_batch=[4])
+    stack = replace(software("megatron-2021"), overlap_input_gradient=False)
+
+    def tensor_seconds(contention, overlap):
+        rates = replace(rates_of("A100-80GB"), contention=contention)
+        setting = Setting(
+            model(LLAMA),
+            cluster("8xA100-80GB"),
+            2048,
+            precision("megatron-fp16"),
+            rates,
+            replace(stack, overlap_input_gradient=overlap),
+        )
+        return predict_steps(setting, grid).tensor[0]
+
+    waits = tensor_seconds(0.5, False)
+    assert tensor_seconds(1.0, True) == pytest.approx(waits)
+    assert tensor_seconds(0.0, True) == pytest.approx(waits / 2)  # two of four all-reduces
+    assert tensor_seconds(0.5, True) == pytest.approx(waits * 3 / 4)
+
+
+def test_balanced_stages_make_up_for_the_head():
+    """nanotron's blocks: with a head of three layers and a half, sixteen layers are cut into ten and six."""
+    small = model("gpt-30m")
+    layer = sum(linear.weights for linear in small.linears())
+    deep = small.resized(num_layers=16, vocab_size=round(3.5 * layer / small.hidden_size))
+    grid = Grid.of_columns(pipeline=[1, 2, 4, 2], virtual_stages=[1, 1, 1, 4])
+    assert fullest_stage(deep, grid).tolist() == [16, 8, 4, 8]
+    assert fullest_stage(deep, grid, balanced=True).tolist() == [16, 10, 5, 8]

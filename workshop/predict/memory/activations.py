@@ -1,0 +1,175 @@
+"""Saved activations of one rank: which tensors stay, on which layers, for how many micro-batches at once.
+
+**Recompute** trades them for time (Chen et al. 2016, arXiv 1604.06174).  ``"full"`` keeps a layer's input
+only, and while backward is inside a layer that layer's tensors exist once more.  ``"selective"`` drops the
+modules it names; by default the core of attention, whose tensors are quadratic in the sequence and cheap to
+make again (Korthikanti et al. 2022, section 5).  The module ``"ops"`` is PyTorch's selective checkpointing by
+operation, as torchtitan sets it: the results of attention and of every second matmul are kept, all else is
+recomputed.
+
+**A pipeline** keeps several micro-batches alive.  With 1F1B, stage ``i`` of ``p`` has ``min(p - i, m)`` in
+flight; with ``v`` virtual stages rank ``i`` holds ``2 (p - i - 1) + (v - 1) p + 1`` chunks of ``L / (p v)``
+layers at the end of its warm-up (Narayanan et al. 2021, arXiv 2104.04473, section 2.2); GPipe holds all
+``m``.  Zero-bubble schedules after Qi et al. 2023 (arXiv 2401.10241): H1 as 1F1B, H2 up to ``2 (p - i) - 1``.
+Schedules that fold the pipeline are in :mod:`workshop.predict.pipeline.v_shaped`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from workshop.facts.implementation import Implementation
+from workshop.facts.model import ModelSpec
+from workshop.facts.precision import Precision
+from workshop.predict.cuts import Array, Cuts
+from workshop.predict.memory.saved import Saved, layer_saved
+from workshop.predict.recipe import Policy
+
+
+@dataclass(frozen=True)
+class PerToken:
+    """Bytes per token by how they are divided; ``score`` is per token and key, divided over tensor ranks."""
+
+    tensor: float = 0.0
+    sequence: float = 0.0
+    whole: float = 0.0
+    expert: float = 0.0
+    score: float = 0.0
+
+    def on(self, cuts: Cuts) -> Array:
+        """Bytes on a rank for one micro-batch."""
+        along = np.where(cuts.sequence_parallel, cuts.tensor, 1)
+        linear = (
+            self.tensor / cuts.tensor
+            + self.sequence / along
+            + self.whole
+            + self.expert * cuts.expert_tensor / along
+        )
+        return cuts.tokens * (linear + self.score * cuts.seq_len / cuts.tensor)
+
+
+MODULES = {
+    "mlp": ("mlp_up", "mlp_act"),
+    "moe": ("moe", "moe_act", "router", "shared_experts"),
+    "mla_up_proj": ("qkv",),
+}
+"""Modules that Megatron-LM recomputes under one name, as those of :mod:`workshop.predict.memory.saved`."""
+
+
+def total(tensors: Iterable[Saved]) -> PerToken:
+    """Sum a list of tensors by how they are divided."""
+    sums = {"tensor": 0.0, "sequence": 0.0, "whole": 0.0, "expert": 0.0, "score": 0.0}
+    for tensor in tensors:
+        sums["score" if tensor.per_key else tensor.split] += tensor.bytes_per_token
+    return PerToken(**sums)
+
+
+def kept(model: ModelSpec, kind: str, policy: Policy, how: Implementation, numbers: Precision) -> list[Saved]:
+    """The tensors of one layer that stay until backward under a recompute policy."""
+    everything = layer_saved(model, kind, how, numbers)
+    layer_input = [Saved("layer's input", model.hidden_size, numbers.compute, "sequence", "layer_input")]
+    if policy.name == "full":
+        return layer_input
+    if policy.trained is not None:
+        everything = with_frozen_weights(model, kind, everything, policy, how, numbers)
+    if policy.name == "none":
+        return everything
+    if "ops" in policy.modules:
+        outputs = [
+            Saved(
+                linear.name,
+                linear.outputs * linear.active,
+                numbers.compute,
+                {"column": "tensor", "row": "sequence", "none": "sequence"}[linear.split],
+                "ops",
+            )
+            for linear in model.linears(kind)[::2]
+        ]
+        core = [t for t in everything if t.name in ("attention output", "row statistics")]
+        return layer_input + outputs + core
+    drop = {part for name in policy.modules or ("core_attn",) for part in MODULES.get(name, (name,))}
+    return [tensor for tensor in everything if tensor.module not in drop]
+
+
+def with_frozen_weights(
+    model: ModelSpec, kind: str, tensors: list[Saved], policy: Policy, how: Implementation, numbers: Precision
+) -> list[Saved]:
+    """Saved tensors when weights are frozen and some linear maps carry an adapter.
+
+    A frozen map's backward needs its weights, not its input, so inputs that serve only weight gradients go
+    (but not those of 4-bit maps in libraries whose ``four_bit_inputs`` keep them, needed or not).
+    LoRA adds the input of each target's first matrix (dropped, with the mask, where there is dropout) and the
+    low-rank activation; adapter-v2 scales the result of every linear map and so keeps it.
+    """
+    trained = set(policy.trained or ())
+    norms = policy.adapter == "adapter-v2"  # trains the norms' weights too
+    quantized = policy.quantized and how.four_bit_inputs
+    stay = [t for t in tensors if not t.only_for or (norms if t.only_for == ("norm",) else quantized)]
+    linears = [linear for linear in model.linears(kind) if linear.name in trained]
+    if policy.adapter == "adapter-v2":
+        return stay + [
+            Saved(
+                f"{linear.name} before its scale",
+                linear.outputs * linear.active,
+                numbers.compute,
+                "sequence",
+                "adapter",
+            )
+            for linear in model.linears(kind)
+        ]
+    if policy.adapter == "lora":
+        inputs = {linear.inputs for linear in linears}
+        stay += [
+            Saved("adapter's input", width, numbers.compute + how.adapter_dropout, "sequence", "adapter")
+            for width in inputs
+        ]
+        if how.fused_qkv_views:
+            stay += [
+                Saved(
+                    f"adapter's update of {linear.name}",
+                    linear.outputs,
+                    numbers.compute,
+                    "sequence",
+                    "adapter",
+                )
+                for linear in linears
+            ]
+    return stay
+
+
+@lru_cache(maxsize=256)
+def per_token(
+    model: ModelSpec, kind: str, policy: Policy, how: Implementation, numbers: Precision
+) -> PerToken:
+    """:func:`kept`, summed."""
+    return total(kept(model, kind, policy, how, numbers))
+
+
+def in_flight(cuts: Cuts, schedule: str) -> Array:
+    """Chunks (a micro-batch's pass through one chunk of layers) alive at once on each rank, at most."""
+    p, v, m, i = cuts.pipeline, cuts.virtual, cuts.accumulation, cuts.stage
+    if schedule in ("gpipe", "breadth-first"):
+        return m * v
+    if schedule == "naive":
+        return v * np.ones_like(p)
+    if schedule == "zb-h2":
+        return np.minimum(2 * (p - i) - 1, m)
+    plain = np.minimum(p - i, m)
+    warm_up = 2 * (p - i - 1) + (v - 1) * np.maximum(cuts.group, p) + 1
+    return np.where(v > 1, np.minimum(warm_up, m * v), plain)
+
+
+def chunks_alive(cuts: Cuts, schedule: str, chunk: int) -> Array:
+    """Of :func:`in_flight`, those of the rank's chunk number ``chunk``.
+
+    Micro-batches go through a rank's chunks in groups of ``group`` (usually ``p``): first chunk, second
+    chunk, ...
+    """
+    alive, group = in_flight(cuts, schedule), np.maximum(cuts.group, cuts.pipeline)
+    rounds, rest = np.divmod(alive, group * cuts.virtual)
+    count = rounds * group + np.clip(rest - chunk * group, 0, group)
+    return np.where(cuts.virtual > 1, count, alive if chunk == 0 else 0)

@@ -1,0 +1,160 @@
+"""Memory of one training step, per rank, by part: allocated, reserved and device.
+
+A step passes through five moments, and the peak is the largest of them:
+
+1. **the loss**: every saved activation is there, and the logits on top (last stage only);
+2. **backward of the last layer**: the logits are gone, but backward of a layer needs room, recomputes what
+   was dropped, and gathers what was sharded;
+3. **backward of the first layer**: that room again, when nearly all gradients are there;
+4. **the end of backward**: activations are gone, all gradients are there;
+5. **the optimizer's step**: gradients and, unless it is fused, temporaries.
+
+Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
+Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the
+caching allocator took for them, pieces that fit nothing included (:mod:`workshop.predict.memory.allocator`);
+*device* adds what PyTorch does not see (:mod:`workshop.predict.memory.workspace`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from workshop.facts.run import Run
+from workshop.facts.tabular import Table
+from workshop.facts.units import format_bytes
+from workshop.predict.cuts import Array, Cuts, cuts_of
+from workshop.predict.memory.allocator import reserved_bytes
+from workshop.predict.memory.moments import moments
+from workshop.predict.memory.transient import saved_bytes
+from workshop.predict.memory.workspace import Place, outside_bytes, place_of
+from workshop.predict.recipe import Recipe, recipe_of
+
+NOWHERE = Place()
+INTERVAL = (0.95, 1.11)
+"""Measured over predicted bytes: eight in ten of the held rows fell between these two (tests/predict)."""
+
+
+@dataclass(frozen=True, repr=False)
+class MemoryPrediction:
+    """Predicted bytes of every pipeline stage (arrays are indexed by stage) and of the worst one.
+
+    ``parts`` maps a part to bytes at the peak's moment; the parts sum to ``allocated``.  ``moment`` names
+    when each stage peaks.  ``steady`` is what stays between steps.
+    """
+
+    parts: dict[str, Array]
+    moment: list[str]
+    allocated: Array
+    steady: Array
+    reserved: Array
+    device: Array
+    capacity: int
+
+    @property
+    def worst_stage(self) -> int:
+        """The stage that needs most."""
+        return int(np.argmax(self.device))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Allocated bytes of the worst stage."""
+        return int(self.allocated[self.worst_stage])
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """Low and high device bytes of the worst stage."""
+        device = float(self.device[self.worst_stage])
+        return int(INTERVAL[0] * device), int(INTERVAL[1] * device)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the worst stage's device bytes stay within the device's memory."""
+        return bool(self.device[self.worst_stage] <= self.capacity)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: fits, does not, or too close to call."""
+        low, high = self.interval
+        need, have = format_bytes(int(self.device[self.worst_stage])), format_bytes(self.capacity)
+        if high <= self.capacity:
+            return f"fits: stage {self.worst_stage} needs {need} of {have}"
+        if low > self.capacity:
+            return f"does not fit: stage {self.worst_stage} needs {need}, the device has {have}"
+        return f"too close to call: stage {self.worst_stage} needs about {need}, the device has {have}"
+
+    def table(self) -> Table:
+        """Bytes by part, a column for each pipeline stage (of many: the first, the worst and the last)."""
+        last, worst = np.size(self.device) - 1, self.worst_stage
+        stages = list(range(last + 1)) if last < 8 else sorted({0, worst, last})
+        sums = {"allocated": self.allocated, "reserved": self.reserved, "device": self.device}
+        rows = [
+            [name, *(format_bytes(float(np.ravel(sizes)[stage])) for stage in stages)]
+            for name, sizes in {**self.parts, **sums}.items()
+            if name in sums or np.any(sizes)
+        ]
+        at = [f" ({self.moment[stage]})" if self.moment else "" for stage in stages]
+        head = ["part", *(f"stage {stage}{when}" for stage, when in zip(stages, at, strict=True))]
+        return Table(head, rows, "bytes at the peak", self.verdict if self.capacity else "")
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
+    """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
+    place = place_of(run.cluster, run.implementation, run.layout.world_size)
+    return memory_on(recipe_of(run), cuts_of(run, group), place)
+
+
+def saved_activations(run: Run) -> Array:
+    """Bytes saved for backward by the layers of every pipeline stage, micro-batches in flight included."""
+    return saved_bytes(recipe_of(run), cuts_of(run))
+
+
+def memory_on(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> MemoryPrediction:
+    """The same for any ``Cuts``: one entry of every array for each entry of ``cuts``."""
+    found = moments(recipe, cuts, place.workspace)
+    names, shape = list(found), cuts.shape
+    sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
+    best = np.argmax(sums, axis=0)
+    allocated, steady = sums.max(axis=0), sums[names.index("between steps")]
+    reserved, device = taken(recipe, cuts, (allocated, steady), place)
+    parts = {part: np.zeros(shape) for parts in found.values() for part in parts}
+    for index, name in enumerate(names):
+        for part, size in found[name].items():
+            parts[part] = np.where(best == index, size, parts[part])
+    at = [names[i] for i in np.atleast_1d(best)] if best.size <= 4096 else []
+    return MemoryPrediction(parts, at, allocated, steady, reserved, device, place.capacity)
+
+
+def taken(recipe: Recipe, cuts: Cuts, tensors: tuple[Array, Array], place: Place) -> tuple[Array, Array]:
+    """Reserved and device bytes for ``(allocated, steady)`` bytes of tensors.
+
+    Before it gives up, the caching allocator returns to a full device what it holds idle.
+    """
+    allocated, steady = tensors
+    if not place.is_gpu:
+        return allocated, allocated
+    outside = outside_bytes(cuts, recipe.how)
+    reserved = reserved_bytes(allocated, steady, recipe.how)
+    if place.capacity:
+        reserved = np.maximum(allocated, np.minimum(reserved, place.capacity - outside))
+    return reserved, reserved + outside
+
+
+def device_bytes(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> Array:
+    """Device bytes alone, for searches over many layouts: :func:`memory_on` without the parts."""
+    found = moments(recipe, cuts, place.workspace)
+    sums = {name: np.asarray(sum(parts.values())) for name, parts in found.items()}
+    steady = sums.pop("between steps")
+    allocated = steady
+    for total in sums.values():
+        allocated = np.maximum(allocated, total)
+    return taken(recipe, cuts, (allocated, steady), place)[1]

@@ -1,0 +1,169 @@
+"""Choosing a layout: the fastest that fits, and why.
+
+Given a model, a cluster and a global batch, `plan` times every candidate (`candidates`, `time.search`),
+drops what does not surely fit (nine in ten, by the memory model's interval), and proposes the fastest few.
+Each comes with
+
+- what **limits** it: where its time goes besides matrix products;
+- why each **choice** was made: for every axis, the best that could be had with another value, and what it
+  would cost: slower by so much, or out of memory.
+
+So the plan can be argued with, and an axis fixed to something else (`Limits`) to see what comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from workshop.facts import catalogue
+from workshop.facts.checks import check_positive
+from workshop.facts.device import ClusterSpec
+from workshop.facts.implementation import implementation
+from workshop.facts.model import ModelSpec
+from workshop.facts.precision import precision
+from workshop.facts.run import Run
+from workshop.facts.units import format_bytes
+from workshop.predict.case import Setting
+from workshop.predict.diloco import Islands
+from workshop.predict.flops import forward_flops
+from workshop.predict.grid import Grid
+from workshop.predict.memory.peaks import INTERVAL, predict_memory
+from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
+from workshop.predict.plan.proposal import LIBRARY, Plan, Proposal, reasons, run_of
+from workshop.predict.time.rates import Software, rates_for, software
+from workshop.predict.time.search import search_seconds, search_steps
+
+__all__ = ["Limits", "Plan", "Proposal", "Search", "plan"]
+
+SLOWER = 1.6  # proposals are looked for among layouts at most so much slower than the fastest
+CHECKED = 400  # layouts per proposal that the full memory model may be asked about
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search.
+
+    limits: axes to fix. islands: the cluster is one of several islands joined by a slow link (`diloco`), and
+    the batch is one island's. progress: called with (layouts timed, layouts to time).
+    """
+
+    top: int = 5
+    recipe: str = "megatron-bf16"
+    stack: str | Software = "megatron-core"
+    limits: Limits | None = None
+    islands: Islands | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+def plan(
+    model: ModelSpec | str,
+    cluster: ClusterSpec | str,
+    global_batch: int,
+    seq_len: int = 2048,
+    search: Search | None = None,
+) -> Plan:
+    """The best layouts for training `model` on `cluster`, `global_batch` sequences of `seq_len` tokens a
+    step.
+
+    Raises ValueError if nothing fits, naming the least memory any layout would need.
+    """
+    search = search or Search()
+    for name, value in (("global_batch", global_batch), ("seq_len", seq_len), ("top", search.top)):
+        check_positive(name, value)
+    setting = _setting(model, cluster, seq_len, search)
+    model, cluster = setting.model, setting.cluster
+    grid = candidates(model, cluster, global_batch, seq_len, search.limits or default_limits(seq_len))
+    if not len(grid):
+        raise ValueError(
+            f"no layout of {model.name} on {cluster.num_devices} devices divides a batch of {global_batch}; "
+            f"the nearest that would do is {cluster.num_devices}"
+        )
+    seconds = _timed(setting, grid, search)
+    picked = _pick(setting, grid, seconds, search.top)
+    if not picked:
+        raise ValueError(
+            f"{model.name}: no layout that seemed to fit {cluster.name} passes the full memory "
+            "model; use more devices or recompute more"
+        )
+    why = [reasons(grid, seconds, picked[0][0])] + [{}] * (len(picked) - 1)
+    proposals = tuple(
+        _proposal(setting, search.islands, grid.take(np.array([i])), run, memory, reason)
+        for (i, run, memory), reason in zip(picked, why, strict=True)
+    )
+    return Plan(proposals, len(grid), int(np.isfinite(seconds).sum()))
+
+
+def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, seq_len: int, search: Search) -> Setting:
+    model = catalogue.model(model) if isinstance(model, str) else model
+    cluster = catalogue.cluster(cluster) if isinstance(cluster, str) else cluster
+    stack = software(search.stack) if isinstance(search.stack, str) else search.stack
+    rates = rates_for(cluster.device)
+    modules = ("core_attn",)  # what `run_of` proposes and the memory model counts
+    return Setting(model, cluster, seq_len, precision(search.recipe), rates, stack, recompute_modules=modules)
+
+
+def default_limits(seq_len: int) -> Limits:
+    """Context parallelism for long sequences only; everything else open."""
+    return Limits(context=tuple(c for c in (1, 2, 4, 8, 16, 32) if c == 1 or seq_len // c >= 4096))
+
+
+def _timed(setting: Setting, grid: Grid, search: Search) -> np.ndarray:
+    """Seconds of every layout that fits; infinity for the others."""
+    memory = INTERVAL[1] * fullest_bytes(setting, grid, implementation(LIBRARY))
+    room = setting.cluster.device.memory_bytes
+    fits = np.flatnonzero(memory <= room)
+    if not len(fits):
+        raise ValueError(
+            f"{setting.model.name} fits no layout of {setting.cluster.name}: the least any needs is "
+            f"{format_bytes(int(memory.min()))}, to be sure, of {format_bytes(room)} a device; "
+            "use more devices, or offload"
+        )
+    seconds = np.full(len(grid), np.inf)
+    pieces = np.array_split(fits, max(1, len(fits) // 200_000))
+    done = 0
+    for piece in pieces:
+        seconds[piece] = search_seconds(setting, grid.take(piece))
+        done += len(piece)
+        if search.progress:
+            search.progress(done, len(fits))
+    return seconds
+
+
+def _pick(setting: Setting, grid: Grid, seconds: np.ndarray, top: int) -> list[tuple[int, Run, int]]:
+    """The fastest layouts that pass the full memory model, at most one for each way of cutting."""
+    found: list[tuple[int, Run, int]] = []
+    seen: set[tuple[int, ...]] = set()
+    order = np.argsort(seconds)
+    axes = ("tensor", "pipeline", "context", "expert", "recompute", "zero")
+    for i in map(int, order[: CHECKED * top]):
+        if not np.isfinite(seconds[i]) or (seconds[i] > SLOWER * seconds[order[0]] and found):
+            break
+        cut = tuple(int(getattr(grid, axis)[i]) for axis in axes)
+        if cut in seen:
+            continue
+        run = run_of(setting, grid, i)
+        memory = predict_memory(run)
+        if memory.fits:
+            seen.add(cut)
+            found.append((i, run, int(memory.device[memory.worst_stage])))
+        if len(found) == top:
+            break
+    return found
+
+
+def _proposal(
+    setting: Setting, islands: Islands | None, grid: Grid, run: Run, memory: int, why: dict[str, str]
+) -> Proposal:
+    """The proposal that a grid of one layout is."""
+    causes = search_steps(setting, grid).at(0)
+    if islands:
+        inner = sum(causes.values())
+        causes["islands"] = islands.seconds_per_step(inner, setting.model.num_params) - inner
+    seconds = sum(causes.values())
+    rate = run.tokens_per_step / seconds
+    flops = 3 * sum(forward_flops(run.model, run.seq_len).values())
+    peak = setting.cluster.device.peak(setting.precision.dtype)
+    return Proposal(run, seconds, rate, rate * flops / run.layout.world_size / peak, memory, causes, why)

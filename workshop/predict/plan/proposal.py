@@ -1,0 +1,156 @@
+"""A proposed layout, why each of its numbers was chosen, and what limits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from workshop.facts.implementation import implementation
+from workshop.facts.layout import Layout
+from workshop.facts.run import Run
+from workshop.facts.tabular import preformatted
+from workshop.facts.units import format_bytes, format_seconds
+from workshop.predict.case import Setting
+from workshop.predict.grid import RECOMPUTE, Grid
+from workshop.predict.time.step import limit_of
+
+LIBRARY = "megatron"
+"""Whose kernels decide what a proposed run keeps."""
+AXES = ("tensor", "pipeline", "virtual_stages", "context", "expert", "micro_batch", "recompute", "zero")
+
+
+@dataclass(frozen=True, repr=False)
+class Proposal:
+    """One layout of a plan. `reasons` maps an axis to why it has its value."""
+
+    run: Run
+    seconds: float
+    tokens_per_second: float
+    mfu: float
+    memory_bytes: int
+    causes: dict[str, float]
+    reasons: dict[str, str]
+
+    @property
+    def limit(self) -> str:
+        """What its time goes to besides matrix products."""
+        return limit_of(self.causes)
+
+    @property
+    def devices(self) -> int:
+        """Devices it uses."""
+        return self.run.layout.world_size
+
+    def __str__(self) -> str:
+        x = self.run.layout
+        parts = [
+            f"tensor {x.tensor}",
+            f"pipeline {x.pipeline}" + (f" x {x.virtual_stages}" if x.virtual_stages > 1 else ""),
+        ]
+        parts += [
+            f"{name} {size}" for name, size in (("context", x.context), ("expert", x.expert)) if size > 1
+        ]
+        parts += [
+            f"data {x.data_parallel}",
+            f"ZeRO-{x.zero}",
+            f"micro-batch {self.run.micro_batch}",
+            f"recompute {x.recompute}",
+        ]
+        return (
+            f"{', '.join(parts)}: {format_seconds(self.seconds)} a step, MFU {self.mfu:.1%}, "
+            f"{format_bytes(self.memory_bytes)} a device"
+        )
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """The best layouts found, fastest first, and how many were looked at."""
+
+    proposals: tuple[Proposal, ...]
+    looked_at: int
+    fitted: int
+
+    @property
+    def best(self) -> Proposal:
+        """The fastest layout that fits."""
+        return self.proposals[0]
+
+    def __str__(self) -> str:
+        lines = [f"{self.looked_at:,} layouts timed, {self.fitted:,} fit"]
+        for place, proposal in enumerate(self.proposals, 1):
+            lines += [f"{place}. {proposal}", f"   limited by {proposal.limit}"]
+            if place == 1:
+                lines += [f"   {reason}" for reason in proposal.reasons.values()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def run_of(setting: Setting, grid: Grid, i: int) -> Run:
+    """Row `i` of a grid as a run, on as many of the cluster's devices as it uses."""
+    at = {
+        a: int(getattr(grid, a)[i])
+        for a in (*AXES, "shard", "replicate", "sequence_parallel", "accumulation", "first_layers")
+    }
+    virtual = at["virtual_stages"]
+    layout = Layout(
+        replicate=at["replicate"],
+        shard=at["shard"],
+        zero=at["zero"],
+        tensor=at["tensor"],
+        sequence_parallel=bool(at["sequence_parallel"]),
+        pipeline=at["pipeline"],
+        virtual_stages=virtual,
+        schedule="interleaved" if virtual > 1 else "1f1b",
+        context=at["context"],
+        expert=at["expert"],
+        expert_tensor=1 if at["expert"] > 1 else 0,
+        recompute=RECOMPUTE[at["recompute"]],
+        precision=setting.precision.name,
+        embedding_in_stages=at["first_layers"] >= 0,
+    )
+    used = replace(setting.cluster, num_devices=layout.world_size)
+    return Run(
+        setting.model,
+        used,
+        layout,
+        at["micro_batch"],
+        setting.seq_len,
+        accumulation=at["accumulation"],
+        implementation=implementation(LIBRARY),
+    )
+
+
+def reasons(grid: Grid, seconds: np.ndarray, i: int) -> dict[str, str]:
+    """For each axis, the best that another value of it could reach."""
+    found: dict[str, str] = {}
+    for axis in AXES:
+        column = getattr(grid, axis)
+        mine = column[i]
+        others = [x for x in np.unique(column) if x != mine]
+        if not others:
+            continue
+        best = {x: float(seconds[column == x].min()) for x in others}
+        rival = min(best, key=lambda x: best[x])
+        name, label = axis.replace("_", " "), (lambda x: RECOMPUTE[x]) if axis == "recompute" else str
+        if not np.isfinite(best[rival]):
+            found[axis] = f"{name} {label(mine)}: with any other value nothing fits"
+            continue
+        unfit = [label(x) for x in others if not np.isfinite(best[x]) and x < mine]
+        slower = best[rival] / seconds[i] - 1
+        # Every faster layout was looked at before this one, and turned down by the full memory model.
+        said = (
+            f"is {slower:.1%} slower"
+            if slower >= 0
+            else f"would be {-slower:.1%} faster, but its memory does not fit"
+        )
+        found[axis] = f"{name} {label(mine)}: the best with {label(rival)} {said}" + (
+            f"; with {', '.join(unfit)} nothing fits" if unfit else ""
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Seconds of a training step: `step` answers for one run, `search` for a million layouts."""

@@ -1,0 +1,263 @@
+"""Communication around the layers: how much of it nothing hides. And what happens once a step.
+
+Gradients can be reduced while the last micro-batch's backward runs; fully sharded parameters gathered while
+the layer before computes; activations passed on while the next micro-batch does; offloaded tensors fetched
+over the host's link before they are needed. What is hidden still takes a little: the kernels of collectives
+occupy multiprocessors and memory bandwidth (`Rates.contention`), the more the faster they run.
+
+**Offload**, by what lives on the host (Ren et al., "ZeRO-Offload", arXiv 2101.06840, section 4):
+
+==============  =========================================================================================
+optimizer       a step's gradients go down (hidden under the last backward), the host updates its copy at
+                the rate of its own memory, new parameters come up
+params          the same, and each micro-batch fetches a layer's weights forward and backward and sends its
+                gradients down, each hidden under the layer that computes meanwhile
+activations     what a layer saved goes down during forward and comes up during backward
+==============  =========================================================================================
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workshop.facts.model import ModelSpec
+from workshop.facts.precision import update_bytes
+from workshop.predict.case import NotPredictable, Setting
+from workshop.predict.grid import Grid
+from workshop.predict.memory.transient import layers_bytes
+from workshop.predict.time.layer import Costs, kind_shares, mean_layer_params
+
+NEWTON_SCHULZ_STEPS = 5
+"""Iterations of Muon's orthogonalization (github KellerJordan/Muon)."""
+
+
+class Params(NamedTuple):
+    """Parameters on a rank before data-parallel sharding: plain ones, and experts."""
+
+    plain: np.ndarray
+    experts: np.ndarray
+
+    @property
+    def sum(self) -> np.ndarray:
+        """Both."""
+        return self.plain + self.experts
+
+
+def layer_params(model: ModelSpec, grid: Grid) -> Params:
+    """Parameters of an average layer on one rank."""
+    plain, experts = mean_layer_params(model)
+    return Params(plain / grid.tensor, experts / (grid.expert * grid.expert_tensor))
+
+
+def trained_layer_params(setting: Setting, grid: Grid) -> Params:
+    """Those of them that have gradients: all, or the adapter's, divided as the memory model divides them."""
+    if setting.adapter is None:
+        return layer_params(setting.model, grid)
+    each = setting.adapter.params(setting.model) / setting.model.num_layers
+    return Params(each / grid.tensor, 0.0 * grid.tensor)
+
+
+def trained_params(setting: Setting, grid: Grid) -> Params:
+    """Trained parameters of the fullest stage: its layers, and the tables at its ends."""
+    model, layer = setting.model, trained_layer_params(setting, grid)
+    layers = np.ceil(model.num_layers / grid.pipeline)
+    tables = 1 if model.tied_embeddings else 2
+    ends = model.vocab_size * model.hidden_size / grid.tensor * np.where(grid.pipeline == 1, tables, 1)
+    ends = ends * (setting.adapter is None)
+    return Params(layer.plain * layers + ends, layer.experts * layers)
+
+
+def gathers_each_pass(setting: Setting, grid: Grid) -> np.ndarray:
+    """Layouts whose weights are gathered and gradients reduced for every micro-batch."""
+    return ((grid.zero == 3) | ((grid.zero == 2) & setting.sharded_each_pass)) & (grid.state_shards > 1)
+
+
+def sharded_exposure(
+    setting: Setting, grid: Grid, passes: tuple[Costs, Costs]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Per layer and micro-batch, what fully sharded parameters cost beyond what compute hides.
+
+    ZeRO-2 keeps what it gathered until backward is through.
+    """
+    forward, backward = passes
+    sharded = gathers_each_pass(setting, grid)
+    if not sharded.any():
+        return np.zeros(len(grid)), np.zeros(len(grid))
+    machine, model = setting.machine, setting.model
+    held, trained = layer_params(model, grid), trained_layer_params(setting, grid)
+    wires, ranks, stride = machine.wires, grid.state_shards, grid.tensor
+    wide, grads = setting.gathered_bytes, max(setting.precision.unsharded_grads, 2.0)
+    within, apart = grid.expert_shards, grid.expert * grid.expert_tensor
+    gather = wires.seconds("all_gather", held.plain * wide, ranks, stride)
+    gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
+    scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
+    scatter = scatter + wires.seconds("reduce_scatter", trained.experts * wide, within, apart)
+    hidden = machine.rates.contention * wires.load(ranks, stride)
+    again = np.where(grid.zero == 3, gather, 0.0)
+    ahead, back = (
+        np.maximum(work - window.seconds, 0) + hidden * np.minimum(work, window.seconds)
+        for work, window in ((gather, forward), (again + scatter, backward))
+    )
+    return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
+
+
+def pipeline_seconds(setting: Setting, grid: Grid, chunks: np.ndarray) -> np.ndarray:
+    """Per micro-batch, passing activations on and gradients back, once for each of a rank's chunks.
+
+    The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and
+    they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
+    sequence parallelism the activations are cut already.
+    """
+    if grid.pipeline.max() <= 1:
+        return np.zeros(len(grid))
+    machine, stack = setting.machine, setting.stack
+    whole = grid.cut(setting.seq_len).tokens * setting.model.hidden_size * machine.activation_bytes
+    stride = grid.world_size // grid.pipeline
+    rate = np.where(stride < machine.wires.per_node, machine.wires.link, machine.wires.network)
+    gather = np.where(grid.sequence_parallel, 0.0, machine.wires.seconds("all_gather", whole, grid.tensor))
+    once = machine.wires.link_seconds + whole / grid.tensor / rate + gather
+    keep = 0.2 if stack.overlap_pipeline else 1.0
+    return np.where(grid.pipeline > 1, 2 * chunks * once * keep, 0.0)
+
+
+class Once(NamedTuple):
+    """Seconds of what happens once a step: exposed communication, the optimizer, the host's link."""
+
+    data: np.ndarray
+    optimizer: np.ndarray
+    offload: np.ndarray
+
+
+def once_per_step(setting: Setting, grid: Grid, windows: tuple[np.ndarray, np.ndarray]) -> Once:
+    """Exposed reduction of gradients and gathering of new parameters, and the optimizer's own time.
+
+    windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide:
+    gradients are reduced while the last micro-batch runs backward, new parameters gathered while the first
+    runs forward.
+    """
+    machine, stack, trained = setting.machine, setting.stack, trained_params(setting, grid)
+    layers = np.ceil(setting.model.num_layers / grid.pipeline)
+    back = share_out("reduce_scatter", trained, stack.gradient_bytes, grid, setting)
+    width = np.where(grid.zero >= 1, 2.0, stack.gradient_bytes)
+    ahead = share_out("all_gather", trained, width, grid, setting)
+    exposed = back + ahead
+    if stack.overlap_gradients:
+        load = machine.rates.contention * machine.wires.load(grid.data * grid.context, grid.tensor)
+        exposed = sum(
+            _unhidden(work, window, layers, load) for work, window in zip((ahead, back), windows, strict=True)
+        )
+    # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid
+    # sharding.
+    outer = machine.wires.seconds(
+        "all_reduce",
+        trained.sum / grid.shard * stack.gradient_bytes,
+        grid.replicate,
+        grid.tensor * grid.context * grid.shard,
+    )
+    each_pass = (grid.zero == 3) | ((grid.zero == 2) & setting.sharded_each_pass)
+    exposed = np.where(each_pass, np.maximum(outer - windows[1], outer / np.maximum(layers, 1)), exposed)
+    owned = np.where(grid.zero >= 1, trained.plain / grid.state_shards, trained.plain)
+    owned = owned + np.where(grid.zero >= 1, trained.experts / grid.expert_shards, trained.experts)
+    if setting.optimizer == "muon":  # needs whole matrices: gathers once more (Liu et al., arXiv 2502.16982)
+        exposed = exposed + np.where(grid.zero >= 1, ahead, 0.0)
+    bytes_moved = update_bytes(setting.optimizer, setting.trained_precision) * owned
+    if setting.offload in ("optimizer", "params"):
+        return Once(exposed, *_on_the_host(setting, owned, bytes_moved, windows[1]))
+    share = owned / np.maximum(trained.sum, 1.0)
+    optimizer = bytes_moved / machine.bandwidth + share * orthogonal_seconds(setting, grid)
+    return Once(exposed, optimizer, np.zeros(len(grid)))
+
+
+def share_out(collective: str, params: Params, width: Any, grid: Grid, setting: Setting) -> np.ndarray:
+    """Seconds of half an all-reduce of a rank's parameters over those who hold the same: experts have fewer
+    copies.
+    """
+    wires = setting.machine.wires
+    seconds = wires.seconds(collective, params.plain * width, grid.data * grid.context, grid.tensor)
+    if not np.any(params.experts):
+        return seconds
+    apart = grid.expert * grid.expert_tensor
+    return seconds + wires.seconds(collective, params.experts * width, grid.expert_copies, apart)
+
+
+def _unhidden(work: np.ndarray, window: np.ndarray, layers: np.ndarray, contention: np.ndarray) -> np.ndarray:
+    """What sticks out of a window: at least one layer's share, and a little of what is hidden."""
+    return np.maximum(work - window, work / np.maximum(layers, 1)) + contention * np.minimum(work, window)
+
+
+@cache
+def orthogonal_flops(model: ModelSpec) -> tuple[float, float]:
+    """FLOPs of Muon's update of an average layer: its plain matrices, and its experts.
+
+    Five Newton-Schulz steps of a matrix of m rows and n columns, m <= n: X X^T, its square, and their product
+    with X, so 5 (4 m^2 n + 2 m^3).
+    """
+    sums = [0.0, 0.0]
+    for kind, share in kind_shares(model):
+        for x in model.linears(kind):
+            m, n = sorted((x.inputs, x.outputs))
+            each = NEWTON_SCHULZ_STEPS * (4.0 * m * m * n + 2.0 * m**3)
+            sums[x.copies > 1] += share * x.copies * each
+    return sums[0], sums[1]
+
+
+def orthogonal_seconds(setting: Setting, grid: Grid) -> Any:
+    """Seconds of Muon's products for all matrices of a rank before they are shared out; else none."""
+    if setting.optimizer != "muon":
+        return 0.0
+    plain, experts = orthogonal_flops(setting.model)
+    layers = np.ceil(setting.model.num_layers / grid.pipeline)
+    flops = layers * (plain / grid.tensor + experts / (grid.expert * grid.expert_tensor))
+    return flops / setting.machine.attention
+
+
+def _host_link(setting: Setting) -> float:
+    """Bytes/s between a device and its host, one way."""
+    rate = setting.machine.rates.host_link
+    if not rate:
+        raise NotPredictable(
+            f"offload of {setting.offload}: the link between {setting.cluster.device.name} and its host is "
+            "not known; give Rates.host_link and host_memory (bytes/s of one device)"
+        )
+    return rate
+
+
+def _on_the_host(
+    setting: Setting, owned: np.ndarray, bytes_moved: np.ndarray, window: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of the host's update, and of its link, which gradients share with the backward pass."""
+    rate, numbers = _host_link(setting), setting.trained_precision
+    update = bytes_moved / setting.machine.rates.host_memory
+    down = np.maximum(owned * numbers.grads / rate - window, 0.0)
+    up = owned * numbers.params / rate if setting.offload == "optimizer" else 0.0
+    return update, down + up
+
+
+def offload_exposure(setting: Setting, grid: Grid, passes: tuple[Costs, Costs]) -> np.ndarray:
+    """Seconds per layer and micro-batch that the host's link takes longer than the layer computes."""
+    if setting.offload not in ("params", "activations"):
+        return np.zeros(len(grid))
+    rate = _host_link(setting)
+    if setting.offload == "params":
+        shards = np.where(grid.zero == 3, grid.state_shards, 1)
+        experts = np.where(grid.zero == 3, grid.expert_shards, 1)
+        held, trained = layer_params(setting.model, grid), trained_layer_params(setting, grid)
+        ahead = (held.plain / shards + held.experts / experts) * setting.gathered_bytes
+        back = ahead, (trained.plain / shards + trained.experts / experts) * setting.precision.grads
+    else:
+        ahead = saved_layer_bytes(setting, grid)
+        back = ahead, 0.0 * ahead
+    # The link has two ways: weights or activations come up while gradients go down.
+    windows = [costs.seconds for costs in passes]
+    return np.maximum(ahead / rate - windows[0], 0.0) + np.maximum(np.maximum(*back) / rate - windows[1], 0.0)
+
+
+def saved_layer_bytes(setting: Setting, grid: Grid) -> np.ndarray:
+    """Bytes that an average layer saves for one micro-batch, as the memory model counts them."""
+    assert setting.recipe is not None, "offloaded activations need the setting's recipe (case.setting_of)"
+    cuts = grid.cuts(setting.seq_len)
+    kinds = kind_shares(setting.model)
+    return np.asarray(sum(share * layers_bytes(setting.recipe, kind, 1, cuts) for kind, share in kinds))

@@ -1,0 +1,342 @@
+"""One layer, one micro-batch, one rank: how long forward and backward take, and why.
+
+A layer is a list of linear maps (`ModelSpec.linears`), the core of attention, and kernels that only move
+memory.
+
+- **Linear maps** cost what their shape costs (`gemm`): tensor parallelism makes them thin, a small
+  micro-batch short. Experts are a batch of products of the tokens that reach each.
+- **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv
+  2205.14135) and run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes
+  and reads s x s scores per head a dozen times, and that, not arithmetic, is what it costs.
+- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor
+  parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv
+  2205.05198).
+- **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
+  for Python.
+- **Frozen weights** (LoRA, Hu et al. 2021, arXiv 2106.09685) have no weight gradient: a third of the
+  products is not done. The adapter's own two are thin. Weights kept in 4 bits (QLoRA, Dettmers et al. 2023,
+  arXiv 2305.14314) are unpacked before each use: a kernel that reads 4 bits and writes 16.
+- **Packed documents** do not attend to each other: fused kernels skip the blocks between them, so each token
+  has the keys of its document only. Unfused attention computes them all and masks.
+- **Communication inside the layer**: tensor parallelism all-reduces [tokens, hidden] twice forward and twice
+  backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a
+  context ring passes keys and values on.
+
+Everything is an array over layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workshop.facts.model import Linear, ModelSpec
+from workshop.facts.run import Adapter
+from workshop.predict.case import Machine, Setting
+from workshop.predict.grid import Cut
+from workshop.predict.time.matmul import Product, matmul_seconds, training_matmul_seconds
+from workshop.predict.time.rates import Rates, Software
+
+Numbers = Any
+# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first
+# (Dao, arXiv 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah
+# et al., arXiv 2407.08608).
+FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
+
+# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads
+# and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
+SOFTMAX_PASSES = (2.0, 3.0)
+DROPOUT_PASSES = (2.5, 2.5)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds by cause of one pass; arrays over layouts."""
+
+    matmul: np.ndarray
+    attention: np.ndarray
+    pointwise: np.ndarray
+    host: np.ndarray
+    tensor: np.ndarray
+    expert: np.ndarray
+    context: np.ndarray
+
+    @property
+    def device(self) -> np.ndarray:
+        """Time of the kernels, without communication."""
+        return self.matmul + self.attention + self.pointwise
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """The longer of the host's time and the device's with its communication."""
+        return np.maximum(self.host, self.device + self.tensor + self.expert + self.context)
+
+    def plus(self, other: Costs, share: Numbers = 1.0) -> Costs:
+        """The sum of two passes, the second taken `share` times."""
+        return Costs(*(getattr(self, f.name) + share * getattr(other, f.name) for f in fields(self)))
+
+
+def merged(linears: tuple[Linear, ...]) -> list[Linear]:
+    """Linear maps that libraries run as one product: q, k, v; gate and up."""
+    result: list[Linear] = []
+    for linear in linears:
+        last = result[-1] if result else None
+        joins = (last is not None and linear.name in ("k", "v")) or (
+            linear.name.endswith("up") and last is not None and last.name.endswith("gate")
+        )
+        if joins and last is not None and last.inputs == linear.inputs and last.copies == linear.copies:
+            result[-1] = last._replace(
+                name=last.name + "+" + linear.name, outputs=last.outputs + linear.outputs
+            )
+        else:
+            result.append(linear)
+    return result
+
+
+@cache
+def layer_linears(model: ModelSpec, kind: str) -> list[Linear]:
+    """The products of one layer as libraries run them."""
+    return merged(model.linears(kind))
+
+
+@cache
+def kind_shares(model: ModelSpec) -> tuple[tuple[str, float], ...]:
+    """The kinds of a model's layers, and the share of its layers that each is."""
+    kinds = model.layer_kinds()
+    return tuple((kind, kinds.count(kind) / len(kinds)) for kind in dict.fromkeys(kinds))
+
+
+@cache
+def mean_layer_params(model: ModelSpec) -> tuple[float, float]:
+    """Parameters of an average layer: all but experts, and experts."""
+    kinds = model.layer_kinds()
+    experts = sum(x.params for kind in kinds for x in model.linears(kind) if x.copies > 1)
+    plain = sum(sum(model.layer_params(kind).values()) for kind in kinds) - experts
+    return plain / len(kinds), experts / len(kinds)
+
+
+class LayerPasses(NamedTuple):
+    """Forward and backward (without recomputation) of a layer, and the part of backward that is weight
+    gradients.
+    """
+
+    forward: Costs
+    backward: Costs
+    weight: np.ndarray
+
+
+def layer_costs(setting: Setting, kind: str, cut: Cut) -> LayerPasses:
+    """What one layer of the given kind costs."""
+    model, machine, stack, adapter = setting.model, setting.machine, setting.stack, setting.adapter
+    linears = layer_linears(model, kind)
+    products = linear_seconds(linears, cut, machine)
+    attention = _attention_seconds(setting, cut)
+    pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
+    host = host_seconds(model, kind, cut, machine.rates, stack)
+    tensor, expert, context = _communication(model, kind, cut, machine)
+    # A context ring passes the next keys on while attention works on the last ones: only the surplus is
+    # waited for.
+    context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
+    if adapter is not None:
+        own, moved, kernels = _adapter_seconds(model, kind, cut, machine, adapter)
+        products = products.frozen().plus(own)
+        pointwise = pointwise + moved
+        host = host + (not stack.captured) * kernels * machine.rates.host_seconds
+    late = _backward_exposure(tensor, products.columns, cut, machine, stack)
+    zero = np.zeros(
+        np.broadcast_shapes(*(np.shape(x) for x in (products.forward, attention[0], pointwise, tensor)))
+    )
+    keep = 1 - stack.overlap_tensor
+    forward = Costs(
+        products.forward + zero,
+        attention[0] + zero,
+        pointwise + zero,
+        host + zero,
+        tensor * keep + zero,
+        expert * (1 - stack.overlap_expert) + zero,
+        context[0] + zero,
+    )
+    backward = Costs(
+        products.backward + products.weight + zero,
+        attention[1] + zero,
+        2 * pointwise + zero,
+        2 * host + zero,
+        late + zero,
+        expert * (1 - stack.overlap_expert) + zero,
+        context[1] + zero,
+    )
+    return LayerPasses(forward, backward, products.weight + zero)
+
+
+def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
+    """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
+
+    A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so
+    graphs of experts came late; until then, each local expert has kernels of its own to launch.
+    """
+    kernels = 0.0 * np.asarray(cut.tensor) + (0 if stack.captured else stack.kernels)
+    if kind == "moe" and not stack.captured_experts:
+        kernels = (
+            kernels
+            + stack.expert_kernels
+            + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+        )
+    return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
+
+
+class LinearSeconds(NamedTuple):
+    """Seconds of some linear maps, casts included: forward, the gradients of their inputs, those of their
+    weights; and of the last, the part of column-parallel maps.
+    """
+
+    forward: Any
+    backward: Any
+    weight: Any
+    columns: Any
+
+    def frozen(self) -> LinearSeconds:
+        """The same without weight gradients."""
+        return LinearSeconds(self.forward, self.backward, 0.0 * self.weight, 0.0 * self.columns)
+
+    def plus(self, other: LinearSeconds) -> LinearSeconds:
+        """Both together."""
+        return LinearSeconds(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> LinearSeconds:
+    """Three products for each linear map of a layer.
+
+    Experts are spread over `expert` ranks and cut over `expert_tensor`. With `expert_tensor` = 1 each of the
+    t ranks routes its 1/t of the tokens, and receives as many of others; ranks that share an expert get the
+    tokens of all of them.
+    """
+    t, e, et = np.asarray(cut.tensor), np.asarray(cut.expert), np.asarray(cut.expert_tensor)
+    tokens = cut.tokens
+    stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, e.shape)))
+    rows, cols, depth, batch = stacked
+    for i, linear in enumerate(linears):
+        expert = linear.copies > 1
+        local, ways = (linear.copies / e, et) if expert else (1.0, t)
+        rows[i] = tokens / t * et * linear.active / local if expert else tokens
+        cols[i] = linear.outputs / (ways if linear.split == "column" else 1)
+        depth[i] = linear.inputs / (ways if linear.split == "row" else 1)
+        batch[i] = local
+    seconds = training_matmul_seconds(
+        machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
+    )
+    columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
+    seconds = seconds.sum(axis=1)
+    cast = (
+        machine.cast_bytes
+        * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0)
+        / machine.bandwidth
+    )
+    return LinearSeconds(seconds[0] + cast / 2, seconds[1] + cast, seconds[2], columns)
+
+
+def _adapter_seconds(
+    model: ModelSpec, kind: str, cut: Cut, machine: Machine, adapter: Adapter
+) -> tuple[LinearSeconds, Any, int]:
+    """Seconds of an adapter's own products and of the kernels around them, forward, and how many kernels.
+
+    LoRA adds x A B to the result of each target; adapter-v2 multiplies the result of every map by a vector
+    and adds one. Weights in fewer than 16 bits are unpacked.
+    """
+    t, e, et = np.asarray(cut.tensor), np.asarray(cut.expert), np.asarray(cut.expert_tensor)
+    linears = model.linears(kind)
+    targets = adapter.targeted(model, kind) if adapter.method == "lora" else linears
+    width = machine.activation_bytes
+    moved: Any = sum(
+        cut.tokens * 2 * width * x.outputs * x.active / (t if x.split == "column" else 1) for x in targets
+    )
+    if adapter.base_bits < 16:
+        weights = sum(x.copies * x.weights / (e * et if x.copies > 1 else t) for x in linears)
+        moved = moved + weights * (adapter.base_bits / 8 + width)
+    if adapter.method != "lora":
+        nothing = np.zeros_like(cut.tokens)
+        return LinearSeconds(nothing, nothing, nothing, nothing), moved / machine.bandwidth, 2 * len(targets)
+    thin = []
+    for x in targets:
+        down, up = ("none", "column") if x.split == "column" else (x.split, "none")
+        thin.append(x._replace(outputs=adapter.rank, split=down))
+        thin.append(x._replace(inputs=adapter.rank, split=up))
+    return linear_seconds(thin, cut, machine), moved / machine.bandwidth, 3 * len(targets)
+
+
+def _backward_exposure(
+    tensor: np.ndarray, weights: np.ndarray, cut: Cut, machine: Machine, stack: Software
+) -> np.ndarray:
+    """What a layer's backward waits for its tensor-parallel all-reduces.
+
+    They sum the gradients of the inputs of column-parallel maps. The gradients of those maps' weights do not
+    need the sum, so a stack can work on them meanwhile; what hides still takes its toll (`contention`).
+    """
+    if not stack.overlap_input_gradient:
+        return tensor * (1 - stack.overlap_tensor)
+    hidden = np.minimum(tensor, weights)
+    load = machine.wires.load(np.asarray(cut.tensor), 1)
+    return tensor - hidden * (1 - machine.rates.contention * load)
+
+
+def _attention_seconds(setting: Setting, cut: Cut) -> tuple[Any, Any]:
+    model, machine, stack = setting.model, setting.machine, setting.stack
+    b, s, c, t = (np.asarray(x, float) for x in (cut.micro_batch, cut.seq_len, cut.context, cut.tensor))
+    heads = model.num_heads / t
+    d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
+    rates = machine.rates
+    if stack.attention in FLASH:
+        # Narrow heads leave less arithmetic per exponential: 64 reaches five sixths of what 128 does.
+        rate = machine.attention * FLASH[stack.attention] * 1.25 * d_v / (d_v + 32)
+        keys = min(setting.document_len or setting.seq_len, setting.seq_len)
+        flops = 2 * b * (s / c) * keys * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
+        blocks = b * heads * np.maximum(s / c / 128, 1)
+        # Few heads and short sequences leave multiprocessors without a block to work on.
+        full = np.ceil(blocks / rates.multiprocessors) * rates.multiprocessors / blocks
+        forward = flops * full / (rate * rates.flash) + rates.kernel_seconds
+        return forward, 2.5 * flops * full / (rate * rates.flash_backward) + 3 * rates.kernel_seconds
+    batch = b * heads
+    products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
+    forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, x) for x in products)
+    scores = batch * s * s / c * machine.activation_bytes / machine.bandwidth
+    passes = [
+        softmax + stack.dropout * dropout
+        for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)
+    ]
+    return forward + passes[0] * scores, 2 * forward + passes[1] * scores
+
+
+def _pointwise_seconds(
+    model: ModelSpec, linears: list[Linear], kind: str, cut: Cut, machine: Machine, stack: Software
+) -> np.ndarray:
+    t, tokens = np.asarray(cut.tensor, float), cut.tokens
+    whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
+    alone = np.where(np.asarray(cut.sequence_parallel), t, 1.0)
+    divided = sum(stack.width_passes * x.outputs * x.active for x in linears if x.split == "column")
+    if kind == "moe":  # gather to experts, and back with a weighted sum
+        whole = whole + 6 * model.hidden_size * model.experts_per_token
+    moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
+    return moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
+
+
+def _communication(model: ModelSpec, kind: str, cut: Cut, machine: Machine) -> tuple[Any, Any, Any]:
+    t, c, e = np.asarray(cut.tensor), np.asarray(cut.context), np.asarray(cut.expert)
+    et = np.asarray(cut.expert_tensor)
+    tokens, wires, width = cut.tokens, machine.wires, machine.activation_bytes
+    hidden = tokens * model.hidden_size * width
+    halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
+    tensor = halves * wires.seconds("all_reduce", hidden, t)
+    if kind == "moe":
+        tensor = tensor + wires.seconds("all_gather", hidden, t)
+        # Ranks that share an expert show each other their tokens, and sum their parts of the result.
+        shared = hidden / t * model.experts_per_token * et
+        tensor = tensor + 2 * wires.seconds("all_gather", shared, et)
+        token = model.hidden_size * width
+        expert = 2 * wires.dispatch_seconds(tokens / t, token, model.experts_per_token, e)
+    else:
+        expert = np.zeros_like(tensor)
+    keys = tokens / t * (model.kv_width + model.v_width) * width
+    ring = wires.seconds("all_gather", keys * c, c, t)
+    return tensor, expert, (ring, 2 * ring)

@@ -1,0 +1,88 @@
+"""How long a matrix product takes, from its shape alone.
+
+C[rows, cols] = A[rows, depth] B[depth, cols] is 2 * rows * cols * depth FLOPs. A GPU does not do it in
+2 r c d / peak seconds, for four reasons, each a factor that can be written down:
+
+1. **Tiles.** The result is cut into tiles (256 x 128 is the largest common one), one per multiprocessor at a
+   time. A tile that hangs over the edge costs as much as a whole one: ceil(rows/256) * ceil(cols/128) tiles.
+2. **Waves.** With 108 multiprocessors, 109 tiles take as long as 216 (NVIDIA, "Matrix Multiplication
+   Background", *tile and wave quantization*). Smaller tiles waste less at the edge but reuse less of what
+   they load: a tile of a x b does a b / (a + b) products per loaded element, and reaches 1 / (1 + c (1/a +
+   1/b)) of the rate. The library tries several and takes the best; so do we.
+3. **Ramp.** Filling and draining a tile's pipeline costs as much as `ramp` steps along the depth.
+4. **Memory.** Reading A and B and writing C takes bytes / bandwidth; the product takes the longer of the two
+   (the roofline of Williams, Waterman and Patterson 2009).
+
+A depth or a column count that is no multiple of 64 elements (128 bytes) falls off the fast path and reaches
+`misaligned` of the rate; of 8 (16 bytes) `unaligned`: BLOOM's first shape (hidden 14,400 on 8 ranks: 1,800 =
+28.1 x 64) ran at 94 TFLOP/s where 13,824 (27 x 64 on each rank) ran at 120.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workshop.predict.time.rates import Rates
+
+Numbers = Any
+TILES = np.array([(256, 128), (128, 128), (128, 64), (64, 64)], dtype=float)
+
+
+def alignment(rates: Rates, *sizes: Numbers) -> np.ndarray:
+    """Share of the rate that is left, given the sizes along which memory is contiguous."""
+    share = np.ones(np.broadcast_shapes(*(np.shape(size) for size in sizes)))
+    for size in sizes:
+        size = np.asarray(size)
+        share = np.minimum(
+            share, np.where(size % 8 != 0, rates.unaligned, np.where(size % 64 != 0, rates.misaligned, 1.0))
+        )
+    return share
+
+
+class Product(NamedTuple):
+    """`batch` products of [rows, depth] by [depth, cols]; numbers or arrays, which broadcast."""
+
+    rows: Numbers
+    cols: Numbers
+    depth: Numbers
+    batch: Numbers = 1
+
+
+def matmul_seconds(
+    rates: Rates, peak: Numbers, bandwidth: Numbers, product: Product, element_bytes: float = 2.0
+) -> np.ndarray:
+    """Seconds of some products; arrays broadcast.
+
+    peak: reachable FLOP/s of the device for the format. bandwidth: bytes/s that kernels reach.
+    """
+    rows, cols, depth, batch = (np.asarray(x, dtype=float) for x in product)
+    shape = np.broadcast_shapes(rows.shape, cols.shape, depth.shape, batch.shape)
+    tile = TILES.reshape(len(TILES), 2, *([1] * len(shape)))
+    high, wide = tile[:, 0], tile[:, 1]
+    tiles = np.ceil(rows / high) * np.ceil(cols / wide) * batch
+    waves = np.ceil(tiles / rates.multiprocessors)
+    work = waves * (rates.multiprocessors * 2) * high * wide * (1 + rates.tile_loss * (1 / high + 1 / wide))
+    work = work.min(axis=0) / (1 + rates.tile_loss * (1 / 256 + 1 / 128)) * (depth + rates.ramp)
+    computing = work / (peak * alignment(rates, cols, depth))
+    moving = batch * element_bytes * (rows * depth + depth * cols + rows * cols) / bandwidth
+    return np.maximum(computing, moving) + rates.kernel_seconds
+
+
+def training_matmul_seconds(
+    rates: Rates, peak: Numbers, bandwidth: Numbers, product: Product, element_bytes: float = 2.0
+) -> np.ndarray:
+    """Forward, input gradient and weight gradient of a linear map, stacked on a new first axis of 3.
+
+    Y = X W has dX = dY W^T (rows x depth, summed over cols) and dW = X^T dY (depth x cols, summed over
+    rows): three products of the same FLOPs and different shapes.
+    """
+    rows, cols, depth, batch = (np.asarray(x, float) for x in product)
+    shape = np.broadcast_shapes(rows.shape, cols.shape, depth.shape, batch.shape)
+    high, wide, long = np.empty((3, 3, *shape))
+    high[0], high[1], high[2] = rows, rows, depth
+    wide[0], wide[1], wide[2] = cols, depth, cols
+    long[0], long[1], long[2] = depth, cols, rows
+    three = Product(high, wide, long, batch)
+    return matmul_seconds(rates, peak, bandwidth, three, element_bytes)
