@@ -1,5 +1,7 @@
 """What every test starts from: one thread a process, no variables of another launcher, a stop button that works.
 
+A kernel's engine starts when a cell needs it: ahead of that it would import torch for notebooks without ranks too.
+
 A shell that starts a command in the background has it ignore SIGINT, and what a process ignores its children ignore
 too: the notebooks, engines and ranks of these tests would not hear the stop button. So the usual handler is put back
 before anything is started.
@@ -13,6 +15,7 @@ from tests.warm_python import warm_rehearsals  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("WORKSHOP_WARM_UP", "off")
 for _name in leaked(os.environ):
     del os.environ[_name]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -159,3 +159,12 @@ def test_live_output_shrinks_to_the_first_line(kernel: Run) -> None:
     )[0]
     assert shown(cell) == ["2 ranks on CPU, gloo"]
     assert printed(cell) == "".join(f"[ranks 0-1] step {i}\n" for i in range(4))
+
+
+@pytest.mark.parametrize(("warm_up", "started"), [("on", "True"), ("off", "False")])
+def test_the_engine_starts_with_the_extension_unless_it_was_told_to_wait(
+    run: Run, monkeypatch: pytest.MonkeyPatch, warm_up: str, started: str
+) -> None:
+    monkeypatch.setenv("WORKSHOP_WARM_UP", warm_up)
+    (cell,) = run("from workshop.launch import Session\nSession._current is not None")
+    assert shown(cell) == [started]

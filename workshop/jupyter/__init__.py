@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from typing import Any
+
+WARM_UP = "WORKSHOP_WARM_UP"  # "off": the engine starts with the first cell that needs it
 
 
 def load(ip: Any) -> None:
-    """Register every magic of the workshop and warm the launch engine up in the background."""
+    """Register every magic of the workshop and warm the launch engine up in the background.
+
+    Whoever reads the first cells finds it ready. Where nobody reads (all cells at once, on busy cores) it is
+    seconds of a core, of no use to a notebook without ranks: ``WORKSHOP_WARM_UP=off`` leaves it out.
+    """
     from workshop.jupyter.exercise import ExerciseMagics
     from workshop.jupyter.flags import make_usage_errors_red
     from workshop.jupyter.magics import ParallelMagics
@@ -24,8 +31,9 @@ def load(ip: Any) -> None:
     ip.register_magics(MonitorMagics)
     make_usage_errors_red(ip)
     quiet_at_shutdown(ip)
-    with contextlib.suppress(EngineError, OSError):  # said when the first cell needs it
-        Session.get()
+    if os.environ.get(WARM_UP, "on").lower() != "off":
+        with contextlib.suppress(EngineError, OSError):  # said when the first cell needs it
+            Session.get()
 
 
 def quiet_at_shutdown(ip: Any) -> None:

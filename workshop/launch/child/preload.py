@@ -1,18 +1,10 @@
-"""What the fork server imports once, so that no rank pays for it: torch, its collectives, ipykernel.
+"""What the engine imports once, so that no rank pays for it: torch, its collectives, ipykernel.
 
 `torch._dynamo` is on the list because the first optimizer step or DDP of a process imports it
 (a second or more), though nothing is compiled.
 """
 
 from __future__ import annotations
-
-# ruff: noqa: E402 - the tie to the parent comes before the imports, which take seconds
-import signal
-
-from workshop.launch.processes import die_with_parent
-
-die_with_parent()  # the ranks hold the fork server's pipe, so its own end-of-file would never come
-signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 import asyncio  # noqa: F401
 

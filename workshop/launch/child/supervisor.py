@@ -1,8 +1,8 @@
 """The process between a notebook and its ranks: it starts them, watches them, and ends them.
 
-One supervisor serves one notebook kernel. It holds a fork server with torch imported, runs the
-elastic agent for ``%%torchrun`` in its main thread, and starts the kernels of ``%%ranks``. Commands
-and events (`launch.messages`) go over a socket pair that only the two processes hold.
+One supervisor serves one notebook kernel. It imports torch, forks the fork server that ranks come from
+(`fork_server`), runs the elastic agent for ``%%torchrun`` in its main thread, and starts the kernels of
+``%%ranks``. Commands and events (`launch.messages`) go over a socket pair that only the two processes hold.
 
 It is also the one that cleans up. It adopts every orphan of its ranks, it ends what a launch left
 running, and when the notebook's end of the socket closes (shut down, restarted, or killed with
@@ -11,22 +11,23 @@ SIGKILL) it ends everything it started, removes the session's directory and leav
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import logging
-import multiprocessing
-import multiprocessing.forkserver
 import os
 import queue
+import select
 import shutil
 import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from workshop.launch import messages, processes
+from workshop.launch.child import fork_server
 
 
 class Wire:
@@ -51,6 +52,26 @@ class Wire:
         except ConnectionResetError:
             raise EOFError from None
 
+    @contextlib.contextmanager
+    def watched(self, leave: Callable[[], None]) -> Iterator[None]:
+        """Inside the block ``leave`` is called when the notebook goes. Nothing is read; no thread is left."""
+        end, told = os.pipe()
+        watching = threading.Thread(target=self._watch, args=(end, leave), name="notebook", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            os.close(told)
+            watching.join()
+            os.close(end)
+
+    def _watch(self, end: int, leave: Callable[[], None]) -> None:
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLRDHUP)
+        poll.register(end, select.POLLHUP)
+        if any(descriptor != end for descriptor, _ in poll.poll()):
+            leave()
+
 
 class Supervisor:
     """See the module's docstring. ``wire`` leads to the notebook, ``directory`` is the session's own."""
@@ -63,15 +84,18 @@ class Supervisor:
 
     def serve(self) -> None:
         """Run until the notebook goes. Launches run one after another, in this (the main) thread."""
+        with self.wire.watched(self.leave):
+            import workshop.launch.child.preload  # noqa: F401 - seconds
+        fork_server.start()
+        logging.basicConfig(level=logging.WARNING, stream=sys.stderr)  # not before: ranks configure their own
+        self.engine = set(processes.children(os.getpid()))
         threading.Thread(target=self._read, name="commands", daemon=True).start()
-        self._start_fork_server()
         from workshop.launch.child.fresh import FreshRanks
         from workshop.launch.child.replicas import Replicas
         from workshop.launch.child.staying import StayingRanks
 
         fresh, replicas, staying = FreshRanks(self.wire), Replicas(self.wire), StayingRanks(self.wire)
         self.launches = (fresh, replicas)
-        gc.freeze()  # torch's own objects: an agent's end would look through all of them, a third of a launch
         self.wire.send(messages.Ready(fresh.gpu_count()))
         while True:
             match self.work.get():
@@ -86,12 +110,6 @@ class Supervisor:
                 case messages.StopRanks() as request:
                     staying.stop(request.group)
                     self._end_orphans(request.id)
-
-    def _start_fork_server(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["workshop.launch.child.preload"])
-        multiprocessing.forkserver.ensure_running()
-        self.engine = set(processes.children(os.getpid()))
 
     def _read(self) -> None:
         """Commands thread: cancel acts at once, everything else waits for its turn."""
@@ -145,7 +163,6 @@ def main() -> None:
     own_temporary = directory / "tmp"
     own_temporary.mkdir(exist_ok=True)
     tempfile.tempdir = str(own_temporary)
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     supervisor = Supervisor(Wire(descriptor), directory)
     try:
         supervisor.serve()

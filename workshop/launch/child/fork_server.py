@@ -1,0 +1,71 @@
+"""The fork server that ranks come from: a fork of the supervisor, so that torch is imported once for both.
+
+multiprocessing starts its fork server as a new interpreter, which would import torch once more: seconds of
+a core and hundreds of megabytes for every notebook. Here the supervisor imports all of it (`preload`). Where
+multiprocessing would start the interpreter, the supervisor forks, and the fork runs what the interpreter
+would have run. Should the fork server die, multiprocessing starts the next one in its own way: that takes
+longer and does the same.
+
+A fork has the thread that forked, and no other: nothing may compute beside it. It also has what a new
+interpreter would not have, and lets go of it: the other descriptors (the wire to the notebook) and the folder
+for temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import multiprocessing.forkserver
+import multiprocessing.resource_tracker
+import multiprocessing.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+
+STANDARD = (0, 1, 2)
+SPAWN = multiprocessing.util.spawnv_passfds
+PRELOADED = ["workshop.launch.child.tie", "workshop.launch.child.preload"]
+
+
+def start() -> None:
+    """Have multiprocessing start its fork server from this process, which has one thread and has imported
+    `preload`.
+    """
+    gc.collect()
+    gc.freeze()  # torch's own objects: an agent's end would look through all of them, a third of a launch
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+    multiprocessing.resource_tracker.ensure_running()  # an interpreter of its own, as ever
+    multiprocessing.util.spawnv_passfds = _forked  # type: ignore[assignment]
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        multiprocessing.util.spawnv_passfds = SPAWN
+
+
+def _forked(_interpreter: bytes, words: Sequence[str], descriptors: Iterable[int]) -> int:
+    """In place of ``spawnv_passfds``: a fork runs the program that the interpreter would get with ``-c``."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    multiprocessing.util.spawnv_passfds = SPAWN  # ranks spawn processes of their own
+    try:
+        _close_all_but({*STANDARD, *descriptors})
+        tempfile.tempdir = None
+        exec(words[-1], {"__name__": "__main__"})
+    except SystemExit:
+        code = 0
+    except BaseException:  # noqa: BLE001 there is nobody above to hear of it
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor not in kept:
+            with contextlib.suppress(OSError):  # the one that listed them has gone
+                os.close(descriptor)
