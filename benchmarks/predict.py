@@ -22,7 +22,7 @@ from workshop.facts import catalogue
 from workshop.facts.precision import precision
 from workshop.predict.case import Setting
 from workshop.predict.flops import megatron_flops
-from workshop.predict.grid import RECOMPUTE, Grid
+from workshop.predict.layouts import RECOMPUTE, Layouts
 from workshop.predict.plan import Search, plan
 from workshop.predict.plan.candidates import Limits, candidates
 from workshop.predict.time.rates import rates_of, software
@@ -102,7 +102,7 @@ def in_quantity(case: Observation, seconds: float | None) -> float:
     """Seconds in the unit that the case was measured in."""
     if seconds is None:
         return float("nan")
-    return float(in_the_quantity(case, np.array([seconds]), Grid.of_runs([case.record.run]))[0])
+    return float(in_the_quantity(case, np.array([seconds]), Layouts.of_runs([case.record.run]))[0])
 
 
 def formula_seconds(case: Observation, efficiency: float) -> float:
@@ -209,14 +209,14 @@ def show_speed(peers: dict[str, Any]) -> None:
         if "ms" in found:
             print(f"  {name}: {found['ms']:.2f} ms")
     model, cluster = catalogue.model("mt-nlg-530b"), catalogue.cluster("2520xA100-80GB")
-    grid = candidates(model, cluster, 1920, 2048, Limits())
-    grid = grid.take(np.resize(np.arange(len(grid)), 1_000_000))
+    layouts = candidates(model, cluster, 1920, 2048, Limits())
+    layouts = layouts.take(np.resize(np.arange(len(layouts)), 1_000_000))
     start = time.perf_counter()
     setting = Setting(
-        model, cluster, 2048, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
+        model, cluster, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
     )
-    search_seconds(setting, grid)
-    print(f"search: {len(grid) / (time.perf_counter() - start):,.0f} layouts a second")
+    search_seconds(setting, layouts)
+    print(f"search: {len(layouts) / (time.perf_counter() - start):,.0f} layouts a second")
     for name, where, batch, seq in (
         ("mt-nlg-530b", "5128xA100-80GB", 1920, 2048),
         ("llama-3.1-405b", "16384xH100", 2048, 8192),

@@ -47,7 +47,7 @@ def test_this_machine_then_has_a_time(tmp_path, monkeypatch):
     run = Run("gpt-1m", catalogue.cluster("this-machine"), Layout(precision="fp32"), 2, 128)
     step = predict_step(run)
     # A lower bound by arithmetic alone: every product at the measured rate.
-    assert step.seconds > step.model_flops / found["peak_flops"]["fp32"] * 0.9
+    assert step.seconds > step.flops.model / found["peak_flops"]["fp32"] * 0.9
     assert np.isfinite(step.seconds)
     assert step.seconds < 60
 

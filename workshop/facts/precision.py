@@ -82,7 +82,8 @@ RECIPES = _recipes()
 
 def precision(name: str) -> Precision:
     """A recipe by name; ``ValueError`` with the nearest for an unknown one."""
-    check_choice("precision", name, RECIPES)
+    if name not in RECIPES:
+        check_choice("precision", name, RECIPES)
     return RECIPES[name]
 
 

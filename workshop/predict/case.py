@@ -1,22 +1,22 @@
 """What a prediction is asked about, besides how the work is cut: model, cluster, formats, stack, choices.
 
-A `Setting` stays the same while layouts vary, so that one of it goes with a `Grid` of a million layouts.
+A `Setting` stays the same while layouts vary, so that one of it goes with `Layouts` of a million.
 `setting_of` makes it from a `Run`, and refuses there what the time model does not have (`NotPredictable`):
 a run's field is modelled or it is refused, never ignored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from workshop.facts.device import ClusterSpec
+from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision, precision
 from workshop.facts.run import Adapter, Run
 from workshop.predict.collectives import Wires
 from workshop.predict.pipeline.closed import impossible
-from workshop.predict.recipe import Recipe, recipe_of
 from workshop.predict.time.rates import Rates, Software, all_software, rates_for, software
 
 STACKS = {
@@ -31,6 +31,78 @@ STACKS = {
     "megatron-deepspeed": "megatron-deepspeed-bloom",
 }
 """The training stack whose time an implementation's is taken for, where they have not the same name."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is recomputed (``name`` and ``modules`` as in ``Layout``) and what is trained.
+
+    ``trained`` names the linear maps that get an adapter; ``None`` means that everything is trained.
+    """
+
+    name: str = "none"
+    modules: tuple[str, ...] = ()
+    trained: tuple[str, ...] | None = None
+    adapter: str = ""
+    quantized: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What `Layouts` leaves out; one recipe goes with many cuts."""
+
+    model: ModelSpec
+    how: Implementation
+    numbers: Precision
+    policy: Policy = field(default_factory=Policy)
+    schedule: str = "1f1b"
+    optimizer: str = "adamw"
+    adapter: Adapter | None = None
+    recompute_every: int = 1
+    recompute_layers: int = 0
+    offload: str = "none"
+    target_len: int = 0
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of layers the model has."""
+        return tuple(dict.fromkeys(self.model.layer_kinds()))
+
+
+def recipe_of(run: Run) -> Recipe:
+    """The choices of a run that are names rather than numbers."""
+    layout = run.layout
+    return Recipe(
+        run.model,
+        run.implementation,
+        precision(layout.precision),
+        policy_of(run),
+        layout.schedule,
+        run.optimizer,
+        run.adapter,
+        layout.recompute_every,
+        layout.recompute_layers,
+        layout.offload,
+        run.target_len,
+    )
+
+
+def policy_of(run: Run) -> Policy:
+    """What is recomputed, and which linear maps are trained (a frozen one need not keep its input)."""
+    trained = None
+    if run.adapter is not None:
+        trained = tuple(
+            linear.name
+            for kind in set(run.model.layer_kinds())
+            for linear in run.adapter.targeted(run.model, kind)
+        )
+    return Policy(
+        run.layout.recompute,
+        run.layout.recompute_modules,
+        trained,
+        run.adapter.method if run.adapter else "",
+        bool(run.adapter and run.adapter.base_bits < 16),
+    )
 
 
 class NotPredictable(ValueError):
@@ -57,7 +129,7 @@ class Machine:
 class Setting:
     """Everything a step's time depends on but the layout and the batch.
 
-    seq_len: tokens of a sequence. dtype: the format of linear maps, where it is not that of `precision`.
+    dtype: the format of linear maps, where it is not that of `precision`.
     recompute_modules: what selective recomputation repeats; empty: what the stack usually does. document_len:
     tokens of a packed document; 0: one a sequence. sharded_each_pass: gradients that ZeRO-2 divides are
     reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. recipe: the run's
@@ -66,7 +138,6 @@ class Setting:
 
     model: ModelSpec
     cluster: ClusterSpec
-    seq_len: int
     precision: Precision
     rates: Rates
     stack: Software
@@ -159,7 +230,6 @@ def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = No
     return Setting(
         run.model,
         run.cluster,
-        run.seq_len,
         precision(layout.precision),
         rates or rates_for(run.cluster.device),
         stack or stack_for(run),

@@ -14,10 +14,10 @@ import numpy as np
 from workshop.facts.run import Run
 from workshop.predict.case import NotPredictable, refuse, setting_of
 from workshop.predict.flops import forward_flops, megatron_flops
-from workshop.predict.grid import Grid
+from workshop.predict.layouts import Layouts
 from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
 from workshop.predict.time.rates import Rates, Software, rates_of
-from workshop.predict.time.step_arrays import predict_steps
+from workshop.predict.time.step import predict_steps
 from workshop.published.record import (
     ACTIVATIONS,
     HARDWARE,
@@ -65,12 +65,12 @@ def predict_times(observations: Sequence[Observation], constants: Constants = OW
     for members in _alike(observations):
         first = observations[members[0]].record
         run = first.run
-        grid = Grid.of_runs([observations[i].record.run for i in members])
+        layouts = Layouts.of_runs([observations[i].record.run for i in members])
         rates = constants.rates.get(run.cluster.device.name) or rates_of(run.cluster.device.name)
         used = constants.software_of(first.software)
         setting = setting_of(run, used, rates)
-        seconds = predict_steps(setting, grid).seconds
-        predicted[members] = in_quantity(observations[members[0]], seconds, grid)
+        seconds = predict_steps(setting, layouts).seconds
+        predicted[members] = in_quantity(observations[members[0]], seconds, layouts)
     return predicted
 
 
@@ -87,12 +87,12 @@ def _alike(observations: Sequence[Observation]) -> Iterable[list[int]]:
     return groups.values()
 
 
-def in_quantity(one: Observation, seconds: np.ndarray, grid: Grid) -> np.ndarray:
+def in_quantity(one: Observation, seconds: np.ndarray, layouts: Layouts) -> np.ndarray:
     """From seconds of a step to what the source reports."""
     if one.quantity == SECONDS:
         return seconds
     run, device = one.record.run, one.record.run.cluster.device
-    tokens = grid.data * grid.micro_batch * grid.accumulation * run.seq_len / grid.world_size
+    tokens = layouts.data * layouts.micro_batch * layouts.accumulation * run.seq_len / layouts.world_size
     rate = tokens / seconds
     if one.quantity == TOKENS:
         return rate

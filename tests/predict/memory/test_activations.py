@@ -6,10 +6,10 @@ import pytest
 from workshop.facts import catalogue
 from workshop.facts.implementation import implementation
 from workshop.facts.precision import precision
-from workshop.predict.cuts import cuts
+from workshop.predict.case import Policy
+from workshop.predict.layouts import Layouts
 from workshop.predict.memory.activations import in_flight, kept, per_token, total
 from workshop.predict.memory.saved import layer_saved
-from workshop.predict.recipe import Policy
 
 BF16 = precision("megatron-bf16")
 SEQ, BATCH = 2048, 1
@@ -17,8 +17,8 @@ SEQ, BATCH = 2048, 1
 
 def layer_bytes(model, policy=None, how=None, **sizes):
     how = how or implementation("megatron", attention="unfused", dropout=True)
-    place = cuts(seq_len=SEQ, micro_batch=BATCH, **sizes)
-    return float(per_token(model, "dense", policy or Policy(), how, BF16).on(place))
+    place = Layouts.of_columns(seq_len=SEQ, micro_batch=BATCH, **sizes)
+    return float(per_token(model, "dense", policy or Policy(), how, BF16).on(place)[0])
 
 
 @pytest.mark.parametrize("name", ["megatron-22b", "gpt3-175b", "megatron-530b", "megatron-1t"])
@@ -86,7 +86,7 @@ def test_frozen_weights_need_no_inputs():
 
 
 def flights(schedule, **sizes):
-    return in_flight(cuts(np.arange(4), pipeline=4, **sizes), schedule).tolist()
+    return in_flight(Layouts.of_columns(stage=np.arange(4), pipeline=4, **sizes), schedule).tolist()
 
 
 def test_micro_batches_in_flight():

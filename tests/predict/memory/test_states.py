@@ -9,12 +9,10 @@ from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.stages import stage_layers
-from workshop.predict.cuts import cuts, cuts_of
-from workshop.predict.depth import layers_in_chunk, layers_on_rank
+from workshop.predict.case import Recipe
+from workshop.predict.layouts import Layouts, layers_in_chunk, layers_on_rank
 from workshop.predict.memory import predict_memory
-from workshop.predict.memory.resident import states
-from workshop.predict.memory.states import params_held
-from workshop.predict.recipe import Recipe
+from workshop.predict.memory.states import params_held, states
 
 TORCH = implementation("torch")
 
@@ -24,41 +22,41 @@ TORCH = implementation("torch")
 )
 def test_one_rank_holds_every_parameter(name):
     model = catalogue.model(name)
-    held = params_held(model, TORCH, cuts())
-    assert float(held.dense + held.expert) == model.num_params
+    held = params_held(model, TORCH, Layouts.of_columns())
+    assert float((held.dense + held.expert)[0]) == model.num_params
 
 
 @pytest.mark.parametrize("pipeline", [2, 4])
 def test_stages_together_hold_the_model_and_a_second_tied_embedding(pipeline):
     model = catalogue.model("gpt2")
-    held = params_held(model, TORCH, cuts(np.arange(pipeline), pipeline=pipeline))
+    held = params_held(model, TORCH, Layouts.of_columns(stage=np.arange(pipeline), pipeline=pipeline))
     assert held.dense.sum() == model.num_params + model.vocab_size * model.hidden_size
 
 
 def test_tensor_ranks_share_matrices_and_repeat_the_rest():
     model = catalogue.model("llama-3.1-8b")
-    one, four = (float(params_held(model, TORCH, cuts(tensor=t)).dense) for t in (1, 4))
+    one, four = (float(params_held(model, TORCH, Layouts.of_columns(tensor=t)).dense[0]) for t in (1, 4))
     norms = (2 * model.num_layers + 1) * model.hidden_size
     assert four == (one - norms) / 4 + norms
 
 
 def test_vocabulary_is_padded_as_megatron_pads_it():
     model, how = catalogue.model("gpt2"), implementation("megatron")
-    held = params_held(model, how, cuts(tensor=2))
-    assert float(held.ends) == 50432 * 768 / 2 + 1024 * 768 + 2 * 768
+    held = params_held(model, how, Layouts.of_columns(tensor=2))
+    assert float(held.ends[0]) == 50432 * 768 / 2 + 1024 * 768 + 2 * 768
 
 
 def test_experts_are_divided_over_their_own_groups():
     model = catalogue.model("mixtral-8x7b")
-    held = params_held(model, TORCH, cuts(shard=8, expert=4))
-    assert float(held.expert) == 8 / 4 * 3 * 4096 * 14336 * 32
+    held = params_held(model, TORCH, Layouts.of_columns(shard=8, expert=4))
+    assert float(held.expert[0]) == 8 / 4 * 3 * 4096 * 14336 * 32
 
 
 def part_bytes(zero, name="megatron-bf16", **sizes):
     model = catalogue.model("llama-2-7b")
-    recipe, place = Recipe(model, TORCH, precision(name)), cuts(zero=zero, shard=8, **sizes)
+    recipe, place = Recipe(model, TORCH, precision(name)), Layouts.of_columns(zero=zero, shard=8, **sizes)
     found = states(recipe, params_held(model, TORCH, place), place)
-    return [float(found[part]) / model.num_params for part in ("weights", "gradients", "optimizer")]
+    return [float(found[part][0]) / model.num_params for part in ("weights", "gradients", "optimizer")]
 
 
 def test_zero_stages_divide_what_they_say():
@@ -90,7 +88,7 @@ def test_array_form_of_stages_equals_the_plain_one(layout, name):
     model = catalogue.model(name).resized(num_layers=30)
     kinds, place = (
         model.layer_kinds(),
-        cuts_of(Run(model, f"{layout.pipeline}xH100", layout, seq_len=128, accumulation=8)),
+        Layouts.of_stages(Run(model, f"{layout.pipeline}xH100", layout, seq_len=128, accumulation=8)),
     )
     for stage in range(layout.pipeline):
         plain = stage_layers(model.num_layers, layout, stage)
@@ -103,8 +101,8 @@ def test_array_form_of_stages_equals_the_plain_one(layout, name):
 
 def test_an_encoder_decoder_holds_both_stacks():
     model = catalogue.model("gpt2").resized(name="t5", num_encoder_layers=12)
-    held = params_held(model, TORCH, cuts())
-    assert float(held.dense) == model.num_params
+    held = params_held(model, TORCH, Layouts.of_columns())
+    assert float(held.dense[0]) == model.num_params
     run = Run(model, "A100-80GB", micro_batch=64, seq_len=512, target_len=128)
     alone = Run("gpt2", "A100-80GB", micro_batch=64, seq_len=512)
     both, decoder = (predict_memory(r).parts["activations"][0] for r in (run, alone))
@@ -116,7 +114,7 @@ def test_multi_token_prediction_adds_a_layer_to_the_last_stage():
     model = catalogue.model("deepseek-v3")
     more = model.resized(num_mtp_layers=1)
     assert more.num_params - model.num_params == model.mtp_params()
-    place = cuts(np.arange(2), pipeline=2)
+    place = Layouts.of_columns(stage=np.arange(2), pipeline=2)
     gain = [
         float(
             np.ravel(

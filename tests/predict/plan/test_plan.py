@@ -8,15 +8,14 @@ import pytest
 from workshop.facts.catalogue import cluster, link, model
 from workshop.facts.implementation import implementation
 from workshop.facts.precision import precision
-from workshop.predict.case import Setting
-from workshop.predict.cuts import cuts_of
+from workshop.predict.case import Setting, recipe_of
 from workshop.predict.diloco import Islands
+from workshop.predict.layouts import Layouts
 from workshop.predict.memory import memory_on, predict_memory
-from workshop.predict.memory.workspace import place_of
+from workshop.predict.memory.allocator import place_of
 from workshop.predict.plan import Search, plan
 from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
 from workshop.predict.plan.proposal import LIBRARY, run_of
-from workshop.predict.recipe import recipe_of
 from workshop.predict.time.rates import rates_of, software
 from workshop.predict.time.search import search_seconds
 from workshop.predict.time.step import predict_step
@@ -85,16 +84,16 @@ def test_the_largest_are_planned_in_two_seconds(name, where, batch, seq):
 def test_a_million_layouts_a_second():
     """Half of the target, since the machine is shared; benchmarks/predict.py prints the rate."""
     spec, where = model("mt-nlg-530b"), cluster("2520xA100-80GB")
-    grid = candidates(spec, where, 1920, 2048, Limits())
-    grid = grid.take(np.resize(np.arange(len(grid)), 300_000))
+    layouts = candidates(spec, where, 1920, 2048, Limits())
+    layouts = layouts.take(np.resize(np.arange(len(layouts)), 300_000))
     setting = Setting(
-        spec, where, 2048, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
+        spec, where, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
     )
-    args = (setting, grid)
+    args = (setting, layouts)
     search_seconds(*args)
     start = time.process_time()
     search_seconds(*args)
-    assert len(grid) / (time.process_time() - start) > 500_000
+    assert len(layouts) / (time.process_time() - start) > 500_000
 
 
 @pytest.mark.parametrize(
@@ -104,23 +103,22 @@ def test_a_million_layouts_a_second():
 def test_a_plans_memory_is_that_of_the_memory_model(name, where):
     """Stage by stage, for every number of stages, chunk, policy and ZeRO stage."""
     spec, place = model(name), cluster(where)
-    grid = candidates(spec, place, 512, 8192, Limits(tensor=(8,), micro_batch=(1, 2)))
-    grid = grid.take(np.random.default_rng(0).choice(len(grid), 60, replace=False))
+    layouts = candidates(spec, place, 512, 8192, Limits(tensor=(8,), micro_batch=(1, 2)))
+    layouts = layouts.take(np.random.default_rng(0).choice(len(layouts), 60, replace=False))
     setting = Setting(
         spec,
         place,
-        8192,
         precision("megatron-bf16"),
         rates_of("H100"),
         software("megatron-core"),
         recompute_modules=("core_attn",),
     )
     how = implementation(LIBRARY)
-    found = fullest_bytes(setting, grid, how)
+    found = fullest_bytes(setting, layouts, how)
     empty = place_of(place, how, place.num_devices)._replace(capacity=0)
-    for i in range(len(grid)):
-        run = run_of(setting, grid, i)
-        stages = memory_on(recipe_of(run), cuts_of(run), empty).device
+    for i in range(len(layouts)):
+        run = run_of(setting, layouts, i)
+        stages = memory_on(recipe_of(run), Layouts.of_stages(run), empty).device
         assert found[i] == pytest.approx(float(np.max(stages)), rel=1e-9), run.layout
 
 

@@ -9,11 +9,12 @@ from workshop.facts.catalogue import cluster, model
 from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
-from workshop.predict.grid import Grid
+from workshop.predict.case import Setting
+from workshop.predict.layouts import Layouts
+from workshop.predict.pipeline.closed import fullest_stage
 from workshop.predict.time.rates import all_rates, all_software, rates_for, rates_of, software
 from workshop.predict.time.search import search_seconds, search_steps
-from workshop.predict.time.step import CAUSES, Setting, predict_step, predict_steps
-from workshop.predict.time.step_arrays import fullest_stage
+from workshop.predict.time.step import CAUSES, predict_step, predict_steps
 
 LLAMA = "llama-3-70b"
 
@@ -23,9 +24,9 @@ def run(devices=64, **layout):
     return Run(LLAMA, f"{devices}xH100", Layout(**values), 1, 8192, accumulation=16)
 
 
-def random_grid(count, seed=0):
+def random_layouts(count, seed=0):
     draw = np.random.default_rng(seed)
-    return Grid.of_columns(
+    return Layouts.of_columns(
         tensor=2 ** draw.integers(0, 4, count),
         sequence_parallel=draw.integers(0, 2, count),
         pipeline=draw.integers(1, 40, count),
@@ -37,17 +38,18 @@ def random_grid(count, seed=0):
         micro_batch=2 ** draw.integers(0, 4, count),
         accumulation=draw.integers(1, 64, count),
         recompute=draw.integers(0, 3, count),
+        seq_len=4096,
     )
 
 
 @pytest.mark.parametrize("name", [LLAMA, "mixtral-8x7b", "deepseek-v3"])
 @pytest.mark.parametrize("stack", ["megatron-core", "composer", "megatron-2021", "megatron-2022"])
 def test_fast_search_is_the_plain_model(name, stack):
-    grid = random_grid(500)
+    layouts = random_layouts(500)
     setting = Setting(
-        model(name), cluster("4096xH100"), 4096, precision("megatron-bf16"), rates_of("H100"), software(stack)
+        model(name), cluster("4096xH100"), precision("megatron-bf16"), rates_of("H100"), software(stack)
     )
-    args = (setting, grid)
+    args = (setting, layouts)
     plain = predict_steps(*args)
     np.testing.assert_allclose(search_seconds(*args), plain.seconds, rtol=1e-12)
     for cause in CAUSES:
@@ -58,11 +60,11 @@ def test_fast_search_is_the_plain_model(name, stack):
 
 
 def test_one_at_a_time_is_many_at_once():
-    grid = random_grid(40, seed=1)
+    layouts = random_layouts(40, seed=1)
     where, recipe = cluster("4096xH100"), precision("megatron-bf16")
-    setting = Setting(model(LLAMA), where, 8192, recipe, rates_of("H100"), software("megatron-core"))
-    together = predict_steps(setting, grid).seconds
-    alone = [predict_steps(setting, grid.take(np.array([i]))).seconds[0] for i in range(len(grid))]
+    setting = Setting(model(LLAMA), where, recipe, rates_of("H100"), software("megatron-core"))
+    together = predict_steps(setting, layouts).seconds
+    alone = [predict_steps(setting, layouts.take(np.array([i]))).seconds[0] for i in range(len(layouts))]
     np.testing.assert_allclose(together, alone, rtol=1e-12)
 
 
@@ -129,7 +131,7 @@ def test_unknown_names_are_answered_with_known_ones():
     with pytest.raises(ValueError, match="megatron-core"):
         software("megatron-cor")
     with pytest.raises(ValueError, match="unknown column"):
-        Grid.of_columns(tensors=1)
+        Layouts.of_columns(tensors=1)
 
 
 def test_a_calibrated_machine_has_constants():
@@ -139,7 +141,7 @@ def test_a_calibrated_machine_has_constants():
 
 def test_input_gradients_are_reduced_beside_the_weights_gradients():
     """Hidden where the weights' product is long enough, in backward only, and for what contention leaves."""
-    grid = Grid.of_columns(tensor=[8], micro_batch=[4])
+    layouts = Layouts.of_columns(tensor=[8], micro_batch=[4], seq_len=2048)
     stack = replace(software("megatron-2021"), overlap_input_gradient=False)
 
     def tensor_seconds(contention, overlap):
@@ -147,12 +149,11 @@ def test_input_gradients_are_reduced_beside_the_weights_gradients():
         setting = Setting(
             model(LLAMA),
             cluster("8xA100-80GB"),
-            2048,
             precision("megatron-fp16"),
             rates,
             replace(stack, overlap_input_gradient=overlap),
         )
-        return predict_steps(setting, grid).tensor[0]
+        return predict_steps(setting, layouts).tensor[0]
 
     waits = tensor_seconds(0.5, False)
     assert tensor_seconds(1.0, True) == pytest.approx(waits)
@@ -165,6 +166,6 @@ def test_balanced_stages_make_up_for_the_head():
     small = model("gpt-30m")
     layer = sum(linear.weights for linear in small.linears())
     deep = small.resized(num_layers=16, vocab_size=round(3.5 * layer / small.hidden_size))
-    grid = Grid.of_columns(pipeline=[1, 2, 4, 2], virtual_stages=[1, 1, 1, 4])
-    assert fullest_stage(deep, grid).tolist() == [16, 8, 4, 8]
-    assert fullest_stage(deep, grid, balanced=True).tolist() == [16, 10, 5, 8]
+    layouts = Layouts.of_columns(pipeline=[1, 2, 4, 2], virtual_stages=[1, 1, 1, 4])
+    assert fullest_stage(deep, layouts).tolist() == [16, 8, 4, 8]
+    assert fullest_stage(deep, layouts, balanced=True).tolist() == [16, 10, 5, 8]

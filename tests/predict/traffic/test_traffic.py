@@ -14,9 +14,9 @@ from workshop.facts.precision import precision
 from workshop.facts.run import Adapter, Run
 from workshop.predict.case import Setting
 from workshop.predict.collectives import Wires
-from workshop.predict.grid import Grid
+from workshop.predict.layouts import Layouts
 from workshop.predict.time.rates import rates_of, software
-from workshop.predict.time.step_arrays import predict_steps
+from workshop.predict.time.step import predict_steps
 from workshop.predict.traffic import predict_traffic
 from workshop.predict.traffic.torch import MIB, buckets
 
@@ -138,8 +138,8 @@ def test_the_time_model_prices_the_same_bytes():
     model = catalogue.model("megatron-7.5b")
     run = Run(model, "8xA100-80GB", layout, 2, 2048, accumulation=3, implementation="megatron")
     rates, stack = rates_of("A100-80GB"), software("megatron-2021")
-    setting = Setting(model, run.cluster, 2048, precision("megatron-fp16"), rates, stack)
-    seconds = predict_steps(setting, Grid.of_runs([run]))
+    setting = Setting(model, run.cluster, precision("megatron-fp16"), rates, stack)
+    seconds = predict_steps(setting, Layouts.of_runs([run]))
     wires = Wires.of(run.cluster, rates)
     by_axis = {row.axis: row for row in predict_traffic(run).traffic if row.payload_bytes > 1e6}
     tensor, data = by_axis["tensor"], by_axis["data"]

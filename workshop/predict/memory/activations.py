@@ -17,7 +17,7 @@ Schedules that fold the pipeline are in :mod:`workshop.predict.pipeline.v_shaped
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -25,9 +25,9 @@ import numpy as np
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
-from workshop.predict.cuts import Array, Cuts
-from workshop.predict.memory.saved import Saved, layer_saved
-from workshop.predict.recipe import Policy
+from workshop.predict.case import Policy, Recipe
+from workshop.predict.layouts import Array, Layouts, layers_in_chunk
+from workshop.predict.memory.saved import Saved, cross_attention_saved, layer_saved
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,15 @@ class PerToken:
     expert: float = 0.0
     score: float = 0.0
 
-    def on(self, cuts: Cuts) -> Array:
+    def on(self, layouts: Layouts) -> Array:
         """Bytes on a rank for one micro-batch."""
-        along = np.where(cuts.sequence_parallel, cuts.tensor, 1)
         linear = (
-            self.tensor / cuts.tensor
-            + self.sequence / along
+            self.tensor / layouts.tensor
+            + self.sequence / layouts.along
             + self.whole
-            + self.expert * cuts.expert_tensor / along
+            + self.expert * layouts.expert_tensor / layouts.along
         )
-        return cuts.tokens * (linear + self.score * cuts.seq_len / cuts.tensor)
+        return layouts.tokens * (linear + self.score * layouts.seq_len / layouts.tensor)
 
 
 MODULES = {
@@ -149,9 +148,9 @@ def per_token(
     return total(kept(model, kind, policy, how, numbers))
 
 
-def in_flight(cuts: Cuts, schedule: str) -> Array:
+def in_flight(layouts: Layouts, schedule: str) -> Array:
     """Chunks (a micro-batch's pass through one chunk of layers) alive at once on each rank, at most."""
-    p, v, m, i = cuts.pipeline, cuts.virtual, cuts.accumulation, cuts.stage
+    p, v, m, i = layouts.pipeline, layouts.virtual_stages, layouts.accumulation, layouts.stage
     if schedule in ("gpipe", "breadth-first"):
         return m * v
     if schedule == "naive":
@@ -159,17 +158,83 @@ def in_flight(cuts: Cuts, schedule: str) -> Array:
     if schedule == "zb-h2":
         return np.minimum(2 * (p - i) - 1, m)
     plain = np.minimum(p - i, m)
-    warm_up = 2 * (p - i - 1) + (v - 1) * np.maximum(cuts.group, p) + 1
+    warm_up = 2 * (p - i - 1) + (v - 1) * np.maximum(layouts.group, p) + 1
     return np.where(v > 1, np.minimum(warm_up, m * v), plain)
 
 
-def chunks_alive(cuts: Cuts, schedule: str, chunk: int) -> Array:
+def chunks_alive(layouts: Layouts, schedule: str, chunk: int) -> Array:
     """Of :func:`in_flight`, those of the rank's chunk number ``chunk``.
 
     Micro-batches go through a rank's chunks in groups of ``group`` (usually ``p``): first chunk, second
     chunk, ...
     """
-    alive, group = in_flight(cuts, schedule), np.maximum(cuts.group, cuts.pipeline)
-    rounds, rest = np.divmod(alive, group * cuts.virtual)
+    alive, group = in_flight(layouts, schedule), np.maximum(layouts.group, layouts.pipeline)
+    rounds, rest = np.divmod(alive, group * layouts.virtual_stages)
     count = rounds * group + np.clip(rest - chunk * group, 0, group)
-    return np.where(cuts.virtual > 1, count, alive if chunk == 0 else 0)
+    return np.where(layouts.virtual_stages > 1, count, alive if chunk == 0 else 0)
+
+
+def encoder_decoder_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+    """Saved activations of an encoder and a decoder on one stage; cross attention reads the encoder."""
+    model, how, numbers = recipe.model, recipe.how, recipe.numbers
+    decoder = replace(layouts, seq_len=(recipe.target_len or layouts.seq_len) + 0 * layouts.seq_len)
+    encoder = layers_bytes(recipe, "dense", model.num_encoder_layers + 0 * layouts.stage, layouts)
+    own = layers_bytes(recipe, "dense", model.num_layers + 0 * layouts.stage, decoder)
+    parts = total(cross_attention_saved(model, how, numbers))
+    scores = parts.score * decoder.tokens * layouts.seq_len / layouts.tensor
+    cross = replace(parts, score=0.0).on(decoder) + scores
+    keys = (model.kv_width + model.v_width) * numbers.compute * layouts.tokens / layouts.tensor
+    return encoder + own + model.num_layers * (cross + keys)
+
+
+def saved_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+    """Saved activations of all layers and of all micro-batches in flight on a rank."""
+    if recipe.model.num_encoder_layers:
+        return encoder_decoder_bytes(recipe, layouts)
+    result = np.zeros_like(layouts.tokens)
+    for chunk in range(int(np.max(layouts.virtual_stages))):
+        counts = layers_in_chunk(recipe.model, layouts, chunk)
+        alive = chunks_alive(layouts, recipe.schedule, chunk)
+        for kind in recipe.kinds:
+            result = result + alive * layers_bytes(recipe, kind, counts[kind], layouts)
+    mtp = recipe.model.num_mtp_layers * layers_bytes(recipe, recipe.model.layer_kinds()[-1], 1, layouts)
+    return result + layouts.is_last * mtp
+
+
+def layers_bytes(recipe: Recipe, kind: str, layers: Array | int, layouts: Layouts) -> Array:
+    """Saved bytes of ``layers`` layers of a kind for one micro-batch under the recompute policy."""
+    model, how, numbers = recipe.model, recipe.how, recipe.numbers
+    dropped = per_token(model, kind, recipe.policy, how, numbers).on(layouts)
+    if recipe.policy.name == "full" and recipe.recompute_every > 1:
+        dropped = dropped / recipe.recompute_every
+    if not recipe.recompute_layers or recipe.policy.name == "none":
+        return layers * dropped
+    some = np.minimum(layers, recipe.recompute_layers)
+    return some * dropped + (layers - some) * per_token(
+        model, kind, replace(recipe.policy, name="none"), how, numbers
+    ).on(layouts)
+
+
+def boundary_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+    """Inputs and outputs of a pipeline stage that the schedule holds: one set for each virtual stage."""
+    tensor = layouts.tokens * recipe.model.hidden_size * recipe.numbers.compute / layouts.along
+    return np.where(layouts.pipeline > 1, recipe.how.boundary_tensors * layouts.virtual_stages, 0) * tensor
+
+
+def working_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+    """Room that backward of one layer needs: gradients of its widest tensors, and what is recomputed."""
+    model, how, numbers = recipe.model, recipe.how, recipe.numbers
+    worst = np.zeros_like(layouts.tokens)
+    for kind in recipe.kinds:
+        everything = kept(model, kind, replace(recipe.policy, name="none"), how, numbers)
+        wide = [t for t in everything if t.name.startswith("mlp ") or t.module == "core_attn"]
+        room = total(wide).on(layouts) + layouts.tokens * model.hidden_size * numbers.compute / layouts.along
+        if recipe.policy.name != "none":
+            again = total(everything).on(layouts) - per_token(model, kind, recipe.policy, how, numbers).on(
+                layouts
+            )
+            room = room + again * (recipe.recompute_every if recipe.policy.name == "full" else 1)
+        if recipe.policy.quantized and not how.four_bit_inputs:
+            room = room + max(map_.weights for map_ in model.linears(kind)) * numbers.compute
+        worst = np.maximum(worst, room)
+    return worst

@@ -33,7 +33,7 @@ from __future__ import annotations
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
-from workshop.predict.cuts import Array, Cuts
+from workshop.predict.layouts import Array, Layouts
 from workshop.predict.memory.activations import total
 from workshop.predict.memory.saved import norm_saved
 from workshop.predict.memory.states import padded_vocab
@@ -53,22 +53,22 @@ def bytes_per_logit(how: Implementation, compute: float) -> float:
     }[how.loss]
 
 
-def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts) -> Array:
+def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts) -> Array:
     """Bytes alive on the last stage at the loss, logits and all; zero elsewhere."""
-    logits = cuts.tokens * padded_vocab(model, how, cuts.tensor) / cuts.tensor
+    logits = layouts.tokens * padded_vocab(model, how, layouts.tensor) / layouts.tensor
     # Losses of multi-token prediction come first and keep their fp32 probabilities for backward.
     held = how.held_logit_grads * numbers.compute + 4 * model.num_mtp_layers
-    return cuts.is_last * logits * (bytes_per_logit(how, numbers.compute) + held)
+    return layouts.is_last * logits * (bytes_per_logit(how, numbers.compute) + held)
 
 
-def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts) -> Array:
+def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts) -> Array:
     """The head's weight gradient while it is summed over the loss's chunks: the sum and the newest part."""
-    matrix = padded_vocab(model, how, cuts.tensor) * model.hidden_size / cuts.tensor
-    return cuts.is_last * 2 * matrix * numbers.unsharded_grads
+    matrix = padded_vocab(model, how, layouts.tensor) * model.hidden_size / layouts.tensor
+    return layouts.is_last * 2 * matrix * numbers.unsharded_grads
 
 
-def ends_saved(model: ModelSpec, how: Implementation, numbers: Precision, cuts: Cuts, along: Array) -> Array:
+def ends_saved(model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts) -> Array:
     """Saved outside the layers: the final norm's tensors and the head's input; embedding dropout's mask."""
-    parts = total(norm_saved(model, how, numbers, "final_norm")).on(cuts)
-    mask = model.hidden_size * cuts.tokens / along if how.dropout else 0
-    return cuts.is_last * parts + cuts.is_first * mask
+    parts = total(norm_saved(model, how, numbers, "final_norm")).on(layouts)
+    mask = model.hidden_size * layouts.tokens / layouts.along if how.dropout and model.dropout else 0
+    return layouts.is_last * parts + layouts.is_first * mask

@@ -12,24 +12,25 @@ A step passes through five moments, and the peak is the largest of them:
 Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
 Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the
 caching allocator took for them, pieces that fit nothing included (:mod:`workshop.predict.memory.allocator`);
-*device* adds what PyTorch does not see (:mod:`workshop.predict.memory.workspace`).
+*device* adds what PyTorch does not see (:mod:`workshop.predict.memory.allocator`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
-from workshop.predict.cuts import Array, Cuts, cuts_of
-from workshop.predict.memory.allocator import reserved_bytes
-from workshop.predict.memory.moments import moments
-from workshop.predict.memory.transient import saved_bytes
-from workshop.predict.memory.workspace import Place, outside_bytes, place_of
-from workshop.predict.recipe import Recipe, recipe_of
+from workshop.predict.case import Recipe, recipe_of
+from workshop.predict.layouts import Array, Layouts
+from workshop.predict.memory.activations import boundary_bytes, saved_bytes, working_bytes
+from workshop.predict.memory.allocator import Place, outside_bytes, place_of, reserved_bytes
+from workshop.predict.memory.loss import ends_saved, head_gradients, loss_bytes
+from workshop.predict.memory.states import padded_vocab, params_held, states, step_bytes, unsharded
+from workshop.predict.pipeline.v_shaped import FOLDS, folded
 
 NOWHERE = Place()
 INTERVAL = (0.95, 1.11)
@@ -109,23 +110,24 @@ class MemoryPrediction:
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
-    place = place_of(run.cluster, run.implementation, run.layout.world_size)
-    return memory_on(recipe_of(run), cuts_of(run, group), place)
+    layouts = Layouts.of_stages(run, group)
+    place = place_of(run.cluster, run.implementation, int(layouts.world_size[0]))
+    return memory_on(recipe_of(run), layouts, place)
 
 
 def saved_activations(run: Run) -> Array:
     """Bytes saved for backward by the layers of every pipeline stage, micro-batches in flight included."""
-    return saved_bytes(recipe_of(run), cuts_of(run))
+    return saved_bytes(recipe_of(run), Layouts.of_stages(run))
 
 
-def memory_on(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> MemoryPrediction:
-    """The same for any ``Cuts``: one entry of every array for each entry of ``cuts``."""
-    found = moments(recipe, cuts, place.workspace)
-    names, shape = list(found), cuts.shape
+def memory_on(recipe: Recipe, layouts: Layouts, place: Place = NOWHERE) -> MemoryPrediction:
+    """The same for any ``Layouts``: one entry of every array for each entry of ``layouts``."""
+    found = moments(recipe, layouts, place.workspace)
+    names, shape = list(found), layouts.shape
     sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
     best = np.argmax(sums, axis=0)
     allocated, steady = sums.max(axis=0), sums[names.index("between steps")]
-    reserved, device = taken(recipe, cuts, (allocated, steady), place)
+    reserved, device = taken(recipe, layouts, (allocated, steady), place)
     parts = {part: np.zeros(shape) for parts in found.values() for part in parts}
     for index, name in enumerate(names):
         for part, size in found[name].items():
@@ -134,7 +136,9 @@ def memory_on(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> MemoryPredi
     return MemoryPrediction(parts, at, allocated, steady, reserved, device, place.capacity)
 
 
-def taken(recipe: Recipe, cuts: Cuts, tensors: tuple[Array, Array], place: Place) -> tuple[Array, Array]:
+def taken(
+    recipe: Recipe, layouts: Layouts, tensors: tuple[Array, Array], place: Place
+) -> tuple[Array, Array]:
     """Reserved and device bytes for ``(allocated, steady)`` bytes of tensors.
 
     Before it gives up, the caching allocator returns to a full device what it holds idle.
@@ -142,19 +146,104 @@ def taken(recipe: Recipe, cuts: Cuts, tensors: tuple[Array, Array], place: Place
     allocated, steady = tensors
     if not place.is_gpu:
         return allocated, allocated
-    outside = outside_bytes(cuts, recipe.how)
+    outside = outside_bytes(layouts, recipe.how)
     reserved = reserved_bytes(allocated, steady, recipe.how)
     if place.capacity:
         reserved = np.maximum(allocated, np.minimum(reserved, place.capacity - outside))
     return reserved, reserved + outside
 
 
-def device_bytes(recipe: Recipe, cuts: Cuts, place: Place = NOWHERE) -> Array:
+def device_bytes(recipe: Recipe, layouts: Layouts, place: Place = NOWHERE) -> Array:
     """Device bytes alone, for searches over many layouts: :func:`memory_on` without the parts."""
-    found = moments(recipe, cuts, place.workspace)
+    found = moments(recipe, layouts, place.workspace)
     sums = {name: np.asarray(sum(parts.values())) for name, parts in found.items()}
     steady = sums.pop("between steps")
     allocated = steady
     for total in sums.values():
         allocated = np.maximum(allocated, total)
-    return taken(recipe, cuts, (allocated, steady), place)[1]
+    return taken(recipe, layouts, (allocated, steady), place)[1]
+
+
+Parts = dict[str, Array]
+
+
+def moments(recipe: Recipe, layouts: Layouts, workspace: int = 0) -> dict[str, Parts]:
+    """Bytes by part at each moment of the step; see :mod:`workshop.predict.memory`."""
+    if recipe.schedule in FOLDS:
+        halves = [straight(*half, workspace) for half in folded(recipe, layouts)]
+        return {name: joined(halves[0][name], halves[1][name]) for name in halves[0]}
+    return straight(recipe, layouts, workspace)
+
+
+def straight(recipe: Recipe, layouts: Layouts, workspace: int) -> dict[str, Parts]:
+    """:func:`moments` where stages follow each other."""
+    held = params_held(recipe.model, recipe.how, layouts)
+    base = states(recipe, held, layouts)
+    grads = base.pop("gradients")
+    kept_grads = grads if recipe.how.buffers == "contiguous" else 0 * grads
+    early = grads if recipe.how.buffers == "contiguous" else np.where(layouts.accumulation > 1, grads, 0)
+    if workspace:
+        base["workspace"] = workspace + 0 * grads
+    if recipe.how.bucket_bytes:
+        base["buckets"] = np.where(layouts.state_shards * layouts.replicate > 1, recipe.how.bucket_bytes, 0)
+    base["stage boundaries"] = boundary_bytes(recipe, layouts)
+    window, gathered_grads = unsharded(recipe, held, layouts)
+    gathered = {**base, "unsharded weights": window}
+    forward = {**gathered, "gradients": early, "activations": activation_bytes(recipe, layouts)}
+    backward = {"working": working_bytes(recipe, layouts), "unsharded gradients": gathered_grads}
+    late = grads - embedding_gradients(recipe, layouts) if recipe.how.buffers == "freed" else grads
+    step = {"working": step_bytes(recipe, held, layouts)}
+    return {
+        "loss": {**forward, **loss_parts(recipe, layouts)},
+        "backward": {**forward, **backward},
+        "first layer": {**gathered, "gradients": late, **backward},
+        "end of backward": {**gathered, "gradients": grads, "unsharded gradients": gathered_grads},
+        "optimizer": {**base, "gradients": grads, **step},
+        "between steps": {**base, "gradients": kept_grads},
+    }
+
+
+def embedding_gradients(recipe: Recipe, layouts: Layouts) -> Array:
+    """The embedding's gradient, which comes after that of the first layer (a tied head's is there before)."""
+    if recipe.adapter is not None or recipe.model.tied_embeddings:
+        return np.zeros(())
+    matrix = (
+        padded_vocab(recipe.model, recipe.how, layouts.tensor) * recipe.model.hidden_size / layouts.tensor
+    )
+    kept = recipe.numbers.grads / np.where(layouts.zero >= 2, layouts.state_shards, 1)
+    return layouts.is_first * matrix * (0 if recipe.offload == "params" else kept)
+
+
+def joined(first: Parts, second: Parts) -> Parts:
+    """Parts of a rank that holds two stages: it has one workspace, and works on one stage at a time."""
+    names = {**first, **second}
+    parts: Parts = {part: np.asarray(first.get(part, 0) + second.get(part, 0)) for part in names}
+    for part in ("workspace", "buckets"):
+        if part in first:
+            parts[part] = first[part]
+    if "working" in first:
+        parts["working"] = np.maximum(first["working"], second["working"])
+    return parts
+
+
+def decoder_layouts(recipe: Recipe, layouts: Layouts) -> Layouts:
+    """The cuts with the sequence that the head reads: the decoder's, where there is one of its own."""
+    return replace(layouts, seq_len=recipe.target_len + 0 * layouts.seq_len) if recipe.target_len else layouts
+
+
+def activation_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+    """Everything saved for backward on a rank, unless it is offloaded."""
+    ends = ends_saved(recipe.model, recipe.how, recipe.numbers, decoder_layouts(recipe, layouts))
+    return ends if recipe.offload == "activations" else saved_bytes(recipe, layouts) + ends
+
+
+def loss_parts(recipe: Recipe, layouts: Layouts) -> Parts:
+    """What only the loss needs."""
+    parts = {
+        "logits and loss": loss_bytes(
+            recipe.model, recipe.how, recipe.numbers, decoder_layouts(recipe, layouts)
+        )
+    }
+    if recipe.adapter is None and recipe.how.loss == "chunked":
+        parts["unsharded gradients"] = head_gradients(recipe.model, recipe.how, recipe.numbers, layouts)
+    return parts

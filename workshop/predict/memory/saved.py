@@ -122,7 +122,7 @@ def attention_saved(model: ModelSpec, how: Implementation, numbers: Precision) -
         )
     if how.attention == "unfused":
         saved.append(Saved("probabilities", heads, c, "tensor", "core_attn", per_key=True))
-        if how.dropout:
+        if how.dropout and model.dropout:
             saved += [
                 Saved("dropped probabilities", heads, c, "tensor", "core_attn", per_key=True),
                 Saved("probabilities' mask", heads, 1, "tensor", "core_attn", per_key=True),
@@ -133,7 +133,7 @@ def attention_saved(model: ModelSpec, how: Implementation, numbers: Precision) -
         saved.append(
             Saved("attention output, transposed", model.attention_width, c, "tensor", "attention_out")
         )
-    if how.dropout:
+    if how.dropout and model.dropout:
         saved.append(Saved("attention dropout's mask", model.hidden_size, 1, "sequence", "dropout"))
     return saved
 
@@ -164,7 +164,7 @@ def mlp_saved(
     if not model.gated_mlp and how.eager_gelu and not how.compile:
         # 0.5 * x * (1 + tanh(...)): half the input, the tanh and one more than it.
         saved.append(Saved("parts of the nonlinearity", 3 * width, c, split, "mlp_act"))
-    if how.dropout and split == "tensor":
+    if how.dropout and model.dropout and split == "tensor":
         saved.append(Saved("mlp dropout's mask", model.hidden_size, 1, "sequence", "dropout"))
     return saved
 

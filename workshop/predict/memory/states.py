@@ -12,6 +12,8 @@ With ``P`` parameters a rank is responsible for and widths from the precision re
 Tensor parallelism divides matrices but repeats norms and the biases of row-parallel maps; the embedding sits
 on the first stage and the head on the last, which for tied embeddings holds a copy; experts are divided over
 their own groups.  The vocabulary is padded so that it divides.
+
+What ZeRO-3 gathers of its weights, and what the optimizer's step needs beside them, is here too.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import numpy as np
 
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
-from workshop.predict.cuts import Array, Cuts
-from workshop.predict.depth import layers_on_rank
+from workshop.facts.precision import MOMENTS
+from workshop.predict.case import Recipe
+from workshop.predict.layouts import Array, Layouts, layers_on_rank
 
 
 class LayerCount(NamedTuple):
@@ -66,21 +69,21 @@ class Held(NamedTuple):
     ends: Array  # of ``dense``: embedding, positions, head
 
 
-def params_held(model: ModelSpec, how: Implementation, cuts: Cuts) -> Held:
-    """Parameters by class for every entry of ``cuts``."""
-    dense = np.zeros_like(cuts.tokens)
-    expert = np.zeros_like(cuts.tokens)
-    for kind, number in layers_on_rank(model, cuts).items():
+def params_held(model: ModelSpec, how: Implementation, layouts: Layouts) -> Held:
+    """Parameters by class for every entry of ``layouts``."""
+    dense = np.zeros_like(layouts.tokens)
+    expert = np.zeros_like(layouts.tokens)
+    for kind, number in layers_on_rank(model, layouts).items():
         if kind == "moe" and not model.is_moe:
             continue
         count = layer_count(model, kind)
-        dense = dense + number * (count.split / cuts.tensor + count.whole)
-        expert = expert + number * count.expert / (cuts.expert * cuts.expert_tensor)
-    extra = encoder_params(model, cuts) + mtp_params(model, how, cuts)
-    expert = expert + cuts.is_last * model.num_mtp_layers * last_layer(model).expert / (
-        cuts.expert * cuts.expert_tensor
+        dense = dense + number * (count.split / layouts.tensor + count.whole)
+        expert = expert + number * count.expert / (layouts.expert * layouts.expert_tensor)
+    extra = encoder_params(model, layouts) + mtp_params(model, how, layouts)
+    expert = expert + layouts.is_last * model.num_mtp_layers * last_layer(model).expert / (
+        layouts.expert * layouts.expert_tensor
     )
-    ends = end_params(model, how, cuts)
+    ends = end_params(model, how, layouts)
     return Held(dense + extra + ends, expert, ends)
 
 
@@ -89,45 +92,127 @@ def last_layer(model: ModelSpec) -> LayerCount:
     return layer_count(model, model.layer_kinds()[-1])
 
 
-def mtp_params(model: ModelSpec, how: Implementation, cuts: Cuts) -> Array:
+def mtp_params(model: ModelSpec, how: Implementation, layouts: Layouts) -> Array:
     """Dense parameters of multi-token prediction: on the last stage, with a copy of the embedding."""
     if not model.num_mtp_layers:
-        return np.zeros_like(cuts.tokens)
+        return np.zeros_like(layouts.tokens)
     h, layer = model.hidden_size, last_layer(model)
-    each = (layer.split + 2 * h * h) / cuts.tensor + layer.whole + 3 * model.norm_params
-    embedding = np.where(cuts.pipeline > 1, padded_vocab(model, how, cuts.tensor) * h / cuts.tensor, 0)
-    return cuts.is_last * (model.num_mtp_layers * each + embedding)
+    each = (layer.split + 2 * h * h) / layouts.tensor + layer.whole + 3 * model.norm_params
+    embedding = np.where(
+        layouts.pipeline > 1, padded_vocab(model, how, layouts.tensor) * h / layouts.tensor, 0
+    )
+    return layouts.is_last * (model.num_mtp_layers * each + embedding)
 
 
-def encoder_params(model: ModelSpec, cuts: Cuts) -> Array:
+def encoder_params(model: ModelSpec, layouts: Layouts) -> Array:
     """An encoder's layers and the decoder's cross attention (both on the only stage)."""
     if not model.num_encoder_layers:
-        return np.zeros_like(cuts.tokens)
+        return np.zeros_like(layouts.tokens)
     layer = layer_count(model, "dense")
     split = sum(linear.params for linear in model.attention_linears() if linear.split == "column")
     out = model.attention_linears()[-1]
-    cross = (split + out.weights) / cuts.tensor + (out.outputs if out.bias else 0) + model.norm_params
-    encoder = model.num_encoder_layers * (layer.split / cuts.tensor + layer.whole)
+    cross = (split + out.weights) / layouts.tensor + (out.outputs if out.bias else 0) + model.norm_params
+    encoder = model.num_encoder_layers * (layer.split / layouts.tensor + layer.whole)
     return encoder + model.num_layers * cross + (model.norm_params if model.final_norm else 0)
 
 
-def end_params(model: ModelSpec, how: Implementation, cuts: Cuts) -> Array:
+def end_params(model: ModelSpec, how: Implementation, layouts: Layouts) -> Array:
     """Parameters of the embedding (first stage) and of the final norm and head (last stage)."""
     h = model.hidden_size
-    matrix = padded_vocab(model, how, cuts.tensor) * h / cuts.tensor
+    matrix = padded_vocab(model, how, layouts.tensor) * h / layouts.tensor
     positions = model.max_positions * h if model.positions == "learned" else 0
     first = (
         matrix + positions + model.num_token_types * h + (model.norm_params if model.embedding_norm else 0)
     )
-    own_head = (cuts.pipeline > 1) | (not model.tied_embeddings)
+    own_head = (layouts.pipeline > 1) | (not model.tied_embeddings)
     head = (model.norm_params if model.final_norm else 0) + np.where(own_head, matrix, 0)
     head = head + (model.head_params() - (0 if model.tied_embeddings else model.vocab_size * h))
-    return np.where(cuts.is_first, first, 0) + np.where(cuts.is_last, head, 0)
+    return np.where(layouts.is_first, first, 0) + np.where(layouts.is_last, head, 0)
 
 
-def divided(held: Held, cuts: Cuts, from_stage: int) -> Array:
+def divided(held: Held, layouts: Layouts, from_stage: int) -> Array:
     """Parameters a rank keeps of something that ZeRO divides from stage ``from_stage`` on."""
-    sharded = cuts.zero >= from_stage
-    return held.dense / np.where(sharded, cuts.state_shards, 1) + held.expert / np.where(
-        sharded, cuts.expert_shards, 1
+    sharded = layouts.zero >= from_stage
+    return held.dense / np.where(sharded, layouts.state_shards, 1) + held.expert / np.where(
+        sharded, layouts.expert_shards, 1
     )
+
+
+PREFETCHED_LAYERS = 2
+"""Layers unsharded at once by FSDP: the one that computes and the one being gathered (arXiv 2304.11277,
+3.3.2).
+"""
+
+
+def trainable(recipe: Recipe, held: Held, layouts: Layouts) -> Held:
+    """What the optimizer trains: everything, or an adapter's weights (divided as the layers are)."""
+    if recipe.adapter is None:
+        return held
+    count = recipe.adapter.params(recipe.model) / layouts.pipeline / layouts.tensor
+    return Held(count + 0 * held.dense, 0 * held.expert, 0 * held.ends)
+
+
+def weight_bytes(recipe: Recipe, held: Held, layouts: Layouts) -> Array:
+    """Weights as they are stored on the rank.
+
+    With an adapter, matrices of the layers are kept in ``base_bits``, and embedding, head and norms in the
+    recipe's width; 4-bit matrices are unpacked to compute with them, the next while one is in use.
+    """
+    numbers, adapter = recipe.numbers, recipe.adapter
+    if adapter is None:
+        return divided(held, layouts, 3) * numbers.params
+    matrices = held.dense - held.ends + held.expert
+    frozen = matrices * adapter.base_bits / 8 + held.ends * numbers.params
+    if adapter.base_bits < 16 and recipe.how.four_bit_inputs:
+        frozen = (
+            frozen
+            + 2 * max(map_.weights for map_ in recipe.model.linears(recipe.kinds[-1])) * numbers.compute
+        )
+    own = trainable(recipe, held, layouts).dense * (adapter.weight_bytes or numbers.params)
+    return frozen / np.where(layouts.zero == 3, layouts.state_shards, 1) + own
+
+
+def states(recipe: Recipe, held: Held, layouts: Layouts) -> dict[str, Array]:
+    """Weights, gradients and optimizer state in bytes."""
+    numbers, train = recipe.numbers, trainable(recipe, held, layouts)
+    moment = 1.0 if recipe.optimizer.endswith("8bit") else numbers.moments
+    optimizer = divided(train, layouts, 1) * (numbers.master + MOMENTS[recipe.optimizer] * moment)
+    gradients = divided(train, layouts, 2) * numbers.grads
+    if recipe.how.optimizer_in_backward:
+        gradients = gradients / recipe.model.num_layers
+    found = {"weights": weight_bytes(recipe, held, layouts), "optimizer": optimizer, "gradients": gradients}
+    if numbers.weight_cache:
+        matrices = held.dense - held.ends + held.expert
+        found["weight cache"] = (
+            numbers.weight_cache * matrices / np.where(layouts.zero == 3, layouts.state_shards, 1)
+        )
+    # What is offloaded lives on the host; what ZeRO-3 gathers is counted by :func:`unsharded`.
+    gone = {"optimizer": ("optimizer",), "params": tuple(found)}.get(recipe.offload, ())
+    return {part: size * (part not in gone) for part, size in found.items()}
+
+
+def unsharded(recipe: Recipe, held: Held, layouts: Layouts) -> tuple[Array, Array]:
+    """Weights and gradients that ZeRO-3 gathers: the ends for the whole step, two layers at a time."""
+    if not np.any(layouts.zero == 3):
+        return np.zeros(()), np.zeros(())
+    numbers, layer = recipe.numbers, np.zeros_like(layouts.tokens)
+    for kind in recipe.kinds:
+        count = layer_count(recipe.model, kind)
+        size = (
+            count.split / layouts.tensor
+            + count.whole
+            + count.expert / (layouts.expert * layouts.expert_tensor)
+        )
+        layer = np.maximum(layer, size)
+    gathered = (layouts.zero == 3) & (layouts.state_shards > 1)
+    width = min(numbers.compute, numbers.params)
+    weights = gathered * width * (held.ends + (PREFETCHED_LAYERS + 1) * layer)
+    return weights, gathered * numbers.unsharded_grads * PREFETCHED_LAYERS * layer
+
+
+def step_bytes(recipe: Recipe, held: Held, layouts: Layouts) -> Array:
+    """Temporaries of AdamW's step, over the parameters a rank updates; SGD updates in place."""
+    if MOMENTS[recipe.optimizer] < 2:
+        return np.zeros(())
+    room = recipe.how.step_room * recipe.numbers.moments / 4
+    return divided(trainable(recipe, held, layouts), layouts, 1) * room

@@ -32,11 +32,14 @@ formulas writes ZB2P's and ZBV's bubble as 0 under that very assumption.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from workshop.facts.layout import SCHEDULES
+from workshop.facts.model import ModelSpec
+from workshop.predict.layouts import Layouts
 from workshop.predict.pipeline.simulate import Durations
 
 Numbers = Any  # a number or an array of them; all arguments broadcast
@@ -175,3 +178,140 @@ def closed_in_flight(
         "dualpipev": lambda: 2 * p + 1,
     }
     return np.asarray(formulas[schedule]())
+
+
+class Head(NamedTuple):
+    """Seconds of the output head and the loss for one micro-batch: forward, backward, and of it the weight's
+    gradient.
+    """
+
+    forward: np.ndarray
+    backward: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Forward and backward."""
+        return self.forward + self.backward
+
+
+class RankLayers(NamedTuple):
+    """Layers of the first rank of a pipeline, of the fullest between, and of the last; and what part of the
+    output head the first and the last have. Folded pipelines end where they begin.
+    """
+
+    first: np.ndarray
+    middle: np.ndarray
+    last: np.ndarray
+    head_first: Any = 0.0
+    head_last: Any = 1.0
+
+
+def rank_layers(model: ModelSpec, layouts: Layouts) -> RankLayers:
+    """Layers by rank, cut as `facts.stages.chunks` does: what does not divide goes one each to the first.
+
+    A rank of DualPipe works on two stages, each for half of the micro-batches: it counts half of both.
+    """
+    p, v = layouts.pipeline, layouts.virtual_stages
+    zbv, dual = layouts.schedule == ZBV, layouts.schedule == DUALPIPE
+    is_folded = bool((zbv | dual).any())
+    total = np.where(zbv, 2 * p, p * v) if is_folded else p * v
+    given, taken = layouts.first_layers >= 0, (layouts.last_layers >= 0) & (total > 1)
+    if not (given.any() or taken.any()):
+        size, extra = np.divmod(model.num_layers, total)
+        before: Any = 0
+        first_chunk, last_chunk = size + (extra > 0), size
+    else:
+        free = (
+            model.num_layers
+            - np.where(given, layouts.first_layers, 0)
+            - np.where(taken, layouts.last_layers, 0)
+        )
+        size, extra = np.divmod(free, np.maximum(total - given - taken, 1))
+        before = given.astype(int)
+        first_chunk = np.where(given, layouts.first_layers, size + (extra > 0))
+        last_chunk = np.where(taken, layouts.last_layers, size)
+    # Longer chunks have the numbers before .. before + extra - 1; rank r has the numbers r, r + p, r + 2p ...
+    first = first_chunk + (v - 1) * size + np.maximum(extra + before - 1, 0) // p
+    last = last_chunk + (v - 1) * size + (extra + before) // p
+    middle = np.where(p > 2, v * size + np.maximum(before + extra - 2, -1) // p + 1, 0)
+    last = np.where(p > 1, last, first)
+    if not is_folded:
+        return RankLayers(first, middle, last)
+    longer = before + extra
+    folded = first_chunk + last_chunk
+    inner = 2 * size + np.where(longer > total // 2, 2, np.where(longer > 1, 1, 0))
+    half = np.where(dual, 0.5, 1.0)
+    many = p > np.where(dual, 2, 1)
+    return RankLayers(
+        np.where(zbv | dual, folded * half, first),
+        np.where(zbv | dual, np.where(many, inner * half, 0), middle),
+        np.where(zbv | dual, 0, last),
+        np.where(zbv | dual, half, 0.0),
+        np.where(zbv | dual, 0.0, 1.0),
+    )
+
+
+def fullest_stage(model: ModelSpec, layouts: Layouts, *, balanced: bool = False) -> np.ndarray:
+    """Layers on the fullest stage.
+
+    `balanced`: as nanotron cuts a model (github huggingface/nanotron, src/nanotron/models/base.py). A layer
+    and the output head count by their weights, and a stage ends with the block that passes its share of the
+    sum, so the last stage has fewer layers, to make up for the head.
+    """
+    p, v = layouts.pipeline, layouts.virtual_stages
+    layers = np.ceil(model.num_layers / (p * v)) * v
+    if not balanced:
+        return layers
+    head = model.hidden_size * model.vocab_size / layer_weights(model)
+    share = np.floor((model.num_layers + head) / p) + 1
+    return np.where((p > 1) & (v == 1), np.minimum(share, model.num_layers), layers)
+
+
+@cache
+def layer_weights(model: ModelSpec) -> float:
+    """Weights of an average layer's linear maps that a token passes."""
+    kinds = model.layer_kinds()
+    return sum(
+        kinds.count(kind) / len(kinds) * sum(x.weights * x.active for x in model.linears(kind))
+        for kind in dict.fromkeys(kinds)
+    )
+
+
+class Filled(NamedTuple):
+    """A pipeline: layers of the fullest rank, seconds of the slowest for one micro-batch, the bubble, and
+    chunks on a rank.
+    """
+
+    layers: np.ndarray
+    slowest: np.ndarray
+    bubble: np.ndarray
+    chunks: np.ndarray
+
+
+def stages(model: ModelSpec, layouts: Layouts, layer: Head, head: Head, *, balanced: bool = False) -> Filled:
+    """The slowest rank and the bubble, from seconds of a layer and of the head."""
+    p = layouts.pipeline
+    x = rank_layers(model, layouts)
+    if balanced:
+        full = fullest_stage(model, layouts, balanced=True)
+        x = RankLayers(full, full, np.maximum(model.num_layers - (p - 1) * full, 0))
+    first = x.first * layer.seconds + x.head_first * head.seconds
+    middle = x.middle * layer.seconds
+    last = x.last * layer.seconds + x.head_last * head.seconds
+    slowest = np.maximum(np.maximum(first, middle), last)
+    layer_wait = waited_for(layouts.schedule, *layer)
+    head_wait = waited_for(layouts.schedule, *head)
+    at = [slowest == last, slowest == first]
+    own_layers = np.select(at, [x.last, x.first], x.middle)
+    own_head = np.select(at, [x.head_last + 0.0 * p, x.head_first + 0.0 * p], 0.0)
+    total = model.num_layers * layer_wait + head_wait
+    own = np.where(p > 1, own_layers * layer_wait + own_head * head_wait, total)
+    bubble = filling_seconds(layouts.schedule, total, own, layouts.accumulation, layouts.virtual_stages)
+    layers = np.maximum(np.maximum(x.first, x.middle), x.last)
+    chunks = layouts.virtual_stages * 1
+    if (layouts.schedule == ZBV).any():
+        chunks = np.where(layouts.schedule == ZBV, 2, chunks)
+    if (layouts.schedule == NAIVE).any():  # one micro-batch at a time: each passes all ranks before the next
+        chunks = np.where(layouts.schedule == NAIVE, chunks * np.maximum(p - 1, 1), chunks)
+    return Filled(layers, slowest, np.where(p > 1, bubble, 0.0), chunks)

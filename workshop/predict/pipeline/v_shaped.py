@@ -15,21 +15,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from workshop.predict.cuts import Cuts
-from workshop.predict.recipe import Recipe
+from workshop.predict.case import Recipe
+from workshop.predict.layouts import Layouts
 
 FOLDS = ("zbv", "dualpipe")
 
 
-def folded(recipe: Recipe, cuts: Cuts) -> list[tuple[Recipe, Cuts]]:
+def folded(recipe: Recipe, layouts: Layouts) -> list[tuple[Recipe, Layouts]]:
     """The two halves of each rank as recipes and cuts of their own, with the micro-batches alive in each."""
-    p, m = cuts.pipeline, cuts.accumulation
+    p, m = layouts.pipeline, layouts.accumulation
     stages = 2 * p if recipe.schedule == "zbv" else p
     # DualPipe's p + 1 are shared between the two directions.
     alive = np.minimum(p, m) if recipe.schedule == "zbv" else np.minimum((p + 1) / 2, m)
     plain = replace(recipe, schedule="gpipe")
     one = 1 + 0 * p
     return [
-        (plain, replace(cuts, pipeline=stages, virtual=one, stage=stage, accumulation=alive))
-        for stage in (cuts.stage, stages - 1 - cuts.stage)
+        (plain, replace(layouts, pipeline=stages, virtual_stages=one, stage=stage, accumulation=alive))
+        for stage in (layouts.stage, stages - 1 - layouts.stage)
     ]

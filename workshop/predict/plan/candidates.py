@@ -28,11 +28,10 @@ from workshop.facts.checks import divisors
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
-from workshop.predict.case import Setting
-from workshop.predict.grid import RECOMPUTE, Grid
+from workshop.predict.case import Policy, Recipe, Setting
+from workshop.predict.layouts import RECOMPUTE, Layouts
+from workshop.predict.memory.allocator import place_of
 from workshop.predict.memory.peaks import device_bytes
-from workshop.predict.memory.workspace import place_of
-from workshop.predict.recipe import Policy, Recipe
 
 MICRO_BATCHES = (1, 2, 4, 8)
 VIRTUAL = (1, 2, 3, 4, 6, 8)
@@ -54,7 +53,7 @@ class Limits:
 
 def candidates(
     model: ModelSpec, cluster: ClusterSpec, global_batch: int, seq_len: int, limits: Limits
-) -> Grid:
+) -> Layouts:
     """All layouts within the limits that could run; memory not yet looked at."""
     tensor = limits.tensor or tensor_sizes(model, cluster)
     pipeline = limits.pipeline or tuple(range(1, min(model.num_layers, cluster.num_devices) + 1))
@@ -72,7 +71,7 @@ def candidates(
     keep &= (v == 1) | even | shorter_ends
     t, p, c, e, b, v, r, z, data, per = (x[keep] for x in (t, p, c, e, b, v, r, z, data, per))
     ends = np.where((shorter_ends & ~even)[keep] & (p > 1), (model.num_layers + 2) // (p * v) - 1, -1)
-    return Grid.of_columns(
+    return Layouts.of_columns(
         shard=data,
         zero=z,
         tensor=t,
@@ -84,6 +83,7 @@ def candidates(
         expert_tensor=np.where(e > 1, 1, t) if model.is_moe else 1,
         recompute=r,
         micro_batch=b,
+        seq_len=seq_len,
         accumulation=global_batch // per,
         first_layers=ends,
         last_layers=ends,
@@ -119,22 +119,21 @@ def data_sizes(
     return result
 
 
-def fullest_bytes(setting: Setting, grid: Grid, how: Implementation) -> np.ndarray:
+def fullest_bytes(setting: Setting, layouts: Layouts, how: Implementation) -> np.ndarray:
     """Device bytes of the fullest rank of every layout: `memory.device_bytes` of the first stage (embedding,
     and most micro-batches in flight), the second (which may have a layer more) and the last (logits).
 
     how: the library whose kernels decide what is kept. What the allocator would give back to a full device is
     counted.
     """
-    found = np.zeros(len(grid))
+    found = np.zeros(len(layouts))
     place = place_of(setting.cluster, how, setting.cluster.num_devices)._replace(capacity=0)
-    how = replace(how, dropout=how.dropout and setting.model.dropout)
-    for index in np.unique(grid.recompute):
-        mine = np.flatnonzero(grid.recompute == index)
+    for index in np.unique(layouts.recompute):
+        mine = np.flatnonzero(layouts.recompute == index)
         policy = Policy(RECOMPUTE[index], setting.recompute_modules)
         recipe = Recipe(setting.model, how, setting.precision, policy, optimizer=setting.optimizer)
-        cuts = grid.take(mine).cuts(setting.seq_len)
-        for stage in (0 * cuts.pipeline, np.minimum(1, cuts.pipeline - 1), cuts.pipeline - 1):
-            here = device_bytes(recipe, replace(cuts, stage=stage), place)
+        some = layouts.take(mine)
+        for stage in (0 * some.pipeline, np.minimum(1, some.pipeline - 1), some.pipeline - 1):
+            here = device_bytes(recipe, replace(some, stage=stage), place)
             found[mine] = np.maximum(found[mine], here)
     return found

@@ -29,7 +29,7 @@ from workshop.facts.units import format_bytes
 from workshop.predict.case import Setting
 from workshop.predict.diloco import Islands
 from workshop.predict.flops import forward_flops
-from workshop.predict.grid import Grid
+from workshop.predict.layouts import Layouts
 from workshop.predict.memory.peaks import INTERVAL, predict_memory
 from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
 from workshop.predict.plan.proposal import LIBRARY, Plan, Proposal, reasons, run_of
@@ -73,36 +73,36 @@ def plan(
     search = search or Search()
     for name, value in (("global_batch", global_batch), ("seq_len", seq_len), ("top", search.top)):
         check_positive(name, value)
-    setting = _setting(model, cluster, seq_len, search)
+    setting = _setting(model, cluster, search)
     model, cluster = setting.model, setting.cluster
-    grid = candidates(model, cluster, global_batch, seq_len, search.limits or default_limits(seq_len))
-    if not len(grid):
+    layouts = candidates(model, cluster, global_batch, seq_len, search.limits or default_limits(seq_len))
+    if not len(layouts):
         raise ValueError(
             f"no layout of {model.name} on {cluster.num_devices} devices divides a batch of {global_batch}; "
             f"the nearest that would do is {cluster.num_devices}"
         )
-    seconds = _timed(setting, grid, search)
-    picked = _pick(setting, grid, seconds, search.top)
+    seconds = _timed(setting, layouts, search)
+    picked = _pick(setting, layouts, seconds, search.top)
     if not picked:
         raise ValueError(
             f"{model.name}: no layout that seemed to fit {cluster.name} passes the full memory "
             "model; use more devices or recompute more"
         )
-    why = [reasons(grid, seconds, picked[0][0])] + [{}] * (len(picked) - 1)
+    why = [reasons(layouts, seconds, picked[0][0])] + [{}] * (len(picked) - 1)
     proposals = tuple(
-        _proposal(setting, search.islands, grid.take(np.array([i])), run, memory, reason)
+        _proposal(setting, search.islands, layouts.take(np.array([i])), run, memory, reason)
         for (i, run, memory), reason in zip(picked, why, strict=True)
     )
-    return Plan(proposals, len(grid), int(np.isfinite(seconds).sum()))
+    return Plan(proposals, len(layouts), int(np.isfinite(seconds).sum()))
 
 
-def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, seq_len: int, search: Search) -> Setting:
+def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, search: Search) -> Setting:
     model = catalogue.model(model) if isinstance(model, str) else model
     cluster = catalogue.cluster(cluster) if isinstance(cluster, str) else cluster
     stack = software(search.stack) if isinstance(search.stack, str) else search.stack
     rates = rates_for(cluster.device)
     modules = ("core_attn",)  # what `run_of` proposes and the memory model counts
-    return Setting(model, cluster, seq_len, precision(search.recipe), rates, stack, recompute_modules=modules)
+    return Setting(model, cluster, precision(search.recipe), rates, stack, recompute_modules=modules)
 
 
 def default_limits(seq_len: int) -> Limits:
@@ -110,9 +110,9 @@ def default_limits(seq_len: int) -> Limits:
     return Limits(context=tuple(c for c in (1, 2, 4, 8, 16, 32) if c == 1 or seq_len // c >= 4096))
 
 
-def _timed(setting: Setting, grid: Grid, search: Search) -> np.ndarray:
+def _timed(setting: Setting, layouts: Layouts, search: Search) -> np.ndarray:
     """Seconds of every layout that fits; infinity for the others."""
-    memory = INTERVAL[1] * fullest_bytes(setting, grid, implementation(LIBRARY))
+    memory = INTERVAL[1] * fullest_bytes(setting, layouts, implementation(LIBRARY))
     room = setting.cluster.device.memory_bytes
     fits = np.flatnonzero(memory <= room)
     if not len(fits):
@@ -121,18 +121,18 @@ def _timed(setting: Setting, grid: Grid, search: Search) -> np.ndarray:
             f"{format_bytes(int(memory.min()))}, to be sure, of {format_bytes(room)} a device; "
             "use more devices, or offload"
         )
-    seconds = np.full(len(grid), np.inf)
+    seconds = np.full(len(layouts), np.inf)
     pieces = np.array_split(fits, max(1, len(fits) // 200_000))
     done = 0
     for piece in pieces:
-        seconds[piece] = search_seconds(setting, grid.take(piece))
+        seconds[piece] = search_seconds(setting, layouts.take(piece))
         done += len(piece)
         if search.progress:
             search.progress(done, len(fits))
     return seconds
 
 
-def _pick(setting: Setting, grid: Grid, seconds: np.ndarray, top: int) -> list[tuple[int, Run, int]]:
+def _pick(setting: Setting, layouts: Layouts, seconds: np.ndarray, top: int) -> list[tuple[int, Run, int]]:
     """The fastest layouts that pass the full memory model, at most one for each way of cutting."""
     found: list[tuple[int, Run, int]] = []
     seen: set[tuple[int, ...]] = set()
@@ -141,10 +141,10 @@ def _pick(setting: Setting, grid: Grid, seconds: np.ndarray, top: int) -> list[t
     for i in map(int, order[: CHECKED * top]):
         if not np.isfinite(seconds[i]) or (seconds[i] > SLOWER * seconds[order[0]] and found):
             break
-        cut = tuple(int(getattr(grid, axis)[i]) for axis in axes)
+        cut = tuple(int(getattr(layouts, axis)[i]) for axis in axes)
         if cut in seen:
             continue
-        run = run_of(setting, grid, i)
+        run = run_of(setting, layouts, i)
         memory = predict_memory(run)
         if memory.fits:
             seen.add(cut)
@@ -155,10 +155,10 @@ def _pick(setting: Setting, grid: Grid, seconds: np.ndarray, top: int) -> list[t
 
 
 def _proposal(
-    setting: Setting, islands: Islands | None, grid: Grid, run: Run, memory: int, why: dict[str, str]
+    setting: Setting, islands: Islands | None, layouts: Layouts, run: Run, memory: int, why: dict[str, str]
 ) -> Proposal:
-    """The proposal that a grid of one layout is."""
-    causes = search_steps(setting, grid).at(0)
+    """The proposal that `layouts` of one entry are."""
+    causes = search_steps(setting, layouts).at(0)
     if islands:
         inner = sum(causes.values())
         causes["islands"] = islands.seconds_per_step(inner, setting.model.num_params) - inner

@@ -12,7 +12,7 @@ from workshop.facts.run import Run
 from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.predict.case import Setting
-from workshop.predict.grid import RECOMPUTE, Grid
+from workshop.predict.layouts import RECOMPUTE, Layouts
 from workshop.predict.time.step import limit_of
 
 LIBRARY = "megatron"
@@ -92,10 +92,10 @@ class Plan:
         return preformatted(str(self))
 
 
-def run_of(setting: Setting, grid: Grid, i: int) -> Run:
-    """Row `i` of a grid as a run, on as many of the cluster's devices as it uses."""
+def run_of(setting: Setting, layouts: Layouts, i: int) -> Run:
+    """Entry `i` as a run, on as many of the cluster's devices as it uses."""
     at = {
-        a: int(getattr(grid, a)[i])
+        a: int(getattr(layouts, a)[i])
         for a in (*AXES, "shard", "replicate", "sequence_parallel", "accumulation", "first_layers")
     }
     virtual = at["virtual_stages"]
@@ -121,17 +121,17 @@ def run_of(setting: Setting, grid: Grid, i: int) -> Run:
         used,
         layout,
         at["micro_batch"],
-        setting.seq_len,
+        int(layouts.seq_len[i]),
         accumulation=at["accumulation"],
         implementation=implementation(LIBRARY),
     )
 
 
-def reasons(grid: Grid, seconds: np.ndarray, i: int) -> dict[str, str]:
+def reasons(layouts: Layouts, seconds: np.ndarray, i: int) -> dict[str, str]:
     """For each axis, the best that another value of it could reach."""
     found: dict[str, str] = {}
     for axis in AXES:
-        column = getattr(grid, axis)
+        column = getattr(layouts, axis)
         mine = column[i]
         others = [x for x in np.unique(column) if x != mine]
         if not others:

@@ -26,8 +26,8 @@ import numpy as np
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import update_bytes
 from workshop.predict.case import NotPredictable, Setting
-from workshop.predict.grid import Grid
-from workshop.predict.memory.transient import layers_bytes
+from workshop.predict.layouts import Layouts
+from workshop.predict.memory.activations import layers_bytes
 from workshop.predict.time.layer import Costs, kind_shares, mean_layer_params
 
 NEWTON_SCHULZ_STEPS = 5
@@ -46,57 +46,59 @@ class Params(NamedTuple):
         return self.plain + self.experts
 
 
-def layer_params(model: ModelSpec, grid: Grid) -> Params:
+def layer_params(model: ModelSpec, layouts: Layouts) -> Params:
     """Parameters of an average layer on one rank."""
     plain, experts = mean_layer_params(model)
-    return Params(plain / grid.tensor, experts / (grid.expert * grid.expert_tensor))
+    return Params(plain / layouts.tensor, experts / (layouts.expert * layouts.expert_tensor))
 
 
-def trained_layer_params(setting: Setting, grid: Grid) -> Params:
+def trained_layer_params(setting: Setting, layouts: Layouts) -> Params:
     """Those of them that have gradients: all, or the adapter's, divided as the memory model divides them."""
     if setting.adapter is None:
-        return layer_params(setting.model, grid)
+        return layer_params(setting.model, layouts)
     each = setting.adapter.params(setting.model) / setting.model.num_layers
-    return Params(each / grid.tensor, 0.0 * grid.tensor)
+    return Params(each / layouts.tensor, 0.0 * layouts.tensor)
 
 
-def trained_params(setting: Setting, grid: Grid) -> Params:
+def trained_params(setting: Setting, layouts: Layouts) -> Params:
     """Trained parameters of the fullest stage: its layers, and the tables at its ends."""
-    model, layer = setting.model, trained_layer_params(setting, grid)
-    layers = np.ceil(model.num_layers / grid.pipeline)
+    model, layer = setting.model, trained_layer_params(setting, layouts)
+    layers = np.ceil(model.num_layers / layouts.pipeline)
     tables = 1 if model.tied_embeddings else 2
-    ends = model.vocab_size * model.hidden_size / grid.tensor * np.where(grid.pipeline == 1, tables, 1)
+    ends = model.vocab_size * model.hidden_size / layouts.tensor * np.where(layouts.pipeline == 1, tables, 1)
     ends = ends * (setting.adapter is None)
     return Params(layer.plain * layers + ends, layer.experts * layers)
 
 
-def gathers_each_pass(setting: Setting, grid: Grid) -> np.ndarray:
+def gathers_each_pass(setting: Setting, layouts: Layouts) -> np.ndarray:
     """Layouts whose weights are gathered and gradients reduced for every micro-batch."""
-    return ((grid.zero == 3) | ((grid.zero == 2) & setting.sharded_each_pass)) & (grid.state_shards > 1)
+    return ((layouts.zero == 3) | ((layouts.zero == 2) & setting.sharded_each_pass)) & (
+        layouts.state_shards > 1
+    )
 
 
 def sharded_exposure(
-    setting: Setting, grid: Grid, passes: tuple[Costs, Costs]
+    setting: Setting, layouts: Layouts, passes: tuple[Costs, Costs]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Per layer and micro-batch, what fully sharded parameters cost beyond what compute hides.
 
     ZeRO-2 keeps what it gathered until backward is through.
     """
     forward, backward = passes
-    sharded = gathers_each_pass(setting, grid)
+    sharded = gathers_each_pass(setting, layouts)
     if not sharded.any():
-        return np.zeros(len(grid)), np.zeros(len(grid))
+        return np.zeros(len(layouts)), np.zeros(len(layouts))
     machine, model = setting.machine, setting.model
-    held, trained = layer_params(model, grid), trained_layer_params(setting, grid)
-    wires, ranks, stride = machine.wires, grid.state_shards, grid.tensor
+    held, trained = layer_params(model, layouts), trained_layer_params(setting, layouts)
+    wires, ranks, stride = machine.wires, layouts.state_shards, layouts.tensor
     wide, grads = setting.gathered_bytes, max(setting.precision.unsharded_grads, 2.0)
-    within, apart = grid.expert_shards, grid.expert * grid.expert_tensor
+    within, apart = layouts.expert_shards, layouts.expert * layouts.expert_tensor
     gather = wires.seconds("all_gather", held.plain * wide, ranks, stride)
     gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
     scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
     scatter = scatter + wires.seconds("reduce_scatter", trained.experts * wide, within, apart)
     hidden = machine.rates.contention * wires.load(ranks, stride)
-    again = np.where(grid.zero == 3, gather, 0.0)
+    again = np.where(layouts.zero == 3, gather, 0.0)
     ahead, back = (
         np.maximum(work - window.seconds, 0) + hidden * np.minimum(work, window.seconds)
         for work, window in ((gather, forward), (again + scatter, backward))
@@ -104,23 +106,25 @@ def sharded_exposure(
     return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
 
 
-def pipeline_seconds(setting: Setting, grid: Grid, chunks: np.ndarray) -> np.ndarray:
+def pipeline_seconds(setting: Setting, layouts: Layouts, chunks: np.ndarray) -> np.ndarray:
     """Per micro-batch, passing activations on and gradients back, once for each of a rank's chunks.
 
     The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and
     they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
     sequence parallelism the activations are cut already.
     """
-    if grid.pipeline.max() <= 1:
-        return np.zeros(len(grid))
+    if layouts.pipeline.max() <= 1:
+        return np.zeros(len(layouts))
     machine, stack = setting.machine, setting.stack
-    whole = grid.cut(setting.seq_len).tokens * setting.model.hidden_size * machine.activation_bytes
-    stride = grid.world_size // grid.pipeline
+    whole = layouts.tokens * setting.model.hidden_size * machine.activation_bytes
+    stride = layouts.world_size // layouts.pipeline
     rate = np.where(stride < machine.wires.per_node, machine.wires.link, machine.wires.network)
-    gather = np.where(grid.sequence_parallel, 0.0, machine.wires.seconds("all_gather", whole, grid.tensor))
-    once = machine.wires.link_seconds + whole / grid.tensor / rate + gather
+    gather = np.where(
+        layouts.sequence_parallel, 0.0, machine.wires.seconds("all_gather", whole, layouts.tensor)
+    )
+    once = machine.wires.link_seconds + whole / layouts.tensor / rate + gather
     keep = 0.2 if stack.overlap_pipeline else 1.0
-    return np.where(grid.pipeline > 1, 2 * chunks * once * keep, 0.0)
+    return np.where(layouts.pipeline > 1, 2 * chunks * once * keep, 0.0)
 
 
 class Once(NamedTuple):
@@ -131,21 +135,21 @@ class Once(NamedTuple):
     offload: np.ndarray
 
 
-def once_per_step(setting: Setting, grid: Grid, windows: tuple[np.ndarray, np.ndarray]) -> Once:
+def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray, np.ndarray]) -> Once:
     """Exposed reduction of gradients and gathering of new parameters, and the optimizer's own time.
 
     windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide:
     gradients are reduced while the last micro-batch runs backward, new parameters gathered while the first
     runs forward.
     """
-    machine, stack, trained = setting.machine, setting.stack, trained_params(setting, grid)
-    layers = np.ceil(setting.model.num_layers / grid.pipeline)
-    back = share_out("reduce_scatter", trained, stack.gradient_bytes, grid, setting)
-    width = np.where(grid.zero >= 1, 2.0, stack.gradient_bytes)
-    ahead = share_out("all_gather", trained, width, grid, setting)
+    machine, stack, trained = setting.machine, setting.stack, trained_params(setting, layouts)
+    layers = np.ceil(setting.model.num_layers / layouts.pipeline)
+    back = share_out("reduce_scatter", trained, stack.gradient_bytes, layouts, setting)
+    width = np.where(layouts.zero >= 1, 2.0, stack.gradient_bytes)
+    ahead = share_out("all_gather", trained, width, layouts, setting)
     exposed = back + ahead
     if stack.overlap_gradients:
-        load = machine.rates.contention * machine.wires.load(grid.data * grid.context, grid.tensor)
+        load = machine.rates.contention * machine.wires.load(layouts.data * layouts.context, layouts.tensor)
         exposed = sum(
             _unhidden(work, window, layers, load) for work, window in zip((ahead, back), windows, strict=True)
         )
@@ -153,34 +157,34 @@ def once_per_step(setting: Setting, grid: Grid, windows: tuple[np.ndarray, np.nd
     # sharding.
     outer = machine.wires.seconds(
         "all_reduce",
-        trained.sum / grid.shard * stack.gradient_bytes,
-        grid.replicate,
-        grid.tensor * grid.context * grid.shard,
+        trained.sum / layouts.shard * stack.gradient_bytes,
+        layouts.replicate,
+        layouts.tensor * layouts.context * layouts.shard,
     )
-    each_pass = (grid.zero == 3) | ((grid.zero == 2) & setting.sharded_each_pass)
+    each_pass = (layouts.zero == 3) | ((layouts.zero == 2) & setting.sharded_each_pass)
     exposed = np.where(each_pass, np.maximum(outer - windows[1], outer / np.maximum(layers, 1)), exposed)
-    owned = np.where(grid.zero >= 1, trained.plain / grid.state_shards, trained.plain)
-    owned = owned + np.where(grid.zero >= 1, trained.experts / grid.expert_shards, trained.experts)
+    owned = np.where(layouts.zero >= 1, trained.plain / layouts.state_shards, trained.plain)
+    owned = owned + np.where(layouts.zero >= 1, trained.experts / layouts.expert_shards, trained.experts)
     if setting.optimizer == "muon":  # needs whole matrices: gathers once more (Liu et al., arXiv 2502.16982)
-        exposed = exposed + np.where(grid.zero >= 1, ahead, 0.0)
+        exposed = exposed + np.where(layouts.zero >= 1, ahead, 0.0)
     bytes_moved = update_bytes(setting.optimizer, setting.trained_precision) * owned
     if setting.offload in ("optimizer", "params"):
         return Once(exposed, *_on_the_host(setting, owned, bytes_moved, windows[1]))
     share = owned / np.maximum(trained.sum, 1.0)
-    optimizer = bytes_moved / machine.bandwidth + share * orthogonal_seconds(setting, grid)
-    return Once(exposed, optimizer, np.zeros(len(grid)))
+    optimizer = bytes_moved / machine.bandwidth + share * orthogonal_seconds(setting, layouts)
+    return Once(exposed, optimizer, np.zeros(len(layouts)))
 
 
-def share_out(collective: str, params: Params, width: Any, grid: Grid, setting: Setting) -> np.ndarray:
+def share_out(collective: str, params: Params, width: Any, layouts: Layouts, setting: Setting) -> np.ndarray:
     """Seconds of half an all-reduce of a rank's parameters over those who hold the same: experts have fewer
     copies.
     """
     wires = setting.machine.wires
-    seconds = wires.seconds(collective, params.plain * width, grid.data * grid.context, grid.tensor)
+    seconds = wires.seconds(collective, params.plain * width, layouts.data * layouts.context, layouts.tensor)
     if not np.any(params.experts):
         return seconds
-    apart = grid.expert * grid.expert_tensor
-    return seconds + wires.seconds(collective, params.experts * width, grid.expert_copies, apart)
+    apart = layouts.expert * layouts.expert_tensor
+    return seconds + wires.seconds(collective, params.experts * width, layouts.expert_copies, apart)
 
 
 def _unhidden(work: np.ndarray, window: np.ndarray, layers: np.ndarray, contention: np.ndarray) -> np.ndarray:
@@ -204,13 +208,13 @@ def orthogonal_flops(model: ModelSpec) -> tuple[float, float]:
     return sums[0], sums[1]
 
 
-def orthogonal_seconds(setting: Setting, grid: Grid) -> Any:
+def orthogonal_seconds(setting: Setting, layouts: Layouts) -> Any:
     """Seconds of Muon's products for all matrices of a rank before they are shared out; else none."""
     if setting.optimizer != "muon":
         return 0.0
     plain, experts = orthogonal_flops(setting.model)
-    layers = np.ceil(setting.model.num_layers / grid.pipeline)
-    flops = layers * (plain / grid.tensor + experts / (grid.expert * grid.expert_tensor))
+    layers = np.ceil(setting.model.num_layers / layouts.pipeline)
+    flops = layers * (plain / layouts.tensor + experts / (layouts.expert * layouts.expert_tensor))
     return flops / setting.machine.attention
 
 
@@ -236,28 +240,27 @@ def _on_the_host(
     return update, down + up
 
 
-def offload_exposure(setting: Setting, grid: Grid, passes: tuple[Costs, Costs]) -> np.ndarray:
+def offload_exposure(setting: Setting, layouts: Layouts, passes: tuple[Costs, Costs]) -> np.ndarray:
     """Seconds per layer and micro-batch that the host's link takes longer than the layer computes."""
     if setting.offload not in ("params", "activations"):
-        return np.zeros(len(grid))
+        return np.zeros(len(layouts))
     rate = _host_link(setting)
     if setting.offload == "params":
-        shards = np.where(grid.zero == 3, grid.state_shards, 1)
-        experts = np.where(grid.zero == 3, grid.expert_shards, 1)
-        held, trained = layer_params(setting.model, grid), trained_layer_params(setting, grid)
+        shards = np.where(layouts.zero == 3, layouts.state_shards, 1)
+        experts = np.where(layouts.zero == 3, layouts.expert_shards, 1)
+        held, trained = layer_params(setting.model, layouts), trained_layer_params(setting, layouts)
         ahead = (held.plain / shards + held.experts / experts) * setting.gathered_bytes
         back = ahead, (trained.plain / shards + trained.experts / experts) * setting.precision.grads
     else:
-        ahead = saved_layer_bytes(setting, grid)
+        ahead = saved_layer_bytes(setting, layouts)
         back = ahead, 0.0 * ahead
     # The link has two ways: weights or activations come up while gradients go down.
     windows = [costs.seconds for costs in passes]
     return np.maximum(ahead / rate - windows[0], 0.0) + np.maximum(np.maximum(*back) / rate - windows[1], 0.0)
 
 
-def saved_layer_bytes(setting: Setting, grid: Grid) -> np.ndarray:
+def saved_layer_bytes(setting: Setting, layouts: Layouts) -> np.ndarray:
     """Bytes that an average layer saves for one micro-batch, as the memory model counts them."""
     assert setting.recipe is not None, "offloaded activations need the setting's recipe (case.setting_of)"
-    cuts = grid.cuts(setting.seq_len)
     kinds = kind_shares(setting.model)
-    return np.asarray(sum(share * layers_bytes(setting.recipe, kind, 1, cuts) for kind, share in kinds))
+    return np.asarray(sum(share * layers_bytes(setting.recipe, kind, 1, layouts) for kind, share in kinds))

@@ -36,7 +36,7 @@ import numpy as np
 from workshop.facts.model import Linear, ModelSpec
 from workshop.facts.run import Adapter
 from workshop.predict.case import Machine, Setting
-from workshop.predict.grid import Cut
+from workshop.predict.layouts import Layouts
 from workshop.predict.time.matmul import Product, matmul_seconds, training_matmul_seconds
 from workshop.predict.time.rates import Rates, Software
 
@@ -128,24 +128,24 @@ class LayerPasses(NamedTuple):
     weight: np.ndarray
 
 
-def layer_costs(setting: Setting, kind: str, cut: Cut) -> LayerPasses:
+def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     """What one layer of the given kind costs."""
     model, machine, stack, adapter = setting.model, setting.machine, setting.stack, setting.adapter
     linears = layer_linears(model, kind)
-    products = linear_seconds(linears, cut, machine)
-    attention = _attention_seconds(setting, cut)
-    pointwise = _pointwise_seconds(model, linears, kind, cut, machine, stack)
-    host = host_seconds(model, kind, cut, machine.rates, stack)
-    tensor, expert, context = _communication(model, kind, cut, machine)
+    products = linear_seconds(linears, layouts, machine)
+    attention = _attention_seconds(setting, layouts)
+    pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
+    host = host_seconds(model, kind, layouts, machine.rates, stack)
+    tensor, expert, context = _communication(model, kind, layouts, machine)
     # A context ring passes the next keys on while attention works on the last ones: only the surplus is
     # waited for.
     context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
     if adapter is not None:
-        own, moved, kernels = _adapter_seconds(model, kind, cut, machine, adapter)
+        own, moved, kernels = _adapter_seconds(model, kind, layouts, machine, adapter)
         products = products.frozen().plus(own)
         pointwise = pointwise + moved
         host = host + (not stack.captured) * kernels * machine.rates.host_seconds
-    late = _backward_exposure(tensor, products.columns, cut, machine, stack)
+    late = _backward_exposure(tensor, products.columns, layouts, machine, stack)
     zero = np.zeros(
         np.broadcast_shapes(*(np.shape(x) for x in (products.forward, attention[0], pointwise, tensor)))
     )
@@ -171,20 +171,20 @@ def layer_costs(setting: Setting, kind: str, cut: Cut) -> LayerPasses:
     return LayerPasses(forward, backward, products.weight + zero)
 
 
-def host_seconds(model: ModelSpec, kind: str, cut: Cut, rates: Rates, stack: Software) -> np.ndarray:
+def host_seconds(model: ModelSpec, kind: str, layouts: Layouts, rates: Rates, stack: Software) -> np.ndarray:
     """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
 
     A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so
     graphs of experts came late; until then, each local expert has kernels of its own to launch.
     """
-    kernels = 0.0 * np.asarray(cut.tensor) + (0 if stack.captured else stack.kernels)
+    kernels = 0.0 * np.asarray(layouts.tensor) + (0 if stack.captured else stack.kernels)
     if kind == "moe" and not stack.captured_experts:
         kernels = (
             kernels
             + stack.expert_kernels
-            + stack.kernels_per_expert * model.num_experts / np.asarray(cut.expert)
+            + stack.kernels_per_expert * model.num_experts / np.asarray(layouts.expert)
         )
-    return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(cut.tensor) - 1))
+    return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(layouts.tensor) - 1))
 
 
 class LinearSeconds(NamedTuple):
@@ -206,15 +206,15 @@ class LinearSeconds(NamedTuple):
         return LinearSeconds(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> LinearSeconds:
+def linear_seconds(linears: list[Linear], layouts: Layouts, machine: Machine) -> LinearSeconds:
     """Three products for each linear map of a layer.
 
     Experts are spread over `expert` ranks and cut over `expert_tensor`. With `expert_tensor` = 1 each of the
     t ranks routes its 1/t of the tokens, and receives as many of others; ranks that share an expert get the
     tokens of all of them.
     """
-    t, e, et = np.asarray(cut.tensor), np.asarray(cut.expert), np.asarray(cut.expert_tensor)
-    tokens = cut.tokens
+    t, e, et = np.asarray(layouts.tensor), np.asarray(layouts.expert), np.asarray(layouts.expert_tensor)
+    tokens = layouts.tokens
     stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, e.shape)))
     rows, cols, depth, batch = stacked
     for i, linear in enumerate(linears):
@@ -238,36 +238,36 @@ def linear_seconds(linears: list[Linear], cut: Cut, machine: Machine) -> LinearS
 
 
 def _adapter_seconds(
-    model: ModelSpec, kind: str, cut: Cut, machine: Machine, adapter: Adapter
+    model: ModelSpec, kind: str, layouts: Layouts, machine: Machine, adapter: Adapter
 ) -> tuple[LinearSeconds, Any, int]:
     """Seconds of an adapter's own products and of the kernels around them, forward, and how many kernels.
 
     LoRA adds x A B to the result of each target; adapter-v2 multiplies the result of every map by a vector
     and adds one. Weights in fewer than 16 bits are unpacked.
     """
-    t, e, et = np.asarray(cut.tensor), np.asarray(cut.expert), np.asarray(cut.expert_tensor)
+    t, e, et = np.asarray(layouts.tensor), np.asarray(layouts.expert), np.asarray(layouts.expert_tensor)
     linears = model.linears(kind)
     targets = adapter.targeted(model, kind) if adapter.method == "lora" else linears
     width = machine.activation_bytes
     moved: Any = sum(
-        cut.tokens * 2 * width * x.outputs * x.active / (t if x.split == "column" else 1) for x in targets
+        layouts.tokens * 2 * width * x.outputs * x.active / (t if x.split == "column" else 1) for x in targets
     )
     if adapter.base_bits < 16:
         weights = sum(x.copies * x.weights / (e * et if x.copies > 1 else t) for x in linears)
         moved = moved + weights * (adapter.base_bits / 8 + width)
     if adapter.method != "lora":
-        nothing = np.zeros_like(cut.tokens)
+        nothing = np.zeros_like(layouts.tokens)
         return LinearSeconds(nothing, nothing, nothing, nothing), moved / machine.bandwidth, 2 * len(targets)
     thin = []
     for x in targets:
         down, up = ("none", "column") if x.split == "column" else (x.split, "none")
         thin.append(x._replace(outputs=adapter.rank, split=down))
         thin.append(x._replace(inputs=adapter.rank, split=up))
-    return linear_seconds(thin, cut, machine), moved / machine.bandwidth, 3 * len(targets)
+    return linear_seconds(thin, layouts, machine), moved / machine.bandwidth, 3 * len(targets)
 
 
 def _backward_exposure(
-    tensor: np.ndarray, weights: np.ndarray, cut: Cut, machine: Machine, stack: Software
+    tensor: np.ndarray, weights: np.ndarray, layouts: Layouts, machine: Machine, stack: Software
 ) -> np.ndarray:
     """What a layer's backward waits for its tensor-parallel all-reduces.
 
@@ -277,20 +277,22 @@ def _backward_exposure(
     if not stack.overlap_input_gradient:
         return tensor * (1 - stack.overlap_tensor)
     hidden = np.minimum(tensor, weights)
-    load = machine.wires.load(np.asarray(cut.tensor), 1)
+    load = machine.wires.load(np.asarray(layouts.tensor), 1)
     return tensor - hidden * (1 - machine.rates.contention * load)
 
 
-def _attention_seconds(setting: Setting, cut: Cut) -> tuple[Any, Any]:
+def _attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
     model, machine, stack = setting.model, setting.machine, setting.stack
-    b, s, c, t = (np.asarray(x, float) for x in (cut.micro_batch, cut.seq_len, cut.context, cut.tensor))
+    b, s, c, t = (
+        np.asarray(x, float) for x in (layouts.micro_batch, layouts.seq_len, layouts.context, layouts.tensor)
+    )
     heads = model.num_heads / t
     d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
     rates = machine.rates
     if stack.attention in FLASH:
         # Narrow heads leave less arithmetic per exponential: 64 reaches five sixths of what 128 does.
         rate = machine.attention * FLASH[stack.attention] * 1.25 * d_v / (d_v + 32)
-        keys = min(setting.document_len or setting.seq_len, setting.seq_len)
+        keys = np.minimum(setting.document_len or s, s)
         flops = 2 * b * (s / c) * keys * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
         blocks = b * heads * np.maximum(s / c / 128, 1)
         # Few heads and short sequences leave multiprocessors without a block to work on.
@@ -309,11 +311,11 @@ def _attention_seconds(setting: Setting, cut: Cut) -> tuple[Any, Any]:
 
 
 def _pointwise_seconds(
-    model: ModelSpec, linears: list[Linear], kind: str, cut: Cut, machine: Machine, stack: Software
+    model: ModelSpec, linears: list[Linear], kind: str, layouts: Layouts, machine: Machine, stack: Software
 ) -> np.ndarray:
-    t, tokens = np.asarray(cut.tensor, float), cut.tokens
+    t, tokens = np.asarray(layouts.tensor, float), layouts.tokens
     whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
-    alone = np.where(np.asarray(cut.sequence_parallel), t, 1.0)
+    alone = np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
     divided = sum(stack.width_passes * x.outputs * x.active for x in linears if x.split == "column")
     if kind == "moe":  # gather to experts, and back with a weighted sum
         whole = whole + 6 * model.hidden_size * model.experts_per_token
@@ -321,10 +323,10 @@ def _pointwise_seconds(
     return moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
 
 
-def _communication(model: ModelSpec, kind: str, cut: Cut, machine: Machine) -> tuple[Any, Any, Any]:
-    t, c, e = np.asarray(cut.tensor), np.asarray(cut.context), np.asarray(cut.expert)
-    et = np.asarray(cut.expert_tensor)
-    tokens, wires, width = cut.tokens, machine.wires, machine.activation_bytes
+def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machine) -> tuple[Any, Any, Any]:
+    t, c, e = np.asarray(layouts.tensor), np.asarray(layouts.context), np.asarray(layouts.expert)
+    et = np.asarray(layouts.expert_tensor)
+    tokens, wires, width = layouts.tokens, machine.wires, machine.activation_bytes
     hidden = tokens * model.hidden_size * width
     halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
     tensor = halves * wires.seconds("all_reduce", hidden, t)

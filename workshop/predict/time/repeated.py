@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from workshop.predict.case import Setting
-from workshop.predict.grid import Cut
+from workshop.predict.layouts import Layouts
 from workshop.predict.time.layer import Costs, kind_shares, linear_seconds
 
 MAPS = {
@@ -40,7 +40,7 @@ ACTIVATIONS = {
 """The map whose output a module's nonlinearity reads (twice, where it is gated) and writes."""
 
 
-def selective_seconds(setting: Setting, cut: Cut, forward: Costs) -> np.ndarray:
+def selective_seconds(setting: Setting, layouts: Layouts, forward: Costs) -> np.ndarray:
     """Seconds per average layer that the setting's modules take again.
 
     Without modules, what the stack usually repeats: the core of attention where it keeps the scores; else
@@ -51,25 +51,27 @@ def selective_seconds(setting: Setting, cut: Cut, forward: Costs) -> np.ndarray:
         usual = 0.0 if setting.stack.attention == "unfused" else forward.pointwise / 2
         return forward.attention + usual
     kinds = kind_shares(setting.model)
-    return np.asarray(sum(share * _repeated(setting, cut, forward, kind, modules) for kind, share in kinds))
+    return np.asarray(
+        sum(share * _repeated(setting, layouts, forward, kind, modules) for kind, share in kinds)
+    )
 
 
-def _repeated(setting: Setting, cut: Cut, forward: Costs, kind: str, modules: tuple[str, ...]) -> Any:
+def _repeated(setting: Setting, layouts: Layouts, forward: Costs, kind: str, modules: tuple[str, ...]) -> Any:
     model, machine = setting.model, setting.machine
     linears = model.linears(kind)
     if "ops" in modules:
-        return linear_seconds(list(linears[1::2]), cut, machine).forward + forward.pointwise
+        return linear_seconds(list(linears[1::2]), layouts, machine).forward + forward.pointwise
     names = {name for module in modules for name in MAPS.get(module, ())}
     again = [x for x in linears if x.name in names]
-    seconds = linear_seconds(again, cut, machine).forward if again else 0.0 * forward.matmul
+    seconds = linear_seconds(again, layouts, machine).forward if again else 0.0 * forward.matmul
     seconds = seconds + ("core_attn" in modules) * forward.attention
     seconds = seconds + ("moe" in modules and kind == "moe") * forward.expert
     seconds = seconds + ("mlp" in modules and kind == "dense") * forward.tensor / 2
-    t = np.asarray(cut.tensor, float)
+    t = np.asarray(layouts.tensor, float)
     passes = sum(HIDDEN.get(module, 0.0) for module in modules) * model.norms_per_layer * model.hidden_size
-    elements = passes / np.where(np.asarray(cut.sequence_parallel), t, 1.0)
+    elements = passes / np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
     gates = 3 if model.gated_mlp else 2
     for module in modules:
         wide = [x for x in linears if x.name == ACTIVATIONS.get(module)]
         elements = elements + sum(gates * x.outputs * x.active for x in wide) / t
-    return seconds + cut.tokens * machine.activation_bytes * elements / machine.bandwidth
+    return seconds + layouts.tokens * machine.activation_bytes * elements / machine.bandwidth

@@ -25,8 +25,7 @@ from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
 from workshop.predict.case import NotPredictable
 from workshop.predict.collectives import wire_bytes
-from workshop.predict.cuts import cuts_of
-from workshop.predict.depth import layers_on_rank
+from workshop.predict.layouts import Layouts, layers_on_rank
 from workshop.predict.memory.states import params_held
 from workshop.predict.traffic.megatron import megatron_calls
 from workshop.predict.traffic.stage import Calls, Stage
@@ -124,8 +123,8 @@ def predict_traffic(run: Run) -> TrafficPrediction:
             encoder-decoders, Muon on sharded state, recomputed modules that communicate.
     """
     _refuse(run)
-    cuts = cuts_of(run)
-    layers, held = layers_on_rank(run.model, cuts), params_held(run.model, run.implementation, cuts)
+    layouts = Layouts.of_stages(run)
+    layers, held = layers_on_rank(run.model, layouts), params_held(run.model, run.implementation, layouts)
     stages = []
     for i in range(run.layout.pipeline):
         counts = {kind: int(number[i]) for kind, number in layers.items()}

@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 
-from workshop.facts.catalogue import cluster, model
+from workshop.facts.catalogue import model
 from workshop.facts.layout import SCHEDULES, Layout
-from workshop.facts.precision import precision
 from workshop.facts.stages import chunks, even_chunks
-from workshop.predict.case import Setting
-from workshop.predict.grid import Grid
+from workshop.predict.layouts import Layouts
 from workshop.predict.pipeline import Durations, simulate_pipeline
-from workshop.predict.time.rates import rates_of, software
-from workshop.predict.time.step_arrays import Head, rank_layers, stages
+from workshop.predict.pipeline.closed import Head, rank_layers, stages
 
 FORWARD, BACKWARD, WEIGHT = 1.0, 2.0, 1.0  # where the formulas are exact: W = F = B - W
 CHUNKED = ("interleaved", "breadth-first")
@@ -40,11 +37,9 @@ def simulated(num_layers, layout, micro_batches, head):
 
 def closed(num_layers, layout, micro_batches, head):
     spec = model("llama-3-70b").resized(num_layers=num_layers)
-    where, recipe = cluster("8xH100"), precision("megatron-bf16")
-    setting = Setting(spec, where, 4096, recipe, rates_of("H100"), software("megatron-core"))
     ends = chunks(num_layers, layout)
     uneven = layout.first_stage_layers or layout.last_stage_layers or layout.embedding_in_stages
-    grid = Grid.of_columns(
+    layouts = Layouts.of_columns(
         pipeline=layout.pipeline,
         virtual_stages=layout.virtual_stages,
         schedule=SCHEDULES.index(layout.schedule),
@@ -54,7 +49,7 @@ def closed(num_layers, layout, micro_batches, head):
     )
     layer = Head(*(np.array([seconds]) for seconds in (FORWARD, BACKWARD, WEIGHT)))
     last = Head(*(np.array([head * seconds / 3]) for seconds in (FORWARD, BACKWARD, WEIGHT)))
-    found = stages(setting, grid, layer, last)
+    found = stages(spec, layouts, layer, last)
     return float((micro_batches * found.slowest + found.bubble)[0])
 
 
@@ -111,8 +106,8 @@ def test_layers_of_ranks_are_those_of_the_facts(num_layers, ranks, virtual, unev
     layout = Layout(pipeline=ranks, virtual_stages=virtual, **uneven)
     sizes = chunks(num_layers, layout)
     ends = {"first_layers": sizes[0], "last_layers": sizes[-1]} if uneven else {}
-    grid = Grid.of_columns(pipeline=ranks, virtual_stages=virtual, **ends)
-    found = rank_layers(model("llama-3-8b").resized(num_layers=num_layers), grid)
+    layouts = Layouts.of_columns(pipeline=ranks, virtual_stages=virtual, **ends)
+    found = rank_layers(model("llama-3-8b").resized(num_layers=num_layers), layouts)
     held = [sum(sizes[rank::ranks]) for rank in range(ranks)]
     assert (int(found.first[0]), int(found.last[0])) == (held[0], held[-1])
     if ranks > 2:
