@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workshop.facts.implementation import Implementation
-from workshop.facts.layout import OFFLOAD, RECOMPUTE_MODULES, SCHEDULES, Layout
+from workshop.facts.layout import CONTEXT_METHODS, OFFLOAD, RECOMPUTE_MODULES, SCHEDULES, Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS, RECIPES
 from workshop.facts.run import Adapter, Run
@@ -74,6 +74,7 @@ CHANGES = {
     "Layout.schedule": Change({"accumulation": 8}, {"accumulation": 8, "schedule": "zb-h2"}, traffic=ORDER),
     "Layout.virtual_stages": Change({}, {"virtual_stages": 2}),
     "Layout.context": Change({}, {"context": 2}),
+    "Layout.context_method": Change({"context": 2}, {"context": 2, "context_method": "ulysses"}),
     "Layout.expert": Change(MOE, {**MOE, "expert": 2}),
     "Layout.expert_tensor": Change({**MOE, "expert": 2}, {**MOE, "expert": 2, "expert_tensor": 1}),
     "Layout.recompute": Change({}, {"recompute": "full"}),
@@ -172,6 +173,23 @@ def test_schedules_have_their_own_time_and_memory():
     assert seconds["gpipe"] == pytest.approx(seconds["1f1b"], rel=1e-9)
     assert seconds["zbv"] < seconds["zb-h2"] < seconds["zb-h1"] < seconds["1f1b"]
     assert seconds["interleaved"] < seconds["1f1b"]
+
+
+def test_context_methods_have_their_own_memory_time_and_traffic():
+    """A ring hides under attention and holds one block; gathered keys are waited for, and held."""
+    found = {name: run_of(context=4, context_method=name, seq_len=32_768) for name in CONTEXT_METHODS}
+    memory = {name: int(predict_memory(run).allocated.max()) for name, run in found.items()}
+    seconds = {name: predict_step(run).causes["context"] for name, run in found.items()}
+    sent = {name: predict_traffic(run).by_axis()["context"] for name, run in found.items()}
+    assert memory["ring"] < min(memory["ulysses"], memory["all_gather"])
+    assert seconds["ring"] < seconds["ulysses"] < seconds["all_gather"]
+    assert sent["ring"] == sent["all_gather"]  # three quarters of all keys, twice, and of their gradients
+    # Ulysses on 4 ranks: 3/4 of q, k, v and the result; the ring: 3 blocks of k and v, three times.
+    assert sent["ulysses"] / sent["ring"] == pytest.approx(2 * (32 + 8 + 8 + 32) * 3 / 4 / (3 * 3 * (8 + 8)))
+    with pytest.raises(ValueError, match="Ulysses cuts heads"):
+        run_of(model="gpt2", tensor=1, pipeline=1, context=8, context_method="ulysses", seq_len=1024)
+    with pytest.raises(ValueError, match=r"context method.*ulysses"):
+        Layout(context=2, context_method="ulises")
 
 
 def test_optimizers_have_their_own_time():

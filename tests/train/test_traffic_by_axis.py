@@ -28,8 +28,17 @@ def run_of(**layout):
         {"pipeline": 2, "tensor": 2},
         {"pipeline": 2, "shard": 2, "zero": 3},
         {"tensor": 2, "sequence_parallel": True, "shard": 2, "zero": 3},
+        {"context": 2, "shard": 2, "zero": 3},
+        {"context": 2, "context_method": "ulysses", "shard": 2, "zero": 3},
     ],
-    ids=["tensor x shard", "pipeline x tensor", "pipeline x shard", "sequence x shard"],
+    ids=[
+        "tensor x shard",
+        "pipeline x tensor",
+        "pipeline x shard",
+        "sequence x shard",
+        "ring x shard",
+        "ulysses x shard",
+    ],
 )
 def test_counted_is_predicted(layout):
     run = run_of(**layout)

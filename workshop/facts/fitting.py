@@ -2,8 +2,8 @@
 
 Each rule below is a fact about how the cut is made: tensor parallelism hands whole heads to ranks, so the
 heads must divide; context parallelism deals the sequence out in ``2 * context`` pieces, so that early (cheap)
-and late (dear) positions of a causal mask share a rank; a pipeline needs a layer for every chunk; experts are
-dealt out whole.
+and late (dear) positions of a causal mask share a rank, or hands out heads (Ulysses); a pipeline needs a
+layer for every chunk; experts are dealt out whole.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from workshop.facts.model import ModelSpec
 def problems(model: ModelSpec, cluster: ClusterSpec, layout: Layout, seq_len: int) -> list[str]:
     """Every reason why this layout cannot run, in sentences; empty when it can."""
     found = _tensor_problems(model, layout) + _sequence_problems(layout, seq_len)
+    found += _context_problems(model, layout)
     found += _pipeline_problems(model, layout) + _expert_problems(model, layout)
     if layout.world_size != cluster.num_devices and not cluster.shared_memory:
         sizes = " x ".join(f"{axis} {size}" for axis, size in layout.sizes().items())
@@ -48,6 +49,13 @@ def _tensor_problems(model: ModelSpec, layout: Layout) -> list[str]:
     return found + _not_divided("ffn_hidden_size", model.ffn_hidden_size, "tensor", layout.tensor)
 
 
+def _context_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    if layout.context == 1 or layout.context_method != "ulysses":
+        return []
+    kv_heads = model.num_heads if model.is_mla else max(1, model.num_kv_heads // layout.tensor)
+    return ulysses_problems(model.num_heads // layout.tensor, kv_heads, layout.context)
+
+
 def ulysses_problems(heads: int, kv_heads: int, ranks: int) -> list[str]:
     """Why ``ranks`` cannot share a sequence by trading heads for positions; empty when they can.
 
@@ -62,9 +70,11 @@ def ulysses_problems(heads: int, kv_heads: int, ranks: int) -> list[str]:
 
 
 def _sequence_problems(layout: Layout, seq_len: int) -> list[str]:
-    if layout.context > 1 and seq_len % (2 * layout.context):
-        good = nearest_divisor(seq_len // 2, layout.context) if seq_len % 2 == 0 else 1
-        pieces = f"2 x context = {2 * layout.context} pieces"
+    # Rings and gathered keys deal out an early and a late part to each rank; Ulysses cuts in plain parts.
+    parts = 1 if layout.context_method == "ulysses" else 2
+    if layout.context > 1 and seq_len % (parts * layout.context):
+        good = nearest_divisor(seq_len // parts, layout.context) if seq_len % parts == 0 else 1
+        pieces = f"{parts} x context = {parts * layout.context} pieces"
         nearest = f"the nearest that would do is context = {good}"
         return [f"seq_len = {seq_len} does not divide into {pieces}; {nearest}"]
     if layout.sequence_parallel:

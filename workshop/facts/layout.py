@@ -37,6 +37,7 @@ AXES = ("tensor", "context", "shard", "replicate", "pipeline")
 """Axes from the fastest-running rank digit to the slowest."""
 
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zbv", "dualpipe")
+CONTEXT_METHODS = ("ring", "ulysses", "all_gather")
 RECOMPUTE = ("none", "selective", "full")
 OFFLOAD = ("none", "optimizer", "params", "activations")
 RECOMPUTE_MODULES = (
@@ -68,6 +69,9 @@ class Layout:
     default the core of attention, as in Korthikanti et al. 2022); ``"full"`` (only the input of each layer is
     kept, or of every ``recompute_every`` layers).  ``recompute_layers`` limits it to that many layers of a
     stage; zero means all.  ``first_stage_layers`` and ``last_stage_layers`` make pipeline stages uneven.
+    ``context_method`` says how context ranks get at each other's keys and values: ``"ring"`` passes them on
+    (arXiv 2310.01889), ``"ulysses"`` trades heads for positions (arXiv 2309.14509), ``"all_gather"`` brings
+    all of them to each rank (as Llama 3 was trained: arXiv 2407.21783, section 3.3.2).
 
     Raises ``ValueError`` with the value and what would do.
     """
@@ -92,6 +96,7 @@ class Layout:
     first_stage_layers: int = 0
     last_stage_layers: int = 0
     embedding_in_stages: bool = False  # embedding and loss counted as layers when stages are cut
+    context_method: str = "ring"
 
     def __post_init__(self) -> None:
         for name in (*AXES, "expert", "virtual_stages", "recompute_every"):
@@ -105,6 +110,7 @@ class Layout:
         check_choice("recompute", self.recompute, RECOMPUTE)
         check_choice("precision", self.precision, RECIPES)
         check_choice("offload", self.offload, OFFLOAD)
+        check_choice("context method", self.context_method, CONTEXT_METHODS)
         for name in self.recompute_modules:
             check_choice("module to recompute", name, RECOMPUTE_MODULES)
         if self.virtual_stages > 1 and self.pipeline == 1:

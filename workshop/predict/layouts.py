@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workshop.facts.layout import RECOMPUTE, SCHEDULES
+from workshop.facts.layout import CONTEXT_METHODS, RECOMPUTE, SCHEDULES
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
 from workshop.facts.stages import chunks
@@ -29,6 +29,7 @@ USUAL = {
     "sequence_parallel": 0,
     "recompute": 0,
     "schedule": SCHEDULES.index("1f1b"),
+    "context_method": CONTEXT_METHODS.index("ring"),
     "first_layers": -1,
     "last_layers": -1,
     "stage": 0,
@@ -55,11 +56,11 @@ AXES = (
 class Layouts:
     """Layouts by column.
 
-    `recompute` and `schedule` are indices of `facts.layout.RECOMPUTE` and `SCHEDULES`; `recompute_share` is
-    the share of a stage's layers that recomputes; `accumulation` counts micro-batches a step; `first_layers`
-    and `last_layers` are those of the first and the last chunk, -1 where they are as the others. Memory asks
-    about the pipeline stage `stage`, and lets `group` micro-batches pass a chunk before the next chunk's turn
-    (0: as many as stages).
+    `context_method`, `recompute` and `schedule` are positions in `facts.layout.CONTEXT_METHODS`, `RECOMPUTE`
+    and `SCHEDULES`; `recompute_share` is the share of a stage's layers that recomputes; `accumulation`
+    counts micro-batches a step; `first_layers` and `last_layers` are those of the first and the last
+    chunk, -1 where they are as the others. Memory asks about the pipeline stage `stage`, and lets `group`
+    micro-batches pass a chunk before the next chunk's turn (0: as many as stages).
     """
 
     replicate: Array
@@ -70,6 +71,7 @@ class Layouts:
     pipeline: Array
     virtual_stages: Array
     context: Array
+    context_method: Array
     expert: Array
     expert_tensor: Array
     recompute: Array
@@ -129,6 +131,10 @@ class Layouts:
         """Ranks that divide the sequence between the products of a layer, where sequence parallelism does."""
         return np.where(self.sequence_parallel, self.tensor, 1)
 
+    def context_by(self, method: str) -> Array:
+        """Whether ranks share a sequence, and by this one of `facts.layout.CONTEXT_METHODS`."""
+        return (self.context > 1) & (self.context_method == CONTEXT_METHODS.index(method))
+
     @cached_property
     def is_first(self) -> Array:
         """Whether the stage holds the embedding."""
@@ -176,6 +182,7 @@ def _row(run: Run) -> dict[str, Any]:
     return {
         **USUAL,
         **{name: getattr(layout, name) for name in AXES},
+        "context_method": CONTEXT_METHODS.index(layout.context_method),
         "recompute": RECOMPUTE.index(layout.recompute),
         "recompute_share": min(1.0, layout.recompute_layers / stage) if layout.recompute_layers else 1.0,
         "micro_batch": run.micro_batch,

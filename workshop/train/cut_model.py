@@ -110,7 +110,7 @@ def cut_model(model: nn.Module, axes: Axes, batch: tuple[int, int], around: Sequ
     layout = axes.layout
     begin_together(model)
     if axes.context is not None:
-        cut_context(model, axes.context)
+        cut_context(model, axes.context, method=layout.context_method)
     if layout.pipeline > 1:
         return Pipelined(model, axes, batch, around)
     return cut_tensor_axis(model.to(local_device()), axes)

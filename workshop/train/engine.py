@@ -151,6 +151,10 @@ def _against_cuts(layout: Layout, engine: str) -> list[str]:
         found.append(f"offload 'params' with {cuts}: weights of a cut model stay on the device; use 'none'")
     if layout.pipeline > 1 and layout.schedule not in CLASSIC:
         found.append(f"schedule {layout.schedule!r}: train() runs {', '.join(CLASSIC)}")
+    if layout.context > 1 and layout.context_method == "all_gather":
+        found.append(
+            "context_method 'all_gather': train() hands keys on ('ring') or trades heads ('ulysses')"
+        )
     if layout.pipeline > 1 and layout.embedding_in_stages:
         found.append("embedding_in_stages: every stage here has a layer; use first_stage_layers")
     return found

@@ -59,7 +59,9 @@ class ReadyCut(Ready):
     def _own_positions(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         if self.axes.context is None:
             return tokens, targets
-        tokens, targets = cut_sequence(tokens, targets, group=self.axes.context)
+        tokens, targets = cut_sequence(
+            tokens, targets, group=self.axes.context, method=self.axes.layout.context_method
+        )
         return tokens, targets
 
     def clip(self, max_norm: float) -> None:

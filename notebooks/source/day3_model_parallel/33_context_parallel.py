@@ -452,14 +452,14 @@ assert smallest > 512
 # So 512 positions a rank are hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks. Llama 3 took 16
 # ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of the few keys in place of a ring.
 #
-# `predict_traffic` has the gathered form, whose bytes are those of a ring: $N - 1$ blocks forward, again backward, and their gradients.
+# `predict_traffic` asked about the gathered form, whose bytes are those of a ring: $N - 1$ blocks forward, again backward, and their gradients.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.predict.traffic import predict_traffic
 
-run = Run("llama-3.1-70b", "64xH100", Layout(context=16, shard=4, zero=3), micro_batch=1, seq_len=131_072)
+run = Run("llama-3.1-70b", "64xH100", Layout(context=16, context_method="all_gather", shard=4, zero=3), micro_batch=1, seq_len=131_072)
 sent = sum(row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context")
 by_hand = 80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)  # 80 layers, gradients in bf16 too
 print(f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B")

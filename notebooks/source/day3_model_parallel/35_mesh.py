@@ -557,8 +557,8 @@ for name in ("2D", "3D"):
     print(f"{name}: calls and bytes of all eight ranks are the closed form's. Rank 0 sends {sums} B")
 
 # %% [markdown]
-# To the byte, each axis and each collective. (The context run is left out: the formula is for gathered keys and values, and our
-# ring passes them on instead.)
+# To the byte, each axis and each collective. (The context run is left out here; its ring has a
+# formula too, and a test that counts it.)
 #
 # ## Which axis belongs within a node?
 #

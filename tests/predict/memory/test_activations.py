@@ -37,7 +37,7 @@ def test_korthikanti_equations(name, t):
 
 
 def test_flash_attention_keeps_nothing_quadratic():
-    model = catalogue.model("llama-3.1-8b")
+    model = catalogue.model("llama-3.1-8b").resized(dropout=True)
     how = implementation("megatron", attention="flash")
     assert total(layer_saved(model, "dense", how, BF16)).score == 0
     unfused = total(layer_saved(model, "dense", implementation("megatron", attention="unfused"), BF16))
@@ -94,8 +94,8 @@ def test_micro_batches_in_flight():
     assert flights("1f1b", accumulation=2) == [2, 2, 2, 1]
     assert np.broadcast_to(flights("gpipe", accumulation=16), 4).tolist() == [16] * 4
     # arXiv 2104.04473: 2 (p - i - 1) + (v - 1) p + 1 chunks
-    assert flights("interleaved", virtual=3, accumulation=16) == [15, 13, 11, 9]
-    assert flights("interleaved", virtual=3, accumulation=2) == [6, 6, 6, 6]
+    assert flights("interleaved", virtual_stages=3, accumulation=16) == [15, 13, 11, 9]
+    assert flights("interleaved", virtual_stages=3, accumulation=2) == [6, 6, 6, 6]
     assert flights("zb-h2", accumulation=16) == [7, 5, 3, 1]
 
 

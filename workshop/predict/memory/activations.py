@@ -32,13 +32,16 @@ from workshop.predict.memory.saved import Saved, cross_attention_saved, layer_sa
 
 @dataclass(frozen=True)
 class PerToken:
-    """Bytes per token by how they are divided; ``score`` is per token and key, divided over tensor ranks."""
+    """Bytes per token by how they are divided; ``score`` is per token and key, divided over tensor ranks;
+    ``traded`` is like ``tensor``, and only there where context ranks trade heads for positions (Ulysses).
+    """
 
     tensor: float = 0.0
     sequence: float = 0.0
     whole: float = 0.0
     expert: float = 0.0
     score: float = 0.0
+    traded: float = 0.0
 
     def on(self, layouts: Layouts) -> Array:
         """Bytes on a rank for one micro-batch."""
@@ -48,6 +51,8 @@ class PerToken:
             + self.whole
             + self.expert * layouts.expert_tensor / layouts.along
         )
+        if self.traded:
+            linear = linear + layouts.context_by("ulysses") * self.traded / layouts.tensor
         return layouts.tokens * (linear + self.score * layouts.seq_len / layouts.tensor)
 
 
@@ -61,7 +66,7 @@ MODULES = {
 
 def total(tensors: Iterable[Saved]) -> PerToken:
     """Sum a list of tensors by how they are divided."""
-    sums = {"tensor": 0.0, "sequence": 0.0, "whole": 0.0, "expert": 0.0, "score": 0.0}
+    sums = {"tensor": 0.0, "sequence": 0.0, "whole": 0.0, "expert": 0.0, "score": 0.0, "traded": 0.0}
     for tensor in tensors:
         sums["score" if tensor.per_key else tensor.split] += tensor.bytes_per_token
     return PerToken(**sums)
@@ -237,4 +242,11 @@ def working_bytes(recipe: Recipe, layouts: Layouts) -> Array:
         if recipe.policy.quantized and not how.four_bit_inputs:
             room = room + max(map_.weights for map_ in model.linears(kind)) * numbers.compute
         worst = np.maximum(worst, room)
-    return worst
+    return worst + gathered_keys(recipe, layouts)
+
+
+def gathered_keys(recipe: Recipe, layouts: Layouts) -> Array:
+    """Keys and values of a layer that other context ranks hold, and their gradients, if they are gathered."""
+    width = (recipe.model.kv_width + recipe.model.v_width) * recipe.numbers.compute / layouts.tensor
+    others = layouts.tokens * (layouts.context - 1)
+    return layouts.context_by("all_gather") * 2 * width * others

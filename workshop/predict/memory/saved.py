@@ -29,9 +29,10 @@ class Saved(NamedTuple):
     """One saved tensor: ``width`` elements of ``num_bytes`` for every token.
 
     ``split``: ``"tensor"`` is divided over tensor ranks, ``"sequence"`` only with sequence parallelism,
-    ``"whole"`` never; ``"expert"`` is like ``"sequence"``, times the ranks that share one expert and so see
-    the same tokens.  ``module`` is the name under which a recompute policy drops it.  ``per_key`` tensors
-    have ``width`` elements for every pair of token and key.
+    ``"whole"`` never; ``"traded"`` is like ``"tensor"``, of Ulysses alone; ``"expert"`` is like
+    ``"sequence"``, times the ranks that share one expert and so see the same tokens. ``module`` is the
+    name under which a recompute policy drops it. ``per_key`` tensors have ``width`` elements for every
+    pair of token and key.
     """
 
     name: str
@@ -129,6 +130,11 @@ def attention_saved(model: ModelSpec, how: Implementation, numbers: Precision) -
             ]
     else:
         saved.append(Saved("row statistics", heads, 4, "tensor", "core_attn"))
+    saved.append(
+        Saved(
+            "attention output, before heads are traded back", model.attention_width, c, "traded", "core_attn"
+        )
+    )
     if how.attention == "flash-copy":
         saved.append(
             Saved("attention output, transposed", model.attention_width, c, "tensor", "attention_out")

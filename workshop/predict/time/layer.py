@@ -20,7 +20,8 @@ memory.
   has the keys of its document only. Unfused attention computes them all and masks.
 - **Communication inside the layer**: tensor parallelism all-reduces [tokens, hidden] twice forward and twice
   backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a
-  context ring passes keys and values on.
+  context ring passes keys and values on while attention works, Ulysses trades heads for positions before it
+  and back after it, and gathered keys are waited for.
 
 Everything is an array over layouts.
 """
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workshop.facts.layout import CONTEXT_METHODS
 from workshop.facts.model import Linear, ModelSpec
 from workshop.facts.run import Adapter
 from workshop.predict.case import Machine, Setting
@@ -41,6 +43,7 @@ from workshop.predict.time.matmul import Product, matmul_seconds, training_matmu
 from workshop.predict.time.rates import Rates, Software
 
 Numbers = Any
+RING = CONTEXT_METHODS.index("ring")
 # Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first
 # (Dao, arXiv 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah
 # et al., arXiv 2407.08608).
@@ -138,8 +141,11 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     host = host_seconds(model, kind, layouts, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, layouts, machine)
     # A context ring passes the next keys on while attention works on the last ones: only the surplus is
-    # waited for.
-    context = tuple(np.maximum(ring - core, 0.0) for ring, core in zip(context, attention, strict=True))
+    # waited for. What is gathered or traded must be there before.
+    hidden = layouts.context_method == RING
+    context = tuple(
+        np.maximum(moved - hidden * core, 0.0) for moved, core in zip(context, attention, strict=True)
+    )
     if adapter is not None:
         own, moved, kernels = _adapter_seconds(model, kind, layouts, machine, adapter)
         products = products.frozen().plus(own)
@@ -340,5 +346,13 @@ def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machi
     else:
         expert = np.zeros_like(tensor)
     keys = tokens / t * (model.kv_width + model.v_width) * width
-    ring = wires.seconds("all_gather", keys * c, c, t)
-    return tensor, expert, (ring, 2 * ring)
+    around = wires.seconds("all_gather", keys * c, c, t)
+    trades = layouts.context_by("ulysses")
+    if not trades.any():
+        return tensor, expert, (around, 2 * around)
+    # Queries, keys and values there, and what attention made of them back; gradients the same way.
+    heads = tokens / t * (model.q_width + model.attention_width) * width + keys * np.maximum(
+        1, c * t / (model.num_heads if model.is_mla else model.num_kv_heads)
+    )
+    trade = wires.seconds("all_to_all", heads, c, t)
+    return tensor, expert, (np.where(trades, trade, around), np.where(trades, trade, 2 * around))

@@ -44,6 +44,7 @@ def _looked_up(setting: Setting, layouts: Layouts) -> tuple[Passes, np.ndarray]:
         layouts.tensor,
         layouts.sequence_parallel,
         layouts.context,
+        layouts.context_method,
         layouts.expert,
         layouts.expert_tensor,
         layouts.micro_batch,

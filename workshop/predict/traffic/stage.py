@@ -107,17 +107,32 @@ def pipeline_calls(stage: Stage, num_bytes: float) -> list[Calls]:
     return [Calls(name, "pipeline", p, m * (on + back), num_bytes) for name in ("send", "recv")]
 
 
-def context_calls(stage: Stage) -> list[Calls]:
-    """Keys and values of every layer gathered over the context ranks; backward again, and their gradients
-    back.
+def context_calls(stage: Stage, gradient_width: float = 0.0) -> list[Calls]:
+    """What the context ranks of every layer say to each other, forward and backward.
+
+    A ring hands keys and values on, forward and again backward, and their gradients one hop behind. Gathered,
+    they are gathered twice, and their gradients reduced. Ulysses trades queries, keys, values and the result.
+
+    gradient_width: bytes in which gradients of keys and values travel a ring; 0: as they are computed.
     """
-    c = stage.layout.context
-    width = (stage.model.kv_width + stage.model.v_width) * stage.numbers.compute / stage.layout.tensor
-    times = stage.num_layers * stage.micro_batches
-    whole = stage.tokens * c * width
+    c, model, numbers = stage.layout.context, stage.model, stage.numbers
+    width = (model.kv_width + model.v_width) * numbers.compute / stage.layout.tensor
+    times, keys = stage.num_layers * stage.micro_batches, stage.tokens * width
+    both = 2 * times + stage.repeated_layers * stage.micro_batches  # forward, again if recomputed, backward
+    if stage.layout.context_method == "all_gather":
+        whole = [Calls("all_gather", "context", c, both, keys * c)]
+        return [*whole, Calls("reduce_scatter", "context", c, times, keys * c)]
+    if stage.layout.context_method == "ulysses":
+        kv_heads = model.num_heads if model.is_mla else model.num_kv_heads
+        copies = max(1.0, c * stage.layout.tensor / kv_heads)  # a key head that several ranks need
+        heads = (model.q_width + model.attention_width) * numbers.compute / stage.layout.tensor
+        each = (stage.tokens * heads + keys * copies) / 4
+        return [Calls("all_to_all", "context", c, 4 * both, each)]
+    gradients = keys * (gradient_width or numbers.compute) / numbers.compute
     return [
-        Calls("all_gather", "context", c, 2 * times, whole),
-        Calls("reduce_scatter", "context", c, times, whole),
+        Calls(name, "context", c, (c - 1) * count, size)
+        for name in ("send", "recv")
+        for count, size in ((both, keys), (times, gradients))
     ]
 
 

@@ -37,6 +37,8 @@ from workshop.predict.traffic.stage import (
 
 MIB = 2**20
 FIRST_BUCKET, BUCKET = MIB, 25 * MIB
+RING_GRADIENT_BYTES = 4.0
+"""Gradients of keys and values add up in fp32 as they go round (`workshop.parallel.context`)."""
 
 
 def torch_calls(stage: Stage) -> list[Calls]:
@@ -44,7 +46,7 @@ def torch_calls(stage: Stage) -> list[Calls]:
     return [
         *_tensor(stage),
         *pipeline_calls(stage, stage.hidden_bytes / _along(stage)),
-        *context_calls(stage),
+        *context_calls(stage, RING_GRADIENT_BYTES),
         *expert_calls(stage),
         *(_fsdp(stage) if stage.layout.zero >= 2 else _ddp(stage)),
         *tied_calls(stage, stage.layout.shard * stage.layout.context if stage.layout.zero >= 2 else 1),
