@@ -34,7 +34,7 @@ from workshop.published.fit import (
 from workshop.published.predicted import Constants, predict_times
 from workshop.published.record import Observation
 
-FILE = Path(rates.__file__).parent / "data" / "rates.toml"
+FILE = Path(rates.__file__).parents[1] / "data" / "rates.toml"
 # A100: nothing in 8 bits. Two constants that the fitted half hardly feels stay where they were put by hand:
 # contention at 0.5 (the half's mean error is the same up to 0.9) and skew at 0.0005 (the same up to 0.0015).
 A100 = tuple(name for name in CONSTANTS if name not in ("sustained_fp8", "contention", "skew"))

@@ -20,12 +20,13 @@ import numpy as np
 
 from workshop.facts import catalogue
 from workshop.facts.precision import precision
+from workshop.facts.stack import software
 from workshop.predict.case import Setting
 from workshop.predict.flops import megatron_flops
 from workshop.predict.layouts import RECOMPUTE, Layouts
 from workshop.predict.plan import Search, plan
 from workshop.predict.plan.candidates import Limits, candidates
-from workshop.predict.time.rates import rates_of, software
+from workshop.predict.time.rates import rates_of
 from workshop.predict.time.search import search_seconds
 from workshop.predict.time.step import predict_step
 from workshop.published.predicted import in_quantity as in_the_quantity

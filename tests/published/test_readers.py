@@ -13,7 +13,6 @@ from workshop.published.names import named_device, named_model
 from workshop.published.predicted import predicted_memory, time_gap
 from workshop.published.record import Source
 from workshop.published.sources import internevo, litgpt
-from workshop.published.stacks import PAIRS, stack, unpaired
 from workshop.published.tables import READERS, read_folder, read_row, read_table
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
@@ -109,15 +108,6 @@ def test_unknown_names_are_refused_and_list_the_known():
         named_device("X9")
     with pytest.raises(NotPredictable, match="'Lama 9' is not known.*llama-2-7b"):
         named_model("Lama 9")
-    with pytest.raises(
-        NotPredictable, match="stack 'megatron-cor' is not known; did you mean 'megatron-core'"
-    ):
-        stack("megatron-cor")
-
-
-def test_every_software_and_implementation_has_a_stack():
-    assert unpaired() == []
-    assert all(stack(name).software for name in PAIRS)
 
 
 def test_a_mistake_in_a_reader_is_no_skipped_row():

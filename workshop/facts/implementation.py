@@ -2,7 +2,7 @@
 
 Two programs that train the same model on the same layout may differ by a factor of two in saved
 activations. An implementation states the choices that matter, each visible in the library's source.
-``data/implementations.toml`` holds those of known libraries.
+``data/stacks.toml`` holds those of known libraries (`workshop.facts.stack`).
 
 ``attention``
     ``"flash"`` keeps queries, keys, values, output and one statistic per row (Dao et al. 2022, arXiv
@@ -103,8 +103,13 @@ class Implementation:
         check_positive("loss_chunks", self.loss_chunks)
 
 
+def own_tables() -> dict[str, Any]:
+    """The table of every stack that keeps something of its own in memory, by name."""
+    return {name: entry["memory"] for name, entry in table("stacks").items() if "like" not in entry["memory"]}
+
+
 def implementation(name: str, **changes: Any) -> Implementation:
     """A known implementation, with some choices changed; an unknown name gets its nearest."""
-    entry = lookup(name, table("implementations"), "implementation")
+    entry = lookup(name, own_tables(), "implementation")
     known = from_table(Implementation, {"name": name, **entry}, f"implementation {name!r}")
     return replace(known, **changes)

@@ -15,22 +15,10 @@ from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision, precision
 from workshop.facts.run import Adapter, Run
+from workshop.facts.stack import Software, stacks
 from workshop.predict.collectives import Wires
 from workshop.predict.pipeline.closed import impossible
-from workshop.predict.time.rates import Rates, Software, all_software, rates_for, software
-
-STACKS = {
-    "torch": "torchtitan",
-    "transformers": "torchtitan",
-    "adapt": "torchtitan",
-    "deepspeed": "torchtitan",
-    "torchtune": "torchtitan",
-    "litgpt": "torchtitan",
-    "megatron": "megatron-core",
-    "megatron-local": "megatron-core",
-    "megatron-deepspeed": "megatron-deepspeed-bloom",
-}
-"""The training stack whose time an implementation's is taken for, where they have not the same name."""
+from workshop.predict.time.rates import Rates, rates_for
 
 
 @dataclass(frozen=True)
@@ -199,16 +187,14 @@ def stack_for(run: Run) -> Software:
         NotPredictable: an implementation whose kernels nobody has counted.
     """
     how = run.implementation
-    name = how.name if how.name in all_software() else STACKS.get(how.name, "")
-    if not name:
-        known = ", ".join(sorted({*STACKS, *all_software()}))
+    if how.name not in stacks():
         raise NotPredictable(
-            f"no training stack is known for the implementation {how.name!r} (known: {known}); "
+            f"no training stack is known for the implementation {how.name!r} (known: {', '.join(stacks())}); "
             "name one: predict_step(run, stack=...)"
         )
-    if how.compile and name == "torchtitan":
-        name = "torchtitan-compile"
-    stack = software(name)
+    stack = stacks()[how.name].software
+    if how.compile and f"{stack.name}-compile" in stacks():
+        stack = stacks()[f"{stack.name}-compile"].software
     if how.attention == "unfused" and stack.attention != "unfused":
         stack = replace(stack, attention="unfused")
     return stack

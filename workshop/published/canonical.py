@@ -20,11 +20,10 @@ from workshop.facts.implementation import Implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter
-from workshop.predict.time.rates import Software
+from workshop.facts.stack import Software, Stack, stack, stacks
 from workshop.published.columns import ASSUMED, COLUMNS
 from workshop.published.options import changes, joined, kinds_of, written
 from workshop.published.record import HARDWARE, MEMORIES, OUT_OF_MEMORY, TIMES, MeasuredRun
-from workshop.published.stacks import PAIRS, Stack, stack
 
 SHAPE = {
     "num_layers": "num_layers",
@@ -149,7 +148,9 @@ def _adapter_cells(adapter: Adapter | None) -> dict[str, Any]:
 
 def _stack_cells(used: Stack) -> dict[str, Any]:
     pair = (used.software.name, used.implementation.name)
-    name = next(known for known, halves in PAIRS.items() if halves == pair)
+    name = next(
+        known for known, both in stacks().items() if (both.software.name, both.implementation.name) == pair
+    )
     base = stack(name)
     options = {
         f"{half}.{field}": value

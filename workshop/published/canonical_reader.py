@@ -16,6 +16,7 @@ from workshop.facts.device import ClusterSpec
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter, Run
+from workshop.facts.stack import Stack, stack, stacks
 from workshop.predict.case import NotPredictable
 from workshop.published.canonical import (
     ADAPTER_OPTIONS,
@@ -31,7 +32,6 @@ from workshop.published.canonical import (
 from workshop.published.columns import ASSUMED, COLUMNS, REQUIRED
 from workshop.published.options import parse, split
 from workshop.published.record import MEMORIES, OUT_OF_MEMORY, TIMES, MeasuredRun, Row, Skipped, with_network
-from workshop.published.stacks import Stack, stack
 
 USUAL = {
     "tensor": "1",
@@ -241,6 +241,10 @@ def _adapter(cells: Cells) -> Adapter | None:
 
 def _stack(cells: Cells) -> Stack:
     name, options = split("stack", cells.text("stack"), HALVES)
+    if name not in stacks():
+        raise NotPredictable(
+            f"stack {name!r} is not known{nearest(name, stacks())} (known: {', '.join(stacks())})"
+        )
     compiled = cells.value("compile", "bool")
     if name == "torchtitan" and compiled:
         name = "torchtitan-compile"

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from workshop.predict.time.rates import Rates, rates_of, software
+from workshop.facts.stack import software
+from workshop.predict.time.rates import Rates, rates_of
 from workshop.published.predicted import Constants, predict_times, time_gap
 from workshop.published.record import TIMES, Observation
 from workshop.published.report import is_held

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from workshop.facts.run import Run
+from workshop.facts.stack import Software
 from workshop.predict.case import NotPredictable, refuse, setting_of
 from workshop.predict.flops import forward_flops, megatron_flops
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
-from workshop.predict.time.rates import Rates, Software, rates_of
+from workshop.predict.time.rates import Rates, rates_of
 from workshop.predict.time.step import predict_steps
 from workshop.published.record import (
     ACTIVATIONS,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from workshop.facts.device import ClusterSpec, LinkSpec
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
+from workshop.facts.stack import Software
 from workshop.predict.case import NotPredictable as NotPredictable  # the name's old place
-from workshop.predict.time.rates import Software
 
 Row = Mapping[str, str]
 

@@ -8,6 +8,7 @@ import pytest
 from workshop.facts.catalogue import cluster, link, model
 from workshop.facts.implementation import implementation
 from workshop.facts.precision import precision
+from workshop.facts.stack import software
 from workshop.predict.case import Setting, recipe_of
 from workshop.predict.diloco import Islands
 from workshop.predict.layouts import Layouts
@@ -16,7 +17,7 @@ from workshop.predict.memory.allocator import place_of
 from workshop.predict.plan import Search, plan
 from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
 from workshop.predict.plan.proposal import LIBRARY, run_of
-from workshop.predict.time.rates import rates_of, software
+from workshop.predict.time.rates import rates_of
 from workshop.predict.time.search import search_seconds
 from workshop.predict.time.step import predict_step
 

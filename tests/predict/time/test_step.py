@@ -9,10 +9,11 @@ from workshop.facts.catalogue import cluster, model
 from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.facts.stack import software, stacks
 from workshop.predict.case import Setting
 from workshop.predict.layouts import Layouts
 from workshop.predict.pipeline.closed import fullest_stage
-from workshop.predict.time.rates import all_rates, all_software, rates_for, rates_of, software
+from workshop.predict.time.rates import all_rates, rates_for, rates_of
 from workshop.predict.time.search import search_seconds, search_steps
 from workshop.predict.time.step import CAUSES, predict_step, predict_steps
 
@@ -122,7 +123,7 @@ def test_every_set_of_constants_is_physical():
         ):
             assert 0.05 < getattr(rates, share) <= 1, (rates.name, share)
         assert 0 < rates.error <= 0.5
-    assert len(all_software()) >= 8
+    assert len(stacks()) >= 8
 
 
 def test_unknown_names_are_answered_with_known_ones():

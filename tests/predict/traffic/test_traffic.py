@@ -12,10 +12,11 @@ from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Adapter, Run
+from workshop.facts.stack import software
 from workshop.predict.case import Setting
 from workshop.predict.collectives import Wires
 from workshop.predict.layouts import Layouts
-from workshop.predict.time.rates import rates_of, software
+from workshop.predict.time.rates import rates_of
 from workshop.predict.time.step import predict_steps
 from workshop.predict.traffic import predict_traffic
 from workshop.predict.traffic.torch import MIB, buckets

@@ -25,6 +25,7 @@ from workshop.facts.implementation import implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.facts.stack import Software, software
 from workshop.facts.units import format_bytes
 from workshop.predict.case import Setting
 from workshop.predict.diloco import Islands
@@ -33,7 +34,7 @@ from workshop.predict.layouts import Layouts
 from workshop.predict.memory.peaks import INTERVAL, predict_memory
 from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
 from workshop.predict.plan.proposal import LIBRARY, Plan, Proposal, reasons, run_of
-from workshop.predict.time.rates import Software, rates_for, software
+from workshop.predict.time.rates import rates_for
 from workshop.predict.time.search import search_seconds, search_steps
 
 __all__ = ["Limits", "Plan", "Proposal", "Search", "plan"]

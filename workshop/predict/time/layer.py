@@ -37,10 +37,11 @@ import numpy as np
 from workshop.facts.layout import CONTEXT_METHODS
 from workshop.facts.model import Linear, ModelSpec
 from workshop.facts.run import Adapter
+from workshop.facts.stack import Software
 from workshop.predict.case import Machine, Setting
 from workshop.predict.layouts import Layouts
 from workshop.predict.time.matmul import Product, matmul_seconds, training_matmul_seconds
-from workshop.predict.time.rates import Rates, Software
+from workshop.predict.time.rates import Rates
 
 Numbers = Any
 RING = CONTEXT_METHODS.index("ring")

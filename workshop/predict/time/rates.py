@@ -61,37 +61,6 @@ class Rates:
         return replace(self, **changes)
 
 
-@dataclass(frozen=True)
-class Software:
-    """What a training stack does about it; visible in its source, not fitted, except `kernels` by count.
-
-    `kernels`: kernels of one layer's forward (backward has twice as many).
-    """
-
-    name: str
-    attention: str = "flash-2"  # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
-    kernels: float = 30
-    expert_kernels: float = 30  # more of them in a layer with experts: route, permute, gather back ...
-    kernels_per_expert: float = 10  # ... and for each local expert: quantize, multiply, weigh
-    adapters: float = 64  # network adapters of a node that one collective uses, at most
-    hidden_passes: float = 11  # reads and writes of [tokens, hidden] in one layer's forward
-    width_passes: float = 2  # reads and writes of each linear map's output besides the product itself
-    logit_bytes: float = 24  # bytes moved per logit, forward and backward, besides the products
-    dropout: bool = False
-    captured: bool = False  # CUDA graphs or compiled: the host does not matter
-    captured_experts: bool = False  # experts as well, though their shapes depend on the data
-    early_stop: bool = False  # recomputation ends before a layer's last product, whose result nobody saved
-    overlap_gradients: bool = False  # reduce while the last backward runs
-    overlap_input_gradient: bool = False  # all-reduce it while the weights' gradient is computed
-    overlap_tensor: float = 0.0  # share of tensor-parallel communication that can hide
-    overlap_expert: float = 0.0  # ... of the exchange between experts
-    overlap_pipeline: bool = False
-    balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
-    gradient_bytes: float = 4.0  # of a gradient on the wire
-    accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
-    source: str = ""
-
-
 def _inherited(tables: dict[str, Any], name: str) -> dict[str, Any]:
     entry = dict(tables[name])
     base = _inherited(tables, entry.pop("like")) if "like" in entry else {}
@@ -163,17 +132,3 @@ def rates_for(device: DeviceSpec) -> Rates:
     if device.name.lower() not in known and device.reachable_flops and device.memory_bandwidth:
         return replace(rates_of("measured"), name=device.name)
     return rates_of(device.name)
-
-
-@cache
-def all_software() -> dict[str, Software]:
-    """Every known training stack by name."""
-    return {name: Software(name=name, **entry) for name, entry in _data()["software"].items()}
-
-
-def software(name: str) -> Software:
-    """A training stack by name; ValueError with the nearest for an unknown one."""
-    names = all_software()
-    if name not in names:
-        raise ValueError(f"unknown training stack {name!r}{nearest(name, names)} (known: {', '.join(names)})")
-    return names[name]

@@ -40,6 +40,7 @@ from workshop.facts.layout import RECOMPUTE
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
+from workshop.facts.stack import Software, software
 from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_seconds
 from workshop.predict.case import Setting, setting_of
@@ -55,7 +56,6 @@ from workshop.predict.time.exposure import (
 )
 from workshop.predict.time.layer import Costs, LayerPasses, kind_shares, layer_costs, layer_linears
 from workshop.predict.time.matmul import Product, training_matmul_seconds
-from workshop.predict.time.rates import Software, software
 from workshop.predict.time.repeated import selective_seconds
 
 SELECTIVE, FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
@@ -342,7 +342,7 @@ def limit_of(causes: dict[str, float]) -> str:
 def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
     """Time of one optimizer step of `run`.
 
-    stack: a training stack of `rates.all_software`, or one of your own; by default what the run's
+    stack: a training stack of `facts.stack`, or one of your own; by default what the run's
     implementation is.
 
     Raises:

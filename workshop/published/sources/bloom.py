@@ -18,12 +18,12 @@ from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import check_devices, data_parallel, memory, number, plain, text, unused, whole
 from workshop.published.names import named_device
 from workshop.published.record import DEVICE, SECONDS, MeasuredRun, Row, Source, with_network
-from workshop.published.stacks import stack
 
 VOCAB, NETWORK = 250_880, 50.0  # four links of 100 Gbit/s for 8 devices
 

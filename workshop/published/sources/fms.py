@@ -9,11 +9,11 @@ import re
 from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import choice, data_parallel, plain, text, unused, whole
 from workshop.published.names import named_device, named_model
 from workshop.published.record import TOKENS, MeasuredRun, Row, Source, with_network
-from workshop.published.stacks import stack
 
 
 def describe(row: Row) -> MeasuredRun:

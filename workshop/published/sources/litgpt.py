@@ -14,11 +14,11 @@ from workshop.facts.device import split_count
 from workshop.facts.layout import Layout
 from workshop.facts.nf4 import nf4_bits
 from workshop.facts.run import Adapter, Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import choice, memory, text, unused, whole
 from workshop.published.names import named_device, named_model
 from workshop.published.record import ALLOCATED, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 BITS = {"": 16.0, "none": 16.0, "bnb.nf4": nf4_bits(double=False), "bnb.nf4-dq": nf4_bits(double=True)}
 ALPACA_LLAMA, ALPACA_OTHER = 1304, 1037

@@ -11,9 +11,9 @@ from __future__ import annotations
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.published.cells import data_parallel, memory, unused, whole
 from workshop.published.record import ALLOCATED, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 DEVICES = 8
 

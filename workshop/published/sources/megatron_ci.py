@@ -16,13 +16,13 @@ from typing import Any
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import Stack, stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import choice, data_parallel, flag, plain, text, unused, virtual_stages
 from workshop.published.cells import whole as count
 from workshop.published.names import named_device
 from workshop.published.record import ALLOCATED, MeasuredRun, Row, Source
 from workshop.published.sources.megatron_arguments import arguments, model_of, option
-from workshop.published.stacks import Stack, stack
 
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 NOT_TRAINING = {

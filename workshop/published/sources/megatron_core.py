@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import check_devices, gpt, plain, text, unused, whole
 from workshop.published.names import named_device
 from workshop.published.record import MODEL, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 
 def chunks(layers: int, pipeline: int) -> int:

@@ -12,6 +12,7 @@ import re
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import (
@@ -28,7 +29,6 @@ from workshop.published.cells import (
 )
 from workshop.published.names import named_device
 from workshop.published.record import ACTIVATIONS, HARDWARE, SECONDS, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 SC21 = (
     ("seq_len", "2048: section 5.1 of the paper, not in the table"),

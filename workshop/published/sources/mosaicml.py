@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.published.cells import choice, flag, gpt, plain, text, unused, whole
 from workshop.published.names import named_device
 from workshop.published.record import TOKENS, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 VOCAB = 50368
 SHAPES = {

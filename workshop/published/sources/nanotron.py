@@ -11,10 +11,10 @@ from __future__ import annotations
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import check_devices, memory, number, plain, text, whole
 from workshop.published.record import MFU, RESERVED, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 VOCAB = 131072
 SHAPES = (

@@ -12,12 +12,12 @@ import re
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter, Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import check_devices, choice, data_parallel, plain, text, unused, whole
 from workshop.published.names import named_device, named_model
 from workshop.published.record import MODEL, TOKENS, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 FORMATS = {
     "BF16": "megatron-bf16",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import (
     check_devices,
@@ -24,7 +25,6 @@ from workshop.published.cells import (
 )
 from workshop.published.names import named_device, named_model
 from workshop.published.record import RESERVED, TOKENS, MeasuredRun, Row, Source
-from workshop.published.stacks import stack
 
 FLOAT8 = {
     "": "",

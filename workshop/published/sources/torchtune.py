@@ -13,11 +13,11 @@ from workshop.facts.device import split_count
 from workshop.facts.layout import Layout
 from workshop.facts.nf4 import nf4_bits
 from workshop.facts.run import Adapter, Run
+from workshop.facts.stack import Stack, stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import memory, text, unused, whole
 from workshop.published.names import named_device, named_model
 from workshop.published.record import ALLOCATED, MeasuredRun, Row, Source
-from workshop.published.stacks import Stack, stack
 
 STEPS = (
     "packed dataset",

@@ -9,11 +9,11 @@ from __future__ import annotations
 from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
+from workshop.facts.stack import stack
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import check_devices, choice, data_parallel, gpt, plain, text, whole
 from workshop.published.names import named_device
 from workshop.published.record import SECONDS, MeasuredRun, Row, Source, with_network
-from workshop.published.stacks import stack
 
 NETWORK = 100.0  # Gbit/s a device: 800 for the 8 of a node, config/validation of the same repository
 

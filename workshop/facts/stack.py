@@ -1,0 +1,90 @@
+"""Training stacks: one program by one name, what it keeps in memory and what its steps take.
+
+Memory is decided by an `Implementation`, time by `Software`; both are visible in a library's source.
+``data/stacks.toml`` has the known ones, with sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from workshop.facts.checks import nearest
+from workshop.facts.implementation import Implementation, implementation
+from workshop.facts.tables import from_table, table
+
+
+@dataclass(frozen=True)
+class Software:
+    """What a training stack does about it; visible in its source, not fitted, except `kernels` by count.
+
+    `kernels`: kernels of one layer's forward (backward has twice as many).
+    """
+
+    name: str
+    attention: str = "flash-2"  # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
+    kernels: float = 30
+    expert_kernels: float = 30  # more of them in a layer with experts: route, permute, gather back ...
+    kernels_per_expert: float = 10  # ... and for each local expert: quantize, multiply, weigh
+    adapters: float = 64  # network adapters of a node that one collective uses, at most
+    hidden_passes: float = 11  # reads and writes of [tokens, hidden] in one layer's forward
+    width_passes: float = 2  # reads and writes of each linear map's output besides the product itself
+    logit_bytes: float = 24  # bytes moved per logit, forward and backward, besides the products
+    dropout: bool = False
+    captured: bool = False  # CUDA graphs or compiled: the host does not matter
+    captured_experts: bool = False  # experts as well, though their shapes depend on the data
+    early_stop: bool = False  # recomputation ends before a layer's last product, whose result nobody saved
+    overlap_gradients: bool = False  # reduce while the last backward runs
+    overlap_input_gradient: bool = False  # all-reduce it while the weights' gradient is computed
+    overlap_tensor: float = 0.0  # share of tensor-parallel communication that can hide
+    overlap_expert: float = 0.0  # ... of the exchange between experts
+    overlap_pipeline: bool = False
+    balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
+    gradient_bytes: float = 4.0  # of a gradient on the wire
+    accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
+    source: str = ""
+
+
+class Stack(NamedTuple):
+    """What decides a program's time, and what decides its memory."""
+
+    software: Software
+    implementation: Implementation
+
+
+@cache
+def stacks() -> dict[str, Stack]:
+    """Every known stack by name. A half that is like another stack's, unchanged, keeps that one's name."""
+    tables = table("stacks")
+    found: dict[str, Software] = {}
+    for name, entry in tables.items():
+        if "like" not in entry["time"]:
+            found[name] = from_table(Software, {"name": name, **entry["time"]}, f"stack {name!r}: time")
+    halves = {}
+    for name, entry in tables.items():
+        memory = dict(entry["memory"])
+        kept = implementation(memory.pop("like", name), **(memory if "like" in entry["memory"] else {}))
+        halves[name] = Stack(found[entry["time"].get("like", name)], kept)
+    return halves
+
+
+def stack(name: str, memory: Mapping[str, Any] | None = None, time: Mapping[str, Any] | None = None) -> Stack:
+    """A stack by name, with choices of its implementation (`memory`) and its software (`time`) changed.
+
+    Raises ValueError for an unknown name, with the nearest and the known ones.
+    """
+    known = stacks()
+    if name not in known:
+        raise ValueError(f"unknown training stack {name!r}{nearest(name, known)} (known: {', '.join(known)})")
+    found = known[name]
+    return Stack(
+        replace(found.software, **time) if time else found.software,
+        replace(found.implementation, **memory) if memory else found.implementation,
+    )
+
+
+def software(name: str) -> Software:
+    """What decides the time of a stack by name; ValueError with the nearest for an unknown one."""
+    return stack(name).software
