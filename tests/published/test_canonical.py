@@ -241,3 +241,17 @@ def test_one_bad_row_does_not_hide_the_others(tmp_path):
     assert [record.row for record in records] == [2, 4]
     assert [left.row for left in skipped] == [3, 5]
     assert "more cells than the header" in skipped[1].reason
+
+
+def test_a_context_method_is_read_and_written():
+    cells = {**OWN, "tensor": "1", "sequence_parallel": "no", "context": "2 method=ulysses"}
+    record = record_of(cells)
+    assert (record.run.layout.context, record.run.layout.context_method) == (2, "ulysses")
+    assert row_of(record)["context"] == "2 method=ulysses"
+    assert row_of(record_of({**cells, "context": "2"}))["context"] == "2"
+    with pytest.raises(NotPredictable, match="context method.*ulises.*ulysses"):
+        record_of({**cells, "context": "2 method=ulises"})
+    with pytest.raises(
+        NotPredictable, match="stack 'megatron-cor' is not known; did you mean 'megatron-core'"
+    ):
+        record_of({**cells, "stack": "megatron-cor"})

@@ -123,13 +123,14 @@ def _layout_cells(layout: Layout, group: int) -> dict[str, Any]:
     }
     usual = layout.shard == (layout.data_parallel if layout.zero else 1)
     cut = layout.expert_tensor != layout.tensor
+    passed_on = layout.context == 1 or layout.context_method == "ring"
     return {
         "tensor": layout.tensor,
         "sequence_parallel": layout.sequence_parallel,
         "pipeline": layout.pipeline,
         "virtual_stages": layout.virtual_stages,
         "schedule": joined(layout.schedule, {k: v for k, v in order.items() if v}),
-        "context": layout.context,
+        "context": joined(str(layout.context), {} if passed_on else {"method": layout.context_method}),
         "expert": joined(str(layout.expert), {"tensor": layout.expert_tensor} if cut else {}),
         "data": joined(str(layout.data_parallel), {} if usual else {"shard": layout.shard}),
         "zero_stage": layout.zero,

@@ -79,10 +79,14 @@ class Cells:
 
     def degree(self, column: str) -> int:
         """How many ways something is cut: at least 1."""
-        number = int(parse(column, self.text(column), "int"))
+        return self.degree_with_options(column)[0]
+
+    def degree_with_options(self, column: str) -> tuple[int, dict[str, Any]]:
+        """The same, and the options behind it."""
+        number, options = self.whole(column)
         if number < 1:
             raise NotPredictable(f"{column} is {number}: give at least 1")
-        return number
+        return number, options
 
     def whole(self, column: str) -> tuple[int, dict[str, Any]]:
         """A whole number with options."""
@@ -90,6 +94,7 @@ class Cells:
             "seq_len": {"target": "int", "document": "int"},
             "expert": {"tensor": "int"},
             "data": {"shard": "int"},
+            "context": {"method": "str"},
         }
         head, found = split(column, self.text(column), options.get(column, {}))
         return (int(parse(column, head, "int")) if head else 0), found
@@ -192,7 +197,8 @@ def _cluster(cells: Cells) -> ClusterSpec:
 
 
 def _layout(cells: Cells, devices: int) -> Layout:
-    tensor, pipeline, context = (cells.degree(name) for name in ("tensor", "pipeline", "context"))
+    tensor, pipeline = (cells.degree(name) for name in ("tensor", "pipeline"))
+    context, method = cells.degree_with_options("context")
     expert, cut = cells.whole("expert")
     data, shared = cells.whole("data")
     if not data:
@@ -214,6 +220,7 @@ def _layout(cells: Cells, devices: int) -> Layout:
         schedule=schedule,
         virtual_stages=cells.value("virtual_stages", "int"),
         context=context,
+        context_method=method.get("method", "ring"),
         expert=expert,
         expert_tensor=cut.get("tensor", 0),
         recompute=kind,

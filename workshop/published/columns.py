@@ -39,7 +39,7 @@ COLUMNS: dict[str, str] = {
     "virtual_stages": "chunks of layers on each stage",
     "schedule": "1f1b, interleaved ...; options: group= micro-batches of a chunk's turn, first= and last= "
     "layers of the first and last stage, ends=yes where embedding and loss count as layers",
-    "context": "context-parallel degree",
+    "context": "context-parallel degree; option: method= ring (if left out), ulysses or all_gather",
     "expert": "expert-parallel degree; option: tensor= ranks that cut each expert",
     "data": "data-parallel ranks; option: shard= those that share state, if others hold copies of it",
     "zero_stage": "0, 1 optimizer, 2 gradients too, 3 parameters too (FSDP)",

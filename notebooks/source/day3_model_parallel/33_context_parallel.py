@@ -459,7 +459,13 @@ from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.predict.traffic import predict_traffic
 
-run = Run("llama-3.1-70b", "64xH100", Layout(context=16, context_method="all_gather", shard=4, zero=3), micro_batch=1, seq_len=131_072)
+run = Run(
+    "llama-3.1-70b",
+    "64xH100",
+    Layout(context=16, context_method="all_gather", shard=4, zero=3),
+    micro_batch=1,
+    seq_len=131_072,
+)
 sent = sum(row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context")
 by_hand = 80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)  # 80 layers, gradients in bf16 too
 print(f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B")
