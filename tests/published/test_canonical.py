@@ -103,6 +103,7 @@ CHANGED = {
     "schedule": {"pipeline": "2", "data": "16", "schedule": "zb-h1"},
     "virtual_stages": {"pipeline": "2", "data": "16", "virtual_stages": "4"},
     "context": {"context": "2", "data": "16"},
+    "context_method": {"context": "2 method=ulysses", "data": "16"},
     "expert": {"model": "mixtral-8x7b", "expert": "8"},
     "expert_tensor": {"model": "mixtral-8x7b", "expert": "8 tensor=1"},
     "recompute": {"recompute": "none"},

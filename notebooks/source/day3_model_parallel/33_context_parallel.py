@@ -452,7 +452,7 @@ assert smallest > 512
 # So 512 positions a rank are hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks. Llama 3 took 16
 # ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of the few keys in place of a ring.
 #
-# `predict_traffic` asked about the gathered form, whose bytes are those of a ring: $N - 1$ blocks forward, again backward, and their gradients.
+# Here `predict_traffic` is asked for the gathered form. Its bytes are those of a ring: $N - 1$ blocks forward, again backward, and gradients.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.layout import Layout

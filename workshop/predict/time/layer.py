@@ -141,12 +141,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
     host = host_seconds(model, kind, layouts, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, layouts, machine)
-    # A context ring passes the next keys on while attention works on the last ones: only the surplus is
-    # waited for. What is gathered or traded must be there before.
-    hidden = layouts.context_method == RING
-    context = tuple(
-        np.maximum(moved - hidden * core, 0.0) for moved, core in zip(context, attention, strict=True)
-    )
+    context = _context_exposure(context, attention, layouts)
     if adapter is not None:
         own, moved, kernels = _adapter_seconds(model, kind, layouts, machine, adapter)
         products = products.frozen().plus(own)
@@ -286,6 +281,21 @@ def _backward_exposure(
     hidden = np.minimum(tensor, weights)
     load = machine.wires.load(np.asarray(layouts.tensor), 1)
     return tensor - hidden * (1 - machine.rates.contention * load)
+
+
+def _context_exposure(
+    moved: tuple[Any, Any], attention: tuple[Any, Any], layouts: Layouts
+) -> tuple[Any, Any]:
+    """What attention waits for the other context ranks, forward and backward.
+
+    A ring passes the next keys on while attention works on the last ones: only the surplus is waited for.
+    What is gathered or traded must be there before.
+    """
+    hidden = layouts.context_method == RING
+    ahead, back = (
+        np.maximum(seconds - hidden * core, 0.0) for seconds, core in zip(moved, attention, strict=True)
+    )
+    return ahead, back
 
 
 def _attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
