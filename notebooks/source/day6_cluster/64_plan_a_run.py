@@ -362,7 +362,8 @@ Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), 
 #
 # A plan is paper. Before renting, let the program itself run as one rank of 1,024: the last stage, without data. It is the plan's
 # layout. One thing differs: the planner's engine is Megatron-LM, which sums gradients **once a step** (ZeRO-1). Ours is FSDP2 with
-# whole weights between forward and backward (`zero=2`). Is that a detail?
+# whole weights between forward and backward (`zero=2`). Is that a detail? (We rehearse four of the step's 16 micro-batches; the program does the
+# same with each.)
 #
 # **Predict:** which axis will send more than planned, and how much?
 
@@ -370,18 +371,19 @@ Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), 
 from workshop.predict.traffic import predict_traffic
 
 layout = replace(best.run.layout, zero=2, precision="fsdp-bf16", schedule="interleaved")
-ours = Run(
-    llama,
-    h100s,
-    layout,
-    micro_batch=best.run.micro_batch,
-    seq_len=SEQ_LEN,
-    accumulation=best.run.accumulation,
-)
+
+
+def ours(accumulation):
+    """The run as our engine does it, with so many micro-batches in a step."""
+    return Run(
+        llama, h100s, layout, micro_batch=best.run.micro_batch, seq_len=SEQ_LEN, accumulation=accumulation
+    )
+
+
 RANK = 1_000
 stage = layout.coordinates(RANK)["pipeline"]
 print(f"rank {RANK}: {layout.coordinates(RANK)}")
-cut = [layout.tensor, layout.pipeline, layout.virtual_stages, layout.shard, ours.accumulation]
+cut = [layout.tensor, layout.pipeline, layout.virtual_stages, layout.shard, best.run.accumulation]
 assert cut == [4, 4, 4, 64, 16]
 
 # %%
@@ -396,9 +398,9 @@ from workshop.train.apply_layout import apply_layout
 dist.init_process_group()
 layout = Layout(tensor=4, sequence_parallel=True, pipeline=4, virtual_stages=4, shard=64, zero=2)
 llama = GPT(GPTConfig(128_256, 8_192, 80, 64, 8, 28_672))
-ready = apply_layout(llama, layout, micro_batch=1, accumulation=16)
+ready = apply_layout(llama, layout, micro_batch=1, accumulation=4)
 tokens = torch.zeros(1, 4_096, dtype=torch.int64)
-ready.gradients([(tokens, tokens)] * 16, 16)
+ready.gradients([(tokens, tokens)] * 4, 4)
 ready.clip(0.0)
 ready.step()
 
@@ -406,7 +408,8 @@ ready.step()
 # ## Compare
 
 # %%
-in_a_step = [row for row in rank_1000.traffic if row.name not in ("broadcast", "scatter")]  # those begin it
+begin = ("broadcast", "scatter")  # before the first step
+in_a_quarter = [row for row in rank_1000.traffic if row.name not in begin]
 on_paper = [  # ZeRO-1 sums gradients over the data axis, FSDP2 over the shard axis: one and the same here
     replace(row, axis="shard" if row.axis == "data" else row.axis)
     for row in predict_traffic(best.run).on_stage(stage).traffic
@@ -414,29 +417,30 @@ on_paper = [  # ZeRO-1 sums gradients over the data axis, FSDP2 over the shard a
 show.traffic_by_axis(
     {
         "planned (Megatron)": on_paper,
-        "closed form (FSDP2)": predict_traffic(ours).on_stage(stage),
-        "rehearsed (FSDP2)": in_a_step,
+        "closed form (FSDP2)": predict_traffic(ours(16)).on_stage(stage),
     },
     "Llama 3 70B on 1,024 ranks: what rank 1,000 sends in a step",
 )
 
 # %% tags=["nbval-check-output"]
-found = show.wire_bytes_by_axis(in_a_step)
-wanted = predict_traffic(ours).on_stage(stage).by_axis()
-paper = show.wire_bytes_by_axis(on_paper)
-for axis, size in wanted.items():
+found, paper = show.wire_bytes_by_axis(in_a_quarter), show.wire_bytes_by_axis(on_paper)
+quarter, whole_step = (predict_traffic(ours(count)).on_stage(stage).by_axis() for count in (4, 16))
+print("              four micro-batches            a step")
+print("              rehearsed   closed form       closed form   planned")
+for axis, size in quarter.items():
     print(
-        f"{axis:<9} planned {paper[axis] / 1e9:7.2f} GB   closed form {size / 1e9:7.2f} GB   rehearsed {found[axis] / 1e9:7.2f} GB"
+        f"{axis:<9} {found[axis] / 1e9:10.2f} GB {size / 1e9:10.2f} GB   "
+        f"{whole_step[axis] / 1e9:12.2f} GB {paper[axis] / 1e9:6.2f} GB"
     )
-    assert 0 <= found[axis] / size - 1 < 0.01
-seconds = found["shard"] / 50e9
+    assert 0 <= found[axis] / size - 1 < 0.02
+seconds = whole_step["shard"] / 50e9
 print(f"over 50 GB/s the shard axis alone takes {seconds:.1f} s; the planned step takes {best.seconds:.1f} s")
 assert seconds > best.seconds
 
 # %% [markdown]
-# Formula and rehearsal agree: to the byte for tensor and pipeline, within a hundredth for shard. (With one chunk a rank, every line agrees
-# to the byte. With four, the program gathers eight layers more than the formula knows.) But both say what the plan did not: our engine
-# sums its gradients for **every micro-batch**, in fp32. What was a sum once a step is now 16, and no step of four seconds hides nine
+# Formula and rehearsal agree: to the byte for tensor and pipeline, within two hundredths for shard. (With one chunk a rank, every line agrees
+# to the byte. With four, the program gathers three layers more than the formula knows; all 16 micro-batches make it eight.) But both say what the
+# plan did not: our engine sums its gradients for **every micro-batch**, in fp32. What was a sum once a step is now 16, and no step of four seconds hides nine
 # seconds of network.
 #
 # So the page is right for an engine that sums once a step, and wrong for ours. You know that now, and no GPU was rented. What would you
