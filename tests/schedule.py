@@ -5,8 +5,8 @@ test on real ranks. The list below is by measured time (``--durations=0``). The 
 is not on it, in its usual place: what is short comes last, and fills the end. A name that is no file any more is found
 by `tests/rules/test_suite_rules.py`.
 
-Some files go to one worker together, because they share what is dear. ``tests/cluster`` comes first of all: there is
-one Slurm and one Grid Engine at a time, and for most of it this worker waits while the others compute.
+Some files go to one worker together, because they share what is dear: those of the Slurm, and those of the Grid
+Engine. They come first of all, for most of the time their workers wait while the others compute.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-# Beginnings of names; a group is called by its first.
+# A group is called by its first file.
 TOGETHER = (
-    ("tests/cluster/",),  # the Slurm, the Grid Engine, the image
+    (  # the Slurm
+        "tests/cluster/test_slurm_jobs.py",
+        "tests/cluster/test_slurm_replicas.py",
+        "tests/cluster/test_slurm_notebook.py",
+        "tests/cluster/test_directives.py",
+        "tests/cluster/test_lab_in_job.py",
+        "tests/cluster/test_container.py",
+        "tests/cluster/test_two_hosts_srun.py",
+    ),
+    ("tests/cluster/test_grid_engine_jobs.py", "tests/cluster/test_grid_engine_site.py"),
     ("tests/configs/test_truth.py", "tests/configs/test_foreign.py"),  # what the libraries make of every file
 )
 LONGEST_FIRST = (
+    "tests/cluster/test_slurm_jobs.py",
+    "tests/cluster/test_grid_engine_jobs.py",
+    "tests/cluster/test_two_hosts_torchrun.py",
+    "tests/cluster/test_two_hosts_ranks.py",
     "tests/train/test_every_way.py",
     "tests/launch/test_faults.py",
     "tests/rehearse/test_against_gloo.py",
@@ -57,13 +70,14 @@ LONGEST_FIRST = (
     "tests/jupyter/test_modules_crossed.py",
     "tests/launch/test_cut.py",
 )
-_PLACE = {name: place for place, name in enumerate((TOGETHER[0][0], *LONGEST_FIRST))}
+_PLACE = {name: place for place, name in enumerate(LONGEST_FIRST)}
+_UNIT = {name: group[0] for group in TOGETHER for name in group}
 
 
 def unit(nodeid: str) -> str:
     """What one worker runs as a whole: the test's file, or the files that stay together."""
     file = nodeid.split("::", 1)[0]
-    return next((group[0] for group in TOGETHER if file.startswith(group)), file)
+    return _UNIT.get(file, file)
 
 
 class WholeUnits(LoadFileScheduling):

@@ -110,17 +110,27 @@ def test_the_longest_files_begin_and_their_tests_stay_in_order(tmp_path):
     ]
 
 
-def test_the_cluster_is_one_workers_and_begins(tmp_path):
-    """Its files share what may be there once: the Slurm, the Grid Engine, the image."""
-    cluster = TOGETHER[0][0]
-    names = [f"{cluster}test_{name}.py" for name in ("hosts", "slurm", "queue")]
+def test_what_shares_the_slurm_is_one_workers_and_begins(tmp_path):
+    first, *others = TOGETHER[0][:3]
+    assert first == LONGEST_FIRST[0]
     found = suite_of(
-        tmp_path, **{"tests/aaa/test_plain.py": 2, LONGEST_FIRST[0]: 2}, **dict.fromkeys(names, 2)
+        tmp_path, **{"tests/aaa/test_plain.py": 2, LONGEST_FIRST[1]: 2}, **dict.fromkeys((first, *others), 2)
     )
-    (worker,) = {worker for worker, test in found if test.startswith(cluster)}
+    (worker,) = {worker for worker, test in found if test.split("::")[0] in TOGETHER[0]}
     mine = [test for one, test in found if one == worker]
-    assert [test.split("::")[0] for test in mine[:6]] == [name for name in sorted(names) for _ in range(2)]
-    assert LONGEST_FIRST[0] in {test.split("::")[0] for one, test in found if one != worker}
+    assert [test.split("::")[0] for test in mine[:6]] == [
+        name for name in sorted((first, *others)) for _ in range(2)
+    ]
+    assert LONGEST_FIRST[1] in {test.split("::")[0] for one, test in found if one != worker}
+
+
+def test_every_file_that_wants_a_scheduler_of_its_own_is_with_the_others():
+    """Two workers would bring up two of them."""
+    for fixture, group in zip(("slurm", "grid_engine"), TOGETHER, strict=False):
+        asks = re.compile(rf"def \w+\([^)]*\b{fixture}\b[^)]*\)|getfixturevalue\(\"{fixture}\"\)")
+        files = [path for path in (ROOT / "tests").rglob("test_*.py") if asks.search(path.read_text())]
+        assert len(files) > 1
+        assert {str(path.relative_to(ROOT)) for path in files} <= set(group), fixture
 
 
 SHAKY = """
