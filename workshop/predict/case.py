@@ -37,7 +37,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `Layouts` leaves out; one recipe goes with many cuts."""
+    """What `Layouts` leaves out; one recipe goes with many of them."""
 
     model: ModelSpec
     how: Implementation

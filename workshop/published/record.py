@@ -119,7 +119,7 @@ class Observation:
 
     @property
     def column(self) -> dict[str, int]:
-        """The layout and batch, by the names of `predict.grid.Grid`."""
+        """The layout and batch, by the names of `predict.layouts.Layouts`."""
         layout, run = self.record.run.layout, self.record.run
         names = ("replicate", "shard", "zero", "tensor", "pipeline", "virtual_stages", "context", "expert")
         sizes = {name: int(getattr(layout, name)) for name in names}

@@ -227,7 +227,7 @@ def joined(first: Parts, second: Parts) -> Parts:
 
 
 def decoder_layouts(recipe: Recipe, layouts: Layouts) -> Layouts:
-    """The cuts with the sequence that the head reads: the decoder's, where there is one of its own."""
+    """The layouts with the sequence that the head reads: the decoder's, where there is one of its own."""
     return replace(layouts, seq_len=recipe.target_len + 0 * layouts.seq_len) if recipe.target_len else layouts
 
 

@@ -22,7 +22,7 @@ FOLDS = ("zbv", "dualpipe")
 
 
 def folded(recipe: Recipe, layouts: Layouts) -> list[tuple[Recipe, Layouts]]:
-    """The two halves of each rank as recipes and cuts of their own, with the micro-batches alive in each."""
+    """The two halves of each rank, as recipes and layouts, with the micro-batches alive in each."""
     p, m = layouts.pipeline, layouts.accumulation
     stages = 2 * p if recipe.schedule == "zbv" else p
     # DualPipe's p + 1 are shared between the two directions.

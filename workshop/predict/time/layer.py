@@ -3,7 +3,7 @@
 A layer is a list of linear maps (`ModelSpec.linears`), the core of attention, and kernels that only move
 memory.
 
-- **Linear maps** cost what their shape costs (`gemm`): tensor parallelism makes them thin, a small
+- **Linear maps** cost what their shape costs (`matmul`): tensor parallelism makes them thin, a small
   micro-batch short. Experts are a batch of products of the tokens that reach each.
 - **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv
   2205.14135) and run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes
