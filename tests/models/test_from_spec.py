@@ -4,15 +4,16 @@ import pytest
 import torch
 
 from workshop.facts import catalogue
-from workshop.models.from_spec import gpt_config
-from workshop.models.gpt import GPT
+from workshop.models.from_spec import gpt_config, gpt_of
 
 
-@pytest.mark.parametrize("name", ["gpt-1m", "gpt-30m", "llama-3.2-1b", "llama-3.1-8b", "mistral-7b"])
+@pytest.mark.parametrize(
+    "name", ["gpt-1m", "gpt-30m", "llama-3.2-1b", "llama-3.1-8b", "mistral-7b", "mixtral-8x7b"]
+)
 def test_the_model_has_the_parameters_of_its_spec(name):
     spec = catalogue.model(name)
     with torch.device("meta"):
-        model = GPT(gpt_config(spec))
+        model = gpt_of(spec)
     assert sum(parameter.numel() for parameter in model.parameters()) == spec.num_params
 
 
@@ -20,7 +21,7 @@ def test_the_model_has_the_parameters_of_its_spec(name):
     ("name", "words"),
     [
         ("gpt2", "positions is 'learned'"),
-        ("mixtral-8x7b", "num_experts is 8"),
+        ("llama-4-scout", "shared_ffn_hidden_size is"),
         ("qwen3-8b", "qk_norm is 'head'"),
     ],
 )

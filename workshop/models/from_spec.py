@@ -1,7 +1,7 @@
-"""From the facts of a model to the model: a `ModelSpec` that is a Llama becomes a `GPTConfig`.
+"""From the facts of a model to the model: a `ModelSpec` that is a Llama or a Mixtral becomes a `GPT`.
 
 The predictor, the plan and the lesson talk about `ModelSpec`; training needs modules. What `GPT` cannot be
-(learned positions, biases, experts, an odd head width) is refused by name, never built as something near it.
+(learned positions, biases, shared experts, odd heads) is refused by name, never built as something near it.
 The shape is all that is taken over: weights are drawn anew, and rotary wavelengths are the plain ones.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from workshop.facts.model import ModelSpec
-from workshop.models.gpt import GPTConfig
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.moe import MoEConfig, with_experts
 
 # What a GPT of workshop.models.gpt is, in the words of ModelSpec.
 _LLAMA: dict[str, Any] = {
@@ -29,7 +30,10 @@ _LLAMA: dict[str, Any] = {
     "causal": True,
     "attention_sinks": False,
     "kv_lora_rank": 0,
-    "num_experts": 0,
+    "router_bias": False,
+    "shared_ffn_hidden_size": 0,
+    "first_dense_layers": 0,
+    "moe_every": 1,
     "num_encoder_layers": 0,
     "num_token_types": 0,
     "num_mtp_layers": 0,
@@ -38,7 +42,7 @@ _LLAMA: dict[str, Any] = {
 
 
 def gpt_config(spec: ModelSpec) -> GPTConfig:
-    """The `GPTConfig` with the shape of ``spec``: the model it makes has ``spec.num_params`` parameters.
+    """The `GPTConfig` with the shape of ``spec``, but for its experts, if it has some.
 
     Raises:
         ValueError: the model is not Llama-shaped; the message lists every difference.
@@ -64,3 +68,16 @@ def gpt_config(spec: ModelSpec) -> GPTConfig:
         intermediate_size=spec.ffn_hidden_size,
         tied=spec.tied_embeddings,
     )
+
+
+def gpt_of(spec: ModelSpec) -> GPT:
+    """A `GPT` with the shape of ``spec``, and so with ``spec.num_params`` parameters, experts included.
+
+    Raises:
+        ValueError: the model is shaped otherwise; the message lists every difference.
+    """
+    model = GPT(gpt_config(spec))
+    if not spec.is_moe:
+        return model
+    width, inner = spec.hidden_size, spec.moe_ffn_hidden_size
+    return with_experts(model, MoEConfig(width, inner, spec.num_experts, spec.experts_per_token))

@@ -18,8 +18,9 @@ from workshop.launch.report import report
 from workshop.measure import counter
 from workshop.measure.report import Measured
 from workshop.measure.session import measure
-from workshop.models.from_spec import gpt_config
+from workshop.models.from_spec import gpt_of
 from workshop.models.gpt import GPT, RMSNorm
+from workshop.models.moe import Experts, Router
 from workshop.models.text import TextBatches
 from workshop.train.apply_layout import apply_layout
 from workshop.train.checkpoint import Checkpoints
@@ -49,10 +50,9 @@ def _train(
     rank = dist.get_rank()
     settings = check_run(run, settings)
     torch.manual_seed(settings.seed)
-    config = gpt_config(run.model)
     on_meta = settings.engine in ("fsdp", "zero") and not is_cut(run.layout)
     with torch.device("meta" if on_meta else "cpu"):
-        model = GPT(config)  # on meta: it is born layer by layer, and never whole on a rank
+        model = gpt_of(run.model)  # on meta: it is born layer by layer, and never whole on a rank
     ready = apply_layout(
         model,
         run.layout,
@@ -92,6 +92,9 @@ def initialise(module: nn.Module) -> None:
     """First values of what one module of a GPT itself holds, for a model born on the meta device."""
     if isinstance(module, RMSNorm):
         nn.init.ones_(module.weight)
+    elif isinstance(module, Router | Experts):
+        for parameter in module.parameters(recurse=False):
+            nn.init.normal_(parameter, std=0.02)
     else:
         GPT._initialise(module)
 
