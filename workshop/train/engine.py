@@ -164,9 +164,7 @@ def cut_problems(model: ModelSpec, layout: Layout) -> list[str]:
     """What of a model does not divide; whatever `workshop.facts.fitting` has not refused with the run."""
     found, t = [], layout.tensor
     if model.is_moe:
-        found.append(
-            f"{model.name} has experts: train() cuts no mixture; shard or replicate the batch"
-        )
+        found.append(f"{model.name} has experts: train() cuts no mixture; shard or replicate the batch")
     if model.num_kv_heads % t:
         found.append(
             f"num_kv_heads = {model.num_kv_heads} does not divide by tensor = {t}: a rank gets whole heads"
