@@ -325,6 +325,8 @@ assert max(on_other["GPTQ"], on_other["AWQ"]) < 0.9 * on_other["round to nearest
 # quantized layers before it give. The score is perplexity on the address of 1863: 512 tokens that no method has seen.
 
 # %%
+import copy
+
 from workshop.compress.quantize_library import bitsandbytes_bytes_per_weight, bitsandbytes_layers
 from workshop.compress.quantize_model import (
     bytes_per_weight,
@@ -352,9 +354,9 @@ WAYS = {
 
 # %%
 def measure(name):
-    """Quantize a fresh model in one way: bytes a weight, perplexity, seconds to quantize."""
+    """Quantize a copy of the model in one way: bytes a weight, perplexity, seconds to quantize."""
     change = WAYS[name]
-    changed, _ = language_model.load("smollm2", dtype=torch.float32)
+    changed = copy.deepcopy(smol)
     began = time.perf_counter()
     change(changed)
     seconds = time.perf_counter() - began
