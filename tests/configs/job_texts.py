@@ -40,6 +40,7 @@ fsdp_reshard_after_forward = "{"always" if layout.zero == 3 else "never"}"
 tensor_parallel_degree = {layout.tensor}
 disable_loss_parallel = {str(how.loss == "eager").lower()}
 context_parallel_degree = {layout.context}
+context_parallel_rotate_method = "{"alltoall" if layout.context_method == "ring" else "allgather"}"
 pipeline_parallel_degree = {layout.pipeline}
 pipeline_parallel_schedule = "{schedule[layout.schedule]}"
 pipeline_parallel_microbatch_size = {run.micro_batch}

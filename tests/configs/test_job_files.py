@@ -85,6 +85,22 @@ def test_torchtitan_gives_the_run_back():
     assert len(runs) > 80
 
 
+def test_torchtitan_gathers_keys_unless_it_is_told_to_hand_them_on():
+    run = next(run for run in titan_grid() if run.layout.context > 1)
+    line = 'context_parallel_rotate_method = "alltoall"\n'
+    for text, method in (
+        (line, "ring"),
+        (line.replace("alltoall", "allgather"), "all_gather"),
+        ("", "all_gather"),
+    ):
+        told = job_texts.torchtitan(run).replace(line, text)
+        found = read_config(told, Overrides(device=run.cluster.name)).run
+        assert found is not None
+        assert found.layout == replace(run.layout, context_method=method)
+    with pytest.raises(ValueError, match="rotate_method.*alltoall"):
+        read_config(job_texts.torchtitan(run).replace(line, line.replace("alltoall", "both")), Overrides())
+
+
 @pytest.mark.parametrize("name", ["megatron", "nemo"])
 def test_megatron_and_nemo_give_the_run_back(name):
     runs = [*megatron_grid(name)]

@@ -84,7 +84,7 @@ WITHOUT_EFFECT = [
     "training.dataset", "training.dataset_path", "training.max_norm", "training.steps", "training.gc_freq",
     "training.gc_debug", "training.seed", "training.deterministic", "training.warmup_steps",
     "training.mixed_precision_reduce", "training.debug_moe_force_load_balance",
-    "parallelism.context_parallel_rotate_method", "parallelism.context_parallel_load_balancer",
+    "parallelism.context_parallel_load_balancer",
     "parallelism.enable_compiled_autograd", "activation_checkpoint.early_stop",
     "activation_checkpoint.preserve_rng_state", "activation_checkpoint.determinism_check",
     "activation_checkpoint.debug",
@@ -170,10 +170,15 @@ def _batch(settings: Settings) -> tuple[int, int, int]:
     return micro, 0 if total else local // micro, total
 
 
+ROTATES = {"allgather": "all_gather", "alltoall": "ring"}
+"""How PyTorch's context parallelism brings keys and values to each rank, and `Layout`'s name for it."""
+
+
 def _layout(settings: Settings, model: ModelSpec | None) -> dict[str, Any]:
     tensor = settings.number("parallelism.tensor_parallel_degree", 1)
     context = settings.number("parallelism.context_parallel_degree", 1)
     pipeline = settings.number("parallelism.pipeline_parallel_degree", 1)
+    rotates = settings.word("parallelism.context_parallel_rotate_method", "allgather", ROTATES)
     shards = settings.number("parallelism.data_parallel_shard_degree", -1)
     is_fsdp = shards != 1 or context > 1
     reshard = settings.word(
@@ -190,6 +195,7 @@ def _layout(settings: Settings, model: ModelSpec | None) -> dict[str, Any]:
         "tensor": tensor,
         "sequence_parallel": tensor > 1,
         "context": context,
+        "context_method": ROTATES[rotates] if context > 1 else "ring",
         "pipeline": pipeline,
         "expert": settings.number("parallelism.expert_parallel_degree", 1),
         "precision": _precision(settings, is_fsdp, tensor > 1 or pipeline > 1),
