@@ -19,8 +19,11 @@ RUNS = {
         accumulation=4,
         implementation="megatron",
     ),
-    "experts": Run(
-        "mixtral-8x7b", "32xH100", Layout(shard=16, zero=1, expert=8, **MEGATRON), implementation="megatron"
+    "experts, recomputed in part": Run(
+        "mixtral-8x7b",
+        "32xH100",
+        Layout(shard=16, zero=1, expert=8, recompute="selective", **MEGATRON),
+        implementation="megatron",
     ),
     "fully sharded": Run("llama-3-8b", "32xH100", Layout(shard=32, zero=3)),
 }

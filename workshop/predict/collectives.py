@@ -70,7 +70,7 @@ class Wires:
             raise ValueError(
                 f"{cluster.name}: no link between its devices is known; name one (intra) to predict time"
             )
-        if cluster.num_nodes > 1 and cluster.inter is None:
+        if cluster.num_devices > cluster.devices_per_node and cluster.inter is None:
             raise ValueError(
                 f"{cluster.name}: no link between its nodes is known; name one (inter) to predict time"
             )
