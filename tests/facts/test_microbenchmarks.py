@@ -1,0 +1,49 @@
+"""Tables of kernels timed alone: complete, plausible, each row with its source."""
+
+import pytest
+
+from workshop.facts import microbenchmarks
+from workshop.facts.catalogue import device
+from workshop.facts.microbenchmarks import TABLES, attention, gemm, grouped_gemm, in_node, rows
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_has_its_source_and_no_row_stands_twice(name):
+    table = rows(name)
+    assert table
+    assert all(row["source"].startswith(("github ", "PyPI ")) for row in table)
+    keys = [tuple(v for k, v in row.items() if k not in ("seconds", "tflops", "source")) for row in table]
+    assert len(set(keys)) == len(keys)
+
+
+def test_an_unknown_table_gets_the_known_ones():
+    with pytest.raises(ValueError, match="grouped_gemm"):
+        rows("gemms")
+
+
+def test_nothing_was_timed_faster_than_its_device():
+    for row in gemm():
+        flops = 2.0 * row.rows * row.cols * row.depth
+        assert flops / row.seconds < device(row.device).peak(row.dtype), row
+    for row in attention():
+        assert row.tflops * 1e12 < device(row.device).peak(row.dtype), row
+    for row in grouped_gemm():
+        routed = row.tokens * row.experts_per_token / row.expert
+        flops = 6.0 * routed * row.hidden_size * row.expert_ffn_hidden_size
+        assert flops / row.seconds < device(row.device).peak(row.dtype), row
+
+
+def test_collectives_have_every_power_of_two_for_every_group():
+    for device_name, library in {(row.device, row.library) for row in in_node()}:
+        mine = [row for row in in_node() if (row.device, row.library) == (device_name, library)]
+        sizes = {row.num_bytes for row in mine}
+        assert all(size & (size - 1) == 0 for size in sizes)
+        kinds = {(row.collective, row.ranks) for row in mine}
+        assert len(mine) == len(kinds) * len(sizes)
+
+
+def test_what_is_not_a_number_is_refused(monkeypatch):
+    bad = [{"device": "H100", "dtype": "bf16", "rows": "many", "cols": "1", "depth": "1", "seconds": "1"}]
+    monkeypatch.setattr(microbenchmarks, "rows", lambda name: bad)
+    with pytest.raises(ValueError, match="many"):
+        gemm.__wrapped__()

@@ -1,0 +1,149 @@
+"""Kernels and collectives that others timed alone: `data/*.csv`, the source in each row.
+
+==========================  =================================================================================
+`attention.csv`             TFLOP/s of fused attention by device, kernel, pass, width of a head, length
+`gemm.csv`                  seconds of matrix products by device, format and shape
+`grouped_gemm.csv`          seconds of a gated MLP of experts, each with as many tokens as the others
+`collectives_in_node.csv`   seconds of NCCL's collectives by device, ranks and bytes, within one node
+==========================  =================================================================================
+
+They are no runs of training: the curves of `workshop.predict` come from them, and what a training step makes
+of those curves is fitted elsewhere. Bytes of a collective are those of the whole tensor (of `all_gather` the
+gathered one, of `all_to_all` what one rank holds). FLOPs of attention count half for a causal mask, and two
+and a half times the forward ones for backward, as the sources count them.
+
+`library` says whose time it is: "nccl-2025" is NCCL 2.27 to 2.29, "nccl-2022" what vTrain's authors ran.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+TABLES = ("attention", "gemm", "grouped_gemm", "collectives_in_node")
+_WORDS = {"device", "kernel", "dtype", "causal", "pass", "library", "collective", "source"}
+
+
+class Attention(NamedTuple):
+    """One row of `attention.csv`. `pass_`: "forward" or "backward"."""
+
+    device: str
+    kernel: str
+    dtype: str
+    head_dim: int
+    causal: bool
+    pass_: str
+    seq_len: int
+    tflops: float
+
+
+class Gemm(NamedTuple):
+    """One row of `gemm.csv`: C[rows, cols] = A[rows, depth] B[depth, cols]."""
+
+    device: str
+    dtype: str
+    rows: int
+    cols: int
+    depth: int
+    seconds: float
+
+
+class GroupedGemm(NamedTuple):
+    """One row of `grouped_gemm.csv`: a layer's routed experts on one of `expert` ranks, forward."""
+
+    device: str
+    dtype: str
+    tokens: int
+    hidden_size: int
+    expert_ffn_hidden_size: int
+    experts_per_token: int
+    num_experts: int
+    expert: int
+    seconds: float
+
+    @property
+    def local_experts(self) -> int:
+        """Experts of the rank."""
+        return self.num_experts // self.expert
+
+    @property
+    def tokens_per_expert(self) -> float:
+        """Rows of each expert's products."""
+        return self.tokens * self.experts_per_token / self.num_experts
+
+
+class InNode(NamedTuple):
+    """One row of `collectives_in_node.csv`."""
+
+    device: str
+    library: str
+    collective: str
+    ranks: int
+    num_bytes: int
+    seconds: float
+
+
+@cache
+def rows(name: str) -> list[dict[str, str]]:
+    """A table's rows as they stand in the file; ValueError for an unknown table."""
+    if name not in TABLES:
+        raise ValueError(f"unknown microbenchmarks {name!r} (known: {', '.join(TABLES)})")
+    text = (resources.files("workshop.facts") / "data" / f"{name}.csv").read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+@cache
+def attention() -> tuple[Attention, ...]:
+    """Every measured rate of attention."""
+    return tuple(
+        Attention(
+            row["device"],
+            row["kernel"],
+            row["dtype"],
+            int(row["head_dim"]),
+            row["causal"] == "yes",
+            row["pass"],
+            int(row["seq_len"]),
+            float(row["tflops"]),
+        )
+        for row in rows("attention")
+    )
+
+
+@cache
+def gemm() -> tuple[Gemm, ...]:
+    """Every measured product."""
+    return tuple(Gemm(**_numbers(row)) for row in rows("gemm"))
+
+
+@cache
+def grouped_gemm() -> tuple[GroupedGemm, ...]:
+    """Every measured group of experts."""
+    return tuple(GroupedGemm(**_numbers(row)) for row in rows("grouped_gemm"))
+
+
+@cache
+def in_node() -> tuple[InNode, ...]:
+    """Every measured collective within a node."""
+    return tuple(
+        InNode(
+            row["device"],
+            row["library"],
+            row["collective"],
+            int(row["ranks"]),
+            int(row["bytes"]),
+            float(row["seconds"]),
+        )
+        for row in rows("collectives_in_node")
+    )
+
+
+def _numbers(row: dict[str, str]) -> dict[str, Any]:
+    """A row without its source, with numbers where the column holds numbers."""
+    return {
+        key: value if key in _WORDS else float(value) if key == "seconds" else int(value)
+        for key, value in row.items()
+        if key != "source"
+    }
