@@ -7,10 +7,13 @@ too: the notebooks, engines and ranks of these tests would not hear the stop but
 before anything is started.
 """
 
+import gc
 import os
 import signal
 
+from tests import loaded_engine as loaded
 from tests import schedule, second_try
+from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
 from tests.warm_python import warm_rehearsals  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
 
@@ -23,6 +26,11 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_configure(config):
-    """Two ideas in files of their own."""
-    for plugin in (schedule, second_try):
+    """Ideas in files of their own."""
+    for plugin in (schedule, second_try, loaded):
         config.pluginmanager.register(plugin)
+
+
+def pytest_collection_finish():
+    """What the tests import stays: the garbage collector need not look through torch and its like again and again."""
+    gc.freeze()

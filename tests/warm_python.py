@@ -10,19 +10,21 @@ the same meaning of ``env``, ``timeout`` and the rest. That the cold way works i
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PRELOADED = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"]
+PRELOADED = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", __name__]
 CHILD = "workshop.rehearse.child"
 
 
@@ -55,6 +57,7 @@ def run(
 
 def _become(arguments: list[str], env: dict[str, str], folder: str, ends: tuple[Path, Path]) -> None:
     """In the fork: be `python -m ARGUMENTS` in ``folder`` with ``env``, with output to the files ``ends``."""
+    gc.freeze()  # torch's objects: nobody need look through them again
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
@@ -66,14 +69,27 @@ def _become(arguments: list[str], env: dict[str, str], folder: str, ends: tuple[
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 
-@pytest.fixture
-def warm_rehearsals(monkeypatch):
-    """Rehearsals of this test happen in forks of one Python that has torch imported."""
-    cold = subprocess.run
+def either(cold: Callable[..., Any]) -> Callable[..., Any]:
+    """A `subprocess.run` for which rehearsals are forks, and everything else is what it is for ``cold``."""
 
-    def either(command: Any, *arguments: Any, **options: Any) -> Any:
+    def run_either(command: Any, *arguments: Any, **options: Any) -> Any:
         if CHILD in command and not arguments:
             return run(command, **options)
         return cold(command, *arguments, **options)
 
-    monkeypatch.setattr(subprocess, "run", either)
+    return run_either
+
+
+@contextlib.contextmanager
+def warm() -> Iterator[None]:
+    """Rehearsals in here happen in forks of one Python that has torch imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "run", either(subprocess.run))
+        yield
+
+
+@pytest.fixture
+def warm_rehearsals():
+    """`warm`, for a test."""
+    with warm():
+        yield

@@ -15,7 +15,7 @@ SPEC = ModelSpec(
 
 
 @pytest.fixture(scope="module")
-def ran():
+def ran(loaded_engine):
     return launch.torchrun(launch.Script(PROGRAM), 1, limits=launch.Limits(timeout=115))
 
 

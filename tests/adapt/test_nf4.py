@@ -1,6 +1,5 @@
 """NF4 by hand: bitsandbytes' numbers, codes, scales and bytes."""
 
-import bitsandbytes.functional as library
 import pytest
 import torch
 
@@ -13,23 +12,32 @@ from workshop.adapt.nf4 import (
 )
 from workshop.facts.nf4 import nf4_bits
 
+
+@pytest.fixture(scope="module")
+def library():
+    """bitsandbytes, imported by the worker that runs this file and by no other."""
+    import bitsandbytes.functional
+
+    return bitsandbytes.functional
+
+
 SHAPES = [(1000, 1024), (576, 192), (33, 7), (64,), (1, 1)]
 
 
-def test_the_sixteen_numbers():
+def test_the_sixteen_numbers(library):
     assert torch.equal(nf4_values(), library.get_4bit_type("nf4", device="cpu"))
     # Appendix E of the paper.
     assert abs(nf4_values()[1] + 0.6961928009986877) < 1e-9
     assert abs(nf4_values()[14] - 0.7229568362236023) < 1e-9
 
 
-def test_the_dynamic_numbers():
+def test_the_dynamic_numbers(library):
     assert torch.equal(dynamic_values(), library.create_dynamic_map())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_codes_and_scales_bit_for_bit(shape, dtype):
+def test_codes_and_scales_bit_for_bit(shape, dtype, library):
     weight = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.05).to(dtype)
     packed, state = library.quantize_4bit(weight, quant_type="nf4")
     ours = quantize_nf4(weight)
@@ -39,7 +47,7 @@ def test_codes_and_scales_bit_for_bit(shape, dtype):
     assert ours.dequantize().dtype == dtype
 
 
-def test_every_code_at_every_midpoint():
+def test_every_code_at_every_midpoint(library):
     values = nf4_values()
     middles = (values[:-1] + values[1:]) / 2
     for step in (-1e-6, 0.0, 1e-6):
@@ -52,7 +60,7 @@ def test_a_block_of_zeros_stays_zero():
     assert torch.equal(quantize_nf4(torch.zeros(3, 64), double=True).dequantize(), torch.zeros(3, 64))
 
 
-def test_double_quantization():
+def test_double_quantization(library):
     """bitsandbytes' CPU kernel decides otherwise only within 2**-16 of a middle between two codes."""
     weight = torch.randn(2048, 2048, generator=torch.Generator().manual_seed(0)) * 0.05
     packed, state = library.quantize_4bit(weight, quant_type="nf4", compress_statistics=True)

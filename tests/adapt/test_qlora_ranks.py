@@ -10,7 +10,7 @@ PROGRAM = Path(__file__).parent / "programs" / "qlora_ranks.py"
 
 
 @pytest.fixture(scope="module")
-def ran():
+def ran(loaded_engine):
     return launch.torchrun(launch.Script(PROGRAM), 2, limits=launch.Limits(timeout=115))
 
 

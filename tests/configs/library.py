@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
@@ -13,9 +10,9 @@ from typing import Any
 
 from tests.configs.foreign_files import TWINS
 from tests.configs.mistake_cases import CASES, GONE, GOOD, RIGHT, Ignored, NotHere, OnRanks, Refused, changed
+from workshop import launch
 
 PROGRAM = Path(__file__).parent / "programs" / "library_reads.py"
-ROOT = Path(__file__).parents[2]
 TRIPLE = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 BATCHES = list(product((None, 4, 6, 8, 12), (None, 1, 2, 3), (None, 1, 2, 3), (1, 2, 4)))
 """Total, micro-batch, steps, ranks."""
@@ -62,13 +59,7 @@ def questions() -> dict[str, dict[str, Any]]:
 
 
 def answers(folder: Path) -> dict[str, dict[str, Any]]:
-    """What the libraries make of every file."""
-    path = folder / "cases.json"
-    path.write_text(json.dumps(questions()))
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(path)], capture_output=True, text=True, timeout=600,
-        env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
-    return json.loads(line.removeprefix("FOUND "))
+    """What the libraries make of every file: one rank reads them all."""
+    (folder / "cases.json").write_text(json.dumps(questions()))
+    launch.torchrun(launch.Script(PROGRAM, (str(folder),)), 1, limits=launch.Limits(timeout=600))
+    return json.loads((folder / "found.json").read_text())

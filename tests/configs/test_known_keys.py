@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.installed import skip_without
 from workshop.configs import known_keys
 
 ASK = """
@@ -97,8 +98,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def installed():
-    pytest.importorskip("accelerate")
-    pytest.importorskip("deepspeed")
+    skip_without("accelerate", "deepspeed")
     done = subprocess.run(
         [sys.executable, "-c", ASK], capture_output=True, text=True, timeout=300,
         env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},

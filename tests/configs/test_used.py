@@ -1,18 +1,15 @@
 """Written files are used: Accelerate and DeepSpeed read them on real gloo ranks and do what they say.
 
-Ranks are started twice, two and four, and each does all that is asked of so many; what they find they write into
-files of their own. The real ``accelerate launch`` starts the two machines; that its variables are ours is held by
-`test_launch_environment`.
+Ranks are started twice, two and four, by our engine with the libraries loaded, and each does all that is asked of so
+many; what they find they write into files of their own. The real ``accelerate launch`` starts the two machines; that
+its variables are ours is held by `test_launch_environment`.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
+import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,8 @@ import yaml
 
 from tests.configs.cases import GOLDEN, small
 from tests.configs.mistake_cases import GONE, changed
+from tests.installed import skip_without
+from workshop import launch
 from workshop.configs import (
     Overrides,
     accelerate_config,
@@ -30,54 +29,21 @@ from workshop.configs import (
 )
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
-from workshop.launch.environment import scrubbed
 
-pytest.importorskip("accelerate")
-pytest.importorskip("deepspeed")
+skip_without("accelerate", "deepspeed")
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 SCRIPT = str(ROOT / "examples" / "any_engine" / "accelerate_any.py")
-ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 LOOP = Overrides(program="accelerate", classes=("GPT", "Layer"), layer="Layer")
 LAYERS = 2
-
-
-def start(command: list[str]) -> subprocess.Popen:
-    """In a session of its own, so that a launcher's ranks end with it."""
-    environment = scrubbed(os.environ) | {
-        "OMP_NUM_THREADS": "1",
-        "DS_ACCELERATOR": "cpu",
-        "PYTHONPATH": str(ROOT),
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen, timeout: float = 300) -> str:
-    """What it printed; its ranks are gone whatever happened."""
-    try:
-        out, err = process.communicate(timeout=timeout)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    assert process.returncode == 0, out[-1000:] + err[-3000:]
-    return out
 
 
 def on_ranks(number: int, cases: dict[str, dict], folder: Path) -> list[dict]:
     """What each rank found, in order of rank."""
     (folder / "cases.json").write_text(json.dumps(cases))
-    end(start([*TORCHRUN, str(number), str(PROGRAMS / "on_ranks.py"), str(folder)]))
+    script = launch.Script(PROGRAMS / "on_ranks.py", (str(folder),))
+    launch.torchrun(script, number, limits=launch.Limits(timeout=300))
     return [json.loads((folder / f"found_{rank}.json").read_text()) for rank in range(number)]
 
 
@@ -162,7 +128,7 @@ BARE = {
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory) -> list[dict]:
+def two(loaded_engine, tmp_path_factory) -> list[dict]:
     """Everything that two ranks are asked, in one launch."""
     cases: dict[str, dict] = {
         f"bare {kind}": {"kind": "bare", "config": config} for kind, config in BARE.items()
@@ -186,27 +152,32 @@ def test_a_script_trains_the_same_under_every_engine(name, two):
     assert alone[0] - min(alone) > 0.005  # it trained
 
 
+MACHINE = """
+import os, runpy, sys
+from workshop.launch.environment import leaked
+machine = os.environ["RANK"]
+for name in leaked(os.environ):
+    del os.environ[name]
+sys.argv = ["accelerate launch", *options, "--machine_rank", machine, script]
+runpy.run_module("accelerate.commands.launch", run_name="__main__")
+"""
+
+
 def test_two_machines_meet(tmp_path, two):
-    """A file for two nodes, given to the real launcher twice: on this machine, as on two."""
+    """A file for two nodes, given to the real launcher twice: on this machine, as on two.
+
+    Each of two ranks is a machine: it forgets that it is a rank and becomes ``accelerate launch``.
+    """
     written = yaml.safe_load((GOLDEN / "ddp-16-fp16.yaml").read_text())  # of 16 GPUs on two nodes
     config = written | {"num_processes": 2, "mixed_precision": "no"}
     assert (config["num_machines"], config["rdzv_backend"]) == (2, "c10d")
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(config))
     where = ["--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())]
-    nodes = [
-        start([*ACCELERATE, "--config_file", str(path), *where, "--machine_rank", str(rank), SCRIPT])
-        for rank in range(2)
-    ]
-    try:
-        printed = [end(node) for node in nodes]
-    finally:
-        for node in nodes:
-            if node.poll() is None:
-                os.killpg(node.pid, signal.SIGKILL)
-    lines = [line for out in printed for line in out.splitlines() if line.startswith("{")]
-    assert len(lines) == 1, printed  # rank 0 alone prints
-    found = json.loads(lines[0])
+    told = {"options": ["--config_file", str(path), *where], "script": SCRIPT}
+    printed = launch.torchrun(MACHINE, 2, passing=told, limits=launch.Limits(timeout=200)).text
+    (line,) = re.findall(r"^\[rank.*?\] (\{.*)$", printed, re.MULTILINE)  # rank 0 alone prints
+    found = json.loads(line)
     assert (found["engine"], found["num_processes"]) == ("MULTI_GPU", 2)
     assert found["losses"] == pytest.approx(two[0]["alone"]["losses"], abs=1e-5)
 
@@ -296,13 +267,16 @@ def test_on_cpus_nobody_works_together(two):
 
 # ------------------------------------------------------------------ what is asked of four
 
+REPLICATE = "from transformers.integrations.tensor_parallel import ReplicateParallel"
+
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory) -> list[dict]:
+def four(loaded_engine, tmp_path_factory) -> list[dict]:
     run = Run("gpt-1m", "this-machine", Layout(replicate=2, shard=2, zero=3, precision="fp32"), 4, 32)
     hybrid = yaml.safe_load(accelerate_yaml(run))
     cut = changed(FSDP, {"num_processes": 4, f"{SIZES}dp_shard_size": 2, f"{SIZES}tp_size": 2})
     cases = {name: {"kind": "yaml", "config": config} for name, config in (("hybrid", hybrid), ("cut", cut))}
+    cases["import"] = {"kind": "import", "line": REPLICATE}
     return on_ranks(4, cases, tmp_path_factory.mktemp("four"))
 
 
@@ -316,6 +290,4 @@ def test_tensor_parallelism_fails_or_does_nothing(four):
     """A model that is not cut stays whole on the ranks of tp; for one that is cut, the import is not there."""
     assert four[0]["cut"]["mesh"] == {"dp_shard": 2, "tp": 2}
     assert 0.4 < four[0]["cut"]["held"] / four[0]["cut"]["whole"] < 0.6  # sharded two ways, not four
-    code = "from transformers.integrations.tensor_parallel import ReplicateParallel"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "cannot import name 'ReplicateParallel'" in done.stderr
+    assert "cannot import name 'ReplicateParallel'" in four[0]["import"]["refused"]

@@ -5,10 +5,10 @@ import pytest
 from workshop.facts import catalogue
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 
 def built(kind, **fields):
+    transformers = pytest.importorskip("transformers")
     config = getattr(transformers, f"{kind}Config")(**fields)
     with torch.device("meta"):
         model = getattr(transformers, "GPT2LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM")(config)

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-import pytest
+from tests.installed import skip_without
 
-pytest.importorskip("accelerate")
+skip_without("accelerate")
 
 LOOK = """
 import os, torch

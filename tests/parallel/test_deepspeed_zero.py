@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.installed import skip_without
 from workshop import launch
 
-pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+skip_without("deepspeed")
 PROGRAM = Path(__file__).parent / "programs" / "deepspeed_equal.py"
 
 
 @pytest.fixture(scope="module")
-def ran():
+def ran(loaded_engine):
     return launch.torchrun(launch.Script(PROGRAM), 2, limits=launch.Limits(timeout=110))
 
 

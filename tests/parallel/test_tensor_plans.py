@@ -10,7 +10,7 @@ PROGRAM = Path(__file__).parent / "programs" / "plans_equal.py"
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def ranks(request):
+def ranks(request, loaded_engine):
     return launch.torchrun(launch.Script(PROGRAM), request.param, limits=launch.Limits(timeout=120))
 
 

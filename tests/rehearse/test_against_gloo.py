@@ -1,25 +1,17 @@
 """Rehearsed bytes against bytes measured on real gloo ranks. The full table: `benchmarks/rehearse.py`."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks import rehearse as benchmark
+from tests.installed import skip_without
 from workshop.rehearse import rehearse
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 
 
-@pytest.fixture(scope="module")
-def benchmark():
-    """`benchmarks/rehearse.py` as a module: its launcher is ours."""
-    spec = importlib.util.spec_from_file_location("benchmark_rehearse", ROOT / "benchmarks" / "rehearse.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+pytestmark = pytest.mark.usefixtures("loaded_engine")  # DeepSpeed, transformers and peft are imported once
 
 
 @pytest.mark.parametrize(
@@ -33,14 +25,14 @@ def benchmark():
         "2 --layout 1f1b --accumulate 4",
     ],
 )
-def test_peak_and_every_collective(benchmark, line):
+def test_peak_and_every_collective(line):
     for row in benchmark.compare(line):
         assert abs(row.error) < 5e-4, row
         assert row.traffic_agrees, row
 
 
 @pytest.mark.parametrize(("program", "tolerance"), [("experts.py", 0.01), ("ring.py", 5e-4)])
-def test_programs_with_collectives_of_their_own(benchmark, program, tolerance):
+def test_programs_with_collectives_of_their_own(program, tolerance):
     measured = benchmark.run_for_real(PROGRAMS / program, 2, [])
     for rank in range(2):
         played = rehearse(PROGRAMS / program, 2, rank, gloo=True)
@@ -50,15 +42,15 @@ def test_programs_with_collectives_of_their_own(benchmark, program, tolerance):
         assert played.flops == measured[rank]["flops"]
 
 
-def test_lora_by_peft_on_transformers(benchmark):
-    pytest.importorskip("peft")
+def test_lora_by_peft_on_transformers():
+    skip_without("peft")
     measured = benchmark.run_for_real(PROGRAMS / "lora.py", 2, [])
     played = rehearse(PROGRAMS / "lora.py", 2, gloo=True)
     assert played.memory.step_peaks[-1] == pytest.approx(measured[0]["memory"]["step_peaks"][-1], rel=5e-4)
     assert [vars(row) for row in played.traffic] == measured[0]["traffic"]
 
 
-def test_interleaved_pipeline_asks_its_first_stage(benchmark):
+def test_interleaved_pipeline_asks_its_first_stage():
     measured = benchmark.run_for_real(PROGRAMS / "interleaved.py", 2, [])
     played = rehearse(PROGRAMS / "interleaved.py", 2, rank=1, gloo=True)
     # Its four losses are four numbers, each in a storage as large as the micro-batch it was computed from.
@@ -68,8 +60,8 @@ def test_interleaved_pipeline_asks_its_first_stage(benchmark):
 
 
 @pytest.mark.parametrize("stage", [1, 3])
-def test_deepspeed_on_real_tensors_in_a_fake_world(benchmark, stage):
-    pytest.importorskip("deepspeed")
+def test_deepspeed_on_real_tensors_in_a_fake_world(stage):
+    skip_without("deepspeed")
     for row in benchmark.compare(f"2 --layout deepspeed{stage} --dtype bf16"):
         assert abs(row.error) < 5e-4, row
         assert row.traffic_agrees, row

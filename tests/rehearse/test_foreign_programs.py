@@ -1,22 +1,21 @@
 """Programs as others write them, rehearsed unchanged and measured on real gloo ranks.
 
-Every row of the table is a program of `programs/` in the manner of a well-known project. All are measured by one
-pair of ranks that imports torch and transformers once and forks for each (`measure_programs.py`); meanwhile the
-rehearsals run. A rehearsal is right to 0.1 % or it says which line it cannot rehearse.
+Every row of the table is a program of `programs/` in the manner of a well-known project. Each is measured on two
+ranks of an engine that has imported the libraries (`tests.loaded_engine`); meanwhile the rehearsals run. A rehearsal
+is right to 0.1 % or it says which line it cannot rehearse.
 """
 
-import contextlib
-import json
-import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.rehearse import run_for_real
 from tests import warm_python
+from tests.installed import skip_without
 from workshop.rehearse import Rehearsal, RehearsalError, rehearse
 
 HERE = Path(__file__).resolve().parent
@@ -35,44 +34,10 @@ TABLE = (
 )
 
 
-def free_ports(count: int) -> list[str]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [str(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def measure_all(folder: Path) -> list[subprocess.Popen]:
-    """Start both ranks."""
-    lines = [f"{PROGRAMS}/{line}" for line in TABLE]
-    command = [
-        sys.executable,
-        str(HERE / "measure_programs.py"),
-        str(folder),
-        *free_ports(len(lines)),
-        "--",
-        *lines,
-    ]
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "WORLD_SIZE": str(WORLD),
-        "LOCAL_WORLD_SIZE": str(WORLD),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]),
-    }
-    return [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=(folder / f"output-{rank}").open("w"),
-            stderr=subprocess.STDOUT,
-        )
-        for rank in range(WORLD)
-    ]
+def measure_line(line: str) -> dict[str, Any]:
+    """What the last real rank of the table's world counted."""
+    program, *arguments = line.split()
+    return run_for_real(PROGRAMS / program, WORLD, arguments)[WORLD - 1]
 
 
 def rehearse_line(line: str) -> Rehearsal | RehearsalError:
@@ -86,43 +51,14 @@ def rehearse_line(line: str) -> Rehearsal | RehearsalError:
         return error
 
 
-@contextlib.contextmanager
-def warm():
-    """Rehearsals as forks, for a fixture that lives longer than a test."""
-    cold = subprocess.run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            subprocess,
-            "run",
-            lambda command, **options: (warm_python.run if warm_python.CHILD in command else cold)(
-                command, **options
-            ),
-        )
-        yield
-
-
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
+def both(loaded_engine):
     """Measured and rehearsed, by line of the table."""
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    folder = tmp_path_factory.mktemp("measured")
-    ranks = measure_all(folder)
-    try:
-        with warm(), ThreadPoolExecutor(2) as pool:
-            rehearsed = list(pool.map(rehearse_line, TABLE))
-        for rank in ranks:
-            rank.wait(timeout=600)
-    finally:
-        for rank in ranks:
-            rank.kill()
-    found = {}
-    for number, line in enumerate(TABLE):
-        answer = folder / f"{number}-{WORLD - 1}.json"
-        problem = answer.with_suffix(".error")
-        assert not problem.exists(), f"{line} on real ranks: {problem.read_text()[-2000:]}"
-        found[line] = (json.loads(answer.read_text()), rehearsed[number])
-    return found
+    skip_without("accelerate", "transformers")
+    with warm_python.warm(), ThreadPoolExecutor(2) as pool:
+        rehearsed = pool.map(rehearse_line, TABLE)
+        measured = [measure_line(line) for line in TABLE]
+        return dict(zip(TABLE, zip(measured, rehearsed, strict=True), strict=True))
 
 
 @pytest.mark.parametrize("line", TABLE)

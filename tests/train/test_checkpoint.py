@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.installed import skip_without
 from workshop import launch
 from workshop.facts.layout import Layout
 from workshop.models.gpt import GPT, GPTConfig
@@ -85,7 +86,7 @@ def test_zero_by_hand_saves_what_others_read(tmp_path):
 
 
 def test_deepspeed_goes_on_and_becomes_one_file_that_a_gpt_loads(tmp_path):
-    pytest.importorskip("deepspeed")
+    skip_without("deepspeed")
     arguments = ("--zero", 2, "--engine", "deepspeed", "--steps", 8)
     train(2, *arguments, "--save-every", 4, folder=tmp_path / "ds")
     checkpoints = Checkpoints(tmp_path / "ds")

@@ -1,6 +1,6 @@
 """What Accelerate, DeepSpeed and transformers make of files: loaded, prepared or refused, in one process.
 
-    python library_reads.py CASES.json      prints one JSON object: name of the case -> what was found
+    library_reads.py FOLDER      reads FOLDER/cases.json, writes FOLDER/found.json: name of the case -> what was found
 
 A case has ``kind``, ``config`` and what that kind needs:
 
@@ -51,6 +51,7 @@ from deepspeed.ops.adam import DeepSpeedCPUAdam  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig, unset_hf_deepspeed_config  # noqa: E402
 
+from workshop.launch.environment import leaked  # noqa: E402
 from workshop.parallel.accelerate_on_cpu import ranks_like_gpus  # noqa: E402
 
 LAUNCHERS = {
@@ -442,7 +443,10 @@ def one_rank() -> None:
 
 
 def main() -> None:
-    cases = json.loads(Path(sys.argv[1]).read_text())
+    for name in leaked(os.environ):  # a launcher's process is nobody's rank
+        del os.environ[name]
+    folder = Path(sys.argv[1])
+    cases = json.loads((folder / "cases.json").read_text())
     found = {}
     for name, case in cases.items():
         if case["kind"] in ("yaml", "json"):
@@ -451,7 +455,7 @@ def main() -> None:
     for name, case in cases.items():
         if name not in found:
             found[name] = READERS[case.pop("kind")](**case)
-    print("FOUND " + json.dumps(found, default=str), flush=True)
+    (folder / "found.json").write_text(json.dumps(found, default=str))
     torch.distributed.destroy_process_group()
 
 

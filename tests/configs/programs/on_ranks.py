@@ -8,6 +8,7 @@ bare     who `Accelerator()` thinks it is, without any help (these come first: l
 train    the loop of examples/any_engine/accelerate_any.py under an Accelerate YAML: its losses
 yaml     prepared under an Accelerate YAML, and a step; ``with`` asks for more
 json     `deepspeed.initialize` and some steps
+import   a ``line`` that imports something
 
 The variables are set as the launcher would set them (`tests/configs/test_launch_environment.py`).
 """
@@ -238,7 +239,23 @@ def losses_of(engine) -> list[float]:
     return losses
 
 
-KINDS = {"bare": bare, "alone": train_alone, "train": train, "yaml": read_yaml, "json": read_json}
+def try_import(case: dict) -> dict:
+    """Whether something is there to be imported."""
+    try:
+        exec(case["line"], {})
+    except ImportError as error:
+        return {"refused": str(error)}
+    return {"refused": ""}
+
+
+KINDS = {
+    "bare": bare,
+    "alone": train_alone,
+    "train": train,
+    "yaml": read_yaml,
+    "json": read_json,
+    "import": try_import,
+}
 
 
 def main() -> None:

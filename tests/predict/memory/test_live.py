@@ -7,6 +7,7 @@ that has imported transformers.
 
 import pytest
 
+from tests.installed import skip_without
 from workshop import launch
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
@@ -14,7 +15,7 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
 
-pytest.importorskip("transformers")
+skip_without("transformers")
 
 PROGRAM = """
 import ctypes, os, torch
@@ -107,7 +108,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def measured():
+def measured(loaded_engine):
     return launch.torchrun(PROGRAM, 1, passing={"CASES": CASES}, limits=launch.Limits(timeout=110))[0]
 
 
