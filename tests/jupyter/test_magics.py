@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import nbclient
 import nbformat
 import pytest
 
@@ -25,9 +24,9 @@ def error(cell: nbformat.NotebookNode) -> str:
     return "".join("\n".join(o.traceback) for o in cell.outputs if o.output_type == "error")
 
 
-def test_fresh_ranks(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import sys\nprint('args', sys.argv[1:])\n")
-    cells = run(
+def test_fresh_ranks(kernel: Run, folder: Path) -> None:
+    (folder / "train.py").write_text("import sys\nprint('args', sys.argv[1:])\n")
+    cells = kernel(
         "lr = 0.5",
         "%%torchrun -n 2 --pass lr --into results --save saved.py\n"
         "import os\nfrom workshop import report\nprint('lr', lr)\nreport(rank=os.environ['RANK'])",
@@ -40,12 +39,12 @@ def test_fresh_ranks(run: Run, tmp_path: Path) -> None:
     assert shown(cells[2]) == ["('1', '[ranks 0-1] lr 0.5\\n')"]
     assert printed(cells[3]) == "[ranks 0-1] args ['--lr', '1e-3', '-n', '7']\n"
     assert shown(cells[4]) == ["False"]
-    assert (tmp_path / "saved.py").read_text().startswith("lr = 0.5  # %%torchrun -n 2 --pass lr")
+    assert (folder / "saved.py").read_text().startswith("lr = 0.5  # %%torchrun -n 2 --pass lr")
 
 
-def test_replicas(run: Run) -> None:
+def test_replicas(kernel: Run) -> None:
     body = "import os\nfrom workshop import report\nprint(lr)\nreport(replica=os.environ['REPLICA_GROUP_ID'])"
-    cells = run(
+    cells = kernel(
         "lr = 0.5",
         f"%%torchrun --replicas 3 --pass lr --into r\n{body}",
         "[r[number][0].replica for number in range(3)]",
@@ -67,8 +66,8 @@ def test_replicas(run: Run) -> None:
     assert "ValueError: --replicas does not go with --nsys" in error(cells[7])
 
 
-def test_staying_ranks(run: Run) -> None:
-    cells = run(
+def test_staying_ranks(kernel: Run) -> None:
+    cells = kernel(
         "%ranks status",
         "%%ranks -n 2\nx = torch.ones(1) * rank\ndist.all_reduce(x)\nx",
         "%%ranks --on 1\nprint(rank, world_size, device)",
@@ -81,6 +80,7 @@ def test_staying_ranks(run: Run) -> None:
         "%ranks stop",
         "%ranks start -n 3",
         "%%ranks\nprint(world_size)",
+        "%ranks stop",
     )
     assert "no ranks; `%ranks start -n 4` starts four" in printed(cells[0])
     assert printed(cells[1]) == "[ranks 0-1] tensor([1.])\n"
@@ -118,26 +118,9 @@ def test_staying_ranks(run: Run) -> None:
     ],
 )  # fmt: skip
 def test_bad_input_is_one_clear_sentence(kernel: Run, source: str, words: str) -> None:
+    kernel("import threading; lock = threading.Lock()")
     assert words in error(kernel(source)[0])
     assert "File" not in error(kernel(source)[0])
-
-
-@pytest.fixture(scope="module")
-def kernel() -> object:
-    """One kernel for many small cells."""
-    notebook = nbformat.v4.new_notebook()
-    client = nbclient.NotebookClient(notebook, timeout=60, allow_errors=True, kernel_name="python3")
-
-    def run_cells(*sources: str) -> list[nbformat.NotebookNode]:
-        cells = [nbformat.v4.new_code_cell(source) for source in sources]
-        notebook.cells = cells
-        for index, cell in enumerate(cells):
-            client.execute_cell(cell, index)
-        return cells
-
-    with client.setup_kernel():
-        run_cells("%load_ext workshop", "import threading; lock = threading.Lock()")
-        yield run_cells
 
 
 def test_the_group_is_usable_after_bad_input(kernel: Run) -> None:
@@ -146,7 +129,7 @@ def test_the_group_is_usable_after_bad_input(kernel: Run) -> None:
     )
     assert "there are 2 ranks already" in error(cells[1])
     assert "`%ranks restart -n 3` starts 3 anew" in error(cells[1])
-    zero = kernel("%%ranks -n 0\npass", "%ranks", "%ranks?")
+    zero = kernel("%%ranks -n 0\npass", "%ranks", "%ranks?", "%ranks stop")
     assert "ValueError: 0 ranks: a group has 1 to 1024" in error(zero[0])
     assert "rank 1: process" in printed(zero[1])  # nothing said is status
     assert "--on 5: these are ranks 0 to 1" in error(cells[2])

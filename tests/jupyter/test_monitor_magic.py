@@ -11,8 +11,8 @@ def error(cell) -> str:
     return "".join("\n".join(o.traceback) for o in cell.outputs if o.output_type == "error")
 
 
-def test_the_live_strips_move_and_end_by_themselves(run):
-    cells = run(
+def test_the_live_strips_move_and_end_by_themselves(kernel):
+    cells = kernel(
         "import time, threading\nbefore = threading.active_count()\n"
         "from workshop.jupyter.monitor_magic import MonitorMagics",
         "%monitor --seconds 4 --interval 0.1",
@@ -33,8 +33,8 @@ def test_the_live_strips_move_and_end_by_themselves(run):
     assert "Did you mean --seconds" in error(cells[6]) or "more than nothing" not in error(cells[6])
 
 
-def test_a_cell_is_watched_with_all_its_ranks(run, tmp_path):
-    cells = run(
+def test_a_cell_is_watched_with_all_its_ranks(kernel, folder):
+    cells = kernel(
         "%%monitor --interval 0.1 --log log.jsonl --into watched\n%%torchrun -n 2\nimport time\ntime.sleep(0.5)",
         "print(max(len(s.cpu.processes) for s in watched.samples) >= 4, watched.running)",
         "%%monitor --interval 0.1\nimport time; x = 3; time.sleep(0.3)",
@@ -43,7 +43,7 @@ def test_a_cell_is_watched_with_all_its_ranks(run, tmp_path):
         "%%monitor --into 3\n1",
     )
     assert text(cells[1]) == "True False\n"  # kernel, engine, two ranks
-    assert (tmp_path / "log.jsonl").exists()
+    assert (folder / "log.jsonl").exists()
     assert any("image/svg+xml" in o.get("data", {}) for o in cells[2].outputs)
     assert text(cells[3]) == "3\n"
     assert "ZeroDivisionError" in error(cells[4]) + text(cells[4])
