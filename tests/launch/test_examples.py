@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from workshop.launch.environment import rank_environment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+ONE_AFTER_ANOTHER = Path(__file__).parent / "programs" / "one_after_another.py"
 USE_THE_PACKAGE = {"train_gpt"}  # which is about this package's own loop
 
 
@@ -28,19 +30,37 @@ def unfolded(text: str) -> dict[int, list[str]]:
     return said
 
 
-def under_torch(program: Path, logs: Path, *args: str) -> dict[int, list[str]]:
-    """What each rank printed under `python -m torch.distributed.run`, which can write a file for each."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    for attempt in range(3):  # gloo's threads now and then abort a process that is leaving (torch 2.13)
-        here = logs / str(attempt)
+@pytest.fixture(scope="module")
+def under_torch(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, list[str]]]:
+    """What each rank of each program printed under `python -m torch.distributed.run`; one launch runs them all."""
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(ONE_AFTER_ANOTHER),
+    ]
+    state = tmp_path_factory.mktemp("checkpoint") / "state.pt"
+    lines = [shlex.join([str(one), *arguments(one, state)]) for one in PROGRAMS]
+    for _ in range(3):  # gloo's threads now and then abort a process that is leaving (torch 2.13)
+        state.unlink(missing_ok=True)
+        folder = tmp_path_factory.mktemp("printed")
         done = subprocess.run(
-            [sys.executable, *launcher, "--redirects", "1", "--log-dir", str(here), str(program), *args],
-            capture_output=True, text=True, timeout=110, env=rank_environment(os.environ),
+            [sys.executable, *launcher, str(folder), *lines],
+            capture_output=True, text=True, timeout=200, env=rank_environment(os.environ),
         )  # fmt: skip
         if "exitcode: -6" not in done.stderr and "exitcode  : -6" not in done.stderr:
             break
     assert done.returncode == 0, done.stderr
-    return {int(file.parent.name): file.read_text().splitlines() for file in here.rglob("stdout.log")}
+    return {
+        program.stem: {rank: (folder / f"{number}-{rank}").read_text().splitlines() for rank in range(2)}
+        for number, program in enumerate(PROGRAMS)
+    }
+
+
+def arguments(program: Path, state: Path) -> tuple[str, ...]:
+    return ("--checkpoint", str(state)) if program.stem == "elastic_ddp" else ()
 
 
 def test_unfolding():
@@ -49,11 +69,11 @@ def test_unfolding():
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_the_same_program_prints_the_same_under_both_launchers(program, tmp_path):
-    args = ("--checkpoint", str(tmp_path / "state.pt")) if program.stem == "elastic_ddp" else ()
-    ours = launch.torchrun(launch.Script(program, args), 2, limits=launch.Limits(timeout=100))
+def test_the_same_program_prints_the_same_under_both_launchers(program, tmp_path, under_torch):
+    script = launch.Script(program, arguments(program, tmp_path / "state.pt"))
+    ours = launch.torchrun(script, 2, limits=launch.Limits(timeout=100))
     assert len(ours.text.splitlines()) >= 5
-    assert unfolded(ours.text) == under_torch(program, tmp_path / "logs", *args)
+    assert unfolded(ours.text) == under_torch[program.stem]
 
 
 def test_the_same_text_every_time(tmp_path):

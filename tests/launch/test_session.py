@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import stat
 import subprocess
 import sys
@@ -43,13 +42,13 @@ def _started(temporary: Path) -> tuple[subprocess.Popen[str], Path, list[Process
     return notebook, directory, descendants(notebook.pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_notebook_that_is_killed_leaves_nothing(number: int) -> None:
+def test_a_notebook_that_is_killed_leaves_nothing() -> None:
+    """By SIGKILL. SIGTERM ends a Python in the same way, and how a supervisor is killed is seen in `test_faults`."""
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as short:
         notebook, directory, below = _started(Path(short))
         assert len(below) >= 8  # supervisor, fork server, tracker, 2 staying and 2 fresh ranks, their sleeps
         assert directory.is_dir()
-        notebook.send_signal(number)
+        notebook.kill()
         notebook.wait(timeout=10)
         deadline = time.monotonic() + 5
         while (any(p.alive() for p in below) or directory.exists()) and time.monotonic() < deadline:
@@ -61,17 +60,6 @@ def test_a_notebook_that_is_killed_leaves_nothing(number: int) -> None:
         ] == []  # torch's cache
         assert notebook.stdout is not None
         notebook.stdout.close()
-
-
-def test_a_supervisor_that_is_killed_takes_its_ranks_along_and_the_next_launch_works() -> None:
-    code = (
-        "import os, signal, time\nfrom workshop import launch\nfrom workshop.launch.processes import descendants, ProcessId\n"
-        "launch.Ranks(2)\nold = launch.Session.get()\nbelow = descendants(old._process.pid)\n"
-        "os.kill(old._process.pid, signal.SIGKILL)\ntime.sleep(1.5)\n"
-        "print(len(below) >= 4, [p for p in below if p.alive()], launch.torchrun('print(1)', 2).text.strip())"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
-    assert out.stdout == "True [] [ranks 0-1] 1\n"
 
 
 def test_the_directory_is_private() -> None:

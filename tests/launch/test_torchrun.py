@@ -90,19 +90,6 @@ Path(os.environ["DRAWS"], os.environ["RANK"]).write_text(repr(mine))
 """
 
 
-def _drawn_under_plain_torchrun(program: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(program),
-    ]
-    subprocess.run(command, check=True, timeout=100, capture_output=True)
-
-
 def _drawn_by_staying_ranks(program: Path) -> None:
     ranks = Ranks(2)
     ranks.run(program.read_text())
@@ -111,7 +98,8 @@ def _drawn_by_staying_ranks(program: Path) -> None:
 
 @pytest.mark.parametrize(
     "run",
-    [_drawn_under_plain_torchrun, lambda program: torchrun(Script(program), 2), _drawn_by_staying_ranks],
+    [lambda program: torchrun(Script(program), 2), _drawn_by_staying_ranks],
+    ids=["fresh", "staying"],
 )
 def test_each_rank_draws_its_own_random_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
