@@ -213,3 +213,38 @@ def execute():
 
 def as_text(output):
     return output["text"] if output.output_type == "stream" else output["data"]["text/plain"]
+
+
+def test_a_guess_is_asked_kept_and_compared(shell, home):
+    asks = "%%guess wire_bytes --unit B\n# How many bytes does a rank send?\n"
+    [(text, html)] = run(shell, asks + "...")
+    assert text.startswith("How many bytes does a rank send?\nNo guess yet: write a number (in B)")
+    assert "How many bytes" in html
+    assert not (home / "guesses.json").exists()
+    assert run(shell, "size = 8") == []
+    [(text, _)] = run(shell, asks + "2 * size")
+    assert "Your guess: 16 B." in text
+    [(text, _)] = run(
+        shell,
+        "from workshop.lessons.guess import beside\ndisplay(beside('wire_bytes', measured=12, predicted=12.0))",
+    )
+    assert text.splitlines()[0] == "yours       16 B  1.3 times too much"
+    [(text, html)] = run(new_shell(), "%progress")
+    assert text.splitlines()[-1].split() == [
+        "wire_bytes",
+        "16",
+        "B",
+        "12",
+        "B",
+        "1.3",
+        "times",
+        "too",
+        "much",
+    ]
+    assert "1.3 times too much" in html
+
+
+def test_a_guess_of_another_kind_is_told_in_a_sentence(shell, home):
+    error, printed = error_of(shell, "%%guess loss --choices falls,rises\n# Which?\n'fals'")
+    assert "Did you mean 'falls'?" in printed
+    assert isinstance(error, ValueError)

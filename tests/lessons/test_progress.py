@@ -129,7 +129,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workshop.lessons.progress._replace_whole", full)
+    monkeypatch.setattr("workshop.lessons.progress.replace_whole", full)
     progress.tried("b", solved=True)
     assert path.read_text() == before
     assert progress["b"].solved
@@ -139,8 +139,8 @@ def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path, monkeypatch):
 def test_a_failed_move_leaves_nothing_beside(tmp_path):
     path = tmp_path / "p.json"
     path.mkdir()  # a folder in the file's place: reading fails, and so would a move
-    from workshop.lessons.progress import _replace_whole
+    from workshop.lessons.progress import replace_whole
 
     with pytest.raises(OSError, match="directory"):
-        _replace_whole(path, "{}")
+        replace_whole(path, "{}")
     assert list(tmp_path.iterdir()) == [path]

@@ -1,4 +1,4 @@
-"""`%%exercise NAME`, `%exercise NAME --hint` and `%progress`: parse, ask the lessons, show.
+"""`%%exercise NAME`, `%exercise NAME --hint`, `%%guess NAME` and `%progress`: parse, ask the lessons, show.
 
 A cell that is not solved never stops the notebook; a name or a flag that does not exist does, with an
 ordinary exception.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
 from workshop.jupyter.flags import explain_errors, show_as_sentence
 from workshop.lessons import all_exercises, find, solution
 from workshop.lessons.feedback import ProgressTable, answer, next_hint
+from workshop.lessons.guess import GUESSES, Asked, Question, guesses_file, split_cell
 from workshop.lessons.progress import Progress, progress_file
 from workshop.lessons.prose import paragraph
 
@@ -27,6 +28,7 @@ class ExerciseMagics(Magics):
         super().__init__(shell)
         self.namespace: dict[str, Any] = shell.user_ns
         self.attempts = Progress(progress_file())
+        GUESSES.path = guesses_file()
 
     @explain_errors("%%exercise")
     @line_cell_magic
@@ -52,16 +54,35 @@ class ExerciseMagics(Magics):
         for sentence in self.attempts.complaints():
             display(Said(sentence))
 
+    @explain_errors("%%guess")
+    @cell_magic
+    @magic_arguments()
+    @argument("name", help="what the guess is called in the comparison")
+    @argument("--unit", default="", help="of the number, or of the numbers")
+    @argument("--choices", default="", metavar="A,B", help="the guess is one of these words")
+    @argument("--points", default="", metavar="A,B", help="the guess is a curve: a number for each of these")
+    def guess(self, line: str, cell: str) -> None:
+        """Keep what you expect, before it runs: comments ask, the last line is your guess, or `...`."""
+        options = parse_argstring(self.guess, line)
+        question = Question(options.name, options.unit, words(options.choices), words(options.points))
+        text, value = split_cell(cell, self.namespace)
+        display(Asked(question, text, GUESSES.ask(question, value)))
+
     @line_magic
     def progress(self, line: str) -> None:
-        """All exercises by day, and how far each is."""
+        """All exercises by day, and how far each is; your guesses, and how far off each was."""
         if line.strip():
             error = ValueError(f"%progress takes no argument; for one exercise, %exercise {line.strip()}")
             show_as_sentence(error)
             raise error
-        display(ProgressTable(all_exercises(), self.attempts))
+        display(ProgressTable(all_exercises(), self.attempts, GUESSES.rows()))
         for sentence in self.attempts.complaints():
             display(Said(sentence))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """``"rises,falls"`` as two words; quotes around the whole are for words with blanks."""
+    return tuple(word.strip() for word in text.strip("\"'").split(",") if word.strip())
 
 
 class Said:

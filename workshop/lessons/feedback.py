@@ -9,7 +9,7 @@ from typing import Any
 from workshop.lessons.exercise import Exercise
 from workshop.lessons.judge import Verdict, bind_solution, judge
 from workshop.lessons.progress import Progress
-from workshop.lessons.prose import boxed, code_block, paragraph
+from workshop.lessons.prose import boxed, code_block, paragraph, table
 
 # What is said first, and the colour of the rule beside it.
 _OPENING = {
@@ -78,12 +78,22 @@ def next_hint(exercise: Exercise, progress: Progress) -> str:
 
 
 class ProgressTable:
-    """All exercises by day and how far each is; shows itself as text and as HTML."""
+    """All exercises by day and how far each is, then all guesses; shows itself as text and as HTML.
+
+    guesses: (name, yours, measured, how far off) of each, see `workshop.lessons.guess.Guesses.rows`.
+    """
 
     HEAD = ("Day", "Exercise", "State", "Tries", "Hints")
+    GUESSES = ("Guess", "Yours", "Measured", "")
 
-    def __init__(self, exercises: Sequence[Exercise], progress: Progress):
+    def __init__(
+        self,
+        exercises: Sequence[Exercise],
+        progress: Progress,
+        guesses: Sequence[tuple[str, str, str, str]] = (),
+    ):
         self.rows = [self._row(exercise, progress) for exercise in exercises]
+        self.guesses = list(guesses)
         solved = sum(progress[exercise.name].solved for exercise in exercises)
         self.summary = f"{solved} of {len(exercises)} solved"
 
@@ -93,20 +103,18 @@ class ProgressTable:
         return str(exercise.day), exercise.name, so_far.state, str(so_far.tries), hints
 
     def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(self.HEAD, *self.rows, strict=True)]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in (self.HEAD, *self.rows)
-        ]
-        return "\n".join([*lines, self.summary])
+        lines = [*_in_columns([self.HEAD, *self.rows]), self.summary]
+        if self.guesses:
+            lines += ["", *_in_columns([self.GUESSES, *self.guesses])]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def row(tag: str, texts: Sequence[str]) -> str:
-            return (
-                "<tr>" + "".join(f'<{tag} style="text-align:left">{text}</{tag}>' for text in texts) + "</tr>"
-            )
+        guesses = table(self.GUESSES, self.guesses) if self.guesses else ""
+        return table(self.HEAD, self.rows) + paragraph(self.summary) + guesses
 
-        body = "".join(row("td", texts) for texts in self.rows)
-        return f"<table>{row('th', self.HEAD)}{body}</table>{paragraph(self.summary)}"
+
+def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

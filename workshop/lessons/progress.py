@@ -122,7 +122,7 @@ class Progress:
             if self._broken:
                 self.path.replace(self._aside())
                 self._broken = False
-            _replace_whole(self.path, json.dumps(stored, indent=1) + "\n")
+            replace_whole(self.path, json.dumps(stored, indent=1) + "\n")
         except OSError as error:
             self._keep_in_memory(f"Progress cannot be written to {self.path} ({error.strerror})")
 
@@ -150,7 +150,7 @@ def _checked(values: Mapping[str, object]) -> Attempts:
     return attempts
 
 
-def _replace_whole(path: Path, text: str) -> None:
+def replace_whole(path: Path, text: str) -> None:
     """Write beside, then move: readers see the old file or the new one."""
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

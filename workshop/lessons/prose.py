@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable, Sequence
 
 
 def inline(text: str) -> str:
@@ -28,3 +29,13 @@ def code_block(source: str) -> str:
 def boxed(body: str, colour: str) -> str:
     """A body with a coloured rule on its left; the colour never carries the meaning alone."""
     return f'<div style="border-left:4px solid {colour};padding:0.2em 0.8em">{body}</div>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of plain texts, the columns aligned to the left."""
+
+    def row(tag: str, texts: Sequence[str]) -> str:
+        cells = (f'<{tag} style="text-align:left">{html.escape(text)}</{tag}>' for text in texts)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    return f"<table>{row('th', head)}{''.join(row('td', texts) for texts in rows)}</table>"
