@@ -228,7 +228,7 @@ def test_a_guess_is_asked_kept_and_compared(shell, home):
         shell,
         "from workshop.lessons.guess import beside\ndisplay(beside('wire_bytes', measured=12, predicted=12.0))",
     )
-    assert text.splitlines()[0] == "yours       16 B  1.3 times too much"
+    assert text.splitlines()[0] == "yours      16 B  1.3 times too much"
     [(text, html)] = run(new_shell(), "%progress")
     assert text.splitlines()[-1].split() == [
         "wire_bytes",
