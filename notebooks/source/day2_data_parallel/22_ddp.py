@@ -2,26 +2,27 @@
 # # How do N copies stay one model?
 #
 # - **You need** `00_welcome` and `21_collectives`; a training step in PyTorch.
-# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two or four ranks, and unchanged on GPUs. One table of published figures comes from 256
 #   GPUs. The last part rehearses 1,024 ranks on this machine.
 #
 # ## Question
 #
 # The simplest way to use N devices: N copies of the model, each with its own part of the batch. Each copy computes its own
-# gradients. Yet it should be *one* model that is trained, as if one process had seen the whole batch. What has to be sent,
-# when, and what goes wrong if it is not?
+# gradients. Yet we want to train *one* model, as if one process had seen the whole batch. What has to be sent, when, and what goes
+# wrong if it is not?
 
 # %%
 # %load_ext workshop
 from workshop import show
 from workshop.facts.units import format_bytes, format_seconds
+from workshop.lessons.guess import beside
 
 # %% [markdown]
 # ## Four ranks, four models
 #
-# A small language model, and real text: the Python reference manual, one byte a token. A step takes eight sequences, two for each
-# rank. Every rank is seeded with its own number. So each builds another model.
+# A small language model, and real text: the Python reference manual, one byte per token. A step takes eight sequences, two for
+# each rank. Every rank seeds its generator with its own number, so each builds a different model.
 
 # %%
 # %%ranks -n 4
@@ -31,7 +32,12 @@ from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
 
 config = GPTConfig(
-    vocab_size=256, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=96
+    vocab_size=256,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=96,
 )
 mine = TextBatches(seq_len=32, global_batch=8, rank=rank, num_ranks=world_size)
 
@@ -59,35 +65,65 @@ def train(model, after_backward=lambda: None, steps=20):
 
 
 weight = fresh_model().model.embed_tokens.weight
-print(f"first weights: {', '.join(f'{value:+.3f}' for value in weight[0, :3].tolist())}")
+first = [f"{value:+.3f}" for value in weight[0, :3].tolist()]
+print("first weights:", ", ".join(first))
 
 # %% [markdown]
-# Lesson 23 asks you to write the averaging of gradients; here it is given, `average_gradients`, an all_reduce for each
-# parameter. **Predict:** we average the gradients and nothing else. Will the loss fall? Are the four copies one model at the end?
+# ## Step alike
+#
+# After `loss.backward()` each rank holds the gradient of the mean loss over its own sequences. All ranks have equally many, so the
+# *mean of these gradients* is the gradient over the whole batch. `dist.all_reduce` from lesson 21 is all you need.
+#
+# ### Exercise: one step for all
+#
+# The check compares with a single process that has the whole batch.
 
 # %%
-# %%ranks --into apart
+# %%exercise average_gradients
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model: torch.nn.Module) -> None:
+    """Make the gradient of every parameter the mean over all ranks, in place."""
+    for parameter in model.parameters():
+        ...
+
+
+# %% [markdown]
+# What you wrote is what runs below. (Until it is right, the reference solution does.) Before you run it, commit yourself:
+
+# %%
+# %%guess copies --choices one,four
+# The ranks average their gradients before every step, and do nothing else.
+# After 20 steps: is this one model, or are these four? Write 'one' or 'four'.
+...
+
+# %%
+# %%ranks --pass average_gradients --into apart
 from workshop import report
-from workshop.parallel.ddp import average_gradients, difference_between_ranks
+from workshop.parallel.ddp import difference_between_ranks
 
 model = fresh_model()
 before = max(difference_between_ranks(model).values())
 losses = train(model, lambda: average_gradients(model))
-report(before=before, after=max(difference_between_ranks(model).values()), losses=losses)
+after = max(difference_between_ranks(model).values())
+report(before=before, after=after, losses=losses)
 
 # %%
-print(
-    f"largest difference of a weight between two ranks: {apart[0].before:.3f} before, {apart[0].after:.3f} after"
-)
-print(f"mean loss: {apart[0].losses[0]:.2f} in the first step, {apart[0].losses[-1]:.2f} in the last")
-assert apart[0].losses[-1] < apart[0].losses[0], "it looks as if it trained"
-assert apart[0].after > 0.5 * apart[0].before, "and the copies never met"
+first, last = apart[0].losses[0], apart[0].losses[-1]
+before, after = apart[0].before, apart[0].after
+print(f"mean loss: {first:.2f} in the first step, {last:.2f} in the last")
+print(f"largest difference of a weight between ranks: {before:.3f}, then {after:.3f}")
+assert last < first, "it looks as if it trained"
+assert after > 0.5 * before, "and the copies never met"
+beside("copies", measured="four" if after > 0 else "one")
 
 # %% [markdown]
-# The loss falls. No error, no warning. Yet these are four models, as far apart as at the start. Each makes the others' step from
-# its own place. Such a bug can live for months.
+# The loss falls. There is no error and no warning. Yet these are four models, as far apart as at the start: all of them took the
+# same steps, but from different places. Such a bug can live for months.
 #
-# Equal steps are half of it. The copies must also **begin** alike.
+# So equal steps are half of it. The copies must also **begin** alike.
 #
 # ### Exercise: the missing half
 
@@ -103,53 +139,95 @@ def begin_alike(model: torch.nn.Module) -> None:
 
 
 # %% [markdown]
-# Now both halves, beside one process that has the whole batch. (It is rank 0's, while the others wait.) And PyTorch's
-# `DistributedDataParallel`, which does the two halves by itself.
+# Now both of your halves; beside them PyTorch's `DistributedDataParallel`, which does the two by itself; and one process that has the
+# whole batch. (That one is rank 0, while the others wait.)
 
 # %%
-# %%ranks --pass begin_alike --into equal
-from workshop.parallel.ddp import check_alike, wrap_ddp
+# %%ranks --pass average_gradients,begin_alike --into equal
+from torch.nn.parallel import DistributedDataParallel
 
+model = fresh_model()
+begin_alike(model)
+by_hand = train(model, lambda: average_gradients(model))
+apart = max(difference_between_ranks(model).values())
 
-def by_hand():
-    model = fresh_model()
-    begin_alike(model)
-    losses = train(model, lambda: average_gradients(model))
-    check_alike(model)  # raises where ranks differ; here not even in the last bit
-    return losses
+ddp = DistributedDataParallel(fresh_model())  # broadcasts here, averages in backward
+by_ddp = train(ddp)
+report(by_hand=by_hand, ddp=by_ddp, apart=apart)
 
-
-def one_process(steps=20):
-    """Rank 0 alone, with everybody's sequences."""
+if rank == 0:
     model, losses = fresh_model(), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, eps=1e-6)
-    for step in range(steps):
-        for tokens, targets in TextBatches(seq_len=32, global_batch=8).step(step, device):
+    batches = TextBatches(seq_len=32, global_batch=8)
+    for step in range(20):
+        for tokens, targets in batches.step(step, device):
             loss = model(tokens, targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    return losses
-
-
-report(one_process=one_process() if rank == 0 else None)
-report(by_hand=by_hand(), ddp=train(wrap_ddp(fresh_model())))
+    report(one_process=losses)
 
 # %%
 single = equal[0].one_process
 print("step   one process   by hand, 4 ranks   DistributedDataParallel")
 for step in (0, 1, 9, 19):
-    print(f"{step + 1:>4} {single[step]:>13.5f} {equal[0].by_hand[step]:>18.5f} {equal[0].ddp[step]:>25.5f}")
+    by_hand, ddp = equal[0].by_hand[step], equal[0].ddp[step]
+    print(f"{step + 1:>4} {single[step]:>13.5f} {by_hand:>18.5f} {ddp:>25.5f}")
+assert equal[0].apart == 0, "not even the last bit differs between ranks"
 
 # %% tags=["nbval-check-output"]
 for way in ("by_hand", "ddp"):
     worst = max(abs(a - b) for a, b in zip(equal[0][way], single, strict=True))
     assert worst < 1e-5, (way, worst)
-print("20 steps, 4 ranks: by hand and with DistributedDataParallel the losses of one process, to 1e-5")
+print("20 steps on 4 ranks, by hand and with DDP: the losses of one process, to 1e-5")
 
 # %% [markdown]
-# That is all of data parallelism: **begin alike, step alike**. What follows is about doing it fast.
+# That is all of data parallelism: **begin alike, step alike**. The rest of the lesson is about doing it fast.
+#
+# ## Who gets which sample
+#
+# Here `TextBatches` gave every rank its own sequences. For a map-style dataset PyTorch has `DistributedSampler`: it shuffles the
+# indices, and rank r takes every N-th, beginning with the r-th.
+#
+# Ten samples and four ranks do not come out even. **Guess** what happens to the last round:
+
+# %%
+# %%guess drawn
+# Ten samples, four ranks, one epoch. How many samples do the ranks draw together?
+...
+
+# %%
+# %%ranks --into drawn
+from torch.utils.data import DataLoader, DistributedSampler
+
+samples = list(range(10))
+sampler = DistributedSampler(samples, shuffle=True, seed=0)
+loader = DataLoader(samples, batch_size=2, sampler=sampler)
+
+
+def one_epoch():
+    return [sample for batch in loader for sample in batch.tolist()]
+
+
+first, second = one_epoch(), one_epoch()
+sampler.set_epoch(1)
+report(first=first, second=second, after_set_epoch=one_epoch())
+
+# %%
+for rank in range(4):
+    mine = drawn[rank]
+    print(f"rank {rank}: {mine.first}, {mine.second}, set_epoch: {mine.after_set_epoch}")
+    assert mine.first == mine.second != mine.after_set_epoch
+together = [sample for rank in range(4) for sample in drawn[rank].first]
+assert set(together) == set(range(10))
+beside("drawn", measured=len(together))
+
+# %% [markdown]
+# Twelve: every rank needs equally many steps, or some would wait in an all_reduce for ranks that have finished. So two samples are drawn
+# twice (`drop_last=True` leaves two out instead). An evaluation that counts samples has to know this.
+#
+# And without `set_epoch` every epoch comes in the same order. Nothing complains about that either.
 #
 # ## While backward runs
 #
@@ -183,13 +261,104 @@ def overlapped_average(model: torch.nn.Module):
 
 
 # %% [markdown]
-# One thing is still missing. A message has a price before its first byte, $\alpha$, and this sends one for each parameter. So DDP packs
-# gradients into **buckets**, in the order in which backward brings them: from the last layer to the first. A full bucket is sent at
-# once. `BucketedDDP` in `workshop/parallel/ddp.py` is that, in a hundred lines of Python, and lets us watch. Two ranks, four layers,
-# buckets of 2 MiB:
+# ## Four ways to send the same gradients
+#
+# Your `average_gradients` waits for the end of backward and sends a message for each parameter. *Flat* waits too, but packs all
+# gradients into one message. Your `overlapped_average` starts early, again with a message for each parameter. And
+# `DistributedDataParallel` packs gradients into **buckets** and sends each as soon as it is full, so it does both.
+
+# %%
+# %%guess messages
+# This model has 38 parameter tensors. In how many all_reduces does
+# DistributedDataParallel send their gradients, with buckets of 2 MiB (9.4 MB in all)?
+...
 
 # %%
 # %ranks stop
+
+# %%
+# %%torchrun -n 2 --pass average_gradients,overlapped_average --into ways
+import gc
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from workshop import report
+from workshop.measure import measure
+from workshop.models.gpt import GPT, GPTConfig
+
+dist.init_process_group()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+generator = torch.Generator().manual_seed(dist.get_rank())
+tokens = torch.randint(1024, (2, 64), generator=generator).to(device)
+
+
+def model():
+    torch.manual_seed(0)
+    return GPT(GPTConfig(vocab_size=1024, hidden_size=256, num_layers=4)).to(device)
+
+
+def average_flat(model):
+    """All gradients in one message, when backward is over."""
+    gradients = [parameter.grad for parameter in model.parameters()]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    means = flat.split([gradient.numel() for gradient in gradients])
+    for gradient, mean in zip(gradients, means, strict=True):
+        gradient.copy_(mean.view_as(gradient))
+
+
+def seconds_of(model, finish):
+    """Seconds of a backward with everything that it sends."""
+    loss = model(tokens, tokens)
+    model.zero_grad()
+    dist.barrier()
+    start = time.perf_counter()
+    loss.backward()
+    finish()
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    return time.perf_counter() - start
+
+
+plain, flat, early = model(), model(), model()
+cases = {
+    "one by one, after backward": (plain, lambda: average_gradients(plain)),
+    "flat, after backward": (flat, lambda: average_flat(flat)),
+    "one by one, during backward": (early, overlapped_average(early)),
+    "DDP": (DistributedDataParallel(model(), bucket_cap_mb=2), lambda: None),
+}
+for name, (copy, finish) in cases.items():
+    fastest = min(seconds_of(copy, finish) for _ in range(6))
+    with measure(memory=False) as measured:
+        seconds_of(copy, finish)
+    messages = sum(row.count for row in measured.traffic if row.wire_bytes > 8)
+    norm = torch.cat([p.grad.flatten() for p in copy.parameters()]).norm().item()
+    report(**{name: {"seconds": fastest, "messages": messages, "norm": norm}})
+del cases, copy, finish
+gc.collect()  # DDP holds the group, so the models go first
+dist.destroy_process_group()
+
+# %%
+norm = ways[0]["DDP"]["norm"]
+for name, way in ways[0].items():
+    took = format_seconds(way["seconds"])
+    print(f"{name:<28} {way['messages']:>3} messages {took:>9}")
+    assert abs(way["norm"] - norm) < 1e-5 * norm, "the same gradients, whichever way"
+beside("messages", measured=ways[0]["DDP"]["messages"])
+
+# %% [markdown]
+# A message costs something before its first byte moves, $\alpha$. That is the price of one by one. And what is sent after backward is
+# waited for in full. Buckets pay few $\alpha$ and begin early. On two busy CPU cores the times say little about that: the
+# cores that send are the ones that compute. On a GPU the difference is large.
+#
+# ### Look inside
+#
+# DDP's buckets fill in the order in which backward brings gradients: from the last layer to the first. `BucketedDDP` in
+# `workshop/parallel/ddp.py` is the same in a hundred lines of Python, and lets us watch.
 
 # %%
 # %%torchrun -n 2 --into watched
@@ -210,60 +379,33 @@ tokens = torch.randint(1024, (2, 64), device=device)
 events = []
 
 
-def now():
-    """Seconds; on a GPU after all that was handed to it is done."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize()
-    return time.perf_counter()
-
-
 def backward(model):
-    """One step's gradients; when each event of backward happened, and when it ended."""
+    """One backward: when each event happened, and when it ended, in seconds."""
     loss = model(tokens, tokens)
     dist.barrier()
     events.clear()
-    start = now()
+    start = time.perf_counter()
     loss.backward()
-    end = now() - start
-    for parameter in model.parameters():
-        parameter.grad = None
-    return [(what, bucket, name, when - start) for what, bucket, name, when in events], end
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    end = time.perf_counter() - start
+    model.zero_grad()
+    return [(*what, when - start) for *what, when in events], end
 
 
-def fastest(call, tries=6):
-    return min((call() for _ in range(tries)), key=lambda found: found[1])
+def watch(*what):
+    events.append((*what, time.perf_counter()))
 
 
-def all_reduce(values):
-    def call():
-        dist.barrier()
-        start = now()
-        dist.all_reduce(values)
-        return None, now() - start
-
-    return fastest(call)[1]
-
-
-def watch_buckets():
-    by_hand = BucketedDDP(
-        GPT(config).to(device),
-        bucket_cap_mb=2,
-        watch=lambda *what: events.append((*what, time.perf_counter())),
-    )
-    seen, seconds = fastest(lambda: backward(by_hand))
-    with by_hand.no_sync():
-        _, alone = fastest(lambda: backward(by_hand))
-    sizes = [sum(p.nbytes for p in bucket) for bucket in by_hand.buckets]
-    report(events=seen, seconds=seconds, alone=alone, sizes=sizes)
-    ddp = wrap_ddp(GPT(config).to(device), bucket_cap_mb=2)
-    for _ in range(3):
-        backward(ddp)
-    report(torch_sizes=bucket_bytes(ddp), small=all_reduce(torch.ones(1024, device=device)))
-    report(large=all_reduce(torch.ones(2**21, device=device)))
-
-
-watch_buckets()
-gc.collect()  # DDP holds the group, so the models go first
+by_hand = BucketedDDP(GPT(config).to(device), bucket_cap_mb=2, watch=watch)
+seen, seconds = min((backward(by_hand) for _ in range(6)), key=lambda run: run[1])
+sizes = [sum(p.nbytes for p in bucket) for bucket in by_hand.buckets]
+ddp = wrap_ddp(GPT(config).to(device), bucket_cap_mb=2)
+for _ in range(3):  # DDP settles its buckets after the first step
+    backward(ddp)
+report(events=seen, seconds=seconds, sizes=sizes, torch_sizes=bucket_bytes(ddp))
+del by_hand, ddp
+gc.collect()
 dist.destroy_process_group()
 
 # %%
@@ -280,72 +422,162 @@ show.bucket_timeline(seen.events, seen.seconds)
 # %% tags=["nbval-check-output"]
 sent = [bucket for what, bucket, _, _ in seen.events if what == "sent"]
 assert seen.sizes == seen.torch_sizes, (seen.sizes, seen.torch_sizes)
-assert sent == sorted(sent), "all ranks send in one order, whichever bucket is full first"
-print("buckets, in the order of sending:", ", ".join(format_bytes(size) for size in seen.sizes))
+assert sent == sorted(sent), "one order on all ranks, whichever bucket is full first"
+sizes = [format_bytes(size) for size in seen.sizes]
+print("buckets, in the order of sending:", ", ".join(sizes))
 print("DistributedDataParallel has made the same ones")
 
 # %% [markdown]
-# ### Predict the time, and compare
+# ### How large should a bucket be?
 #
-# On these two ranks we clocked backward without any sending (`no_sync`), an all_reduce of 4 KiB, and one of 8 MiB. The small one gives
-# $\alpha$, the large one $\beta$: two numbers, as in lesson 21. Then
+# Many small buckets begin early and pay many $\alpha$. One large bucket pays one, and begins when backward is over. Two numbers say how
+# much that is: $\alpha$ from an all_reduce of 4 KiB, and $\beta$ from one of 8 MiB, as in lesson 21. Then a backward takes between
 #
-# - **nothing hidden**: backward, and after it each bucket for $\alpha + n / \beta$;
-# - **all hidden** but the last bucket, which nobody can hide: it is full only when backward is over.
+# - **all hidden** but the last bucket, which is full only when backward is over, and
+# - **nothing hidden**: backward, and after it $\alpha + n / \beta$ for each bucket.
 
 # %%
-alpha = seen.small
-beta = 2**23 / (seen.large - alpha)
-on_the_wire = [alpha + size / beta for size in seen.sizes]
-print(f"all_reduce on this machine: alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.2f} GB/s")
-print(f"predicted, all hidden but the last bucket  {format_seconds(seen.alone + on_the_wire[-1])}")
-print(f"measured                                   {format_seconds(seen.seconds)}")
-print(f"predicted, nothing hidden                  {format_seconds(seen.alone + sum(on_the_wire))}")
-assert seen.seconds > 0.5 * seen.alone
+# %%guess backward_ms --unit ms --points 0.1MiB,2MiB,100MiB
+# A backward alone takes some 20 to 60 ms here. How long with DDP's buckets of each size?
+# Write a list of three numbers.
+...
+
+# %%
+# %%torchrun -n 2 --into swept
+import gc
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from workshop import report
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.ddp import bucket_bytes
+
+dist.init_process_group()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+config = GPTConfig(vocab_size=1024, hidden_size=256, num_layers=4)
+tokens = torch.randint(1024, (2, 64), device=device)
+
+
+def fastest(call, tries=5):
+    """Seconds of the fastest of some calls, all ranks beginning together."""
+    seconds = []
+    for _ in range(tries):
+        run = call()
+        dist.barrier()
+        start = time.perf_counter()
+        run()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+for mib in (0.1, 0.5, 2, 8, 100):
+    model = DistributedDataParallel(GPT(config).to(device), bucket_cap_mb=mib)
+    seconds = fastest(lambda: model(tokens, tokens).backward)
+    report(**{str(mib): {"seconds": seconds, "sizes": bucket_bytes(model)}})
+with model.no_sync():
+    report(alone=fastest(lambda: model(tokens, tokens).backward))
+for name, size in {"small": 2**10, "large": 2**21}.items():
+    values = torch.ones(size, device=device)
+    report(**{name: fastest(lambda: lambda: dist.all_reduce(values))})
+del model
+gc.collect()
+dist.destroy_process_group()
+
+# %%
+import matplotlib.pyplot as plt
+
+sweep = swept[0]
+alpha, beta = sweep.small, 2**23 / (sweep.large - sweep.small)
+print(f"alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.2f} GB/s")
+caps, lower, upper, measured = [0.1, 0.5, 2, 8, 100], [], [], []
+for cap in caps:
+    case = sweep[str(cap)]
+    wire = [alpha + size / beta for size in case["sizes"]]
+    lower.append(1e3 * (max(sweep.alone, sum(wire) - wire[-1]) + wire[-1]))
+    upper.append(1e3 * (sweep.alone + sum(wire)))
+    measured.append(1e3 * case["seconds"])
+    print(f"{cap:>5} MiB: {len(wire):>2} buckets, {measured[-1]:5.1f} ms measured")
+
+figure, axes = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
+axes.fill_between(caps, lower, upper, alpha=0.25, label="all hidden ... nothing hidden")
+axes.plot(caps, measured, "o-", color="black", label="measured")
+axes.axhline(1e3 * sweep.alone, linestyle=":", color="gray", label="backward alone")
+axes.set(xscale="log", xlabel="bucket size (MiB)", ylabel="one backward (ms)")
+axes.set_ylim(bottom=0)
+axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.3), ncols=3, frameon=False)
+counts = [len(sweep[str(cap)]["sizes"]) for cap in caps]
+assert counts == sorted(counts, reverse=True)
+assert counts[-1] == 1
+
+# %%
+beside(
+    "backward_ms",
+    predicted=[upper[0], upper[2], upper[4]],
+    measured=[measured[0], measured[2], measured[4]],
+)
 
 # %% [markdown]
-# On a CPU the bytes are moved by the same cores that compute. So hiding is not free here, and the measured time may even lie above
-# the second line: two ranks and their communication threads share two cores. On a GPU the copy engines and the network move the
-# bytes, and the first line is what one gets.
+# *Predicted* in this table is the upper line, nothing hidden. On a CPU a bucket travels on the cores that compute, so the black
+# line may even lie above the band: two ranks and their communication threads share two cores. On a GPU, copy engines and network
+# move the bytes, and the band is a promise.
+#
+# PyTorch's choice is 25 MiB, and 1 MiB for the first bucket. On a fast network $\alpha\beta$ is about a MiB (21 measures both), so at
+# 25 MiB little is paid for $\alpha$, and a model of several GB still has a hundred buckets to hide.
 #
 # ## Predict the bytes
 #
-# How they are packed does not change how many there are. In a ring each rank sends
+# Packing does not change how many bytes there are. In a ring each rank sends
 #
 # $$2\,\frac{N-1}{N} \times \text{gradient bytes}$$
 #
 # in each step. With **gradient accumulation** a step has several micro-batches, and several backwards. Only the last one has to
-# send: `no_sync()` tells DDP to stay quiet. The steps are a function here, because we will run them in two ways. (Three steps, for DDP
-# settles its buckets after the first, and ranks agree on them in the second. We count the third.)
+# send: `no_sync()` tells DDP to stay quiet. The steps are a function here, because we run it twice: on four ranks now, and as one of
+# 1,024 at the end. (Three steps, because DDP settles its buckets after the first and ranks agree on them in the second. We count the
+# third.)
 
 
 # %%
 def three_steps(accumulation=1, quiet=True, batch=1, seq_len=64, **shape):
-    """Three steps of a Llama under DDP; `accumulation` micro-batches each. Returns how many parameters it has."""
+    """Three steps of a Llama under DDP, each of `accumulation` micro-batches.
+
+    Returns how many parameters it has.
+    """
     import contextlib
 
     import torch
     import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
 
     from workshop.models.gpt import GPT, GPTConfig
-    from workshop.parallel.ddp import wrap_ddp
 
     if not dist.is_initialized():
         dist.init_process_group()
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     config = GPTConfig(**shape)
-    model = wrap_ddp(GPT(config).to(device))
+    model = GPT(config).to(device)
+    model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(3):
         for micro in range(accumulation):
             tokens = torch.randint(config.vocab_size, (batch, seq_len), device=device)
-            more_to_come = quiet and micro < accumulation - 1
-            with model.no_sync() if more_to_come else contextlib.nullcontext():
+            stays_quiet = quiet and micro < accumulation - 1
+            with model.no_sync() if stays_quiet else contextlib.nullcontext():
                 (model(tokens, tokens) / accumulation).backward()
         optimizer.step()
         optimizer.zero_grad()
     return sum(parameter.numel() for parameter in model.parameters())
 
+
+# %%
+# %%guess wire_bytes --unit B
+# 4 ranks, 526,464 parameters in fp32, 4 micro-batches with no_sync.
+# How many bytes does one rank send in a step? A formula will do.
+...
 
 # %%
 # %%torchrun -n 4 --pass three_steps --into counted
@@ -364,34 +596,40 @@ cases = {
 }
 for name, options in cases.items():
     with measure(memory=False) as measured:
-        num_params = three_steps(
-            **options, vocab_size=1024, hidden_size=128, num_layers=2, intermediate_size=352
-        )
-    report(num_params=num_params, **{name: sum(row.wire_bytes for row in measured.traffic)})
+        shape = {"hidden_size": 128, "num_layers": 2, "intermediate_size": 352}
+        num_params = three_steps(**options, vocab_size=1024, **shape)
+    sent = sum(row.wire_bytes for row in measured.traffic)
+    report(num_params=num_params, **{name: sent})
     gc.collect()
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
 N, gradient_bytes = 4, 4 * counted[0].num_params
-for name, times in {"one micro-batch": 1, "four, with no_sync": 1, "four, without": 4}.items():
+all_reduces = {"one micro-batch": 1, "four, with no_sync": 1, "four, without": 4}
+for name, times in all_reduces.items():
     predicted = times * 2 * (N - 1) / N * gradient_bytes
-    print(f"{name:<20} predicted {predicted:>12,.0f} bytes a rank and step, measured {counted[0][name]:>12,}")
+    measured = counted[0][name]
+    print(f"{name:<20} {predicted:>12,.0f} B predicted, {measured:>12,} B measured")
     assert all(counted[rank][name] == predicted for rank in range(N))
 
+# %%
+formula = 2 * (N - 1) / N * gradient_bytes
+beside("wire_bytes", predicted=formula, measured=counted[0]["four, with no_sync"])
+
 # %% [markdown]
-# To the byte. Four micro-batches without `no_sync` cost four times the traffic for the same step.
+# Predicted to the byte. Four micro-batches without `no_sync` cost four times the traffic for the same step.
 #
 # ## A larger batch wants another learning rate
 #
 # N ranks see N times the samples in a step: **global batch = per-rank batch x N** (x accumulation). The gradient is a mean, so
-# it does not grow. It is only less noisy. With the learning rate as before, N times the samples buy one step of the old size.
+# it does not grow with N; it is only less noisy. With the learning rate as before, N times the samples buy one step of the old size.
 #
 # Goyal et al. (2017) argue like this. N small steps in a row, from nearly the same place, add up to about one step with the mean of
 # their gradients and **N times the learning rate**. Let us look: four SGD steps by one process, one batch each; against one step of four
 # ranks with these four batches.
 
 # %%
-# %%torchrun -n 4 --into steps
+# %%torchrun -n 4 --pass average_gradients --into steps
 import copy
 
 import torch
@@ -400,13 +638,17 @@ import torch.distributed as dist
 from workshop import report
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
-from workshop.parallel.ddp import average_gradients
 
 dist.init_process_group()
 rank = dist.get_rank()
 torch.manual_seed(0)
 config = GPTConfig(
-    vocab_size=256, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=96
+    vocab_size=256,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=96,
 )
 model = GPT(config)
 batches = [next(TextBatches(32, 32, place, 4).step(0)) for place in range(4)]
@@ -442,19 +684,19 @@ dist.destroy_process_group()
 
 # %%
 missed = steps[0].missed
-print("                          one step of four ranks misses the four small steps by")
+print("one large step misses the place where the four small ones arrive, by")
 for lr in (0.001, 0.05):
-    print(
-        f"rate of the small {lr:<5}   with the same rate {missed[lr, 1]:.0%}, with 4 times the rate {missed[lr, 4]:.0%} of their way"
-    )
+    same, four = missed[lr, 1], missed[lr, 4]
+    print(f"  small rate {lr:<5}  {same:.0%} of the way at that rate, {four:.0%} at four times")
 assert missed[0.001, 4] < 0.05 < 0.7 < missed[0.001, 1]
 assert missed[0.05, 4] > 0.3
 
 # %% [markdown]
-# With the same rate one step is a quarter of four: three quarters of the way are missing. With four times the rate it arrives, as
-# long as steps are small enough for the gradient to stay what it was. With large steps the rule breaks. That is the case early in
-# training, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some batch nothing helps: more
-# samples then tell the same. With Adam, whose steps do not grow with the gradient, people scale by $\sqrt{N}$, or tune.
+# At the same rate one step is a quarter of four: three quarters of the way are missing. At four times the rate it arrives, as
+# long as the steps are small enough for the gradient to stay what it was. With large steps the rule breaks. That is the case early in
+# training, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some batch size nothing helps:
+# the gradient is as good as exact, and more samples add nothing to it. With Adam, whose steps do not grow with the gradient, people
+# scale by $\sqrt{N}$, or tune.
 #
 # **Published** (Goyal et al., ResNet-50 on ImageNet, learning rate 0.1 x batch / 256):
 #
@@ -467,14 +709,17 @@ assert missed[0.05, 4] > 0.3
 #
 # ## When a rank dies
 #
-# N copies also mean N chances that one fails, and the others then wait for it. `torchrun --max-restarts 1` ends them and starts all again, once. It
-# restarts the *program*: what is not on disk is lost. So save now and then, and make the data a function of the step.
-# Below, rank 1 is killed in step 7 of 10.
+# N copies also mean N chances that one fails, and the others then wait for it. `torchrun --max-restarts 1` ends them all and starts
+# them again, once. It restarts the *program*: what is not on disk is lost. So save now and then, and make the data a function of the
+# step. Below, rank 1 is killed in step 7 of 10.
 
 # %%
+import os
+
 from workshop import launch
 
-folder = str(launch.Session.get().directory)  # a private folder that goes when the kernel goes
+folder = str(launch.Session.get().directory)  # private, gone when the kernel goes
+os.environ["CHECKPOINT"] = f"{folder}/train_ddp.pt"
 
 # %%
 # %%torchrun -n 2 --max-restarts 1 --pass folder --into survived
@@ -485,31 +730,37 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from workshop import report
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
-from workshop.parallel.ddp import wrap_ddp
 
 dist.init_process_group()
 rank = dist.get_rank()
 attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 config = GPTConfig(
-    vocab_size=256, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=96
+    vocab_size=256,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=96,
 )
 
 
 def save(path, step, model, optimizer):
-    """First beside it, then in its place: who dies while writing leaves the last good one whole."""
+    """First beside it, then in its place: the last file stays whole until then."""
     partial = path.with_suffix(".part")
-    torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, partial)
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({"step": step, **state}, partial)
     partial.replace(path)
 
 
 def train(path, dies_at=None):
-    """Ten steps, from where the last attempt saved; the last loss, averaged over ranks."""
+    """Ten steps, from where the last attempt saved; the mean of the last losses."""
     torch.manual_seed(rank)
-    model = wrap_ddp(GPT(config))
+    model = DistributedDataParallel(GPT(config))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     first = 0
     if path.exists():
@@ -535,21 +786,22 @@ def train(path, dies_at=None):
     return loss.item() / 2
 
 
-report(broken=train(Path(folder, "broken.pt"), dies_at=7), unbroken=train(Path(folder, f"{attempt}.pt")))
+broken = train(Path(folder, "broken.pt"), dies_at=7)
+report(broken=broken, unbroken=train(Path(folder, f"{attempt}.pt")))
 gc.collect()
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
 assert survived[0].broken == survived[0].unbroken
-print("killed in step 7, restarted after step 6: the loss of the unbroken run, to the last bit")
+print("killed in step 7, restarted after 6: the unbroken run's loss, to the last bit")
 
 # %% [markdown]
 # `workshop.train.checkpoint` does this for models that no rank holds whole.
 #
 # ## At scale: 1,024 ranks
 #
-# The very function from above, now with the sizes of Llama 3.2 1B, as rank 0 of 1,024. Nothing is sent and no weight has a byte, but
-# PyTorch's DDP runs, and every collective is written down.
+# Now `three_steps` once more, with the sizes of Llama 3.2 1B and as rank 0 of 1,024. Nothing is sent and no weight takes a byte, but
+# PyTorch's DDP runs as it would there, and every collective is written down.
 
 # %%
 from workshop.facts import catalogue
@@ -573,10 +825,8 @@ show.traffic_table({"rehearsed": rehearsed})
 # %% tags=["nbval-check-output"]
 closed_form = 2 * 1_023 / 1_024 * 4 * llama.num_params
 (row,) = rehearsed.traffic
-print(f"rehearsed   {row.wire_bytes:>14,} bytes a rank and step, in {row.count} buckets")
-print(
-    f"closed form {closed_form:>14,.0f} bytes: 2 (N - 1) / N times 4 bytes for each of {llama.num_params:,}"
-)
+print(f"rehearsed   {row.wire_bytes:>14,} B a rank and step, in {row.count} buckets")
+print(f"closed form {closed_form:>14,.0f} B: 2 (N - 1) / N times 4 for each parameter")
 assert abs(row.wire_bytes - closed_form) <= row.count
 
 # %% [markdown]
@@ -591,14 +841,14 @@ from workshop import predict_step
 print("1,024 H100, Llama 3.2 1B, fp32 gradients")
 efficiency = {}
 for sequences in (1, 2, 4, 8):
-    layout = Layout(replicate=1_024, precision="amp-bf16", recompute="full")
-    run = Run(llama, "1024xH100", layout, sequences, 4_096)
-    alone = Run(llama, "1xH100", Layout(precision="amp-bf16", recompute="full"), sequences, 4_096)
-    together, single = predict_step(run).seconds, predict_step(alone).seconds
+    one = Layout(precision="amp-bf16", recompute="full")
+    all_ranks = Layout(replicate=1_024, precision="amp-bf16", recompute="full")
+    together = predict_step(Run(llama, "1024xH100", all_ranks, sequences, 4_096)).seconds
+    single = predict_step(Run(llama, "1xH100", one, sequences, 4_096)).seconds
     efficiency[sequences] = single / together
     print(
-        f"{sequences * 4_096:>7,} tokens a rank: alone {format_seconds(single):>7}, with 1,024 ranks {format_seconds(together):>7},"
-        f" efficiency {efficiency[sequences]:.0%}"
+        f"{sequences * 4_096:>7,} tokens a rank: alone {format_seconds(single):>7}, "
+        f"of 1,024 {format_seconds(together):>7}, efficiency {efficiency[sequences]:.0%}"
     )
 assert list(efficiency.values()) == sorted(efficiency.values())
 
@@ -606,10 +856,70 @@ assert list(efficiency.values()) == sorted(efficiency.values())
 # With few tokens a rank waits for the wire. With many, the all_reduce disappears behind backward. (What is left then is mostly
 # waiting for the slowest of so many.) That is why data parallelism scales so well, and why it needs a large batch to do so.
 #
+# ## Tomorrow's script
+#
+# Everything from this lesson in one program, without this workshop: `DistributedDataParallel`, a sampler with `set_epoch`,
+# accumulation with `no_sync`, a mean loss that one rank prints, and a file to go on from. `--save` writes the cell as a script;
+# `torchrun --nproc-per-node 8 train_ddp.py` runs it on your GPUs.
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/train_ddp.py
+import contextlib
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+
+inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
+dataset = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+sampler = DistributedSampler(dataset, shuffle=True)
+loader = DataLoader(dataset, batch_size=16, sampler=sampler)
+layers = [torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)]
+network = torch.nn.Sequential(*layers)
+model = DistributedDataParallel(network.to(device))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+saved, first, accumulation = Path(os.environ.get("CHECKPOINT", "train_ddp.pt")), 0, 2
+if saved.exists():
+    state = torch.load(saved, map_location=device)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+
+for epoch in range(first, first + 3):
+    sampler.set_epoch(epoch)
+    total = torch.zeros(1, device=device)
+    for number, (x, y) in enumerate(loader, 1):
+        last = number % accumulation == 0
+        with contextlib.nullcontext() if last else model.no_sync():
+            loss = (model(x.to(device)) - y.to(device)).square().mean()
+            (loss / accumulation).backward()
+        total += loss.detach() / len(loader)
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    dist.all_reduce(total)
+    if dist.get_rank() == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / dist.get_world_size():.3f}")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({"epoch": epoch, **state}, saved.with_suffix(".part"))
+        saved.with_suffix(".part").replace(saved)
+dist.destroy_process_group()
+
+# %% [markdown]
 # ## What to take away
 #
 # - **Begin alike** (broadcast parameters and buffers), **step alike** (average gradients). Then N copies stay one model to the bit.
-# - A missing broadcast raises no error, and the loss falls. `check_alike` finds it.
+# - A missing broadcast raises no error, and the loss falls. Compare the copies once (`check_alike` does).
+# - `DistributedSampler` pads to equal lengths, and wants `set_epoch`.
 # - DDP packs gradients into buckets, last layer first, and sends each while backward goes on. Only the end is exposed.
 # - A rank sends 2 (N - 1) / N times the gradients' bytes, whatever the buckets. With accumulation use `no_sync()`.
 # - Global batch = per-rank batch x N. For SGD scale the learning rate with it, and warm up.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # When does data parallelism stop?
 #
-# - **You need** `00_welcome` and `21_collectives`; a training step in PyTorch.
+# - **You need** `22_ddp`.
 # - **It takes** 20 minutes to read and try, under half a minute to run.
 # - **What runs where:** all of it here. `--device-memory` gives each rank a small device, so that "it does not fit" is
 #   something that happens to you and not a sentence. On GPUs set `CAP` to 2 GiB below: their allocator takes memory in
@@ -16,29 +16,6 @@
 # %load_ext workshop
 from workshop import show
 from workshop.facts.units import format_bytes
-
-# %% [markdown]
-# ## The one line that makes N copies one model
-#
-# Each rank computes gradients from its own batch. If they are **averaged** before the optimizer steps, all copies take the
-# same step and stay the same model, as if one process had seen all batches. That averaging is all that
-# `DistributedDataParallel` adds, in buckets and while the backward pass is still running.
-#
-# ### Exercise: write it
-#
-# The check compares with a single process that has the joined batch.
-
-# %%
-# %%exercise average_gradients
-import torch
-import torch.distributed as dist
-
-
-def average_gradients(model: torch.nn.Module) -> None:
-    """Make the gradient of every parameter the mean over all ranks, in place."""
-    for parameter in model.parameters():
-        ...
-
 
 # %% [markdown]
 # ## Predict
