@@ -269,8 +269,8 @@ def overlapped_average(model: torch.nn.Module):
 
 # %%
 # %%guess messages
-# This model has 38 parameter tensors. In how many all_reduces does
-# DistributedDataParallel send their gradients, with buckets of 2 MiB (9.4 MB in all)?
+# This model has 39 parameter tensors, 13 MiB in all. In how many all_reduces does
+# DistributedDataParallel send their gradients, with buckets of 2 MiB?
 ...
 
 # %%
@@ -348,6 +348,7 @@ for name, way in ways[0].items():
     took = format_seconds(way["seconds"])
     print(f"{name:<28} {way['messages']:>3} messages {took:>9}")
     assert abs(way["norm"] - norm) < 1e-5 * norm, "the same gradients, whichever way"
+assert ways[0]["one by one, after backward"]["messages"] == 39
 beside("messages", measured=ways[0]["DDP"]["messages"])
 
 # %% [markdown]
@@ -422,6 +423,7 @@ show.bucket_timeline(seen.events, seen.seconds)
 # %% tags=["nbval-check-output"]
 sent = [bucket for what, bucket, _, _ in seen.events if what == "sent"]
 assert seen.sizes == seen.torch_sizes, (seen.sizes, seen.torch_sizes)
+assert round(sum(seen.sizes) / 2**20) == 13
 assert sent == sorted(sent), "one order on all ranks, whichever bucket is full first"
 sizes = [format_bytes(size) for size in seen.sizes]
 print("buckets, in the order of sending:", ", ".join(sizes))
@@ -438,8 +440,8 @@ print("DistributedDataParallel has made the same ones")
 
 # %%
 # %%guess backward_ms --unit ms --points 0.1MiB,2MiB,100MiB
-# A backward alone takes some 20 to 60 ms here. How long with DDP's buckets of each size?
-# Write a list of three numbers.
+# The picture above has one backward with buckets of 2 MiB. How long does it take
+# with DDP's buckets of each size? Write a list of three numbers.
 ...
 
 # %%
@@ -493,7 +495,9 @@ import matplotlib.pyplot as plt
 
 sweep = swept[0]
 alpha, beta = sweep.small, 2**23 / (sweep.large - sweep.small)
-print(f"alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.2f} GB/s")
+print(f"alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.2f} GB/s;", end=" ")
+print(f"alpha times beta is {alpha * beta / 2**20:.2f} MiB")
+assert alpha * beta < 25 * 2**20
 caps, lower, upper, measured = [0.1, 0.5, 2, 8, 100], [], [], []
 for cap in caps:
     case = sweep[str(cap)]
@@ -526,8 +530,9 @@ beside(
 # line may even lie above the band: two ranks and their communication threads share two cores. On a GPU, copy engines and network
 # move the bytes, and the band is a promise.
 #
-# PyTorch's choice is 25 MiB, and 1 MiB for the first bucket. On a fast network $\alpha\beta$ is about a MiB (21 measures both), so at
-# 25 MiB little is paid for $\alpha$, and a model of several GB still has a hundred buckets to hide.
+# The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above for this machine. PyTorch's choice is 25 MiB,
+# and 1 MiB for the first bucket. That is well above $\alpha\beta$, so little is paid for $\alpha$; and a model of several GB still
+# has a hundred buckets to hide.
 #
 # ## Predict the bytes
 #
