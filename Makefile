@@ -35,7 +35,7 @@ define CHECKS
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-cluster check format assets bench faults notebooks
+.PHONY: help lab test test-cluster check format assets bench faults notebooks predict-report
 
 help: ## this list
 	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
@@ -46,6 +46,7 @@ help: ## this list
 	@echo "make notebooks  execute the lessons again and pair them"
 	@echo "make assets     fetch the models and data of the lessons into the cache (165 MB, once)"
 	@echo "make bench      round trips and starts, beside torchrun, nbdistributed and ipyparallel; the bubble of two ranks"
+	@echo "make predict-report   the predictor on sources, devices, regimes that were left out; how wide intervals are"
 	@echo "make faults     the failure lab: break cells in many ways and count what is left"
 
 lab:
@@ -98,6 +99,10 @@ bench:
 	@$(PY) benchmarks/launch.py
 	@$(PY) -m benchmarks.bubble
 	@$(PY) benchmarks/endurance.py
+
+predict-report:
+	@$(SETUP)
+	@$(PY) -m benchmarks.predict_report --refit
 
 faults:
 	@$(SETUP)

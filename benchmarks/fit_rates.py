@@ -25,7 +25,7 @@ from workshop.predict.time import rates
 from workshop.predict.time.rates import Rates, rates_of
 from workshop.published.fit import (
     BOUNDS,
-    CONSTANTS,
+    SETS,
     cases_on,
     fit_constants,
     held_out,
@@ -35,24 +35,6 @@ from workshop.published.predicted import Constants, predict_times
 from workshop.published.record import Observation
 
 FILE = Path(rates.__file__).parents[1] / "data" / "rates.toml"
-# A100: nothing in 8 bits. Two constants that the fitted half hardly feels stay where they were put by hand:
-# contention at 0.5 (the half's mean error is the same up to 0.9) and skew at 0.0005 (the same up to 0.0015).
-A100 = tuple(name for name in CONSTANTS if name not in ("sustained_fp8", "contention", "skew"))
-H100 = (
-    "sustained", "sustained_fp8", "memory", "tile_loss", "kernel_seconds", "misaligned", "flash",
-    "flash_backward", "network", "skew", "contention",
-)  # fmt: skip
-GB200 = (
-    "sustained", "sustained_fp8", "memory", "kernel_seconds", "host_seconds", "flash", "flash_backward",
-    "contention",
-)  # fmt: skip
-SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "A100-80GB": (("A100-80GB", "A100-40GB"), A100),
-    "H100": (("H100",), H100),
-    "H100-96GB": (("H100-96GB",), ("sustained", "sustained_fp8")),
-    "GB200": (("GB200",), GB200),
-}
-"""By device: whose rows it is fitted on, and what. In this order, as later ones inherit from earlier ones."""
 
 
 def fitted(device: str, folder: Path) -> tuple[Rates, list[Observation], tuple[str, ...]]:

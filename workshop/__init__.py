@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 # `measure` and `rehearse` are rooms that can be called: `rehearse(...)` is `rehearse.rehearse(...)`.
 _PUBLIC = {
     "Adapter": "workshop.facts.run:Adapter",
+    "Interval": "workshop.predict.interval:Interval",
     "Layout": "workshop.facts.layout:Layout",
     "ModelSpec": "workshop.facts.model:ModelSpec",
     "Run": "workshop.facts.run:Run",

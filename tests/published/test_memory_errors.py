@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workshop.predict.memory import INTERVAL
 from workshop.published.report import VERDICT, memory_lines
 from workshop.published.tables import READERS, read_folder, read_table
 
@@ -67,12 +66,6 @@ def test_verdicts_on_runs_that_fitted_and_runs_that_did_not(lines):
     verdicts = [x for x in lines if x.quantity == VERDICT]
     assert sum(x.error for x in verdicts) <= 0.05 * len(verdicts)
     assert any(x.group == "ran out of memory" for x in verdicts)
-
-
-def test_the_interval_covers_eight_in_ten(lines):
-    outside_ci = [x for x in lines if x.quantity != VERDICT and x.held and "megatron_lm" not in x.table]
-    inside = [INTERVAL[0] <= x.measured / x.predicted <= INTERVAL[1] for x in outside_ci]
-    assert sum(inside) / len(inside) >= 0.75
 
 
 def test_every_row_is_read_or_says_why(read):

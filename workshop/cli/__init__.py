@@ -201,6 +201,14 @@ def _add_validate(commands: argparse._SubParsersAction) -> None:
     validate.add_argument(
         "--canonical", type=Path, metavar="FILE", help="write all tables in the columns of --runs, and end"
     )
+    validate.add_argument(
+        "--left-out",
+        action="store_true",
+        help="errors and intervals on sources, devices and other regimes that were left out of the fit",
+    )
+    validate.add_argument(
+        "--refit", action="store_true", help="with --left-out: fit again for every regime (minutes)"
+    )
     validate.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
     validate.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
 

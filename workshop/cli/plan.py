@@ -68,6 +68,7 @@ def as_json(found: Plan) -> dict[str, Any]:
     return {
         "looked_at": found.looked_at,
         "fitted": found.fitted,
+        "cannot_be_told_apart": list(found.tied),
         "proposals": [_proposal(proposal) for proposal in found.proposals],
     }
 
@@ -82,6 +83,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
         "global_batch": wanted.global_batch,
         "seq_len": wanted.seq_len,
         "seconds": proposal.seconds,
+        "interval_seconds": list(proposal.interval),
         "tokens_per_second": proposal.tokens_per_second,
         "mfu": proposal.mfu,
         "memory_bytes": proposal.memory_bytes,

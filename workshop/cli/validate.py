@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from workshop.facts.published import FOLDER
 from workshop.published.canonical import as_csv
 from workshop.published.canonical_reader import read_runs
+from workshop.published.left_out import left_out, read
+from workshop.published.left_out_report import page
 from workshop.published.own_runs import assumptions, assumptions_text, compare
 from workshop.published.own_runs import text as own_text
 from workshop.published.report import text, validate
@@ -18,6 +21,8 @@ def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where rows were read and not one of them could be predicted."""
     if options.runs and options.held:
         raise ValueError("--held is of the published tables: a row of your own was never fitted on")
+    if options.left_out:
+        return _left_out(options)
     if options.canonical:
         records, _ = read_folder(options.tables or FOLDER)
         options.canonical.write_text(as_csv(records), "utf-8")
@@ -35,3 +40,11 @@ def run(options: argparse.Namespace) -> int:
     found = validate(options.tables or FOLDER, options.quantity, held_only=options.held)
     print(json.dumps(found, indent=1) if options.json else text(found).lstrip("\n"))
     return 0 if any(record["rows"] for record in found) else 1
+
+
+def _left_out(options: argparse.Namespace) -> int:
+    """Errors on regimes that were left out, from the predictions that are kept or from new fits."""
+    records, _ = read_folder(options.tables or FOLDER)
+    rows = left_out(records, lambda words: print(words, file=sys.stderr)) if options.refit else read(records)
+    print(page(rows, records))
+    return 0

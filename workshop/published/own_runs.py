@@ -15,6 +15,7 @@ from typing import Any
 
 from workshop.facts.units import format_bytes
 from workshop.published.canonical_reader import read_runs
+from workshop.published.inside import interval_of
 from workshop.published.record import MeasuredRun, Skipped
 from workshop.published.report import VERDICT, Line, memory_lines, summary, time_lines
 
@@ -34,7 +35,8 @@ def compare(path: Path, quantity: str = "both") -> dict[str, Any]:
         path: a CSV in the columns of `workshop.published.columns`. quantity: "time", "memory" or "both".
 
     Returns:
-        "rows": one for each measured quantity, with line, name, quantity, measured, predicted, signed_error.
+        "rows": one for each measured quantity, with line, name, quantity, measured, predicted, signed_error,
+        interval (p10 and p90) and inside (whether the measurement lies there).
         "skipped": line and reason. "summary": `report.summary` by quantity.
 
     Raises:
@@ -42,7 +44,7 @@ def compare(path: Path, quantity: str = "both") -> dict[str, Any]:
         FileNotFoundError: there is no such file.
     """
     records, skipped = read_runs(path)
-    names = {record.row: record.name for record in records}
+    named = {record.row: record for record in records}
     lines: list[Line] = []
     for kind, lines_of in (("time", time_lines), ("memory", memory_lines)):
         if quantity in (kind, "both"):
@@ -57,7 +59,7 @@ def compare(path: Path, quantity: str = "both") -> dict[str, Any]:
     lines.sort(key=lambda line: line.row)
     kinds = dict.fromkeys(line.quantity for line in lines)
     return {
-        "rows": [_shown(line, names[line.row]) for line in lines],
+        "rows": [_shown(line, named[line.row]) for line in lines],
         "skipped": [
             {"line": left.row, "reason": left.reason} for left in sorted(skipped, key=lambda x: x.row)
         ],
@@ -65,16 +67,20 @@ def compare(path: Path, quantity: str = "both") -> dict[str, Any]:
     }
 
 
-def _shown(line: Line, name: str) -> dict[str, Any]:
+def _shown(line: Line, record: MeasuredRun) -> dict[str, Any]:
+    interval = interval_of(record, line.quantity.removesuffix("_bytes"), line.predicted)
     values: dict[str, Any] = {
         "measured": line.measured,
         "predicted": line.predicted,
         "signed_error": line.signed_error,
+        "interval": list(interval),
+        "inside": interval.holds(line.measured),
     }
     if line.quantity == VERDICT:  # the group says what happened, the prediction whether we agree
         ran = line.group == "ran"
         values = {"measured": ran, "predicted": ran == bool(line.predicted), "signed_error": None}
-    return {"line": line.row, "name": name, "quantity": line.quantity, **values}
+        values |= {"interval": None, "inside": None}
+    return {"line": line.row, "name": record.name, "quantity": line.quantity, **values}
 
 
 def amount(quantity: str, value: float | bool) -> str:
@@ -93,6 +99,8 @@ def text(found: dict[str, Any]) -> str:
         measured, predicted = (amount(row["quantity"], row[key]) for key in ("measured", "predicted"))
         error = "" if row["signed_error"] is None else f"{row['signed_error']:>+7.1%}"
         wrong = "  wrong" if row["quantity"] == VERDICT and measured != predicted else ""
+        if row["inside"] is False:
+            wrong = "  outside its interval"
         out.append(
             f"{row['line']:>5} {row['name'][:28]:<28} {row['quantity'][:28]:<28} {measured:>17} "
             f"{predicted:>17} {error:>7}{wrong}".rstrip()

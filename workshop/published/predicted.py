@@ -6,7 +6,7 @@ does not have is refused here with a sentence, and never passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from workshop.predict.flops import forward_flops, megatron_flops
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory import MemoryPrediction, predict_memory, saved_activations
 from workshop.predict.time.rates import Rates, rates_of
-from workshop.predict.time.step import predict_steps
+from workshop.predict.time.step import CAUSES, StepArrays, predict_steps
 from workshop.published.record import (
     ACTIVATIONS,
     HARDWARE,
@@ -63,16 +63,29 @@ def predict_times(observations: Sequence[Observation], constants: Constants = OW
     Raises ValueError where one of them has a device or a format without constants.
     """
     predicted = np.empty(len(observations))
+    for members, layouts, steps in _steps(observations, constants):
+        predicted[members] = in_quantity(observations[members[0]], steps.seconds, layouts)
+    return predicted
+
+
+def predict_causes(observations: Sequence[Observation]) -> np.ndarray:
+    """Predicted seconds of each observation's step by cause: [observations, causes]."""
+    found = np.empty((len(observations), len(CAUSES)))
+    for members, _, steps in _steps(observations, OWN):
+        found[members] = np.stack([getattr(steps, cause) for cause in CAUSES], axis=1)
+    return found
+
+
+def _steps(
+    observations: Sequence[Observation], constants: Constants
+) -> Iterator[tuple[list[int], Layouts, StepArrays]]:
     for members in _alike(observations):
         first = observations[members[0]].record
         run = first.run
         layouts = Layouts.of_runs([observations[i].record.run for i in members])
         rates = constants.rates.get(run.cluster.device.name) or rates_of(run.cluster.device.name)
         used = constants.software_of(first.software)
-        setting = setting_of(run, used, rates)
-        seconds = predict_steps(setting, layouts).seconds
-        predicted[members] = in_quantity(observations[members[0]], seconds, layouts)
-    return predicted
+        yield members, layouts, predict_steps(setting_of(run, used, rates), layouts)
 
 
 def _alike(observations: Sequence[Observation]) -> Iterable[list[int]]:

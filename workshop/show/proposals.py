@@ -1,4 +1,4 @@
-"""The layouts of a plan, fastest first, one line each; below them, why the first one looks as it does."""
+"""The layouts of a plan, in its order, one line each; below them, why the first one looks as it does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from workshop.predict.plan import Plan, Proposal
 
 HEAD = (
     "", "tensor", "pipeline", "stages each", "context", "expert", "data", "ZeRO", "micro-batch", "recompute",
-    "devices", "step", "MFU", "memory", "most time lost to",
+    "devices", "step", "8 of 10 between", "MFU", "memory", "most time lost to",
 )  # fmt: skip
 AXES = ("stages each", "context", "expert")
 """Columns that are left out where every layout has 1 there: a page is narrow."""
@@ -28,7 +28,7 @@ def plan_table(plan: Plan) -> Table:
         columns = [column for column in columns if column[0] != "devices"]
     columns = [column for column in columns if column[0] not in AXES or set(column[1:]) != {"1"}]
     head, *lines = (list(line) for line in zip(*columns, strict=True))
-    return Table(head, lines, caption, "\n".join(plan.best.reasons.values()))
+    return Table(head, lines, caption, "\n".join([*plan.best.reasons.values(), *plan.ties]))
 
 
 def _cells(proposal: Proposal) -> list[str]:
@@ -40,6 +40,7 @@ def _cells(proposal: Proposal) -> list[str]:
         x.recompute,
         f"{proposal.devices:,}",
         format_seconds(proposal.seconds),
+        " and ".join(map(format_seconds, proposal.interval)),
         f"{proposal.mfu:.1%}",
         format_bytes(proposal.memory_bytes),
         _short(proposal.limit),

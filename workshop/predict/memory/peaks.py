@@ -18,6 +18,7 @@ caching allocator took for them, pieces that fit nothing included (:mod:`worksho
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
 from workshop.predict.case import Recipe, recipe_of
+from workshop.predict.interval import Interval, memory_margins, model_doubts
 from workshop.predict.layouts import Array, Layouts
 from workshop.predict.memory.activations import boundary_bytes, saved_bytes, working_bytes
 from workshop.predict.memory.allocator import Place, outside_bytes, place_of, reserved_bytes
@@ -33,8 +35,6 @@ from workshop.predict.memory.states import padded_vocab, params_held, states, st
 from workshop.predict.pipeline.v_shaped import FOLDS, folded
 
 NOWHERE = Place()
-INTERVAL = (0.95, 1.11)
-"""Measured over predicted bytes: eight in ten of the held rows fell between these two (tests/predict)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +42,8 @@ class MemoryPrediction:
     """Predicted bytes of every pipeline stage (arrays are indexed by stage) and of the worst one.
 
     ``parts`` maps a part to bytes at the peak's moment; the parts sum to ``allocated``.  ``moment`` names
-    when each stage peaks.  ``steady`` is what stays between steps.
+    when each stage peaks.  ``steady`` is what stays between steps.  How wide the intervals are follows from
+    ``recipe`` and ``pipeline``, which says whether there are stages.
     """
 
     parts: dict[str, Array]
@@ -52,6 +53,13 @@ class MemoryPrediction:
     reserved: Array
     device: Array
     capacity: int
+    recipe: Recipe
+    pipeline: bool
+
+    @cached_property
+    def margins(self) -> tuple[Interval, Interval]:
+        """Measured over predicted, p10 to p90, of allocated and of device bytes."""
+        return margins_of(self.recipe, self.pipeline)
 
     @property
     def worst_stage(self) -> int:
@@ -64,10 +72,16 @@ class MemoryPrediction:
         return int(self.allocated[self.worst_stage])
 
     @property
-    def interval(self) -> tuple[int, int]:
-        """Low and high device bytes of the worst stage."""
-        device = float(self.device[self.worst_stage])
-        return int(INTERVAL[0] * device), int(INTERVAL[1] * device)
+    def interval(self) -> Interval:
+        """Device bytes of the worst stage, p10 to p90."""
+        lower, upper = self.margins[1].times(float(self.device[self.worst_stage]))
+        return Interval(int(lower), int(upper))
+
+    @property
+    def allocated_interval(self) -> Interval:
+        """Allocated bytes of the worst stage, p10 to p90."""
+        lower, upper = self.margins[0].times(float(self.allocated[self.worst_stage]))
+        return Interval(int(lower), int(upper))
 
     @property
     def fits(self) -> bool:
@@ -79,6 +93,7 @@ class MemoryPrediction:
         """One sentence: fits, does not, or too close to call."""
         low, high = self.interval
         need, have = format_bytes(int(self.device[self.worst_stage])), format_bytes(self.capacity)
+        need += f" ({format_bytes(int(low))} to {format_bytes(int(high))} in 8 of 10 cases)"
         if high <= self.capacity:
             return f"fits: stage {self.worst_stage} needs {need} of {have}"
         if low > self.capacity:
@@ -133,7 +148,14 @@ def memory_on(recipe: Recipe, layouts: Layouts, place: Place = NOWHERE) -> Memor
         for part, size in found[name].items():
             parts[part] = np.where(best == index, size, parts[part])
     at = [names[i] for i in np.atleast_1d(best)] if best.size <= 4096 else []
-    return MemoryPrediction(parts, at, allocated, steady, reserved, device, place.capacity)
+    piped = bool(np.any(layouts.pipeline > 1))
+    return MemoryPrediction(parts, at, allocated, steady, reserved, device, place.capacity, recipe, piped)
+
+
+def margins_of(recipe: Recipe, pipeline: bool) -> tuple[Interval, Interval]:
+    """How far allocated and device bytes of such a run may be from what is predicted."""
+    of_model = model_doubts(recipe.model, recipe.numbers, recipe.adapter)
+    return memory_margins(of_model, recipe.how.name, pipeline)
 
 
 def taken(

@@ -3,7 +3,9 @@
 Candidates are all combinations of
 
     tensor      divisors of a node that divide the heads (and the key-value heads, or are divided by them)
-    pipeline    every number of stages up to the layers; virtual stages where the layers divide, or would
+    pipeline    every number of stages that divides the layers (or would with embedding and head counted as
+                one each); of the others the fewest for each number of layers on the fullest stage, since
+                more stages would have as many there; virtual stages where the layers divide, or would
                 with embedding and head counted as one each (then the first and the last chunk are shorter)
     context     1, and more only for sequences that need it
     expert      divisors of the experts
@@ -29,6 +31,7 @@ from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.predict.case import Policy, Recipe, Setting
+from workshop.predict.interval import memory_margins, model_doubts
 from workshop.predict.layouts import RECOMPUTE, Layouts
 from workshop.predict.memory.allocator import place_of
 from workshop.predict.memory.peaks import device_bytes
@@ -56,7 +59,7 @@ def candidates(
 ) -> Layouts:
     """All layouts within the limits that could run; memory not yet looked at."""
     tensor = limits.tensor or tensor_sizes(model, cluster)
-    pipeline = limits.pipeline or tuple(range(1, min(model.num_layers, cluster.num_devices) + 1))
+    pipeline = limits.pipeline or pipeline_sizes(model.num_layers, cluster.num_devices)
     expert = limits.expert or (
         tuple(e for e in divisors(model.num_experts) if e <= 64) if model.is_moe else (1,)
     )
@@ -104,6 +107,20 @@ def tensor_sizes(model: ModelSpec, cluster: ClusterSpec) -> tuple[int, ...]:
     )
 
 
+def pipeline_sizes(num_layers: int, devices: int) -> tuple[int, ...]:
+    """Numbers of stages worth a look: even ones, and of the uneven the fewest for each fullest stage.
+
+    105 layers on 53 stages are two on the fullest, and so they are on 54 to 104: more devices, a longer
+    bubble, and no stage is done sooner.
+    """
+    fewest = {-(-num_layers // p): p for p in range(num_layers, 0, -1)}
+    return tuple(
+        p
+        for p in range(1, min(num_layers, devices) + 1)
+        if num_layers % p == 0 or (num_layers + 2) % p == 0 or fewest[-(-num_layers // p)] == p
+    )
+
+
 def data_sizes(
     global_batch: int, room: np.ndarray, micro_batch: np.ndarray, choice: np.ndarray
 ) -> np.ndarray:
@@ -117,6 +134,13 @@ def data_sizes(
         index = np.searchsorted(good, room[mine], side="right") - 1 - choice[mine]
         result[mine] = np.where(index >= 0, good[np.maximum(index, 0)], 0) if len(good) else 0
     return result
+
+
+def upper_bytes(setting: Setting, layouts: Layouts, how: Implementation) -> np.ndarray:
+    """p90 over predicted device bytes, of each layout: wider where there are stages."""
+    of_model = model_doubts(setting.model, setting.precision, setting.adapter)
+    plain, piped = (memory_margins(of_model, how.name, pipeline)[1].upper for pipeline in (False, True))
+    return np.where(layouts.pipeline > 1, piped, plain)
 
 
 def fullest_bytes(setting: Setting, layouts: Layouts, how: Implementation) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Choosing a layout: the fastest that fits, and why.
 
 Given a model, a cluster and a global batch, `plan` times every candidate (`candidates`, `time.search`),
-drops what does not surely fit (nine in ten, by the memory model's interval), and proposes the fastest few.
-Each comes with
+drops what does not surely fit (nine in ten, by the memory model's interval), and proposes the fastest few, in
+an order that respects what is not known of them (`ranking`). Each comes with
 
 - what **limits** it: where its time goes besides matrix products;
 - why each **choice** was made: for every axis, the best that could be had with another value, and what it
@@ -14,7 +14,7 @@ So the plan can be argued with, and an axis fixed to something else (`Limits`) t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,16 +30,17 @@ from workshop.facts.units import format_bytes
 from workshop.predict.case import Setting
 from workshop.predict.diloco import Islands
 from workshop.predict.flops import forward_flops
+from workshop.predict.interval import difference, time_interval
 from workshop.predict.layouts import Layouts
-from workshop.predict.memory.peaks import INTERVAL, predict_memory
-from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
+from workshop.predict.memory.peaks import MemoryPrediction, predict_memory
+from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes, upper_bytes
 from workshop.predict.plan.proposal import LIBRARY, Plan, Proposal, reasons, run_of
+from workshop.predict.plan.ranking import by_cause, ranked, uneven
 from workshop.predict.time.rates import rates_for
 from workshop.predict.time.search import search_seconds, search_steps
 
 __all__ = ["Limits", "Plan", "Proposal", "Search", "plan"]
 
-SLOWER = 1.6  # proposals are looked for among layouts at most so much slower than the fastest
 CHECKED = 400  # layouts per proposal that the full memory model may be asked about
 
 
@@ -83,17 +84,15 @@ def plan(
             f"the nearest that would do is {cluster.num_devices}"
         )
     seconds = _timed(setting, layouts, search)
-    picked = _pick(setting, layouts, seconds, search.top)
+    looked = Looked(setting, layouts)
+    picked = _pick(looked, seconds, search.top)
     if not picked:
         raise ValueError(
             f"{model.name}: no layout that seemed to fit {cluster.name} passes the full memory "
             "model; use more devices or recompute more"
         )
-    why = [reasons(layouts, seconds, picked[0][0])] + [{}] * (len(picked) - 1)
-    proposals = tuple(
-        _proposal(setting, search.islands, layouts.take(np.array([i])), run, memory, reason)
-        for (i, run, memory), reason in zip(picked, why, strict=True)
-    )
+    why = [reasons(layouts, seconds, picked[0], _told(looked, picked[0]))] + [{}] * (len(picked) - 1)
+    proposals = tuple(_proposal(looked, search.islands, i, why) for i, why in zip(picked, why, strict=True))
     return Plan(proposals, len(layouts), int(np.isfinite(seconds).sum()))
 
 
@@ -113,7 +112,8 @@ def default_limits(seq_len: int) -> Limits:
 
 def _timed(setting: Setting, layouts: Layouts, search: Search) -> np.ndarray:
     """Seconds of every layout that fits; infinity for the others."""
-    memory = INTERVAL[1] * fullest_bytes(setting, layouts, implementation(LIBRARY))
+    how = implementation(LIBRARY)
+    memory = fullest_bytes(setting, layouts, how) * upper_bytes(setting, layouts, how)
     room = setting.cluster.device.memory_bytes
     fits = np.flatnonzero(memory <= room)
     if not len(fits):
@@ -133,33 +133,73 @@ def _timed(setting: Setting, layouts: Layouts, search: Search) -> np.ndarray:
     return seconds
 
 
-def _pick(setting: Setting, layouts: Layouts, seconds: np.ndarray, top: int) -> list[tuple[int, Run, int]]:
-    """The fastest layouts that pass the full memory model, at most one for each way of cutting."""
-    found: list[tuple[int, Run, int]] = []
+@dataclass(frozen=True)
+class Looked:
+    """Candidates that the full memory model may be asked about, each once."""
+
+    setting: Setting
+    layouts: Layouts
+    memories: dict[int, MemoryPrediction] = field(default_factory=dict)
+
+    def run(self, i: int) -> Run:
+        """Entry `i` as a run."""
+        return run_of(self.setting, self.layouts, i)
+
+    def memory(self, i: int) -> MemoryPrediction:
+        """Its memory."""
+        if i not in self.memories:
+            self.memories[i] = predict_memory(self.run(i))
+        return self.memories[i]
+
+    def fits(self, i: int) -> bool:
+        """Whether it passes the full memory model."""
+        return self.memory(i).fits
+
+
+def _pick(looked: Looked, seconds: np.ndarray, top: int) -> list[int]:
+    """The first layouts in order that pass the full memory model, at most one for each way of cutting."""
+    found: list[int] = []
     seen: set[tuple[int, ...]] = set()
-    order = np.argsort(seconds)
+    order = ranked(looked.setting, looked.layouts, seconds, looked.run, looked.fits).order
     axes = ("tensor", "pipeline", "context", "expert", "recompute", "zero")
     for i in map(int, order[: CHECKED * top]):
-        if not np.isfinite(seconds[i]) or (seconds[i] > SLOWER * seconds[order[0]] and found):
-            break
-        cut = tuple(int(getattr(layouts, axis)[i]) for axis in axes)
-        if cut in seen:
-            continue
-        run = run_of(setting, layouts, i)
-        memory = predict_memory(run)
-        if memory.fits:
+        cut = tuple(int(getattr(looked.layouts, axis)[i]) for axis in axes)
+        if cut not in seen and looked.fits(i):
             seen.add(cut)
-            found.append((i, run, int(memory.device[memory.worst_stage])))
+            found.append(i)
         if len(found) == top:
             break
     return found
 
 
-def _proposal(
-    setting: Setting, islands: Islands | None, layouts: Layouts, run: Run, memory: int, why: dict[str, str]
-) -> Proposal:
-    """The proposal that `layouts` of one entry are."""
-    causes = search_steps(setting, layouts).at(0)
+def _told(looked: Looked, best: int) -> Callable[[int], str]:
+    """What is to be said of a rival that is faster on paper."""
+    setting, layouts = looked.setting, looked.layouts
+
+    def said(rival: int) -> str:
+        if not looked.fits(rival):
+            return "but its memory does not fit"
+        both = layouts.take(np.array([best, rival]))
+        causes = by_cause(setting, both)
+        why = [
+            words
+            for words, odd in (
+                ("its stages are unequal", uneven(setting.model.num_layers, both)),
+                ("devices idle", both.world_size < both.world_size.max()),
+            )
+            if odd[1]
+        ]
+        told_apart = abs(np.log(causes[0].sum() / causes[1].sum())) > difference().margin(*causes)
+        known = "but its interval ends later" if told_apart else "less than is known of such a ratio"
+        return "; ".join([known, " and ".join(why)]) if why else known
+
+    return said
+
+
+def _proposal(looked: Looked, islands: Islands | None, i: int, why: dict[str, str]) -> Proposal:
+    """Entry `i` as a proposal."""
+    setting, run, memory = looked.setting, looked.run(i), looked.memory(i)
+    causes = search_steps(setting, looked.layouts.take(np.array([i]))).at(0)
     if islands:
         inner = sum(causes.values())
         causes["islands"] = islands.seconds_per_step(inner, setting.model.num_params) - inner
@@ -167,4 +207,13 @@ def _proposal(
     rate = run.tokens_per_step / seconds
     flops = 3 * sum(forward_flops(run.model, run.seq_len).values())
     peak = setting.cluster.device.peak(setting.precision.dtype)
-    return Proposal(run, seconds, rate, rate * flops / run.layout.world_size / peak, memory, causes, why)
+    return Proposal(
+        run,
+        seconds,
+        rate,
+        rate * flops / run.layout.world_size / peak,
+        int(memory.device[memory.worst_stage]),
+        causes,
+        why,
+        time_interval(run, setting.stack.name, seconds),
+    )

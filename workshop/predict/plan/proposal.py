@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from workshop.facts.run import Run
 from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.predict.case import Setting
+from workshop.predict.interval import Interval, difference
 from workshop.predict.layouts import RECOMPUTE, Layouts
 from workshop.predict.time.step import limit_of
 
@@ -22,7 +24,9 @@ AXES = ("tensor", "pipeline", "virtual_stages", "context", "expert", "micro_batc
 
 @dataclass(frozen=True, repr=False)
 class Proposal:
-    """One layout of a plan. `reasons` maps an axis to why it has its value."""
+    """One layout of a plan. `reasons` maps an axis to why it has its value; `interval` is p10 to p90 of
+    `seconds`.
+    """
 
     run: Run
     seconds: float
@@ -31,6 +35,7 @@ class Proposal:
     memory_bytes: int
     causes: dict[str, float]
     reasons: dict[str, str]
+    interval: Interval
 
     @property
     def limit(self) -> str:
@@ -57,9 +62,10 @@ class Proposal:
             f"micro-batch {self.run.micro_batch}",
             f"recompute {x.recompute}",
         ]
+        low, high = map(format_seconds, self.interval)
         return (
-            f"{', '.join(parts)}: {format_seconds(self.seconds)} a step, MFU {self.mfu:.1%}, "
-            f"{format_bytes(self.memory_bytes)} a device"
+            f"{', '.join(parts)}: {format_seconds(self.seconds)} a step ({low} to {high}), "
+            f"MFU {self.mfu:.1%}, {format_bytes(self.memory_bytes)} a device"
         )
 
     __repr__ = __str__
@@ -67,7 +73,7 @@ class Proposal:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The best layouts found, fastest first, and how many were looked at."""
+    """The best layouts found, in the order of `ranking`, and how many were looked at."""
 
     proposals: tuple[Proposal, ...]
     looked_at: int
@@ -75,8 +81,27 @@ class Plan:
 
     @property
     def best(self) -> Proposal:
-        """The fastest layout that fits."""
+        """The plainest of the layouts that cannot be told apart from the fastest that fits."""
         return self.proposals[0]
+
+    @property
+    def tied(self) -> tuple[int, ...]:
+        """Places (from 1) of the proposals that cannot be told apart from the first."""
+        known = difference()
+        return tuple(
+            place
+            for place, other in enumerate(self.proposals, 1)
+            if place == 1 or not known.tells_apart(self.best.causes, other.causes)
+        )
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """The sentence that says which proposals cannot be told apart; none where the first stands alone."""
+        if len(self.tied) == 1:
+            return ()
+        places = ", ".join(map(str, self.tied[:-1]))
+        told = "their times differ by less than such ratios are known to"
+        return (f"{places} and {self.tied[-1]} cannot be told apart: {told}",)
 
     def __str__(self) -> str:
         lines = [f"{self.looked_at:,} layouts timed, {self.fitted:,} fit"]
@@ -84,7 +109,7 @@ class Plan:
             lines += [f"{place}. {proposal}", f"   limited by {proposal.limit}"]
             if place == 1:
                 lines += [f"   {reason}" for reason in proposal.reasons.values()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.ties])
 
     __repr__ = __str__
 
@@ -127,8 +152,8 @@ def run_of(setting: Setting, layouts: Layouts, i: int) -> Run:
     )
 
 
-def reasons(layouts: Layouts, seconds: np.ndarray, i: int) -> dict[str, str]:
-    """For each axis, the best that another value of it could reach."""
+def reasons(layouts: Layouts, seconds: np.ndarray, i: int, told: Callable[[int], str]) -> dict[str, str]:
+    """For each axis, the best that another value of it could reach; told: why a faster one is not first."""
     found: dict[str, str] = {}
     for axis in AXES:
         column = getattr(layouts, axis)
@@ -136,20 +161,17 @@ def reasons(layouts: Layouts, seconds: np.ndarray, i: int) -> dict[str, str]:
         others = [x for x in np.unique(column) if x != mine]
         if not others:
             continue
-        best = {x: float(seconds[column == x].min()) for x in others}
-        rival = min(best, key=lambda x: best[x])
+        best = {x: int(np.argmin(np.where(column == x, seconds, np.inf))) for x in others}
+        rival = min(best, key=lambda x: float(seconds[best[x]]))
         name, label = axis.replace("_", " "), (lambda x: RECOMPUTE[x]) if axis == "recompute" else str
-        if not np.isfinite(best[rival]):
+        if not np.isfinite(seconds[best[rival]]):
             found[axis] = f"{name} {label(mine)}: with any other value nothing fits"
             continue
-        unfit = [label(x) for x in others if not np.isfinite(best[x]) and x < mine]
-        slower = best[rival] / seconds[i] - 1
-        # Every faster layout was looked at before this one, and turned down by the full memory model.
-        said = (
-            f"is {slower:.1%} slower"
-            if slower >= 0
-            else f"would be {-slower:.1%} faster, but its memory does not fit"
-        )
+        unfit = [label(x) for x in others if not np.isfinite(seconds[best[x]]) and x < mine]
+        slower = float(seconds[best[rival]] / seconds[i] - 1)
+        said = f"is {slower:.1%} slower"
+        if slower < 0:
+            said = f"would be {-slower:.1%} faster, {told(best[rival])}"
         found[axis] = f"{name} {label(mine)}: the best with {label(rival)} {said}" + (
             f"; with {', '.join(unfit)} nothing fits" if unfit else ""
         )

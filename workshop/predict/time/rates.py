@@ -71,20 +71,33 @@ def _data() -> dict[str, Any]:
     return tomllib.loads((resources.files("workshop.predict") / "data" / "rates.toml").read_text("utf-8"))
 
 
-def with_calibrated(tables: dict[str, Any]) -> dict[str, Any]:
-    """The devices of `rates.toml`, and over them those of the file that WORKSHOP_RATES names.
+def own_tables() -> dict[str, Any]:
+    """The devices of the file that WORKSHOP_RATES names, as `workshop calibrate` writes it; none where unset.
 
-    `workshop calibrate` writes such a file. Raises ValueError where it is not there, or no such file.
+    Raises ValueError where it is not there, or no such file.
     """
     path = os.environ.get("WORKSHOP_RATES")
     if not path:
-        return tables
+        return {}
     try:
-        own = tomllib.loads(Path(path).read_text("utf-8"))["device"]
+        own: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8"))["device"]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
         raise ValueError(
             f"WORKSHOP_RATES names {path!r}, which `workshop calibrate` did not write ({error})"
         ) from None
+    return own
+
+
+def calibrated() -> frozenset[str]:
+    """Names of the devices that were fitted to runs of your own."""
+    return frozenset(own_tables())
+
+
+def with_calibrated(tables: dict[str, Any]) -> dict[str, Any]:
+    """The devices of `rates.toml`, and over them your own (`own_tables`)."""
+    own = own_tables()
+    if not own:
+        return tables
     merged = dict(tables)
     for name, entry in own.items():
         base = entry.get("like", name)
@@ -97,11 +110,17 @@ def with_calibrated(tables: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def device_tables() -> dict[str, Any]:
+    """What the file says of each device, by name: its own constants, and whose it takes (`like`)."""
+    tables: dict[str, Any] = _data()["device"]
+    return tables
+
+
 @cache
 def all_rates() -> dict[str, Rates]:
     """Every set of constants by device name."""
     known = {f.name for f in fields(Rates)}
-    tables = with_calibrated(_data()["device"])
+    tables = with_calibrated(device_tables())
     found: dict[str, Rates] = {}
     for name in tables:
         values = _inherited(tables, name)

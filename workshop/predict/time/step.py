@@ -25,8 +25,8 @@ MFU = model FLOPs / (seconds * ranks * peak)      what the mathematics needs (ar
 HFU = hardware FLOPs / (seconds * ranks * peak)   recomputation counted as well
 ================================================  ===================================================
 
-The interval is the device's mean relative error on published rows the constants were not fitted on, both
-ways: about six in ten measurements lie within it.
+The interval goes from p10 to p90 of what would be measured: eight in ten measurements of published rows
+whose source was left out lie within theirs (`workshop.predict.interval`).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from workshop.facts.tabular import preformatted
 from workshop.facts.units import format_seconds
 from workshop.predict.case import Setting, setting_of
 from workshop.predict.flops import StepFlops, step_flops
+from workshop.predict.interval import Interval, time_interval
 from workshop.predict.layouts import Layouts
 from workshop.predict.pipeline.closed import Head, stages
 from workshop.predict.time.exposure import (
@@ -242,13 +243,15 @@ def recompute_seconds(model: ModelSpec, layouts: Layouts, passes: Passes, stack:
 
 @dataclass(frozen=True, repr=False)
 class StepPrediction:
-    """A step of one run. `causes` are seconds and sum to `seconds`; `low` and `high` bound the seconds."""
+    """A step of one run. `causes` are seconds and sum to `seconds`; `interval` is p10 to p90 of them.
+
+    stack: the training stack that it was taken for.
+    """
 
     seconds: float
-    low: float
-    high: float
     causes: dict[str, float]
     run: Run
+    stack: str
 
     @property
     def tokens(self) -> int:
@@ -269,6 +272,21 @@ class StepPrediction:
     def peak_flops(self) -> float:
         """Of one device, in the format of the run's linear maps."""
         return self.run.cluster.device.peak(precision(self.run.layout.precision).dtype)
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Seconds between which eight in ten measurements lie (`workshop.predict.interval`)."""
+        return time_interval(self.run, self.stack, self.seconds)
+
+    @property
+    def low(self) -> float:
+        """p10 of the seconds."""
+        return self.interval.lower
+
+    @property
+    def high(self) -> float:
+        """p90 of the seconds."""
+        return self.interval.upper
 
     @property
     def tokens_per_second(self) -> float:
@@ -299,7 +317,7 @@ class StepPrediction:
         rows = sorted(((v, k) for k, v in self.causes.items() if v > 0.001 * self.seconds), reverse=True)
         text = (
             f"{format_seconds(self.seconds)} a step "
-            f"({format_seconds(self.low)} to {format_seconds(self.high)}), "
+            f"({format_seconds(self.low)} to {format_seconds(self.high)} in 8 of 10 cases), "
             f"{self.tokens_per_second:,.0f} tokens/s, {self.tflops_per_rank:,.0f} TFLOP/s per rank, "
             f"MFU {self.mfu:.1%}, HFU {self.hfu:.1%}"
         )
@@ -350,13 +368,6 @@ def predict_step(run: Run, stack: str | Software = "") -> StepPrediction:
         ValueError: the device has no constants, or the cluster no links.
     """
     setting = setting_of(run, software(stack) if isinstance(stack, str) and stack else stack or None)
-    rates = setting.rates
     arrays = predict_steps(setting, Layouts.of_runs([run]))
     seconds = float(arrays.seconds[0])
-    return StepPrediction(
-        seconds,
-        seconds / (1 + rates.error),
-        seconds * (1 + rates.error),
-        arrays.at(0),
-        run,
-    )
+    return StepPrediction(seconds, arrays.at(0), run, setting.stack.name)

@@ -1,0 +1,196 @@
+"""How sure a prediction is: the two values between which eight in ten measurements lie.
+
+A prediction's `Interval` goes from p10 to p90 of what would be measured. How wide it is was not chosen: it is
+read off residuals, log(measured / predicted), of published rows **whose whole source was left out** of every
+fit, because that is where a run of yours stands. Two numbers for time, two for memory, and what widens them:
+
+    scale(run) = scale * product of `wider` over the run's doubts
+    interval   = predicted * exp(lower * scale(run)) ... predicted * exp(upper * scale(run))
+
+A **doubt** is a plain fact of the run, the same whoever measures it: more nodes than one, more than eight,
+pipeline stages, experts, 8 or 4 bits, an adapter, a device or a training stack that no row was measured on.
+`wider` never falls below one: a doubt can only widen. `workshop.published.residuals` estimates all of it, and
+`make predict-report` writes it to `data/intervals.toml`.
+
+**Two layouts of one run** share most of what can be wrong: the device's rates, the stack's kernels, the slow
+node. What they share cancels in the ratio of their times. To first order, with s_c the share of cause c
+in a step and e_c the relative error of that cause, the same for both layouts,
+
+    error of log(t_a / t_b) = sum over causes of (s_ac - s_bc) e_c
+
+so two layouts whose time goes to the same causes have no error in their ratio, however wrong both are, and a
+layout full of bubbles beside one full of all-reduces has much. With errors of one size, independent by cause:
+
+    scale(a, b)^2 = floor^2 + slope^2 * sum over causes of (s_ac - s_bc)^2
+
+Floor and slope come from pairs of published layouts of the same model, devices and batch, again with the
+source left out. Two layouts are told apart where their predicted ratio is further from one than p90 of that.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import exp, prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from workshop.facts.model import ModelSpec
+from workshop.facts.precision import Precision, precision
+from workshop.facts.run import Adapter, Run
+from workshop.predict.time.rates import calibrated
+
+DOUBTS = {
+    "nodes": "more than one node",
+    "many_nodes": "more than eight nodes",
+    "pipeline": "pipeline stages",
+    "experts": "a mixture of experts",
+    "few_bits": "matrix products in 8 or 4 bits",
+    "adapter": "an adapter, most weights frozen",
+    "device": "a device that no fitted row was measured on",
+    "stack": "a training stack that no row was measured on, or that the source does not name",
+    "outside": "what PyTorch does not allocate for tensors: fragments, contexts, buffers of libraries",
+}
+"""What can widen an interval."""
+TIME_DOUBTS = ("nodes", "many_nodes", "pipeline", "experts", "few_bits", "adapter", "device", "stack")
+MEMORY_DOUBTS = ("pipeline", "experts", "few_bits", "adapter", "stack", "outside")
+MANY_NODES = 8
+FILE = Path(__file__).parent / "data" / "intervals.toml"
+
+
+class Interval(NamedTuple):
+    """From p10 to p90 of what would be measured, in the prediction's own unit.
+
+    One measurement in ten is expected below `lower`, one in ten above `upper`. Estimated from published rows
+    whose source was left out of the fit; see the module's docstring for the method.
+    """
+
+    lower: float
+    upper: float
+
+    def holds(self, value: float) -> bool:
+        """Whether a measured value lies within."""
+        return self.lower <= value <= self.upper
+
+    def times(self, value: float) -> Interval:
+        """The interval of `value` for margins around one."""
+        return Interval(self.lower * value, self.upper * value)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """What intervals of one kind are made of; `devices` and `stacks` are those that rows were measured on.
+
+    A stack is "implementation/software" for time, and the implementation's name for memory.
+    """
+
+    scale: float
+    lower: float
+    upper: float
+    wider: Mapping[str, float] = field(default_factory=dict)
+    devices: frozenset[str] = frozenset()
+    stacks: frozenset[str] = frozenset()
+
+    def width(self, doubts: tuple[str, ...]) -> float:
+        """The scale of a run with these doubts."""
+        return self.scale * prod(self.wider.get(doubt, 1.0) for doubt in doubts)
+
+    def around(self, value: float, doubts: tuple[str, ...]) -> Interval:
+        """The interval of a prediction."""
+        width = self.width(doubts)
+        return Interval(value * exp(self.lower * width), value * exp(self.upper * width))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What tells two layouts apart; `quantile` of |log ratio error| / scale is p90 of either side."""
+
+    floor: float
+    slope: float
+    quantile: float
+
+    def margin(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """How far the log of the measured ratio may be from that of the predicted one, p10 to p90.
+
+        Args:
+            first: seconds by cause, causes last. second: those of other layouts, broadcast.
+        """
+        apart = first / first.sum(-1, keepdims=True) - second / second.sum(-1, keepdims=True)
+        distance = (apart**2).sum(-1)
+        return np.asarray(self.quantile * np.sqrt(self.floor**2 + self.slope**2 * distance))
+
+    def tells_apart(self, first: Mapping[str, float], second: Mapping[str, float]) -> bool:
+        """Whether one of two layouts is surely (nine in ten) the faster, from their seconds by cause."""
+        names = sorted({*first, *second})
+        a, b = (np.array([causes.get(name, 0.0) for name in names]) for causes in (first, second))
+        return bool(abs(np.log(a.sum() / b.sum())) > self.margin(a, b))
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(FILE.read_text("utf-8"))
+
+
+@cache
+def bars(kind: str) -> Bars:
+    """The bars of "time" or "memory" as they are kept."""
+    entry = dict(_data()[kind])
+    names = {name: frozenset(entry.pop(name)) for name in ("devices", "stacks")}
+    return Bars(**entry, **names)
+
+
+@cache
+def difference() -> Difference:
+    """What tells two layouts of one run apart, as it is kept."""
+    return Difference(**_data()["difference"])
+
+
+def model_doubts(model: ModelSpec, numbers: Precision, adapter: Adapter | None) -> dict[str, bool]:
+    """The doubts about what is trained, in which numbers."""
+    return {
+        "experts": model.is_moe,
+        "few_bits": numbers.dtype in ("fp8", "fp4"),
+        "adapter": adapter is not None,
+    }
+
+
+def time_doubts(run: Run, software: str, known: Bars) -> tuple[str, ...]:
+    """The doubts about a run's time, beside what `known` has rows of, or what you have calibrated.
+
+    software: the training stack's name.
+    """
+    nodes = -(-run.layout.world_size // run.cluster.devices_per_node)
+    found = model_doubts(run.model, precision(run.layout.precision), run.adapter) | {
+        "nodes": nodes > 1,
+        "many_nodes": nodes > MANY_NODES,
+        "pipeline": run.layout.pipeline > 1,
+        "device": run.cluster.device.name not in known.devices | calibrated(),
+        "stack": f"{run.implementation.name}/{software}" not in known.stacks,
+    }
+    return tuple(name for name in TIME_DOUBTS if found[name])
+
+
+def memory_doubts(of_model: Mapping[str, bool], library: str, pipeline: bool, known: Bars) -> tuple[str, ...]:
+    """The doubts about allocated bytes; "outside" comes on top for what is reserved or taken of the device.
+
+    of_model: `model_doubts`. library: the implementation's name. pipeline: whether there are stages.
+    """
+    found = {**of_model, "pipeline": pipeline, "stack": library not in known.stacks}
+    return tuple(name for name in MEMORY_DOUBTS if found.get(name))
+
+
+def time_interval(run: Run, software: str, seconds: float) -> Interval:
+    """Between which seconds eight in ten measurements of this step lie."""
+    known = bars("time")
+    return known.around(seconds, time_doubts(run, software, known))
+
+
+def memory_margins(of_model: Mapping[str, bool], library: str, pipeline: bool) -> tuple[Interval, Interval]:
+    """Measured over predicted bytes, p10 to p90: of allocated bytes, and of reserved or device bytes."""
+    known = bars("memory")
+    doubts = memory_doubts(of_model, library, pipeline, known)
+    return known.around(1.0, doubts), known.around(1.0, (*doubts, "outside"))
