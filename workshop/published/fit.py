@@ -180,17 +180,10 @@ class Fit:
         devices = {device_of(case) for case in self.cases}
         return own, Constants({d: replace(own, name=d) for d in devices}, changed)
 
-    def off(self, x: np.ndarray) -> np.ndarray:
-        """log(predicted / measured) of each case."""
-        measured = np.array([case.measured for case in self.cases])
-        return np.asarray(np.log(predict_times(self.cases, self.constants(x)[1]) / measured))
-
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """What is squared and summed."""
-        return self.residuals_of(self.off(x), x)
-
-    def residuals_of(self, off: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """The same where the cases are off by so much: linear for large errors, and the leash."""
+        measured = np.array([case.measured for case in self.cases])
+        off = np.log(predict_times(self.cases, self.constants(x)[1]) / measured)
         size = np.abs(off)
         linear = np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, 0))
         bent = np.where(size > HUBER, linear, size) * np.sign(off)

@@ -18,17 +18,12 @@ import numpy as np
 from workshop.predict.memory import MemoryPrediction
 from workshop.predict.memory.allocator import FRAGMENTATION
 from workshop.predict.time.rates import Rates, device_tables, rates_of
-from workshop.published.fit import HUBER, LEASH, SETS, USUAL, Fit, device_of
+from workshop.published.fit import SETS, USUAL, Fit, device_of
 from workshop.published.predicted import Constants
 from workshop.published.record import DEVICE, RESERVED, Observation
 from workshop.published.report import is_held
 
-ROUNDS = 8
-ENOUGH = 1e-3
-"""A step that lowers the sum of squares by a smaller share is the last one."""
-MOVED = 0.1
-"""A constant that moves by more (in logarithms) from where the whole fit ended asks for slopes of its own."""
-STEP = 1e-4
+ROUNDS = 5
 SHARES = np.linspace(0.0, 0.5, 26)
 """Idle shares that are tried."""
 
@@ -37,13 +32,11 @@ SHARES = np.linspace(0.0, 0.5, 26)
 class Refits:
     """Fits on fewer rows, one after another.
 
-    rows: all that are ever fitted on. Most regimes leave most devices alone, so what was fitted once is kept;
-    and how a row's prediction moves with the constants is found once, where the whole fit ended.
+    rows: all that are ever fitted on. Most regimes leave most devices alone, so what was fitted once is kept.
     """
 
     rows: Sequence[Observation]
     made: dict[tuple[Any, ...], Rates] = field(default_factory=dict)
-    slopes: dict[str, dict[int, np.ndarray]] = field(default_factory=dict)
 
     def without(self, gone: Collection[int]) -> Constants:
         """Constants of every device, fitted on the half of the rows that may be seen, less those in `gone`.
@@ -53,58 +46,17 @@ class Refits:
         found: dict[str, Rates] = {}
         for device, (devices, names) in SETS.items():
             base = inherited(device, found)
-            whole = [case for case in self.rows if device_of(case) in devices and not is_held(case)]
-            mine = [case for case in whole if id(case) not in gone]
+            mine = [
+                case
+                for case in self.rows
+                if device_of(case) in devices and not is_held(case) and id(case) not in gone
+            ]
             key = (device, base, *(id(case) for case in mine))
             if mine and key not in self.made:
-                self.made[key] = self._fitted(device, whole, Fit(mine, base, names))
+                start = np.log([getattr(rates_of(device), name) for name in names])
+                self.made[key], _ = Fit(mine, base, names).solved(start, ROUNDS)
             found[device] = self.made[key] if mine else base
         return Constants({device: inherited(device, found) for device in device_tables()}, {})
-
-    def _fitted(self, device: str, whole: Sequence[Observation], fit: Fit) -> Rates:
-        start = np.log([getattr(rates_of(device), name) for name in fit.names])
-        if device not in self.slopes:
-            steep = slopes_at(Fit(whole, rates_of(device), fit.names), start)
-            self.slopes[device] = {id(case): row for case, row in zip(whole, steep, strict=True)}
-        x = settled(fit, start, np.array([self.slopes[device][id(case)] for case in fit.cases]))
-        if np.abs(x - start).max() > MOVED:  # where it went, the slopes are others
-            x = settled(fit, x, slopes_at(fit, x))
-        return fit.constants(x)[0]
-
-
-def slopes_at(fit: Fit, x: np.ndarray) -> np.ndarray:
-    """Slopes of log(predicted) by each constant's logarithm: [rows, constants]."""
-    here = fit.off(x)
-    return np.stack([(fit.off(x + step) - here) / STEP for step in np.eye(len(x)) * STEP], axis=1)
-
-
-def settled(fit: Fit, start: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """The constants that fit best, by Gauss and Newton's steps with the slopes as they are.
-
-    A step is taken where it makes the sum smaller, and halved where not; what is found is the minimum itself
-    only as far as the slopes hold.
-    """
-    low, high = fit.limits
-    x = np.clip(start, low, high)
-    off = fit.off(x)
-    for _ in range(ROUNDS):
-        current = fit.residuals_of(off, x)
-        size = np.abs(off)
-        bend = np.where(size > HUBER, HUBER / np.sqrt(np.maximum(2 * HUBER * size - HUBER**2, HUBER**2)), 1.0)
-        steep = np.vstack([slopes * (bend * fit.weight)[:, None], LEASH * np.eye(len(x))])
-        move = -np.linalg.solve(steep.T @ steep + 1e-9 * np.eye(len(x)), steep.T @ current)
-        for share in (1.0, 0.5, 0.25, 0.125):
-            trial = np.clip(x + share * np.clip(move, -0.7, 0.7), low, high)
-            found = fit.off(trial)
-            value = fit.residuals_of(found, trial)
-            if value @ value < current @ current:
-                break
-        else:
-            return x
-        x, off = trial, found
-        if value @ value > (1 - ENOUGH) * (current @ current):
-            return x
-    return x
 
 
 def inherited(device: str, found: Mapping[str, Rates]) -> Rates:
