@@ -139,8 +139,8 @@ def _data() -> dict[str, Any]:
 def bars(kind: str) -> Bars:
     """The bars of "time" or "memory" as they are kept."""
     entry = dict(_data()[kind])
-    names = {name: frozenset(entry.pop(name)) for name in ("devices", "stacks")}
-    return Bars(**entry, **names)
+    devices, stacks = (frozenset(entry.pop(name)) for name in ("devices", "stacks"))
+    return Bars(**entry, devices=devices, stacks=stacks)
 
 
 @cache

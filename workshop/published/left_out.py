@@ -100,7 +100,7 @@ def times_without(refits: Refits, axis: str, say: Callable[[str], None]) -> np.n
     regimes = np.array([AXES[axis](one.record) for one in times])
     found = np.empty(len(times))
     for regime in dict.fromkeys(regimes):
-        out = np.flatnonzero(regimes == regime)
+        out = np.flatnonzero(regimes == regime).tolist()
         say(f"{axis}: {regime} left out, {len(out)} rows of time")
         gone = {id(times[i]) for i in out}
         found[out] = predict_times([times[i] for i in out], refits.without(gone))

@@ -25,7 +25,7 @@ with the quantiles of the other sources alone (`coverage`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -66,8 +66,13 @@ class Sample:
 
     def take(self, mine: np.ndarray) -> Sample:
         """Some of the rows."""
-        parts = (self.sources, self.residuals, self.doubts, self.weights)
-        return Sample(self.names, *(part[mine] for part in parts), self.likeness)
+        return replace(
+            self,
+            sources=self.sources[mine],
+            residuals=self.residuals[mine],
+            doubts=self.doubts[mine],
+            weights=self.weights[mine],
+        )
 
     @cached_property
     def alike(self) -> float:
