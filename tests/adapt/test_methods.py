@@ -13,7 +13,7 @@ from workshop.adapt.methods import (
     trained,
 )
 from workshop.adapt.qlora import check_gradients
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 # Trained numbers of the tiny Llama: 2 layers of width 64, keys and values 32 wide, MLP 192.
 EXPECTED = {

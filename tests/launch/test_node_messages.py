@@ -7,20 +7,22 @@ from typing import Any
 
 import pytest
 
-from workshop.launch.messages import from_json, parsed, to_json
+from workshop.launch.messages import NodeRanks, RankDied, from_json, parsed, to_json
 from workshop.launch.nodes import messages
 from workshop.launch.nodes.messages import TO_NODE, TO_NOTEBOOK
 
 EXAMPLES = [
     messages.Hello("key", "node2", "1.0"),
     messages.Invitation("tcp://10.0.0.1:4000", "key", "^lo"),
-    messages.Start(4, 2, 8, "cpu", None, "/home/ada", ("/a", "/b c"), False, {"A": "1", "é": "ü"}, 3),
-    messages.Start(4, 2, 8, "cuda", 1 << 30, "/", (), True, {}),
+    messages.Start(
+        NodeRanks(4, 2, 8, "cpu", None, "/home/ada", ("/a", "/b c"), {"A": "1", "é": "ü"}), False, 3
+    ),
+    messages.Start(NodeRanks(4, 2, 8, "cuda", 1 << 30, "/", (), {}), True),
     messages.Clear((2, 3), 5),
     messages.Time(1, 2.5),
     messages.Started(1, {2: 4711, 3: 4712}, "k"),
-    messages.Died(3, None),
-    messages.Died(3, -9),
+    RankDied(9, 3, None),
+    RankDied(9, 3, -9),
     messages.Alive(),
 ]
 

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from workshop.facts.checks import check_choice
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 METHODS = ("full", "lora", "dora", "adalora", "ia3", "prompt", "p-tuning")
 WRAPPERS = ("_checkpoint_wrapped_module.", "_fsdp_wrapped_module.", "_orig_mod.", "module.")

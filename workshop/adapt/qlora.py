@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from workshop.adapt.nf4 import NF4, DoubleQuantized, quantize_nf4
 from workshop.facts.checks import check_choice
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 WAYS = ("bitsandbytes", "hand")
 

@@ -27,7 +27,7 @@ from workshop.assets import cache
 from workshop.assets.store import Unavailable, folder, is_offline, place
 from workshop.assets.table import asset
 from workshop.launch.environment import scrubbed
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 if TYPE_CHECKING:
     import torch

@@ -1,6 +1,6 @@
 """``workshop lab``: working copies of lessons, the first one in the terminal, JupyterLab here or in a job.
 
-The lessons stand beside the package in a clone of the repository (an editable install finds them too).
+The lessons come with the package: a clone has them beside it, a wheel inside it (`facts.tree`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import nbformat
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
-import workshop
 from workshop.cli import lab_job, server
 from workshop.cli.notebook_run import plain_text, run_notebook
 from workshop.cli.working_copies import Laid, is_untouched, lay_working_copies
+from workshop.facts.tree import FROM_WHEEL, ROOT
 
 WELCOME = "day0_welcome/00_welcome.ipynb"
 _INDENT = "    "
@@ -27,7 +27,8 @@ def run(options: argparse.Namespace) -> int:
     if options.in_job:
         return lab_job.run(options, (options.dir or Path("lab")).resolve())
     lessons = find_lessons()
-    folder = (options.dir or lessons.parent / "lab").resolve()
+    beside = Path.cwd() if FROM_WHEEL else lessons.parent  # what is installed is nobody's place to work in
+    folder = (options.dir or beside / "lab").resolve()
     report(lay_working_copies(lessons, folder), folder)
     if options.welcome_only:
         return run_welcome(lessons, folder)
@@ -36,20 +37,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def find_lessons() -> Path:
-    """The folder of the published lessons: beside the package, or in the current directory.
+    """The folder of the published lessons: the package's, or in the current directory.
 
     Raises
     ------
     FileNotFoundError
-        There is none, as after a plain ``pip install``.
+        There is none, as where the package alone was copied.
     """
-    beside_package = Path(workshop.__file__).resolve().parent.parent / "notebooks"
-    for folder in (beside_package, Path.cwd() / "notebooks"):
+    ours = ROOT / "notebooks"
+    for folder in (ours, Path.cwd() / "notebooks"):
         if (folder / WELCOME).is_file():
             return folder
     raise FileNotFoundError(
-        f"the lessons are neither at {beside_package} nor in ./notebooks. They are not part of the installed "
-        "package: clone the repository and run `make lab` in it"
+        f"the lessons are neither at {ours} nor in ./notebooks: install the workshop's wheel, or clone the "
+        "repository and run `make lab` in it"
     )
 
 

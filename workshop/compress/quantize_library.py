@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from workshop.compress.quantize import Grid, round_to_nearest
 from workshop.compress.quantize_model import layer_linears, swap_linears
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 
 def has_modelopt() -> bool:

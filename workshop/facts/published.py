@@ -6,7 +6,9 @@ import csv
 from difflib import get_close_matches
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "data" / "published"
+from workshop.facts.tree import ROOT
+
+FOLDER = ROOT / "data" / "published"
 
 
 def published_table(name: str, folder: Path = FOLDER) -> list[dict[str, str]]:

@@ -134,6 +134,12 @@ class RankInterrupted(KeyboardInterrupt):
         return [f"KeyboardInterrupt: {self}"]
 
 
+def attach(error: BaseException, result: Any) -> Any:
+    """The exception, carrying what the ranks had printed and reported until then."""
+    error.result = result  # type: ignore[attr-defined]
+    return error
+
+
 @dataclass(frozen=True)
 class Program:
     """Which files are the learner's own, and what they are called in messages.

@@ -2,7 +2,7 @@
 
 A message travels as its class's name and its fields as JSON. Who receives one checks it against the class: an
 unknown name, a field too many, too few or of another kind is a ValueError. Nothing is unpickled. The messages
-between nodes travel in the same way (`nodes.messages`).
+between nodes travel in the same way, and those that say the same are these (`nodes.messages`).
 
     commands    Launch LaunchReplicas StartRanks StopRanks      numbered; their events carry the number
                 Cancel
@@ -75,23 +75,33 @@ class LaunchReplicas:
 
 
 @dataclass(frozen=True)
+class NodeRanks:
+    """Ranks ``first`` to ``first + n - 1``, of ``world_size`` in all, on one node, and what they find there.
+
+    device: cuda, cpu. device_memory: bytes.
+    """
+
+    first: int
+    n: int
+    world_size: int
+    device: str
+    device_memory: int | None
+    cwd: str
+    sys_path: tuple[str, ...]
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
 class StartRanks:
-    """Start ``n`` ranks that stay, from number ``first`` on, of ``world_size`` in all.
+    """Start ranks that stay.
 
     connections: a file for each rank, as Jupyter's kernels have them. store: where they meet, if not in a
     file.
     """
 
-    n: int
-    first: int
-    world_size: int
-    device: str
-    device_memory: int | None
+    ranks: NodeRanks
     directory: str
     connections: tuple[str, ...]
-    env: dict[str, str]
-    cwd: str
-    sys_path: tuple[str, ...]
     store: str | None
     id: int = 0
 

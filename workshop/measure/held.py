@@ -1,14 +1,14 @@
 """What does this rank hold now? Bytes of live tensors on its device, exact on GPUs and on the CPU.
 
 On a GPU the caching allocator knows (`torch.cuda.memory_allocated`). On the CPU torch's own
-allocator counter does (`workshop.launch.live_bytes`), for tensors made after `count_from_here()`.
+allocator counter does (`workshop.process.live_bytes`), for tensors made after `count_from_here()`.
 """
 
 from __future__ import annotations
 
 import torch
 
-from workshop.launch import live_bytes
+from workshop.process import live_bytes
 
 _base = 0
 

@@ -28,12 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import nearest
+from workshop.facts.tree import ROOT
 from workshop.site.interfaces import interface_environment
 from workshop.site.spec import SiteSpec, read_site
 
 HERE = Path("workshop-site.toml")
 EVERYONE = Path("/etc/workshop/site.toml")
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "sites"
+EXAMPLES = ROOT / "examples" / "sites"
 FOUND = "found on this machine"
 CLIENT_SECONDS = 10
 NVIDIA = Path("/proc/driver/nvidia/gpus")

@@ -16,7 +16,7 @@
 import torch
 
 from workshop.assets import language_model, questions
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 with quietly():
     import peft  # noqa: F401 - loaded here, where it may talk

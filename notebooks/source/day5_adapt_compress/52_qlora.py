@@ -17,7 +17,7 @@
 import torch
 
 from workshop.assets import language_model
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 with quietly():
     import bitsandbytes.functional as library

@@ -278,11 +278,10 @@ show.scores_by_step(later, "held-out loss", ("teacher", of_teacher))
 
 # %%
 import json
-from pathlib import Path
 
-import workshop
+from workshop.facts.tree import ROOT
 
-record = json.loads((Path(workshop.__file__).parents[1] / "data/measurements/distil_seeds.json").read_text())
+record = json.loads((ROOT / "data/measurements/distil_seeds.json").read_text())
 print(f"{record['command']}   ({record['date']})")
 for name, ratios in record["of_labels"].items():
     print(f"{name:<26} perplexity / that of labels alone: " + "  ".join(f"{r:.2f}" for r in ratios))

@@ -17,11 +17,10 @@
 # %load_ext workshop
 import json
 from dataclasses import replace
-from pathlib import Path
 
-import workshop
 from workshop import launch, show
 from workshop.facts.tabular import Table
+from workshop.facts.tree import ROOT
 from workshop.launch import jobs
 from workshop.launch.jobs import slurm
 from workshop.site.apptainer_command import container_line
@@ -30,7 +29,6 @@ from workshop.site.job import Job
 from workshop.site.slurm_script import slurm_script
 from workshop.site.spec import SiteSpec, read_site
 
-ROOT = Path(workshop.__file__).parents[1]
 recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_text())
 
 # %% [markdown]

@@ -6,8 +6,8 @@ import torch
 
 from workshop import report
 from workshop.adapt import lora, methods, qlora
-from workshop.launch.quiet import quietly
 from workshop.measure import measure
+from workshop.process.quiet import quietly
 
 with quietly():
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workshop import report
 from workshop.adapt import methods, qlora
 from workshop.adapt.lora import add_lora
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 with quietly():
     from peft import get_peft_model_state_dict

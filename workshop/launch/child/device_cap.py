@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from workshop.facts.units import format_bytes
-from workshop.launch import live_bytes
+from workshop.process import live_bytes
 
 
 class SeenStorages:

@@ -23,8 +23,8 @@ class Group:
 
     def __init__(self, request: StartRanks, rank: int, sockets: GroupSockets):
         self.rank = rank
-        self.world_size = request.world_size
-        kind, local_rank = request.device, rank - request.first
+        self.world_size = request.ranks.world_size
+        kind, local_rank = request.ranks.device, rank - request.ranks.first
         self.device = torch.device(kind, local_rank) if kind == "cuda" else torch.device("cpu")
         self.directory = Path(request.directory)
         self.nodes_store = request.store

@@ -124,23 +124,24 @@ def main(request: StartRanks, local_rank: int) -> None:
     """Entry point of a rank of ``%%ranks``."""
     die_with_parent()
     os.setpgid(0, 0)  # a cell that signals its process group ends its rank, and not the engine
-    rank = request.first + local_rank
+    ranks = request.ranks
+    rank = ranks.first + local_rank
     rank_dir = rank_folder.of_rank(Path(request.directory), rank)
     rank_dir.mkdir(parents=True, exist_ok=True)
     rank_io.capture(rank_dir)
     rank_io.dump_stacks_on_signal(rank_dir)
     os.environ.clear()
-    os.environ.update(request.env)
+    os.environ.update(ranks.env)
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(local_rank),
-        WORLD_SIZE=str(request.world_size),
-        LOCAL_WORLD_SIZE=str(request.n),
+        WORLD_SIZE=str(ranks.world_size),
+        LOCAL_WORLD_SIZE=str(ranks.n),
         IPYTHONDIR=str(Path(request.directory, "ipython")),  # nobody's start-up files, no history
         **{REPORT_FILE: str(rank_dir / rank_folder.REPORT)},
     )
-    os.chdir(request.cwd)
-    sys.path[:] = request.sys_path
+    os.chdir(ranks.cwd)
+    sys.path[:] = ranks.sys_path
     rank_script.fresh_process_state()
     hold_groups_of_ddp()
     signal.signal(signal.SIGINT, interrupt_learner)
@@ -157,11 +158,12 @@ def _serve(request: StartRanks, rank: int, rank_dir: Path) -> None:
     name_cells(shell)
     shell.events.register("pre_run_cell", lambda _cell: descriptors.keep_reserve())
     shell.events.register("post_run_cell", after_cell(os.getpid()))
-    rank_script.set_up_device(request.device, None)
-    if request.device_memory:
+    ranks = request.ranks
+    rank_script.set_up_device(ranks.device, None)
+    if ranks.device_memory:
         from workshop.launch.child.device_cap import cap_device_memory
 
-        group.cap = cap_device_memory(request.device_memory, request.device)
+        group.cap = cap_device_memory(ranks.device_memory, ranks.device)
     shell.push(group.names(), interactive=False)
     shell.user_ns["__workshop__"] = group
     cut.listen(rank_dir / rank_folder.CUT, sockets)
@@ -200,7 +202,7 @@ def _make_app(request: StartRanks, rank: int) -> RankApp:
     config.InteractiveShell.xmode = "Plain"
     config.IPKernelApp.no_stdout = config.IPKernelApp.no_stderr = False
     config.IPCompleter.use_jedi = False
-    connection = request.connections[rank - request.first]
+    connection = request.connections[rank - request.ranks.first]
     app = RankApp.instance(connection_file=connection, config=config)
     app.initialize([])
     return app

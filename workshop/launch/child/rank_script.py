@@ -29,9 +29,9 @@ from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
 from workshop.launch.child.held_groups import hold_groups_of_ddp
 from workshop.launch.processes import ProcessId, die_with_parent
-from workshop.launch.quiet import without_loading_noise
 from workshop.launch.report import REPORT_FILE
 from workshop.launch.request import unpickled
+from workshop.process.quiet import without_loading_noise
 from workshop.site.cores import GPU_CPUS, bind_to
 
 # The others get this long to reach the place where they wait for the rank that failed, so that

@@ -22,9 +22,9 @@ class StayingRanks:
         """Fork one kernel per rank; sends `RanksStarted` with their process numbers, or `RanksFailed`."""
         context = multiprocessing.get_context("forkserver")
         group: list[Any] = []
-        first = request.first
+        first = request.ranks.first
         try:
-            for rank in range(request.n):
+            for rank in range(request.ranks.n):
                 process = context.Process(
                     target=rank_kernel.main, args=(request, rank), name=f"rank {first + rank}"
                 )

@@ -25,7 +25,7 @@ from typing import Any
 
 from workshop.launch import device, rank_folder, script, verdicts
 from workshop.launch.environment import rank_environment
-from workshop.launch.failures import Program, RankInterrupted, RankTimeout, read_evidence
+from workshop.launch.failures import Program, RankInterrupted, RankTimeout, attach, read_evidence
 from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.messages import (
     Cancel,
@@ -290,12 +290,6 @@ class _Launch:
             note = "\n".join(filter(None, (self.nodes.note() if self.nodes else "", self.limits.note())))
             raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
         raise attach(verdicts.failed(ends, self.program), result)
-
-
-def attach(error: BaseException, result: Any) -> Any:
-    """The exception, carrying what the ranks had printed and reported until then."""
-    error.result = result  # type: ignore[attr-defined]
-    return error
 
 
 def _forget_old_runs(directory: Path) -> None:

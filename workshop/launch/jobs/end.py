@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from workshop.facts.units import format_seconds
 from workshop.launch import verdicts
-from workshop.launch.failures import RankFailed, judge
+from workshop.launch.failures import RankFailed, attach, judge
 from workshop.launch.fresh.replicas import ReplicasResult
-from workshop.launch.fresh.torchrun import Result, attach
+from workshop.launch.fresh.torchrun import Result
 from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.record import Record, Task
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workshop.launch import rank_folder
-from workshop.launch.failures import RankInterrupted
+from workshop.launch.failures import RankInterrupted, attach
 from workshop.launch.fresh.replicas import ReplicasResult
-from workshop.launch.fresh.torchrun import Result, attach
+from workshop.launch.fresh.torchrun import Result
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.end import ArrayResult

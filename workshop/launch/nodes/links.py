@@ -22,6 +22,7 @@ from typing import Any
 
 import zmq
 
+from workshop.launch.messages import RankDied
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import wire as node_wire
 from workshop.launch.nodes.files import Mirror
@@ -258,7 +259,7 @@ class Relay:
             case messages.Answer(id=number) | messages.Time(id=number) | messages.Started(id=number):
                 if number in link.answers:
                     link.answers.pop(number).set_result(message)
-            case messages.Died(rank, exit_code):
+            case RankDied(rank=rank, exit_code=exit_code):
                 link.deaths.append((rank, exit_code))
             case messages.Store():
                 self._ask_store(link, frames)

@@ -7,7 +7,7 @@ A message travels as its class's name, its fields as JSON (`launch.messages`), a
                                Invitation            notebook -> node, the one line of its stdin
     questions and answers      Clock Start Stop Sync Clear Pass Cut     ->  Answer, Time, Started
     without an answer          Signal Leave                             ->
-                               Ready Alive Died File                    <-
+                               Ready Alive RankDied File                <-
     carried both ways          Shell Iopub Store     frames of Jupyter's protocol, and of the ranks' store
 """
 
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workshop.launch.messages import named
+from workshop.launch import messages
+from workshop.launch.messages import NodeRanks, RankDied, RanksStarted, named
 
 # ---------------------------------------------------------------------------- by the starter's pipes
 
@@ -43,20 +44,13 @@ class Invitation:
 
 @dataclass(frozen=True)
 class Start:
-    """Start ranks ``first`` to ``first + n - 1``, of ``world_size`` in all.
+    """Start ranks. Their ``env`` holds what the notebook wants; the rest is the node's own.
 
-    own_path: the ranks find packages where this node's Python does, after ``sys_path``; else there alone.
+    own_path: the ranks find packages where this node's Python does too, after their ``sys_path``.
     """
 
-    first: int
-    n: int
-    world_size: int
-    device: str
-    device_memory: int | None
-    cwd: str
-    sys_path: tuple[str, ...]
+    ranks: NodeRanks
     own_path: bool
-    env: dict[str, str]
     id: int = 0
 
 
@@ -122,10 +116,9 @@ class Leave:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """Its engine is up."""
+class Ready(messages.Ready):
+    """Its engine is up, on the host of that name."""
 
-    gpus: int
     host: str
 
 
@@ -151,20 +144,10 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Started:
-    """The ranks are there: their process numbers, and the key that signs their kernels' messages."""
+class Started(RanksStarted):
+    """The ranks are there, and this key signs their kernels' messages. id: the question's."""
 
-    id: int
-    pids: dict[int, int]
     key: str
-
-
-@dataclass(frozen=True)
-class Died:
-    """A rank has ended."""
-
-    rank: int
-    exit_code: int | None
 
 
 @dataclass(frozen=True)
@@ -198,7 +181,7 @@ class Store:
 
 
 ToNode = Start | Stop | Clock | Sync | Clear | Pass | Cut | Signal | Leave | Shell | Store
-ToNotebook = Ready | Alive | Answer | Time | Started | Died | File | Shell | Iopub | Store
+ToNotebook = Ready | Alive | Answer | Time | Started | RankDied | File | Shell | Iopub | Store
 Question = Start | Stop | Clock | Sync | Clear | Pass | Cut
 Reply = Answer | Time | Started
 Message = Hello | Invitation | ToNode | ToNotebook

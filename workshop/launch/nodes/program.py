@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,29 +54,24 @@ class NodeGroup:
 
     def __init__(self, node: NodeProgram, request: messages.Start):
         self.session = node.session
-        self.first = request.first
-        self.ranks = range(self.first, self.first + request.n)
+        wanted = request.ranks
+        self.first = wanted.first
+        self.ranks = range(wanted.first, wanted.first + wanted.n)
         self.directory = self.session.directory / f"k{time.monotonic_ns() % 10**9}"
         self.directory.mkdir()
-        files = write_connection_files(self.directory, request.n)
+        files = write_connection_files(self.directory, wanted.n)
         self.key = json.loads(Path(files[0]).read_text())["key"]
         network = collectives_on(node.interface, node.notebook)
-        ours = rank_environment(os.environ, one_node=False, ranks=request.n)
+        ours = rank_environment(os.environ, one_node=False, ranks=wanted.n)
         own_path = [path for path in sys.path if path] if request.own_path else []
+        here = replace(
+            wanted,
+            cwd=wanted.cwd if Path(wanted.cwd).is_dir() else str(Path.home()),
+            sys_path=(*wanted.sys_path, *own_path),
+            env={**ours, **network, **wanted.env},
+        )
         self.number = self.session.send(
-            StartRanks(
-                n=request.n,
-                first=request.first,
-                world_size=request.world_size,
-                device=request.device,
-                device_memory=request.device_memory,
-                cwd=request.cwd if Path(request.cwd).is_dir() else str(Path.home()),
-                sys_path=(*request.sys_path, *own_path),
-                env={**ours, **network, **request.env},
-                directory=str(self.directory),
-                connections=tuple(files),
-                store=str(node.store_path),
-            )
+            StartRanks(here, str(self.directory), tuple(files), str(node.store_path))
         )
         self.channels = [
             Channel(node.context, path, rank) for path, rank in zip(files, self.ranks, strict=True)
@@ -191,7 +187,7 @@ class NodeProgram:
         for event in self.session.events(self.group.number):
             if isinstance(event, RankDied):
                 self._send_files(event.rank)
-                node_wire.send(self.link, messages.Died(event.rank, event.exit_code))
+                node_wire.send(self.link, event)
             elif self.starting is not None and isinstance(event, RanksStarted):
                 self.group.take_pids(event.pids)
                 node_wire.send(self.link, messages.Started(self.starting, event.pids, self.group.key))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from workshop.launch import rank_folder
-from workshop.launch.messages import StartRanks
+from workshop.launch.messages import NodeRanks
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import start as node_start
 from workshop.launch.nodes.files import Mirror
@@ -193,19 +193,17 @@ class RemoteNodes:
         return [link.gpus for link in self.relay.links]
 
     def start(
-        self, directory: Path, first: int, n: int, local: StartRanks, environment: Mapping[str, str]
+        self, directory: Path, first: int, n: int, local: NodeRanks, environment: Mapping[str, str]
     ) -> dict[int, RemoteProcess]:
         """Start ``n`` ranks on each node, numbered from ``first``; ``directory`` mirrors their files.
 
-        local: how those of the notebook's own node are started.
+        local: those of the notebook's own node.
         """
         self.ranks, self.deaths = {}, {}
         asked: list[tuple[Link, Future[messages.Reply]]] = []
         own_path, here = self.plan.site is not None, str(Path.cwd())
-        request = messages.Start(
-            first, n, local.world_size, local.device, local.device_memory, here,
-            (here,) if own_path else local.sys_path, own_path, dict(environment),
-        )  # fmt: skip
+        searched = (here,) if own_path else local.sys_path
+        there = replace(local, n=n, cwd=here, sys_path=searched, env=dict(environment))
         for number, link in enumerate(self.relay.links):
             link.deaths.clear()
             mine = range(first + number * n, first + (number + 1) * n)
@@ -214,7 +212,8 @@ class RemoteNodes:
                 mirror = Mirror(rank_folder.of_rank(directory, rank), link.clock_ahead)
                 self._ends[rank] = self.relay.carry(link, rank, mirror)
                 self.ranks[rank] = link
-            asked.append((link, self.relay.ask(link, replace(request, first=mine.start))))
+            request = messages.Start(replace(there, first=mine.start), own_path)
+            asked.append((link, self.relay.ask(link, request)))
         processes = {}
         for link, future in asked:
             started = _result(future, ANSWER_SECONDS, link)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from workshop.launch import rank_folder, verdicts
-from workshop.launch.failures import Frame, RankEnd, RankInterrupted, is_collective
+from workshop.launch.failures import Frame, RankEnd, RankInterrupted, attach, is_collective
 from workshop.launch.output import Live, Transcript, rank_label, render
 from workshop.launch.report import Reported, own_report
 from workshop.launch.request import Limits
@@ -16,8 +18,8 @@ from workshop.launch.staying.channels import Exchange
 from workshop.launch.staying.rank_set import RankSet
 
 # After the first failure the others get this long to finish by themselves, unless two looks at their stacks,
-# LOOK_SECONDS apart, find all of them in the same collectives: they wait for the rank that failed.
-GRACE_SECONDS, LOOK_SECONDS = 0.3, 0.03
+# POLL_SECONDS apart, find all of them in the same collectives: they wait for the rank that failed.
+GRACE_SECONDS, POLL_SECONDS = 0.3, 0.03
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,39 @@ class RanksResult:
         return len(self.reports)
 
 
+class StopButton:
+    """Within the block a press is noted, and raises nothing: it never breaks in between two things done.
+
+    A press that nobody has `noticed` raises KeyboardInterrupt at the block's end. Further presses change
+    nothing: healing half done would lose the ranks.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = False
+        self._noticed = False
+        self._before: Any = None
+
+    def __enter__(self) -> StopButton:
+        heard = callable(signal.getsignal(signal.SIGINT))  # not where it is ignored
+        if heard and threading.current_thread() is threading.main_thread():  # signals go to that thread alone
+            self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+        if self._pressed and not self._noticed and kind is None:
+            raise KeyboardInterrupt
+
+    def _press(self, _number: int, _frame: object) -> None:
+        self._pressed = True
+
+    def noticed(self) -> bool:
+        """Whether it was pressed; who asks deals with it."""
+        self._noticed = self._pressed
+        return self._noticed
+
+
 class CellRun:
     """One cell on its way: follow the ranks, heal where needed, tell what happened."""
 
@@ -58,30 +93,49 @@ class CellRun:
         self.last_look: dict[int, tuple[Frame, ...]] = {}
         self.places: dict[int, tuple[Frame, ...]] = {}
 
-    def follow(self) -> None:
-        """Until every rank has answered, or something has to be done about those that do not."""
+    def run(self, code: str) -> RanksResult:
+        """Have the ranks run ``code``, heal where something is not well then, and return or raise."""
+        started = time.monotonic()
+        with StopButton() as button:  # one block: pressed between freeing and healing, ranks would be lost
+            self.exchange.ask(code, expressions={"has_group": "__workshop__.has_group()"})
+            try:
+                self._follow(button)
+            except BaseException:  # of who looks on, say: the ranks must not run on alone
+                if self.exchange.unanswered():
+                    self._free_the_others()
+                self._heal(failed=True)
+                raise
+            failed = any(reply["status"] == "error" for reply in self.exchange.replies.values())
+            self.ranks.note_deaths()
+            well = not (self.ranks.broken or failed or self._freed() or self._left_group())
+            died, healed = ([], "") if well else self._heal(failed)
+            if not well:
+                button.noticed()  # the message says more than that somebody pressed again
+        self.ranks.fetch(self.exchange)
+        self.transcript.finish()
+        result = self._result(time.monotonic() - started, healed)
+        return result if well else self._told(result, died, failed)
+
+    def _follow(self, button: StopButton) -> None:
+        """Until every rank has answered; those that wait in vain are freed."""
         deadline = time.monotonic() + self.limits.seconds()
         if self.live is not None:
             self.live.begin(self.ranks.device.sentence)
         while self.exchange.waiting():
-            try:
-                self.exchange.pump(0.05 if self.failing_since is None else LOOK_SECONDS)
-                now = time.monotonic()
-                if not self.exchange.unanswered():
-                    self.exchange.wait(1.0)
-                    return
-                if self._one_died():
-                    return
-                self.timed_out = now > deadline
-                if self.timed_out or self._others_wait_in_vain(now):
-                    self._free_the_others()
-                    return
-                if self.live is not None:
-                    self.live.look(self.transcript)
-            except KeyboardInterrupt:
-                self.interrupted = True
+            self.exchange.pump(0.05 if self.failing_since is None else POLL_SECONDS)
+            now = time.monotonic()
+            self.interrupted = button.noticed()
+            if not self.exchange.unanswered():
+                self.exchange.wait(1.0)
+                return
+            if self._one_died():
+                return
+            self.timed_out = now > deadline
+            if self.interrupted or self.timed_out or self._others_wait_in_vain(now):
                 self._free_the_others()
                 return
+            if self.live is not None:
+                self.live.look(self.transcript)
 
     def _one_died(self) -> bool:
         self.ranks.note_deaths()
@@ -101,10 +155,9 @@ class CellRun:
         return (wait and self.last_look == before) or now - self.failing_since > GRACE_SECONDS
 
     def _free_the_others(self) -> None:
-        with recovery.uninterrupted():
-            self.cut_ranks = self.exchange.unanswered()
-            self.places = recovery.ask_stacks(self.ranks, self.cut_ranks)
-            left = recovery.free(self.ranks, self.exchange)
+        self.cut_ranks = self.exchange.unanswered()
+        self.places = recovery.ask_stacks(self.ranks, self.cut_ranks)
+        left = recovery.free(self.ranks, self.exchange)
         if left:
             self.ranks.broken = (
                 f"{rank_label(left)} did not come back (held in compiled code that listens to nothing, "
@@ -112,39 +165,30 @@ class CellRun:
                 "so the set of ranks is broken"
             )
 
-    def conclude(self, started: float) -> RanksResult:
-        """Heal where something is not well, then return or raise."""
-        self.ranks.note_deaths()
-        failed = any(reply["status"] == "error" for reply in self.exchange.replies.values())
-        freed = self.interrupted or self.timed_out or bool(self.cut_ranks)
-        if self.ranks.broken or failed or freed or self._left_group():
-            return self._conclude_and_heal(started, failed)
-        self.ranks.fetch(self.exchange)
-        self.transcript.finish()
-        return self._result(time.monotonic() - started, "")
+    def _freed(self) -> bool:
+        return self.interrupted or self.timed_out or bool(self.cut_ranks)
 
-    def _conclude_and_heal(self, started: float, failed: bool) -> RanksResult:
-        ranks, healed = self.ranks, ""
-        with recovery.uninterrupted():
-            died = recovery.ends_of_the_dead(ranks)
-            if ranks.broken:  # no cell will reach them any more
-                ranks.end_processes()
-            else:
-                look = failed or self._left_group()
-                healed = recovery.after_cell(ranks, must=bool(self.cut_ranks), look=look)
-        ranks.fetch(self.exchange)
-        self.transcript.finish()
-        result = self._result(time.monotonic() - started, healed)
-        note = self._note(healed, died)
-        ends, then = self._ends(died), "ended" if ranks.broken else "freed"
+    def _heal(self, failed: bool) -> tuple[list[RankEnd], str]:
+        """How those that died ended, and what was healed of the others."""
+        died = recovery.ends_of_the_dead(self.ranks)
+        if self.ranks.broken:  # no cell will reach them any more
+            self.ranks.end_processes()
+            return died, ""
+        look = failed or self._left_group()
+        return died, recovery.after_cell(self.ranks, must=bool(self.cut_ranks), look=look)
+
+    def _told(self, result: RanksResult, died: list[RankEnd], failed: bool) -> RanksResult:
+        """The result of a cell that was healed, or the exception that says what went wrong."""
+        note = self._note(result.healed, died)
+        ends, then = self._ends(died), "ended" if self.ranks.broken else "freed"
         if self.interrupted:
             what = note or "the ranks were interrupted, their variables kept"
-            raise _attach(RankInterrupted(verdicts.interrupted(ends, recovery.CELL, what)), result)
+            raise attach(RankInterrupted(verdicts.interrupted(ends, recovery.CELL, what)), result)
         if self.timed_out:
             note = "\n".join(filter(None, (self.limits.note(), note)))
-            raise _attach(verdicts.timed_out(ends, self.limits.seconds(), recovery.CELL, note, then), result)
+            raise attach(verdicts.timed_out(ends, self.limits.seconds(), recovery.CELL, note, then), result)
         if failed or died:
-            raise _attach(verdicts.failed(ends, recovery.CELL, note, then), result)
+            raise attach(verdicts.failed(ends, recovery.CELL, note, then), result)
         return result
 
     def _note(self, healed: str, died: list[RankEnd]) -> str:
@@ -183,8 +227,3 @@ class CellRun:
         reports = {rank: own_report(self.ranks.rank_dir(rank) / rank_folder.REPORT) for rank in chosen}
         rich.sort(key=lambda item: item[0])
         return RanksResult(reports, render(texts), tuple(rich), self.ranks.device.sentence, seconds, healed)
-
-
-def _attach(error: BaseException, result: RanksResult) -> Any:
-    error.result = result  # type: ignore[attr-defined]
-    return error

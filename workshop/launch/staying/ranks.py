@@ -15,7 +15,6 @@ through that node's one connection, and the loss of a node is the death of its r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,15 +62,12 @@ class Ranks(RankSet):
         chosen = self._chosen(on)
         limits = Limits(timeout=timeout) if timeout else self.limits
         limits.seconds()  # says at once where the environment's is no number
-        started = time.monotonic()
         starts = self.clear(chosen)
         take_values = self.pass_values(passing)
         exchange = Exchange([self.channels[rank] for rank in chosen])
         logs = {rank: self.rank_dir(rank) / rank_folder.LOG for rank in chosen}
         cell = CellRun(self, exchange, Transcript(logs, starts), limits, live_of(on_output))
-        exchange.ask(take_values + code, expressions={"has_group": "__workshop__.has_group()"})
-        cell.follow()
-        return cell.conclude(started)
+        return cell.run(take_values + code)
 
     def _chosen(self, on: Sequence[int] | None) -> list[int]:
         if on is None:

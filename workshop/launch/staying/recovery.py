@@ -9,12 +9,10 @@ file (on several nodes: under a new name in their store). Variables are never to
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from workshop.launch import rank_folder
@@ -26,19 +24,6 @@ from workshop.launch.staying.rank_set import RankSet
 CELL = Program("<rank cell", prefix=True)  # the name under which a rank compiles the learner's cells
 # On a busy machine a rank needs a while to come back; only one that never does waits so long.
 FREE_SECONDS = 4.0
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Healing half done would lose the ranks: a second press of the stop button changes nothing now."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals go to the main thread alone
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def ask_stacks(ranks: RankSet, which: Iterable[int], patience: float = 0.5) -> dict[int, tuple[Frame, ...]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workshop.launch import device, rank_folder
 from workshop.launch.environment import rank_environment
-from workshop.launch.messages import RanksFailed, RanksStarted, StartRanks
+from workshop.launch.messages import NodeRanks, RanksFailed, RanksStarted, StartRanks
 from workshop.launch.nodes.ranks import RemoteNodes, RemoteProcess
 from workshop.launch.processes import ProcessId
 from workshop.launch.session import EngineError
@@ -53,7 +53,7 @@ def _start_processes(ranks: RankSet) -> None:
     remote: dict[int, ProcessId | RemoteProcess] = {}
     if ranks.remote is not None:
         hidden = ranks.device.environment()
-        remote |= ranks.remote.start(ranks.directory, len(ranks.local), ranks.per_node, request, hidden)
+        remote |= ranks.remote.start(ranks.directory, len(ranks.local), ranks.per_node, request.ranks, hidden)
     ranks.processes = {**_await_processes(ranks), **remote}
     ranks.channels = [Channel(ranks.context, path, rank) for rank, path in enumerate(connections)]
     if ranks.remote is not None:
@@ -63,19 +63,18 @@ def _start_processes(ranks: RankSet) -> None:
 def _request(ranks: RankSet, connections: list[str]) -> StartRanks:
     network = ranks.nodes.environment() if ranks.nodes else {}
     ours = rank_environment(os.environ, one_node=not network, ranks=ranks.per_node)
-    return StartRanks(
-        n=len(ranks.local),
+    here = NodeRanks(
         first=0,
+        n=len(ranks.local),
         world_size=ranks.n,
         device=ranks.device.kind,
         device_memory=ranks.limits.memory_bytes(),
-        directory=str(ranks.directory),
-        connections=tuple(connections),
-        env={**ours, **network, **ranks.device.environment()},
         cwd=str(Path.cwd()),
         sys_path=(*[p for p in sys.path if p], str(Path.cwd())),
-        store=ranks.remote.store_path if ranks.remote else None,
+        env={**ours, **network, **ranks.device.environment()},
     )
+    store = ranks.remote.store_path if ranks.remote else None
+    return StartRanks(here, str(ranks.directory), tuple(connections), store)
 
 
 def _await_processes(ranks: RankSet) -> dict[int, ProcessId]:

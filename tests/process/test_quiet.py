@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from workshop.launch.quiet import quietly
+from workshop.process.quiet import quietly
 
 
 def test_warnings_and_loggers_are_quiet_inside_and_back_after(caplog, recwarn):
@@ -31,3 +31,11 @@ def test_progress_bars_of_transformers():
     with quietly():
         assert not talk.is_progress_bar_enabled()
     assert talk.is_progress_bar_enabled()
+
+
+def test_the_old_name_works_and_says_the_new():
+    with pytest.warns(DeprecationWarning, match=r"workshop\.process\.quiet\.quietly now"):
+        from workshop.launch.quiet import quietly as by_the_old_name
+    assert by_the_old_name is quietly
+    with pytest.raises(ImportError):
+        from workshop.launch.quiet import loudly  # noqa: F401
