@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `python benchmarks/endurance.py` puts only benchmarks/ there
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.faults.leftovers import marked_processes  # noqa: E402 - needs the line above
+from benchmarks.faults.orphans import marked_processes  # noqa: E402 - needs the line above
 from benchmarks.notebook_clock import CellFailed, Notebook, notebook  # noqa: E402
 
 CELL = "%%ranks\nx = torch.ones(1000) * rank\ndist.all_reduce(x)\nprint(x[0].item())"

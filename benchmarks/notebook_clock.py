@@ -16,7 +16,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from benchmarks.faults.leftovers import MARK, marked_processes
+from benchmarks.faults.orphans import MARK, marked_processes
 from workshop.launch.processes import end_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ class CellFailed(RuntimeError):
 class Notebook:
     """One kernel; `run` returns the seconds from sending a cell to its reply.
 
-    mark: the value of the variable by which its processes are found (`faults.leftovers`).
+    mark: the value of the variable by which its processes are found (`faults.orphans`).
     """
 
     def __init__(self, client: Any, mark: str = ""):

@@ -119,9 +119,12 @@ def preempted(site, slurm, folder):
     run = Run("gpt-1m", "this-machine", Layout(precision="fp32"), seq_len=32, global_batch=4)
     alone = train(run, measured=False, **SETTINGS)
     run = Run("gpt-1m", "this-machine", Layout(precision="fp32", replicate=4), seq_len=32, global_batch=4)
-    program, passing = as_program(run, measured=False, **SETTINGS)
+    program, variables = as_program(run, measured=False, **SETTINGS)
     job = jobs.submit(
-        pausing(program), Job("train", "", nnodes=2, nproc_per_node=2, requeue=True), site, passing=passing
+        pausing(program),
+        Job("train", "", nnodes=2, nproc_per_node=2, requeue=True),
+        site,
+        variables=variables,
     )
     files = job.directory / "task_0" / "files"
     while not (files / "paused").exists():

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults import Fault
-from benchmarks.faults.leftovers import (
+from benchmarks.faults.orphans import (
     MARK,
     entries_below,
     listeners_beyond_loopback,

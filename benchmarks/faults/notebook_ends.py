@@ -20,7 +20,7 @@ from jupyter_client.manager import KernelManager
 
 from benchmarks.faults import lab
 from benchmarks.faults.lab import Outcome
-from benchmarks.faults.leftovers import MARK, entries_below, marked_processes, sockets_below, wait_until
+from benchmarks.faults.orphans import MARK, entries_below, marked_processes, sockets_below, wait_until
 
 START = "%load_ext workshop\n%ranks start -n 2"
 CHILD = "%%ranks\nimport subprocess, time\nif rank == 0: subprocess.Popen(['sleep', '1000'])"

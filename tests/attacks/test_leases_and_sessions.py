@@ -13,14 +13,14 @@ from pathlib import Path
 from tests.attacks.table import ADA, MALLORY, as_user, attack, begin_as, end
 from workshop.launch import session
 from workshop.launch.gpus import lease_files, leases
-from workshop.launch.processes import Place, ProcessId
+from workshop.launch.processes import ProcessId, ProcessSpace
 
 
 def lease_file(shared, name="1", **changes):
     """A lease of GPU 0 as mallory would write it, with process 1 for its holder."""
     init = ProcessId.of(1)
     record = {
-        "gpu": "0", "program": "notebook", "since": time.time(), "place": asdict(Place.here()),
+        "gpu": "0", "program": "notebook", "since": time.time(), "place": asdict(ProcessSpace.here()),
         "processes": [[init.pid, init.start_time]], **changes,
     }  # fmt: skip
     return shared.file(shared.drop / f"{lease_files.PREFIX}{name}.json", json.dumps(record), MALLORY)
@@ -209,7 +209,7 @@ def abandoned(directory: Path, owner: int):
     """A session's directory whose owner is gone, by what stands in it."""
     directory.mkdir(mode=0o700)
     dead = [os.getpid(), 1]
-    record = {"notebook": dead, "supervisor": dead, "place": asdict(Place.here()), "since": 1.0}
+    record = {"notebook": dead, "supervisor": dead, "place": asdict(ProcessSpace.here()), "since": 1.0}
     (directory / session.OWNER).write_text(json.dumps(record))
     for path in (directory, directory / session.OWNER):
         os.chown(path, owner, owner)

@@ -27,7 +27,7 @@ def centre(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sites, "EVERYONE", tmp_path / "none")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(lab_job, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(lab_job, "POLL_SECONDS", 0.05)
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     (tmp_path / "workshop-site.toml").write_text(f'scheduler = "slurm"\n[paths]\njobs = "{tmp_path}/jobs"\n')

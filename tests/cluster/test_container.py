@@ -90,7 +90,7 @@ def ranks_inside(site, folder, monkeypatch):
     try:
         cell = "import os, workshop\nx = torch.ones(1) * rank; dist.all_reduce(x)\n"
         cell += "print(x.item(), os.environ.get('HIDDEN'), os.getcwd(), workshop.__file__, given)"
-        return ranks.run(cell, passing={"given": 7}).text
+        return ranks.run(cell, variables={"given": 7}).text
     finally:
         ranks.stop()
 

@@ -80,7 +80,9 @@ dist.destroy_process_group()
 
 def test_two_nodes_sum_up_and_report(site):
     said = []
-    job = jobs.submit(ALL_REDUCE, Job("2nd sum", "", nnodes=2, nproc_per_node=1), site, passing={"gift": 10})
+    job = jobs.submit(
+        ALL_REDUCE, Job("2nd sum", "", nnodes=2, nproc_per_node=1), site, variables={"gift": 10}
+    )
     result = job.follow(lambda *shown: said.append(shown))
     assert [result[rank].total.tolist() for rank in range(2)] == [[21]] * 2
     assert {(result[rank].group, result[rank].host) for rank in range(2)} in (
@@ -140,12 +142,12 @@ def test_why_it_waits_is_said_and_the_stop_button_takes_it_out_of_the_queue(grid
             raise KeyboardInterrupt
 
     job = jobs.submit("print()", Job("waits", "", nnodes=3), site)
-    keeper = job._keeper
+    watchdog = job._watchdog
     with pytest.raises(RankInterrupted, match=f"job {job.number} was cancelled and is gone"):
         job.follow(stop_when_told)
     assert 'PENDING (cannot run in PE "node" because it only offers 2 slots)' in said[-1]
     assert grid_engine.queue() == []
-    assert (keeper.poll(), job.states()[0].word) == (0, "CANCELLED")
+    assert (watchdog.poll(), job.states()[0].word) == (0, "CANCELLED")
 
 
 def test_one_in_an_error_state_says_which(site):
@@ -207,7 +209,7 @@ report(product=base * lr, task=task, there=len(list(here.iterdir())), ranks=dist
         body,
         Job("sweep", "", nproc_per_node=1),
         site,
-        passing={"base": 8, "folder": str(folder)},
+        variables={"base": 8, "folder": str(folder)},
         sweep=sweep,
     ).follow()
     assert {task: (result[0].product, result[0].task) for task, result in results.items()} == {
@@ -231,7 +233,7 @@ report(starts=starts.read_text())
 
 
 def test_a_node_lost_twice_and_the_job_goes_on_with_its_own_files(quick):
-    job = jobs.submit(COUNTS, Job("again", "", nproc_per_node=1, requeue=True), quick, passing={"LAST": 3})
+    job = jobs.submit(COUNTS, Job("again", "", nproc_per_node=1, requeue=True), quick, variables={"LAST": 3})
     for start in range(2):
         until(lambda start=start: f"start {start}" in job.text())
         client.requeue(job.number)
@@ -243,7 +245,7 @@ def test_a_node_lost_twice_and_the_job_goes_on_with_its_own_files(quick):
 
 def test_told_that_time_is_nearly_up_it_queues_itself_again(quick):
     wanted = Job("again", "", nproc_per_node=1, requeue=True, signal="USR1@20", time="00:00:25")
-    job = jobs.submit(COUNTS, wanted, quick, passing={"LAST": 2})
+    job = jobs.submit(COUNTS, wanted, quick, variables={"LAST": 2})
     result = job.follow()
     assert result[0].starts == "xx"
     assert "told by USR1: queued again" in job.tasks[0].printed()

@@ -97,7 +97,7 @@ dist.destroy_process_group()
 
 def test_two_nodes_of_two_ranks_sum_up_and_report(slurm, site):
     said = []
-    job = jobs.submit(ALL_REDUCE, Job("sum", "", nnodes=2, nproc_per_node=2), site, passing={"gift": 10})
+    job = jobs.submit(ALL_REDUCE, Job("sum", "", nnodes=2, nproc_per_node=2), site, variables={"gift": 10})
     result = job.follow(lambda *shown: said.append(shown))
     assert [result[rank].total.tolist() for rank in range(4)] == [[46]] * 4
     assert [result[rank].group for rank in range(4)] in ([0, 0, 1, 1], [1, 1, 0, 0])
@@ -154,12 +154,12 @@ def test_why_it_waits_is_said_and_the_stop_button_takes_it_out_of_the_queue(slur
             raise KeyboardInterrupt
 
     job = jobs.submit("print()", Job("waits", "", nnodes=2), site)
-    keeper = job._keeper
+    watchdog = job._watchdog
     with pytest.raises(RankInterrupted, match=f"job {job.number} was cancelled and is gone"):
         job.follow(stop_when_told)
     assert "PENDING (Resources: the nodes it needs are taken)" in said[-1]
     assert slurm.queue() == [busy]
-    assert keeper.poll() == 0
+    assert watchdog.poll() == 0
 
 
 def test_one_that_can_never_start_says_so(slurm, site):
@@ -190,7 +190,7 @@ def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(slurm, qu
 def test_a_sweep_runs_once_for_each_value(quick):
     body = "from workshop import report\nprint(base, lr)\nreport(product=base * lr)"
     sweep = jobs.Sweep("lr", (0.5, 0.25))
-    job = jobs.submit(body, Job("sweep", "", nproc_per_node=1), quick, passing={"base": 8}, sweep=sweep)
+    job = jobs.submit(body, Job("sweep", "", nproc_per_node=1), quick, variables={"base": 8}, sweep=sweep)
     results = job.follow()
     assert {task: result[0].product for task, result in results.items()} == {0: 4.0, 1: 2.0}
     assert results.text == "task 0 (lr=0.5)\n[rank 0] 8 0.5\ntask 1 (lr=0.25)\n[rank 0] 8 0.25\n"
@@ -199,9 +199,9 @@ def test_a_sweep_runs_once_for_each_value(quick):
 
 def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_preemption(slurm, site, tmp_path):
     alone = train(small(), measured=False, **SETTINGS)
-    program, passing = as_program(small(replicate=4), measured=False, **SETTINGS)
+    program, variables = as_program(small(replicate=4), measured=False, **SETTINGS)
     wanted = Job("train", "", nnodes=2, nproc_per_node=2, requeue=True)
-    job = jobs.submit(pausing(program), wanted, site, passing=passing)
+    job = jobs.submit(pausing(program), wanted, site, variables=variables)
     until(lambda: (job.tasks[0].directory / "task_0" / "files" / "paused").exists())
     preempt(slurm, tmp_path)
     seen = []
@@ -250,7 +250,7 @@ def test_a_killed_notebook_takes_its_jobs_along_unless_they_were_detached(slurm,
     else:
         until(lambda: all(state.over for state in job.states().values()))
         assert job.states()[0].word == "CANCELLED"
-        until(lambda: not [c for _, c in slurm.left() if "job_keeper" in c or "job_rank" in c])
+        until(lambda: not [c for _, c in slurm.left() if "job_watchdog" in c or "job_rank" in c])
 
 
 def test_a_controller_that_is_silent_is_named_within_the_time_limit(slurm, site, monkeypatch, tmp_path):

@@ -85,13 +85,13 @@ def test_a_job_of_replicas_outlives_one_of_them_on_two_nodes(slurm, monkeypatch)
 def test_replicas_report_and_the_one_that_gives_up_is_named(slurm):
     site = read_site(slurm.site)
     job = Job("who", "", nnodes=2, nproc_per_node=2, replicas=2, max_restarts=1)
-    result = jobs.submit(WHO, job, site, passing={"give_up": False}).follow()
+    result = jobs.submit(WHO, job, site, variables={"give_up": False}).follow()
     for number in (0, 1):
         for rank in (0, 1):
             assert result[number][rank] == {"number": number, "rank": rank, "world_size": 2}
     assert "replica 0\n[ranks 0-1] attempt 0\nreplica 1\n" in result.text
     with pytest.raises(RankFailed, match=r"replica 1: ranks? .* raised ValueError") as caught:
-        jobs.submit(WHO, job, site, passing={"give_up": True}).follow()
+        jobs.submit(WHO, job, site, variables={"give_up": True}).follow()
     assert caught.value.result[0][1].number == 0, "the other went on to its end"
     assert torchft_of(slurm) == []
 

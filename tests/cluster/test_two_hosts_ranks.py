@@ -78,9 +78,7 @@ def test_two_hosts_make_one_group_and_status_names_the_nodes(ranks: Console) -> 
 
 
 def test_values_go_there_and_come_back_and_figures_show(ranks: Console) -> None:
-    code = (
-        "result = ranks.run('from workshop import report\\nreport(twice=2 * rank + n)', passing={'n': 10})\n"
-    )
+    code = "result = ranks.run('from workshop import report\\nreport(twice=2 * rank + n)', variables={'n': 10})\n"
     assert ranks(code + "answer = [result[rank].twice for rank in range(4)]") == [10, 12, 14, 16]
     cell = "from IPython.display import HTML\nHTML('<b>hi</b>') if rank == 3 else None"
     assert ranks(f"answer = [[r, c['data']['text/html']] for r, c in ranks.run({cell!r}).rich]") == [

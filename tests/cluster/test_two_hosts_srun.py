@@ -29,7 +29,7 @@ told = {}
 shell.run_line_magic("ranks", "start --nnodes 2 -n 2 --interface lo")
 ranks = ParallelMagics.ranks_alive
 told["sum"] = ranks.run("x = torch.ones(1) * rank; dist.all_reduce(x); print(x.item())").text
-told["leaked"] = ranks.run("import os; print([k for k in os.environ if k.startswith(('SLURM_', 'SRUN_')) and k not in places])", passing={"places": PLACES_OF_THE_JOB}).text
+told["leaked"] = ranks.run("import os; print([k for k in os.environ if k.startswith(('SLURM_', 'SRUN_')) and k not in places])", variables={"places": PLACES_OF_THE_JOB}).text
 told["status"] = ranks.status()
 try:
     ranks.run("import os, time\\nif rank == 3:\\n    time.sleep(0.3); os.kill(os.getpid(), 9)\\ndist.barrier()")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.faults import FAULTS, Fault, leftovers
+from benchmarks.faults import FAULTS, Fault, orphans
 from benchmarks.faults import lab as fault_lab
 from benchmarks.faults.groups import GROUPS, HOLDINGS
 from benchmarks.faults.notebook_ends import ENDS, end_notebook
@@ -93,10 +93,10 @@ def test_a_listener_beyond_loopback_is_seen():
     from workshop.launch.processes import ProcessId
 
     me = [ProcessId.of(os.getpid())]
-    before = set(leftovers.listeners_beyond_loopback(me))
+    before = set(orphans.listeners_beyond_loopback(me))
 
     def since():
-        return set(leftovers.listeners_beyond_loopback(me)) - before
+        return set(orphans.listeners_beyond_loopback(me)) - before
 
     with socket.socket() as loopback, socket.socket() as everywhere:
         loopback.bind(("127.0.0.1", 0))

@@ -281,24 +281,24 @@ def test_secrets_do_not_travel_with_a_job_unless_they_are_kept(clients, tmp_path
         job.detach()
 
 
-def test_the_keeper_ends_the_job_of_a_notebook_that_is_gone(clients, tmp_path, site):
+def test_the_watchdog_ends_the_job_of_a_notebook_that_is_gone(clients, tmp_path, site):
     log = tmp_path / "log"
     clients("sbatch", "echo 7")
     clients("scancel", f'echo "$@" >> {log}')
     job = jobs.submit("print()", Job("t", ""), site)
-    keeper = job._keeper
-    keeper.stdin.close()  # as the kernel does it for a process that is killed
-    assert keeper.wait(10) == 0
+    watchdog = job._watchdog
+    watchdog.stdin.close()  # as the kernel does it for a process that is killed
+    assert watchdog.wait(10) == 0
     assert log.read_text() == "7\n"
-    keeper.stdout.close()
+    watchdog.stdout.close()
 
 
-def test_the_keeper_lets_go_when_told(clients, tmp_path, site):
+def test_the_watchdog_lets_go_when_told(clients, tmp_path, site):
     clients("sbatch", "echo 7")
     job = jobs.submit("print()", Job("t", ""), site)
-    keeper = job._keeper
+    watchdog = job._watchdog
     job.detach()
-    assert keeper.returncode == 0
+    assert watchdog.returncode == 0
     assert [found.record.detached for found in jobs.known(site)] == [True]
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from workshop.launch.gpus import lease_files, leases
 from workshop.launch.gpus.lease_files import FOLDER
-from workshop.launch.processes import Place, ProcessId
+from workshop.launch.processes import ProcessId, ProcessSpace
 from workshop.launch.session import EngineError
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ def test_the_lease_lasts_until_the_engine_has_ended_too(folder):
 def record(folder, processes, **changes):
     """A lease file as a program of ours, or a stranger, might leave it."""
     folder.mkdir(exist_ok=True)
-    whole = {"gpu": "0", "program": "x.ipynb", "since": 1.0, "place": asdict(Place.here())}
+    whole = {"gpu": "0", "program": "x.ipynb", "since": 1.0, "place": asdict(ProcessSpace.here())}
     path = folder / f"{lease_files.PREFIX}0123.json"
     path.write_text(json.dumps({**whole, "processes": processes, **changes}))
     return path
@@ -216,7 +216,7 @@ def test_a_number_handed_on_is_not_its_former_owner(folder):
 
 
 def test_processes_of_another_pid_namespace_are_judged_by_the_lock(folder):
-    elsewhere = {**asdict(Place.here()), "pid_namespace": 1}
+    elsewhere = {**asdict(ProcessSpace.here()), "pid_namespace": 1}
     path = record(folder, [[os.getpid(), 1]], place=elsewhere)
     with path.open() as file:
         import fcntl

@@ -309,7 +309,7 @@ def beside() -> Iterator[Ranks]:
 
 
 def test_a_node_program_on_this_machine_is_a_node_like_any_other(beside: Ranks) -> None:
-    told = beside.run("x = torch.ones(1) * rank; dist.all_reduce(x); print(x.item(), n)", passing={"n": 7})
+    told = beside.run("x = torch.ones(1) * rank; dist.all_reduce(x); print(x.item(), n)", variables={"n": 7})
     assert told.text == "[ranks 0-1] 1.0 7\n"
     assert "on beside, alive" in beside.status()
 

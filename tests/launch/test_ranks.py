@@ -53,7 +53,7 @@ def test_state_stays_results_fold_and_values_come_back(ranks: Ranks) -> None:
         ranks.run("print('y is', y.tolist())\ny.sum()").text
         == "[ranks 0-1] y is [1.0, 1.0]\n[ranks 0-1] tensor(2.)\n"
     )
-    result = ranks.run("from workshop import report\nreport(twice=2 * rank + n)", passing={"n": 10})
+    result = ranks.run("from workshop import report\nreport(twice=2 * rank + n)", variables={"n": 10})
     assert [result[rank].twice for rank in range(2)] == [10, 12]
     assert dict(ranks.run("pass")[0]) == {}  # an old report does not show up again
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults.leftovers import listeners_beyond_loopback, wait_until
+from benchmarks.faults.orphans import listeners_beyond_loopback, wait_until
 from workshop.launch import (
     Cell,
     EngineError,
@@ -180,7 +180,7 @@ class Working:
 
     def _run(self, limits: Limits) -> None:
         try:
-            self.result = replicas(AT_WORK, 2, limits=limits, passing={"where": str(self.folder)})
+            self.result = replicas(AT_WORK, 2, limits=limits, variables={"where": str(self.folder)})
         except RuntimeError as error:
             self.error = error
 
@@ -343,7 +343,7 @@ def test_a_machine_that_allows_none_says_why_and_nothing_of_the_try_is_left() ->
 def test_values_and_arguments_reach_every_replica(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("import sys\nprint(sys.argv[1:], lr)\n")
-    result = replicas(Script(path, ("--lr", "1")), 2, passing={"lr": 0.5}, limits=SHORT)
+    result = replicas(Script(path, ("--lr", "1")), 2, variables={"lr": 0.5}, limits=SHORT)
     assert result.text == "[replicas 0-1] ['--lr', '1'] 0.5\n"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from workshop.launch import session as session_module
-from workshop.launch.processes import Place, ProcessId, can_lock, descendants
+from workshop.launch.processes import ProcessId, ProcessSpace, can_lock, descendants
 from workshop.launch.session import OWNER, PREFIX, EngineError, Session, reap_abandoned
 
 NOTEBOOK = """
@@ -84,7 +84,7 @@ def test_two_notebooks_side_by_side_do_not_meet() -> None:
 
 ME = ProcessId.of(os.getpid())
 DEAD = [ME.pid, ME.start_time - 1]
-HERE = Place.here()
+HERE = ProcessSpace.here()
 
 
 def _directory(base: Path, name: str, **changes: object) -> Path:

@@ -195,7 +195,7 @@ def test_a_limit_that_nobody_set_is_explained(monkeypatch: pytest.MonkeyPatch) -
 
 def test_values_are_passed_and_a_script_takes_arguments(tmp_path: Path) -> None:
     offset = 5
-    result = torchrun("print(f(2), lr)", 2, passing={"f": lambda x: x + offset, "lr": 0.1}, limits=SHORT)
+    result = torchrun("print(f(2), lr)", 2, variables={"f": lambda x: x + offset, "lr": 0.1}, limits=SHORT)
     assert result.text == "[ranks 0-1] 7 0.1\n"
     path = tmp_path / "train me.py"
     path.write_text("import sys\nprint(sys.argv[1:], __file__)\n")

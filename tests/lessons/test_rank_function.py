@@ -81,7 +81,7 @@ def test_passed_to_real_ranks_it_is_the_true_function():
         "ring_all_reduce(tensor)\n"
         "report(total=tensor, kind=type(ring_all_reduce).__name__)\n"
     )
-    result = launch.torchrun(program, 2, passing=namespace, limits=launch.Limits(timeout=60.0))
+    result = launch.torchrun(program, 2, variables=namespace, limits=launch.Limits(timeout=60.0))
     for rank in range(2):
         assert result[rank]["kind"] == "function"
         assert result[rank]["total"].tolist() == [1.0, 3.0, 5.0, 7.0]
@@ -89,7 +89,7 @@ def test_passed_to_real_ranks_it_is_the_true_function():
 
 def test_an_error_on_ranks_names_the_line_of_the_exercise():
     source = "import torch\n\n\ndef broken(x):\n    return torch.ones(2) @ torch.ones(x)\n"
-    passing = {"broken": RankFunction("break_it", "broken", source)}
+    variables = {"broken": RankFunction("break_it", "broken", source)}
     with pytest.raises(launch.RankFailed) as caught:
-        launch.torchrun("broken(3)\n", 1, passing=passing, limits=launch.Limits(timeout=60.0))
+        launch.torchrun("broken(3)\n", 1, variables=variables, limits=launch.Limits(timeout=60.0))
     assert "in broken (<exercise break_it>:6)" in str(caught.value)

@@ -137,9 +137,9 @@ def test_other_data_are_refused(saved, tmp_path):
 )
 def test_a_killed_save_leaves_the_last_good_one(tmp_path, place):
     program = (HERE / "programs" / "killed_save.py").read_text()
-    passing = {"PLACE": place, "FOLDER": str(tmp_path)}
+    variables = {"PLACE": place, "FOLDER": str(tmp_path)}
     with pytest.raises(launch.RankFailed, match="died first"):
-        launch.torchrun(program, 2, passing=passing, limits=launch.Limits(timeout=100))
+        launch.torchrun(program, 2, variables=variables, limits=launch.Limits(timeout=100))
     good = files.latest(tmp_path)
     assert good == tmp_path / "step-00000002"
     files.check_whole(good)

@@ -138,7 +138,7 @@ def losses(num_ranks: int, group: str) -> launch.Result:
         "cut on four": CUT_ON_FOUR,
         "cut on eight": CUT_ON_EIGHT,
     }[group]
-    return launch.torchrun(PROGRAM, num_ranks, passing={"WAYS": ways}, limits=launch.Limits(timeout=170))
+    return launch.torchrun(PROGRAM, num_ranks, variables={"WAYS": ways}, limits=launch.Limits(timeout=170))
 
 
 def difference(found, name, alone="clipped", group="single"):

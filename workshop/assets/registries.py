@@ -26,7 +26,7 @@ Way = tuple[str, Callable[[Asset, Path, float, Progress], Path]]
 
 SLOWEST_BYTES_PER_SECOND = 200_000
 PATIENCE_SECONDS = 60.0
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
 class DownloadFailed(Exception):
@@ -143,7 +143,7 @@ def _run(command: list[str], into: Path, seconds: float, progress: Progress) -> 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
     """Wait a moment; whether the process has ended."""
     try:
-        process.wait(timeout=LOOK_SECONDS)
+        process.wait(timeout=POLL_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True

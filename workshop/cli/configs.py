@@ -81,26 +81,26 @@ def _read(options: argparse.Namespace) -> int:
         layer=options.wrap_class,
         program=options.program,
     )
-    found = read_config(options.config_file, overrides)
-    memory = predict_memory(found.run) if found.run is not None else None
+    config_read = read_config(options.config_file, overrides)
+    memory = predict_memory(config_read.run) if config_read.run is not None else None
     if options.json:
-        print(json.dumps(as_json(found, memory), indent=1))
+        print(json.dumps(as_json(config_read, memory), indent=1))
     else:
-        print(as_text(found, memory))
+        print(as_text(config_read, memory))
     return (
         1
-        if found.certain
-        or found.not_modelled
+        if config_read.certain
+        or config_read.not_modelled
         or (memory is not None and memory.interval[0] > memory.capacity)
         else 0
     )
 
 
-def as_text(found: Reading, memory: MemoryPrediction | None) -> str:
+def as_text(config_read: Reading, memory: MemoryPrediction | None) -> str:
     """What a person reads."""
-    sections = [str(found)]
-    if found.run is not None and memory is not None:
-        wanted = found.run
+    sections = [str(config_read)]
+    if config_read.run is not None and memory is not None:
+        wanted = config_read.run
         sections.append(
             f"{wanted.model.name} on {wanted.cluster.name}: {wanted.global_batch:,} sequences of "
             f"{wanted.seq_len:,} tokens a step "
@@ -111,19 +111,19 @@ def as_text(found: Reading, memory: MemoryPrediction | None) -> str:
     return "\n\n".join(sections)
 
 
-def as_json(found: Reading, memory: MemoryPrediction | None) -> dict[str, Any]:
+def as_json(config_read: Reading, memory: MemoryPrediction | None) -> dict[str, Any]:
     """What a program reads."""
-    traffic = or_reason(predict_traffic, found.run) if found.run is not None else ""
+    traffic = or_reason(predict_traffic, config_read.run) if config_read.run is not None else ""
     return {
-        "kind": found.kind,
-        "engine": found.parsed.engine,
-        "mistakes": [asdict(mistake) for mistake in found.mistakes],
-        "not_understood": list(found.unread),
-        "without_effect": list(found.parsed.without_effect),
-        "notes": list(found.parsed.notes),
-        "not_modelled": list(found.not_modelled),
-        "lacking": list(found.lacking),
-        "run": found.run and _run_json(found.run),
+        "kind": config_read.kind,
+        "engine": config_read.parsed.engine,
+        "mistakes": [asdict(mistake) for mistake in config_read.mistakes],
+        "not_understood": list(config_read.unread),
+        "without_effect": list(config_read.parsed.without_effect),
+        "notes": list(config_read.parsed.notes),
+        "not_modelled": list(config_read.not_modelled),
+        "lacking": list(config_read.lacking),
+        "run": config_read.run and _run_json(config_read.run),
         "memory": memory
         and {
             "device_bytes": int(memory.device[memory.worst_stage]),

@@ -20,11 +20,11 @@ def parse_count(text: str, what: str, base: int = 1000) -> tuple[float, str]:
     ValueError
         ``text`` is no count; ``what`` says of what.
     """
-    found = _COUNT.fullmatch(text)
-    if found is None or found["suffix"].lower() not in _POWERS:
+    matched = _COUNT.fullmatch(text)
+    if matched is None or matched["suffix"].lower() not in _POWERS:
         raise ValueError(f"{what} {text!r} is no count: write it like 512, 4M or 1.5T")
-    suffix = found["suffix"].lower()
-    number = float(found["number"].replace(",", "").replace("_", "")) * base ** _POWERS[suffix]
+    suffix = matched["suffix"].lower()
+    number = float(matched["number"].replace(",", "").replace("_", "")) * base ** _POWERS[suffix]
     if number <= 0:
         raise ValueError(f"{what} {text!r}: a count must be above zero")
     return number, suffix

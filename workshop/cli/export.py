@@ -93,10 +93,10 @@ def split_cell(text: str) -> tuple[str, str]:
     ValueError
         The file is a notebook, or is no Python once the magic line is gone.
     """
-    found = _MAGIC.search(text)
+    magic = _MAGIC.search(text)
     program, flags = text, ""
-    if found and not text[: found.start()].strip():
-        program, flags = text[found.end() :].lstrip("\n"), found["flags"].strip()
+    if magic and not text[: magic.start()].strip():
+        program, flags = text[magic.end() :].lstrip("\n"), magic["flags"].strip()
     if program.lstrip().startswith("{") and '"nbformat"' in program:
         raise ValueError("this is a notebook: save one cell with %%torchrun --save FILE and export that")
     try:
@@ -110,8 +110,8 @@ def split_cell(text: str) -> tuple[str, str]:
 
 def ranks_in(flags: str) -> int | None:
     """The number after ``-n``, ``--nproc-per-node`` or ``--nproc_per_node`` in a cell's flags."""
-    found = re.search(r"(?:^|\s)(?:-n|--nproc[-_]per[-_]node)[\s=]*(\d+)", flags)
-    return int(found[1]) if found else None
+    flag = re.search(r"(?:^|\s)(?:-n|--nproc[-_]per[-_]node)[\s=]*(\d+)", flags)
+    return int(flag[1]) if flag else None
 
 
 def write_script(script: Path, program: str, source: Path) -> None:

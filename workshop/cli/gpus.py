@@ -17,12 +17,12 @@ from workshop.launch.session import EngineError
 def run(options: argparse.Namespace) -> int:
     """Print the table; exit code 1 when the leases cannot be read."""
     try:
-        found, gpus = all_leases(), node_gpus()
+        held_leases, gpus = all_leases(), node_gpus()
     except EngineError as error:
         print(error)
         return 1
-    held = list(found.holders)
-    for note in found.notes:
+    held = list(held_leases.holders)
+    for note in held_leases.notes:
         print(note, file=sys.stderr)
     if options.json:
         print(json.dumps([_plain(gpu, name, holder) for gpu, name, holder in _rows(gpus, held)], indent=2))

@@ -38,17 +38,17 @@ def run(options: argparse.Namespace) -> int:
     return followed(job)
 
 
-def listed(found: list[jobs.Submitted]) -> int:
+def listed(submitted: list[jobs.Submitted]) -> int:
     """One line a job, the latest last."""
-    if not found:
+    if not submitted:
         print("no jobs; `workshop sbatch FILE` or a %%sbatch cell hands one in")
     code = 0
     try:
-        states = jobs.states_of(found)
-        sentences = {job.number: job.sentence(states[job.number]) for job in found}
+        states = jobs.states_of(submitted)
+        sentences = {job.number: job.sentence(states[job.number]) for job in submitted}
     except EngineError as error:
-        sentences, code = dict.fromkeys((job.number for job in found), str(error).partition(". ")[0]), 1
-    for job in found:
+        sentences, code = dict.fromkeys((job.number for job in submitted), str(error).partition(". ")[0]), 1
+    for job in submitted:
         print(f"{job.number:>8}  {job.record.submitted}  {job.record.name:<16}  {sentences[job.number]}")
     return code
 

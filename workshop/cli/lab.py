@@ -57,8 +57,8 @@ def find_lessons() -> Path:
 def report(done: list[Laid], folder: Path) -> None:
     """Say in a line or two what was laid."""
     counts = {what: sum(entry.what == what for entry in done) for what in ("new", "refreshed", "kept")}
-    said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    print(f"lab: your working copies are in {folder} ({said or 'nothing new'})", flush=True)
+    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    print(f"lab: your working copies are in {folder} ({counted or 'nothing new'})", flush=True)
     for entry in done:
         if entry.what == "beside":
             name = entry.path.relative_to(folder)

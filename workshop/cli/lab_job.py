@@ -20,7 +20,7 @@ from workshop.site.sge_script import submit_flags
 from workshop.site.spec import SiteSpec, check_time
 
 SUBMIT_SECONDS = 30.0
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 _GONE = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
 
 
@@ -107,7 +107,7 @@ def follow(site: SiteSpec, job: str, seconds: float) -> int:
             print(text, end="")
             print("lab: the job ended before JupyterLab was up; its log is above")
             return 1
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     print(f"lab: not up after {seconds:g} s; the job stays: squeue --jobs {job}, scancel {job}")
     return 1
 

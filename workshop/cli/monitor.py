@@ -17,12 +17,12 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--seconds {options.seconds:g}: more than nothing")
     if options.pid is not None and ProcessId.of(options.pid) is None:
         raise ValueError(f"--pid {options.pid}: there is no such process")
-    said: set[str] = set()
+    shown_notes: set[str] = set()
 
     def show(sample: Sample) -> None:
         for note in monitor.notes:
-            if note not in said:
-                said.add(note)
+            if note not in shown_notes:
+                shown_notes.add(note)
                 print(note, flush=True)
         print(line(sample), flush=True)
 

@@ -34,16 +34,16 @@ def run(options: argparse.Namespace) -> int:
     batch = sequences(options.global_batch, seq_len)
     try:
         with progress_bar() as progress:
-            found = plan(model, cluster, batch, seq_len, Search(top=options.top, progress=progress))
+            best = plan(model, cluster, batch, seq_len, Search(top=options.top, progress=progress))
     except ValueError as nothing:
         print(f"workshop plan: {nothing}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps(as_json(found), indent=1))
+        print(json.dumps(as_json(best), indent=1))
     else:
         print(f"{model.name} on {cluster.name}: {batch:,} sequences of {seq_len:,} tokens a step "
               f"({batch * seq_len:,} tokens)")  # fmt: skip
-        print(plan_table(found))
+        print(plan_table(best))
     return 0
 
 
@@ -63,13 +63,13 @@ def progress_bar() -> Iterator[Callable[[int, int], None]]:
         yield progress
 
 
-def as_json(found: Plan) -> dict[str, Any]:
+def as_json(best: Plan) -> dict[str, Any]:
     """What a program reads."""
     return {
-        "looked_at": found.looked_at,
-        "fitted": found.fitted,
-        "cannot_be_told_apart": list(found.tied),
-        "proposals": [_proposal(proposal) for proposal in found.proposals],
+        "looked_at": best.looked_at,
+        "fitted": best.fitted,
+        "cannot_be_told_apart": list(best.tied),
+        "proposals": [_proposal(proposal) for proposal in best.proposals],
     }
 
 

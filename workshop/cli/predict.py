@@ -38,13 +38,15 @@ def run(options: argparse.Namespace) -> int:
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
     wanted = wanted_run(options)
-    found = Found(predict_memory(wanted), or_reason(predict_traffic, wanted), or_reason(predict_step, wanted))
-    cost = _cost(wanted, found.step, options)
+    predicted = Predicted(
+        predict_memory(wanted), or_reason(predict_traffic, wanted), or_reason(predict_step, wanted)
+    )
+    cost = _cost(wanted, predicted.step, options)
     if options.json:
-        print(json.dumps(as_json(wanted, found, cost), indent=1))
+        print(json.dumps(as_json(wanted, predicted, cost), indent=1))
     else:
-        print(as_text(wanted, found, cost))
-    return 1 if found.memory.interval[0] > found.memory.capacity else 0
+        print(as_text(wanted, predicted, cost))
+    return 1 if predicted.memory.interval[0] > predicted.memory.capacity else 0
 
 
 def wanted_run(options: argparse.Namespace) -> Run:
@@ -55,12 +57,12 @@ def wanted_run(options: argparse.Namespace) -> Run:
     ValueError
         The file is nobody's, or says too little (what is missing is named), or says what is not modelled.
     """
-    said = content(options.run_file)
+    document = content(options.run_file)
     given = {
         name: getattr(options, name)
         for name in ("model", "device", "num_processes", "seq_len", "micro_batch")
     }
-    if said.kind == "run":
+    if document.kind == "run":
         extra = ", ".join(f"--{name.replace('_', '-')}" for name, value in given.items() if value)
         if extra:
             raise ValueError(
@@ -87,7 +89,7 @@ def wanted_run(options: argparse.Namespace) -> Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Predicted:
     """What is predicted of a run; a sentence in place of what cannot be."""
 
     memory: MemoryPrediction
@@ -134,22 +136,22 @@ def _dtype(wanted: Run) -> Any:
     return precision(wanted.layout.precision).dtype
 
 
-def as_text(wanted: Run, found: Found, cost: TrainingCost | None) -> str:
+def as_text(wanted: Run, predicted: Predicted, cost: TrainingCost | None) -> str:
     """What a person reads."""
     cuts = [f"{axis} {size}" for axis, size in wanted.layout.sizes().items() if size > 1] or ["one rank"]
     model = f"{wanted.model.name}, {wanted.model.num_params:,} parameters"
     batch = f"{wanted.global_batch:,} sequences of {wanted.seq_len:,} tokens a step"
     each = f"(micro-batch {wanted.micro_batch}, {wanted.accumulation} a rank)"
-    time = str(found.step or f"time is not predicted: {found.step_or_reason}")
-    traffic = [str(found.traffic_or_reason)] if wanted.layout.world_size > 1 else []
+    time = str(predicted.step or f"time is not predicted: {predicted.step_or_reason}")
+    traffic = [str(predicted.traffic_or_reason)] if wanted.layout.world_size > 1 else []
     head = f"{model}, on {wanted.cluster.name}: {', '.join(cuts)}\n{batch} {each}"
-    sections = [head, str(found.memory), *traffic, time]
+    sections = [head, str(predicted.memory), *traffic, time]
     return "\n\n".join([*sections, f"the whole training: {cost}"] if cost else sections)
 
 
-def as_json(wanted: Run, found: Found, cost: TrainingCost | None) -> dict[str, Any]:
+def as_json(wanted: Run, predicted: Predicted, cost: TrainingCost | None) -> dict[str, Any]:
     """What a program reads. Bytes of memory are lists, one entry for each pipeline stage."""
-    memory, step, traffic = found.memory, found.step, found.traffic
+    memory, step, traffic = predicted.memory, predicted.step, predicted.traffic
     return {
         "run": {
             "model": wanted.model.name,
@@ -174,9 +176,9 @@ def as_json(wanted: Run, found: Found, cost: TrainingCost | None) -> dict[str, A
             "verdict": memory.verdict,
         },
         "traffic": traffic and traffic_json(traffic),
-        "no_traffic_because": "" if traffic else found.traffic_or_reason,
+        "no_traffic_because": "" if traffic else predicted.traffic_or_reason,
         "step": step and step_json(step),
-        "no_step_because": "" if step else found.step_or_reason,
+        "no_step_because": "" if step else predicted.step_or_reason,
         "training": cost and {**dataclasses.asdict(cost), "days": cost.days},
     }
 

@@ -56,7 +56,7 @@ def add_rehearse(commands: argparse._SubParsersAction) -> None:
 def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where the script cannot be rehearsed or the report is not to be trusted."""
     try:
-        found = rehearse_ranks(
+        rehearsed = rehearse_ranks(
             options.script,
             options.world_size,
             parse_ranks(options.rank),
@@ -72,12 +72,12 @@ def run(options: argparse.Namespace) -> int:
         print(f"workshop rehearse: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps([one.to_dict() for one in found], indent=1))
+        print(json.dumps([one.to_dict() for one in rehearsed], indent=1))
     else:
-        print(found.ranks[0].output, end="")
-        print(_shown(found))
-    return 1 if any(one.alarms for one in found) else 0
+        print(rehearsed.ranks[0].output, end="")
+        print(_shown(rehearsed))
+    return 1 if any(one.alarms for one in rehearsed) else 0
 
 
-def _shown(found: Rehearsals) -> Rehearsal | Rehearsals:
-    return found.ranks[0] if len(found) == 1 else found
+def _shown(rehearsed: Rehearsals) -> Rehearsal | Rehearsals:
+    return rehearsed.ranks[0] if len(rehearsed) == 1 else rehearsed

@@ -30,13 +30,13 @@ Handed = tuple[Cell | Script, Job, dict[str, Any]]
 def run(options: argparse.Namespace) -> int:
     """The command. Exit code 0: it ran well (or was handed in); 1: it failed; 2: a wrong call."""
     site, sweep = chosen_site(options.site), sweep_of(options.sweep)
-    program, job, passing = handed_in(options, job_of(options, options.source.stem, site))
+    program, job, variables = handed_in(options, job_of(options, options.source.stem, site))
     if options.dry_run or options.test_only:
         if options.dry_run:
             print(jobs.try_out(job, site, sweep), end="")
         return _tested(job, site, sweep) if options.test_only else 0
     try:
-        submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=options.detach)
+        submitted = jobs.submit(program, job, site, variables=variables, sweep=sweep, detach=options.detach)
     except EngineError as error:
         print(f"workshop sbatch: {error}", file=sys.stderr)
         return 1
@@ -81,8 +81,8 @@ def _run_of_the_house(options: argparse.Namespace, job: Job, asked: Run) -> Hand
         raise ValueError(
             f"-N {options.nnodes} -n {each} makes {each * options.nnodes} ranks and the layout has {wanted}"
         )
-    body, passing = as_program(asked, measured=False, **settings_of(options.settings))
-    return Cell(body, "# workshop sbatch"), replace(job, nproc_per_node=each), passing
+    body, variables = as_program(asked, measured=False, **settings_of(options.settings))
+    return Cell(body, "# workshop sbatch"), replace(job, nproc_per_node=each), variables
 
 
 def settings_of(words: list[str]) -> dict[str, Any]:

@@ -67,12 +67,12 @@ def node_address() -> str:
     Raises ValueError where there is none but loopback.
     """
     site = current_site()
-    found = address_on(site.interface) if site.interface else ""
+    own = address_on(site.interface) if site.interface else ""
     with contextlib.suppress(OSError):
-        found = found or own_address()
-    if not found or found.startswith("127."):
+        own = own or own_address()
+    if not own or own.startswith("127."):
         raise ValueError("this node has no address but loopback: set interface in [node] of the site's file")
-    return found
+    return own
 
 
 def serve(folder: Path, port: int, open_browser: bool, first_page: str, at: Reached = Reached()) -> int:

@@ -37,9 +37,9 @@ def run(options: argparse.Namespace) -> int:
         own = compare(options.runs, options.quantity)
         print(json.dumps(own, indent=1) if options.json else own_text(own))
         return 0 if own["rows"] else 1
-    found = validate(options.tables or FOLDER, options.quantity, held_only=options.held)
-    print(json.dumps(found, indent=1) if options.json else text(found).lstrip("\n"))
-    return 0 if any(record["rows"] for record in found) else 1
+    compared = validate(options.tables or FOLDER, options.quantity, held_only=options.held)
+    print(json.dumps(compared, indent=1) if options.json else text(compared).lstrip("\n"))
+    return 0 if any(record["rows"] for record in compared) else 1
 
 
 def _left_out(options: argparse.Namespace) -> int:

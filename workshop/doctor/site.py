@@ -83,12 +83,12 @@ def on_node(site: SiteSpec) -> bool:
     return site.scheduler == "none" or in_allocation(os.environ)
 
 
-def _of_nodes(site: SiteSpec, found: str, do: str) -> Finding:
+def _of_nodes(site: SiteSpec, what: str, do: str) -> Finding:
     """A no on a node; elsewhere a note, because only a node can say."""
     if on_node(site):
-        return Finding("no", found, do)
+        return Finding("no", what, do)
     srun = "srun workshop site check" if site.scheduler == "slurm" else "workshop site check, in a job,"
-    return Finding("note", f"{found}, but this is no node", f"{srun} says it there")
+    return Finding("note", f"{what}, but this is no node", f"{srun} says it there")
 
 
 def check_gpus(site: SiteSpec) -> Finding:

@@ -131,7 +131,9 @@ def shared_flags(magic: Any) -> Any:
     return _with(
         start_flags(magic),
         argument("--into", metavar="NAME", help="variable that gets what the ranks report(...)"),
-        argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the ranks: run,lr"),
+        argument(
+            "--pass", dest="variables", metavar="NAMES", help="notebook variables for the ranks: run,lr"
+        ),
         argument("--timeout", type=float, metavar="S", help="seconds until stuck ranks are ended or freed"),
         argument(
             "--live",

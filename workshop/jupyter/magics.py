@@ -125,22 +125,22 @@ class ParallelMagics(Magics):
     def torchrun_cell(self, line: str, cell: str) -> None:
         """Run the cell as a program on N fresh ranks, as torchrun would."""
         args = read_flags(self.torchrun_cell, line)
-        passing = select(args.passing or "", self.shell.user_ns)
+        variables = select(args.variables or "", self.shell.user_ns)
         magic_line = f"%%torchrun {line}"
         check_syntax(cell_source(magic_line, cell))
         if args.save:
-            program_file.save(Path(args.save), magic_line, cell, passing)
+            program_file.save(Path(args.save), magic_line, cell, variables)
         if args.nsys:
             nsys_cell.check_flags(args)
             n = counted(args.nproc_per_node)
-            command = nsys_cell.command_of(args, n, magic_line, cell, passing)
+            command = nsys_cell.command_of(args, n, magic_line, cell, variables)
             if nsys_cell.say(command):
                 view, limits = LiveView(self.shell), Limits(args.timeout)
                 self._show(view, None, lambda: nsys_cell.run(command, n, limits, view))
                 return
         elif args.nsys_range:
             raise ValueError("--nsys-range RANGE needs --nsys NAME: a name for the report")
-        self._fresh(args, Cell(cell, magic_line), passing)
+        self._fresh(args, Cell(cell, magic_line), variables)
 
     @explain_errors("%torchrun")
     @line_magic("torchrun")
@@ -154,17 +154,17 @@ class ParallelMagics(Magics):
         args = read_flags(self.torchrun_line, line)
         if not args.program:
             raise ValueError("%torchrun needs a script: %torchrun -n 4 train.py --lr 1e-3")
-        passing = select(args.passing or "", self.shell.user_ns)
+        variables = select(args.variables or "", self.shell.user_ns)
         name, *arguments = args.program
-        self._fresh(args, (Module if args.module else Script)(name, tuple(arguments)), passing)
+        self._fresh(args, (Module if args.module else Script)(name, tuple(arguments)), variables)
 
-    def _fresh(self, args: Any, program: Cell | Module | Script, passing: dict[str, Any]) -> None:
+    def _fresh(self, args: Any, program: Cell | Module | Script, variables: dict[str, Any]) -> None:
         view = LiveView(self.shell)
         n = counted(args.nproc_per_node, default=2 if args.replicas is None else 1)
         limits = Limits(args.timeout, args.device_memory, args.max_restarts)
         if args.replicas is not None:
             refuse_with_replicas(args)
-            given: Any = {"passing": passing, "limits": limits, "on_output": view}
+            given: Any = {"variables": variables, "limits": limits, "on_output": view}
             self._show(view, args.into, lambda: replicas(program, args.replicas, n, **given))
             return
         nodes = nodes_of(args, current_site().interface if args.nnodes > 1 else "")
@@ -172,7 +172,7 @@ class ParallelMagics(Magics):
         self._show(
             view,
             args.into,
-            lambda: torchrun(program, n, passing=passing, limits=limits, nodes=nodes, on_output=live),
+            lambda: torchrun(program, n, variables=variables, limits=limits, nodes=nodes, on_output=live),
         )
 
     @explain_errors("%%ranks")
@@ -184,7 +184,7 @@ class ParallelMagics(Magics):
     def ranks_cell(self, line: str, cell: str) -> None:
         """Run the cell on ranks that stay; variables live on from cell to cell."""
         args = read_flags(self.ranks_cell, line)
-        passing = select(args.passing or "", self.shell.user_ns)
+        variables = select(args.variables or "", self.shell.user_ns)
         plain = cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
         check_syntax(plain, top_level_await=True)
         ranks = self._group(args)
@@ -194,7 +194,7 @@ class ParallelMagics(Magics):
         self._show(
             view,
             args.into,
-            lambda: ranks.run(code, on=args.on, timeout=args.timeout, passing=passing, on_output=live),
+            lambda: ranks.run(code, on=args.on, timeout=args.timeout, variables=variables, on_output=live),
         )
 
     @explain_errors("%ranks")

@@ -38,9 +38,9 @@ def check_flags(args: Any) -> None:
         )
 
 
-def command_of(args: Any, n: int, magic_line: str, cell: str, passing: Mapping[str, Any]) -> list[str]:
+def command_of(args: Any, n: int, magic_line: str, cell: str, variables: Mapping[str, Any]) -> list[str]:
     """Save the cell as ``NAME.py`` and return the line that profiles it."""
-    path = program_file.save(Path(f"{args.nsys}.py"), magic_line, cell, passing)
+    path = program_file.save(Path(f"{args.nsys}.py"), magic_line, cell, variables)
     return nsys_command(str(path), n, args.nsys, inside=args.nsys_range or "", python=sys.executable)
 
 

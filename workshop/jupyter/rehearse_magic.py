@@ -49,7 +49,7 @@ class RehearseMagics(Magics):
     @argument(
         "--into", metavar="NAME", help="variable that gets the Rehearsal (Rehearsals for several ranks)"
     )
-    @argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the cell: lr,layers")
+    @argument("--pass", dest="variables", metavar="NAMES", help="notebook variables for the cell: lr,layers")
     @argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds until the rehearsal is ended"
     )
@@ -73,12 +73,12 @@ class RehearseMagics(Magics):
         }
         program = self._program(args, line, cell)
         try:
-            found = rehearse_ranks(program, args.world_size, ranks, **options)
+            rehearsed = rehearse_ranks(program, args.world_size, ranks, **options)
         except RehearsalError as error:
             print(error.output, end="", flush=True)
             show_as_sentence(error)
             raise
-        self._show(found.ranks[0] if len(ranks) == 1 else found, args.into)
+        self._show(rehearsed.ranks[0] if len(ranks) == 1 else rehearsed, args.into)
 
     def _program(self, args: Any, line: str, cell: str | None) -> str | Path:
         """The cell's text, or the script's path."""
@@ -87,7 +87,7 @@ class RehearseMagics(Magics):
                 "%rehearse wants a script: %rehearse -n 64 train.py --lr 0.1; a cell begins with %%rehearse"
             )
         if cell is None:
-            if args.passing:
+            if args.variables:
                 raise ValueError("--pass sets variables of a cell; a script takes arguments, after its name")
             return Path(args.script).expanduser()
         if args.script is not None:
@@ -95,23 +95,23 @@ class RehearseMagics(Magics):
                 f"%%rehearse runs the cell, and has no place for {args.script!r}; a script is rehearsed by "
                 f"%rehearse with one sign: %rehearse -n {args.world_size} {args.script}"
             )
-        program = as_program(line, cell, select(args.passing or "", self.shell.user_ns))
+        program = as_program(line, cell, select(args.variables or "", self.shell.user_ns))
         check_syntax(program)
         return program
 
-    def _show(self, found: Rehearsal | Rehearsals, into: str | None) -> None:
+    def _show(self, rehearsed: Rehearsal | Rehearsals, into: str | None) -> None:
         """What the cell printed (its first rank), then the report; with ``--into`` the report is the
         variable's to show.
         """
-        first = found if isinstance(found, Rehearsal) else found.ranks[0]
+        first = rehearsed if isinstance(rehearsed, Rehearsal) else rehearsed.ranks[0]
         print(first.output, end="", flush=True)
         if into:
-            self.shell.user_ns[into] = found
+            self.shell.user_ns[into] = rehearsed
         else:
-            display(found)
+            display(rehearsed)
 
 
-def as_program(line: str, cell: str, passing: Mapping[str, Any]) -> str:
+def as_program(line: str, cell: str, variables: Mapping[str, Any]) -> str:
     """The cell's text with line 1 as the notebook counts it, which also sets the passed values.
 
     Raises
@@ -120,7 +120,7 @@ def as_program(line: str, cell: str, passing: Mapping[str, Any]) -> str:
         A value cannot be written as Python text: the program runs in another process.
     """
     setters = []
-    for name, value in passing.items():
+    for name, value in variables.items():
         source = literal(value)
         if source is None:
             raise ValueError(

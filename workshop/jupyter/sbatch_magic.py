@@ -41,7 +41,9 @@ def notebook_flags(magic: Any) -> Any:
     """What a cell of fresh ranks has too."""
     for flag in (
         argument("--into", metavar="NAME", help="variable that gets what the ranks report(...)"),
-        argument("--pass", dest="passing", metavar="NAMES", help="notebook variables for the ranks: run,lr"),
+        argument(
+            "--pass", dest="variables", metavar="NAMES", help="notebook variables for the ranks: run,lr"
+        ),
         argument(
             "--allow-pickle", action="store_true", help="read reported objects too that had to be pickled"
         ),
@@ -65,12 +67,12 @@ class JobMagics(Magics):
     def sbatch_cell(self, line: str, cell: str) -> None:
         """Hand the cell in as a job and follow it: queue, output of the ranks, results."""
         args = parse_argstring(self.sbatch_cell, line)
-        passing = select(args.passing or "", self.shell.user_ns)
+        variables = select(args.variables or "", self.shell.user_ns)
         magic_line = f"%%sbatch {line}"
         check_syntax(cell_source(magic_line, cell))
         if args.save:
-            program_file.save(Path(args.save), magic_line, cell, passing)
-        self._hand_in(args, Cell(cell, magic_line), job_of(args, "cell"), passing)
+            program_file.save(Path(args.save), magic_line, cell, variables)
+        self._hand_in(args, Cell(cell, magic_line), job_of(args, "cell"), variables)
 
     @explain_errors("%sbatch")
     @line_magic("sbatch")
@@ -83,23 +85,23 @@ class JobMagics(Magics):
         """Hand a script in as a job; what follows the script's name is handed on to it."""
         args = parse_argstring(self.sbatch_line, line)
         if args.follow:
-            found = jobs.find(args.follow, chosen_site(args.site))
-            self._show(found, args)
+            followed = jobs.find(args.follow, chosen_site(args.site))
+            self._show(followed, args)
             return
         if not args.program:
             raise ValueError("%sbatch needs a script: %sbatch -N 2 -n 4 train.py --lr 1e-3")
         script = Path(args.program[0])
-        passing = select(args.passing or "", self.shell.user_ns)
-        self._hand_in(args, Script(script, tuple(args.program[1:])), job_of(args, script.stem), passing)
+        variables = select(args.variables or "", self.shell.user_ns)
+        self._hand_in(args, Script(script, tuple(args.program[1:])), job_of(args, script.stem), variables)
 
-    def _hand_in(self, args: Any, program: Cell | Script, job: Job, passing: dict[str, Any]) -> None:
+    def _hand_in(self, args: Any, program: Cell | Script, job: Job, variables: dict[str, Any]) -> None:
         if args.into is not None and not args.into.isidentifier():
             raise ValueError(f"--into {args.into}: a variable's name, for example --into results")
         site, sweep = chosen_site(args.site), sweep_of(args.sweep)
         if args.dry_run or args.test_only:
             self._try_out(args, site, job, sweep)
             return
-        submitted = jobs.submit(program, job, site, passing=passing, sweep=sweep, detach=args.detach)
+        submitted = jobs.submit(program, job, site, variables=variables, sweep=sweep, detach=args.detach)
         if submitted.without():
             print(submitted.without())
         if not args.detach:

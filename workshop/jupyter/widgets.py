@@ -133,9 +133,9 @@ def time_picture(
     axis.set_yscale("log")
     axis.set_xlabel(f"{device}, devices")
     axis.set_ylabel("days")
-    said = f"{model}, {tokens:.3g} tokens, {devices:,} {device} at {mfu:.0%} MFU"
-    axis.set_title(f"{said}:\n{cost}", fontsize=9, loc="left")
-    return Picture(figure, f"{said}: {cost}, {cost.flops:.3g} FLOPs")
+    label = f"{model}, {tokens:.3g} tokens, {devices:,} {device} at {mfu:.0%} MFU"
+    axis.set_title(f"{label}:\n{cost}", fontsize=9, loc="left")
+    return Picture(figure, f"{label}: {cost}, {cost.flops:.3g} FLOPs")
 
 
 def time_to_train(

@@ -282,14 +282,14 @@ def death_in_words(exit_code: int | None) -> str:
 
 
 @dataclass
-class Verdict:
+class FirstFailed:
     """Who failed first (several when they failed together), who was carried along, who had finished."""
 
     first: list[RankEnd] = field(default_factory=list)
     others: list[RankEnd] = field(default_factory=list)
 
 
-def judge(ends: Sequence[RankEnd]) -> Verdict:
+def judge(ends: Sequence[RankEnd]) -> FirstFailed:
     """Separate causes from effects.
 
     A rank that died by itself comes first: its peers' errors follow from it. Else the earliest
@@ -306,7 +306,7 @@ def judge(ends: Sequence[RankEnd]) -> Verdict:
     else:
         first = sorted((end for end in ends if end.kind == "lost"), key=lambda end: end.time)[:1]
     chosen = {end.rank for end in first}
-    return Verdict(first, [end for end in ends if end.rank not in chosen])
+    return FirstFailed(first, [end for end in ends if end.rank not in chosen])
 
 
 def as_failure(end: RankEnd, program: Program) -> Failure:

@@ -5,7 +5,7 @@ are one (proc(5), field 22 of ``/proc/PID/stat``), so that is what we record, an
 before we send a signal. Nothing in this project ever ends a process by its name.
 
 Both mean something in one place only: after a boot numbers begin anew, and in a PID namespace (a container)
-they are others than outside. A record that another process will read says its `Place` too.
+they are others than outside. A record that another process will read says its `ProcessSpace` too.
 
 Three ties keep ranks from outliving the notebook that started them:
 
@@ -56,7 +56,7 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessSpace:
     """Where process numbers mean something: one boot of one machine, one PID namespace of it.
 
     ``host`` is for people, and names machines that boots come and go on; two containers may call one machine
@@ -68,9 +68,9 @@ class Place:
     pid_namespace: int
 
     @staticmethod
-    def here() -> Place:
+    def here() -> ProcessSpace:
         """This process's own."""
-        return Place(
+        return ProcessSpace(
             socket.gethostname(),
             Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             Path("/proc/self/ns/pid").stat().st_ino,
@@ -84,7 +84,7 @@ class Place:
     @property
     def is_here(self) -> bool:
         """Whether this is this process's own place."""
-        here = Place.here()
+        here = ProcessSpace.here()
         return (self.boot, self.pid_namespace) == (here.boot, here.pid_namespace)
 
 

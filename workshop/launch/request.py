@@ -9,13 +9,15 @@ function defined in a notebook has no module to be imported from.
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import pickle
 import shlex
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from workshop.facts.units import parse_bytes
 from workshop.site.owners import open_own
@@ -24,6 +26,8 @@ DEFAULT_TIMEOUT = "WORKSHOP_TIMEOUT"
 MOST_RANKS = 1024
 # IPython's own names, in every notebook
 _SHELL_NAMES = frozenset(("In", "Out", "exit", "quit", "open", "get_ipython"))
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,21 @@ def select(names: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"--pass {name}: the notebook has no variable of that name.{hint}")
         chosen[name] = namespace[name]
     return chosen
+
+
+def takes_passing(run: Callable[P, R]) -> Callable[P, R]:
+    """``variables`` was called ``passing``: the function takes both words, and warns of the old one."""
+
+    @functools.wraps(run)
+    def with_either(*args: P.args, **words: P.kwargs) -> R:
+        if "passing" in words:
+            if "variables" in words:
+                raise TypeError(f"{run.__name__}() got variables and passing, the old name of the same")
+            warnings.warn("passing= is called variables= now", DeprecationWarning, stacklevel=2)
+            words["variables"] = words.pop("passing")
+        return run(*args, **words)
+
+    return with_either
 
 
 def pickled(values: Mapping[str, Any]) -> bytes:

@@ -57,7 +57,7 @@ def _module_spec(name: str) -> ModuleSpec | None:
     return spec
 
 
-def save(path: Path, magic_line: str, body: str, passing: Mapping[str, Any]) -> Path:
+def save(path: Path, magic_line: str, body: str, variables: Mapping[str, Any]) -> Path:
     """Write the cell as a program of its own; returns the path. Values without a literal go to a pickle."""
     if path.suffix != ".py":
         raise ValueError(
@@ -65,7 +65,7 @@ def save(path: Path, magic_line: str, body: str, passing: Mapping[str, Any]) -> 
         )
     setters = []
     pickles = {}
-    for name, value in passing.items():
+    for name, value in variables.items():
         source = literal(value)
         if source is None:
             pickles[name] = value

@@ -7,8 +7,8 @@ machine go down hard enough that even the supervisor could not clean up, the nex
 what it finds: directories whose owner, by number and start time, is no more.
 
 ``TMPDIR`` may be shared by many machines, and a process number of another machine says nothing here. So
-the owner's `Place` is recorded beside it, and a session of another machine is left alone. Of another boot
-or another container of this machine the lock tells that the owner keeps on its record.
+the owner's `ProcessSpace` is recorded beside it, and a session of another machine is left alone. Of another
+boot or another container of this machine the lock tells that the owner keeps on its record.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from workshop.launch.messages import (
     packed,
     unpacked,
 )
-from workshop.launch.processes import Place, ProcessId, boot_time, can_lock, descendants, end_all
+from workshop.launch.processes import ProcessId, ProcessSpace, boot_time, can_lock, descendants, end_all
 from workshop.site.owners import NotOurs, open_own, ours, own_folder
 
 PREFIX = "workshop-"
@@ -236,7 +236,7 @@ def _private_directory() -> Path:
 
 def _record_owner(directory: Path, supervisor_pid: int) -> int:
     """Write down whose the directory is; returns the descriptor that keeps the record locked."""
-    found = {
+    by_role = {
         name: process and [process.pid, process.start_time]
         for name, process in (
             ("notebook", ProcessId.of(os.getpid())),
@@ -246,7 +246,7 @@ def _record_owner(directory: Path, supervisor_pid: int) -> int:
     descriptor = os.open(directory / OWNER, os.O_RDWR | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
     with contextlib.suppress(OSError):  # a file system without locks: then processes alone tell
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    content = {**found, "place": asdict(Place.here()), "since": round(time.time(), 3)}
+    content = {**by_role, "place": asdict(ProcessSpace.here()), "since": round(time.time(), 3)}
     os.write(descriptor, json.dumps(content).encode())
     return descriptor
 
@@ -266,10 +266,10 @@ def _is_abandoned(directory: Path) -> bool:
     try:
         with os.fdopen(open_own(directory / OWNER), "rb") as file:
             recorded = json.loads(file.read(_LONGEST_OWNER))
-            place = Place(**recorded["place"])
+            place = ProcessSpace(**recorded["place"])
             notebook, supervisor = (ProcessId(*recorded[name]) for name in ("notebook", "supervisor"))
             if not place.is_here:
-                here = Place.here()
+                here = ProcessSpace.here()
                 before = place.host == here.host and float(recorded["since"]) < boot_time()
                 return (place.boot == here.boot or before) and can_lock(file.fileno())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

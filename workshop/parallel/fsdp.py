@@ -33,7 +33,7 @@ from torch.distributed.tensor import DTensor
 from workshop.facts.checks import check_choice, check_keys, check_not_negative
 from workshop.parallel.flat import Unit, all_gather, reduce_scatter
 from workshop.parallel.materialise import (
-    Held,
+    HeldParameter,
     Initialise,
     begin_alike,
     held_by,
@@ -78,7 +78,7 @@ class HandSharded(nn.Module):
     ) -> None:
         super().__init__()
         self.module, self.dtype = module, dtype
-        self.held: list[Held] = held_by(module, outside)
+        self.held: list[HeldParameter] = held_by(module, outside)
         begin_alike([one.parameter for one in self.held])
         self.unit = Unit(module, [one.parameter for one in self.held])
         mine = self.unit.weights.chunk(dist.get_world_size())[dist.get_rank()]

@@ -21,7 +21,7 @@ Initialise = Callable[[nn.Module], None]
 
 
 @dataclass
-class Held:
+class HeldParameter:
     """A parameter and every place that holds it: a tied weight has several."""
 
     parameter: nn.Parameter
@@ -34,14 +34,14 @@ class Held:
         self.parameter = parameter
 
 
-def held_by(module: nn.Module, outside: Iterable[nn.Module] = ()) -> list[Held]:
+def held_by(module: nn.Module, outside: Iterable[nn.Module] = ()) -> list[HeldParameter]:
     """Trainable parameters of a module and its children, but for those below one of ``outside``."""
     not_ours = {id(parameter) for other in outside for parameter in other.parameters()}
-    found: dict[int, Held] = {}
+    found: dict[int, HeldParameter] = {}
     for holder in module.modules():
         for name, parameter in holder._parameters.items():
             if parameter is not None and parameter.requires_grad and id(parameter) not in not_ours:
-                found.setdefault(id(parameter), Held(parameter, [])).places.append((holder, name))
+                found.setdefault(id(parameter), HeldParameter(parameter, [])).places.append((holder, name))
     return list(found.values())
 
 
@@ -74,7 +74,7 @@ def local_device() -> torch.device:
 
 
 def materialise(
-    held: Iterable[Held], initialise: Initialise | None = None, device: torch.device | None = None
+    held: Iterable[HeldParameter], initialise: Initialise | None = None, device: torch.device | None = None
 ) -> None:
     """Give bytes and first values to those of the parameters that lie on the meta device.
 

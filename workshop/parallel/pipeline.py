@@ -45,7 +45,7 @@ RUN_BY_HAND = CLASSIC
 
 
 @dataclass(frozen=True)
-class Wire:
+class StageLinks:
     """What stages say to each other: tensors of one type, down the model and up again.
 
     ``shapes``, ``dtype``: of one micro-batch between stage s and s + 1; one shape where all cuts have the
@@ -94,7 +94,7 @@ def open_wire(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     where: Callable[[int], int] | None = None,
-) -> Wire:
+) -> StageLinks:
     """Make the two groups; every rank must call it. ``where`` is ``stage % world_size`` unless given.
 
     shape: of a micro-batch between two stages; or a list of shapes, one for every cut from the first on.
@@ -103,7 +103,7 @@ def open_wire(
     rank_of = where or (lambda stage: stage % ranks)
     one = all(isinstance(number, int) for number in shape)
     shapes: Any = (tuple(shape),) if one else tuple(map(tuple, shape))  # type: ignore[arg-type]
-    return Wire(shapes, dtype, torch.device(device), rank_of, dist.new_group(), dist.new_group())
+    return StageLinks(shapes, dtype, torch.device(device), rank_of, dist.new_group(), dist.new_group())
 
 
 @dataclass
@@ -125,7 +125,9 @@ class Step:
 class _Stages:
     """The stages of this rank during one step, and what they keep."""
 
-    def __init__(self, stages: Mapping[int, nn.Module], num_stages: int, wire: Wire, loss: Loss) -> None:
+    def __init__(
+        self, stages: Mapping[int, nn.Module], num_stages: int, wire: StageLinks, loss: Loss
+    ) -> None:
         self.stages, self.last, self.wire, self.loss = stages, num_stages - 1, wire, loss
         self.kept: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
         self.to_next: dict[tuple[int, int], Tensor] = {}  # between two stages of the same rank
@@ -194,7 +196,7 @@ def run_order(
     num_stages: int,
     batch: tuple[Sequence[Tensor], Sequence[Tensor]],
     loss: Loss,
-    wire: Wire,
+    wire: StageLinks,
 ) -> Step:
     """One step of this rank: do what the order says, one action after the other.
 
@@ -242,7 +244,7 @@ def run_schedule(
     stages: Mapping[int, nn.Module],
     batch: tuple[Sequence[Tensor], Sequence[Tensor]],
     loss: Loss,
-    wire: Wire,
+    wire: StageLinks,
 ) -> Step:
     """`run_order` with a schedule's name: "naive", "gpipe", "1f1b", and with several stages a rank
     "interleaved" and "breadth-first". The stages lie round-robin, stage s on rank s % world_size.

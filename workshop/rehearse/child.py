@@ -32,9 +32,9 @@ def main(request_path: str, answer_path: str) -> None:
     answer = Answer(Path(answer_path))
     _end_in_time(request.timeout_seconds, program, answer)
     notes: dict[str, None] = {}
-    from workshop.rehearse.stage import Stage  # torch is imported here
+    from workshop.rehearse.stage import PreparedProcess  # torch is imported here
 
-    stage = Stage(request, program, notes)
+    stage = PreparedProcess(request, program, notes)
     imported = time.perf_counter()
     error, alarms = None, []
     try:

@@ -21,7 +21,7 @@ from workshop.rehearse.tracer import StopRehearsal, Tracer
 from workshop.rehearse.values import Answers
 
 
-class Stage:
+class PreparedProcess:
     """Everything that must be in place before the program's first line, for one rehearsal in this process."""
 
     stop = StopRehearsal

@@ -36,7 +36,7 @@ from workshop.parallel.context_gpt import cut_context
 from workshop.parallel.ddp import begin_together
 from workshop.parallel.materialise import local_device
 from workshop.parallel.mesh import group_along, mesh_of, new_group_of
-from workshop.parallel.pipeline import Wire, run_order
+from workshop.parallel.pipeline import StageLinks, run_order
 from workshop.parallel.stages import GPTStage
 from workshop.parallel.tensor_plans import cut_by_plan
 from workshop.predict.pipeline import pipeline_orders
@@ -161,14 +161,14 @@ class Pipelined(nn.Module):
             step = run_order(self.order, self.stages, self.num_stages, (inputs, targets), _loss, wire)
         return torch.stack(step.losses).mean() if step.losses else torch.zeros((), device=wire.device)
 
-    def _wire(self, length: int) -> Wire:
+    def _wire(self, length: int) -> StageLinks:
         layout, place = self.axes.layout, self.axes.place
         positions = length // layout.tensor if layout.sequence_parallel else length
         numbers = precision(layout.precision)
         narrow = numbers.compute == 2 and not layout.precision.startswith("amp-")  # autocast's sums are fp32
         assert self.down is not None
         assert self.up is not None
-        return Wire(
+        return StageLinks(
             ((self.micro_batch, positions, self.config.hidden_size),),
             torch.bfloat16 if narrow else torch.float32,
             local_device(),

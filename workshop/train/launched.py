@@ -119,10 +119,10 @@ def train(
         RankFailed: a rank failed; RankTimeout: they took too long (`workshop.launch`).
     """
     where = None if folder is None else str(Path(folder).resolve())
-    program, passing = as_program(run, measured=measured, **settings)
+    program, variables = as_program(run, measured=measured, **settings)
     _check_machine(run)
-    passing["folder"] = where
-    result = launch.torchrun(program, run.layout.world_size, passing=passing, limits=limits)
+    variables["folder"] = where
+    result = launch.torchrun(program, run.layout.world_size, variables=variables, limits=limits)
     return trained(result, measured)
 
 

@@ -466,7 +466,7 @@ def trains_under(cap: float) -> bool:
     """Whether four ranks train the model with so many bytes each."""
     limits = launch.Limits(device_memory=int(cap), timeout=60)
     try:
-        launch.torchrun(PROGRAM, 4, passing={"train": train, "WIDTH": WIDTH}, limits=limits)
+        launch.torchrun(PROGRAM, 4, variables={"train": train, "WIDTH": WIDTH}, limits=limits)
     except launch.RankFailed as error:
         if "out of memory" not in str(error):
             raise

@@ -436,9 +436,9 @@ train(first, last)
 gc.collect()
 dist.destroy_process_group()
 """
-passing = {"SHAPE": SHAPE, "checkpoint": str(checkpoint)}
-four = launch.torchrun(PROGRAM, 4, passing={**passing, "first": 0, "last": 4})
-two = launch.torchrun(PROGRAM, 2, passing={**passing, "first": 2, "last": 4})
+variables = {"SHAPE": SHAPE, "checkpoint": str(checkpoint)}
+four = launch.torchrun(PROGRAM, 4, variables={**variables, "first": 0, "last": 4})
+two = launch.torchrun(PROGRAM, 2, variables={**variables, "first": 2, "last": 4})
 
 # %%
 print("four ranks, steps 2 and 3:", [f"{loss:.6f}" for loss in four[0].losses[2:]])

@@ -399,10 +399,10 @@ dist.destroy_process_group()
 
 def learn(spec, way, steps):
     """Accuracy on held-out images after some steps under the cap; None if it ran out of memory."""
-    passing = {"spec": spec, "way": way, "steps": steps, "BATCH": BATCH}
+    variables = {"spec": spec, "way": way, "steps": steps, "BATCH": BATCH}
     limits = launch.Limits(device_memory=CAP, timeout=120)
     try:
-        return launch.torchrun(LEARN, 2, passing=passing, limits=limits)[0]
+        return launch.torchrun(LEARN, 2, variables=variables, limits=limits)[0]
     except launch.RankFailed as error:
         if "out of memory" not in str(error):
             raise

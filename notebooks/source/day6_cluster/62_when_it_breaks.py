@@ -524,8 +524,8 @@ dist.destroy_process_group()
 
 
 def trained(name, dies):
-    passing = {"where": str(Path(folder.name, name)), "dies": dies}
-    return launch.torchrun(TRAINING, 2, passing=passing, limits=launch.Limits(max_restarts=1))[0]
+    variables = {"where": str(Path(folder.name, name)), "dies": dies}
+    return launch.torchrun(TRAINING, 2, variables=variables, limits=launch.Limits(max_restarts=1))[0]
 
 
 broken, unbroken = trained("broken", dies=True), trained("unbroken", dies=False)

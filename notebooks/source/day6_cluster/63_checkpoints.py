@@ -334,7 +334,7 @@ with open(naive, "wb") as file:
     torch.save(state, Dying(file))
 """
 try:
-    launch.torchrun(PROGRAM, 1, passing={"naive": str(naive)})
+    launch.torchrun(PROGRAM, 1, variables={"naive": str(naive)})
 except launch.RankFailed as error:
     print(str(error).splitlines()[0])
 
@@ -344,7 +344,7 @@ import torch
 torch.load(naive)
 """
 try:
-    launch.torchrun(LOADING, 1, passing={"naive": str(naive)})
+    launch.torchrun(LOADING, 1, variables={"naive": str(naive)})
 except launch.RankFailed as error:
     print(f"{naive.stat().st_size:,} bytes are there, and loading them says:")
     print("\n".join(line for line in str(error).splitlines() if "Error" in line)[:200])
@@ -394,7 +394,7 @@ dist.destroy_process_group()
 
 
 def saving(where, dies):
-    return launch.torchrun(SAVING, 2, passing={"tiny": tiny, "where": str(where), "dies": dies})
+    return launch.torchrun(SAVING, 2, variables={"tiny": tiny, "where": str(where), "dies": dies})
 
 
 killed = folder / "killed"

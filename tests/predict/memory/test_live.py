@@ -109,7 +109,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def measured(loaded_engine):
-    return launch.torchrun(PROGRAM, 1, passing={"CASES": CASES}, limits=launch.Limits(timeout=110))[0]
+    return launch.torchrun(PROGRAM, 1, variables={"CASES": CASES}, limits=launch.Limits(timeout=110))[0]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -41,7 +41,7 @@ PATIENCE_SECONDS = 2
 LEAVE_SECONDS = 2.0
 # The agent looks after its ranks a hundred times a second, so that a short launch ends at once. Each look
 # takes a core from a rank for a moment; where all cores compute, a longer launch would feel that.
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 LONG_LAUNCH_SECONDS, LONG_LAUNCH_PAUSE = 3.0, 0.04
 OnStart = Callable[[int, dict[int, int], dict[int, int | None]], None]
 
@@ -170,7 +170,7 @@ def make_agent(
         args=(request, *more),
         rdzv_handler=_rendezvous(request),
         max_restarts=request.max_restarts,
-        monitor_interval=LOOK_SECONDS,
+        monitor_interval=POLL_SECONDS,
         local_addr=_address(request.nodes) if request.nodes else "127.0.0.1",
     )
     return CellAgent(spec, on_start)

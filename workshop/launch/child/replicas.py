@@ -24,7 +24,7 @@ from workshop.launch.child.fresh import ask_for_stacks
 READY_SECONDS = 30.0  # until the lighthouse is up
 # An agent that was told to stop gives its ranks two seconds; one that has not stopped after this is ended.
 STOP_SECONDS = 8.0
-LOOK_SECONDS = 0.1  # between two looks at whether somebody wants it to stop
+POLL_SECONDS = 0.1  # between two looks at whether somebody wants it to stop
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Replicas:
                 late = time.monotonic() > stopped_at + STOP_SECONDS
                 for number in left.values():
                     run.members[number].stop(signal.SIGKILL if late else signal.SIGTERM)
-            for ready in wait([*left, beacon.sentinel], LOOK_SECONDS):
+            for ready in wait([*left, beacon.sentinel], POLL_SECONDS):
                 if ready == beacon.sentinel:
                     raise RuntimeError("the lighthouse ended before the replicas")
                 self._hear(run, left[cast(Connection, ready)])

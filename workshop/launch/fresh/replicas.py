@@ -54,7 +54,7 @@ from workshop.launch.messages import (
 )
 from workshop.launch.output import ReplicaTranscript, live_of, replica_label
 from workshop.launch.report import own_report
-from workshop.launch.request import Limits, check_rank_count, pickled
+from workshop.launch.request import Limits, check_rank_count, pickled, takes_passing
 from workshop.launch.session import EngineError, Session
 
 NETWORK = "WORKSHOP_REPLICAS_NETWORK"
@@ -85,12 +85,13 @@ class ReplicasResult:
         return "\n".join(lines)
 
 
+@takes_passing
 def replicas(
     program: str | Cell | Script | Module,
     num_replicas: int,
     n: int = 1,
     *,
-    passing: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     on_output: Callable[[str, str], None] | None = None,
 ) -> ReplicasResult:
@@ -100,7 +101,7 @@ def replicas(
         program: what every rank of every replica runs; it uses torchft to share what it learns.
         num_replicas: how many launches.
         n: ranks of each.
-        passing: values that become variables of the program on every rank.
+        variables: values of the notebook, by the names that they have in the program on every rank.
         limits: as of `torchrun`; ``max_restarts`` counts for each replica by itself.
         on_output: called with (first line, text so far) while they run, at most ten times a second.
 
@@ -120,7 +121,7 @@ def replicas(
             "replicas need torchft, which is not installed: pip install 'torchft==0.2.*' "
             "(there are wheels for Linux on x86-64)"
         )
-    data = pickled(passing) if passing else None
+    data = pickled(variables) if variables else None
     source, own_network = source_of(program), _own_network()
     session = Session.get()
     session.wait_ready()

@@ -49,12 +49,13 @@ from workshop.launch.request import (
     check_rank_count,
     check_syntax,
     pickled,
+    takes_passing,
 )
 from workshop.launch.session import EngineError, Session
 
 KEEP_RUNS = 5  # directories of past launches kept for their logs
 # Seconds between two looks at what ranks have printed, and where nobody asked to see it; events come at once.
-_LOOK_EVERY, _LOOK_AT_NOTHING = 0.05, 0.5
+_POLL_SECONDS, _POLL_UNSEEN_SECONDS = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,19 @@ class Result:
         return shown or self.device
 
 
+@takes_passing
 def torchrun(
     program: str | Cell | Script | Module,
     n: int,
     *,
-    passing: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
     limits: Limits | None = None,
     nodes: Nodes | None = None,
     on_output: Show | Live | None = None,
 ) -> Result:
     """Run ``program`` on ``n`` fresh ranks and wait for them.
 
-    passing: values that become variables of the program on every rank.
+    variables: values of the notebook, by the names that they have in the program on every rank.
     nodes: set when this is one node of several; then ``n`` is the number of ranks on this node.
     on_output: called with (first line, text so far) when the launch begins and while the ranks run, at most
         ten times a second; as `Live` with a view of one's choice.
@@ -103,7 +105,7 @@ def torchrun(
     """
     check_rank_count(n)
     limits = limits or Limits()
-    data = pickled(passing) if passing else None
+    data = pickled(variables) if variables else None
     source = source_of(program)
     session = Session.get()
     session.wait_ready()
@@ -181,7 +183,7 @@ def follow(
     try:
         while True:
             try:
-                for event in session.events(number, timeout=_LOOK_EVERY if look else _LOOK_AT_NOTHING):
+                for event in session.events(number, timeout=_POLL_SECONDS if look else _POLL_UNSEEN_SECONDS):
                     if isinstance(event, Clean):
                         assert done is not None
                         return done, interrupted

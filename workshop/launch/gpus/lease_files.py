@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from workshop.launch.processes import Place, ProcessId, can_lock
+from workshop.launch.processes import ProcessId, ProcessSpace, can_lock
 from workshop.launch.session import EngineError
 from workshop.site.owners import NotOurs, ours, user_name
 
@@ -109,7 +109,7 @@ def write(folder: Path, gpu: str, program: str, processes: Sequence[ProcessId]) 
         "program": program,
         "processes": [[process.pid, process.start_time] for process in processes],
         "since": round(time.time(), 3),
-        "place": asdict(Place.here()),
+        "place": asdict(ProcessSpace.here()),
     }
     unseen = folder / f".{PREFIX}{secrets.token_hex(8)}"
     path = folder / f"{PREFIX}{secrets.token_hex(8)}.json"
@@ -186,7 +186,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     """The record, each field made sure of. Raises `_NoLease` for anything else."""
     try:
         record = json.loads(data)
-        place, pairs, since = Place(**record["place"]), record["processes"], record["since"]
+        place, pairs, since = ProcessSpace(**record["place"]), record["processes"], record["since"]
         gpu, program = record["gpu"], record["program"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _NoLease(f"it cannot be read: {type(error).__name__}") from None

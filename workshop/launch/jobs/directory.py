@@ -46,7 +46,7 @@ def prepare(
     program: str | Cell | Script,
     site: SiteSpec,
     job: Job,
-    passing: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
     sweep: tuple[str, Sequence[Any]] | None = None,
 ) -> tuple[Path, Record]:
     """A new directory with all that the job needs, its batch script included.
@@ -55,7 +55,7 @@ def prepare(
     nothing can be written.
     """
     source = None if isinstance(program, Script) else _cell_text(program)
-    values = _passed_files(passing or {}, sweep)
+    values = _passed_files(variables or {}, sweep)
     try:
         directory = _new_directory(site, job)
         if source is not None:
@@ -123,11 +123,11 @@ def _cell_text(program: str | Cell) -> str:
     return source
 
 
-def _passed_files(passing: Mapping[str, Any], sweep: tuple[str, Sequence[Any]] | None) -> dict[str, bytes]:
+def _passed_files(variables: Mapping[str, Any], sweep: tuple[str, Sequence[Any]] | None) -> dict[str, bytes]:
     if sweep is not None:
         name, values = sweep
-        return {f"passed_{at}.pkl": pickled({**passing, name: value}) for at, value in enumerate(values)}
-    return {rank_folder.PASSED: pickled(passing)} if passing else {}
+        return {f"passed_{at}.pkl": pickled({**variables, name: value}) for at, value in enumerate(values)}
+    return {rank_folder.PASSED: pickled(variables)} if variables else {}
 
 
 def _new_directory(site: SiteSpec, job: Job) -> Path:

@@ -6,8 +6,8 @@
     >>> result[3].loss                                                                 # doctest: +SKIP
 
 While it waits, `follow` says why; while it runs, what the ranks print; at its end it returns what `torchrun`
-returns, or raises what `torchrun` raises. A job ends with its notebook (`child/job_keeper.py`) unless it was
-detached; then `known()` lists it and `find(number)` gives it back, in this kernel or in another.
+returns, or raises what `torchrun` raises. A job ends with its notebook (`child/job_watchdog.py`) unless it
+was detached; then `known()` lists it and `find(number)` gives it back, in this kernel or in another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from workshop.launch.jobs.record import read_record, write_record
 from workshop.launch.jobs.scheduler import scheduler_of
 from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import watch_of
-from workshop.launch.request import Cell, Script
+from workshop.launch.request import Cell, Script, takes_passing
 from workshop.site.current import current_site
 from workshop.site.job import Job
 from workshop.site.owners import own_folder
@@ -57,36 +57,38 @@ class Sweep:
             raise ValueError(f"--sweep {self.name}=: which values? For example lr=1e-3,3e-3")
 
 
+@takes_passing
 def submit(
     program: str | Cell | Script,
     job: Job,
     site: SiteSpec | None = None,
     *,
-    passing: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
     sweep: Sweep | None = None,
     detach: bool = False,
 ) -> Submitted:
     """Hand ``program`` in; ``job`` says its name, size and time (its own program and args are not used).
 
-    site: default: the one in force. passing: values that become variables of the program on every rank.
+    site: default: the one in force.
+    variables: values of the notebook, by the names that they have in the program on every rank.
 
     Raises ValueError for what cannot be run, SchedulerError where it is not there, is silent, or refuses.
     """
     site = site or current_site()
     check_scheduler(site)
     told = (sweep.name, sweep.values) if sweep else None
-    directory, record = job_directory.prepare(program, site, with_array(job, sweep), passing, told)
+    directory, record = job_directory.prepare(program, site, with_array(job, sweep), variables, told)
     scheduler = scheduler_of(site.scheduler)
     script, flags = directory / scheduler.SCRIPT, scheduler.submit_flags(site)
-    keeper = None
+    watchdog = None
     if detach:
         with keeping(site.keep):
             number = scheduler.submit(script, flags)
     else:
-        keeper, number = _keep(site, script, flags)
+        watchdog, number = _keep(site, script, flags)
     record = replace(record, job=number, detached=detach)
     write_record(directory, record)
-    submitted = Submitted(directory, record, keeper)
+    submitted = Submitted(directory, record, watchdog)
     submitted.left_out = left_out(os.environ, site.keep)
     return submitted
 
@@ -126,9 +128,17 @@ def check(job: Job, site: SiteSpec, sweep: Sweep | None = None) -> str:
 
 
 def _keep(site: SiteSpec, script: Path, flags: list[str]) -> tuple[subprocess.Popen[str], str]:
-    """Submit through the keeper, which ends the job when this process is gone."""
-    keeper = subprocess.Popen(
-        [sys.executable, "-P", "-m", "workshop.launch.child.job_keeper", site.scheduler, str(script), *flags],
+    """Submit through the watchdog, which ends the job when this process is gone."""
+    watchdog = subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "workshop.launch.child.job_watchdog",
+            site.scheduler,
+            str(script),
+            *flags,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -136,13 +146,13 @@ def _keep(site: SiteSpec, script: Path, flags: list[str]) -> tuple[subprocess.Po
         env={**engine_environment(), **which_scheduler(os.environ), KEPT: ",".join(site.keep)},
         start_new_session=True,
     )
-    assert keeper.stdout is not None
-    line = keeper.stdout.readline()  # it answers within the time limit of a client
+    assert watchdog.stdout is not None
+    line = watchdog.stdout.readline()  # it answers within the time limit of a client
     answer = json.loads(line) if line else {"error": "the process that submits jobs ended without a word"}
     if "error" in answer:
-        keeper.wait()
+        watchdog.wait()
         raise SchedulerError(answer["error"])
-    return keeper, answer["job"]
+    return watchdog, answer["job"]
 
 
 def known(site: SiteSpec | None = None) -> list[Submitted]:

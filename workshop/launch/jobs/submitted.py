@@ -54,13 +54,13 @@ class _Shown:
 
 
 class Submitted:
-    """One job that was handed in. ``keeper``: the process that ends it with this notebook, if it does."""
+    """One job that was handed in. ``watchdog``: the process that ends it with this notebook, if it does."""
 
     def __init__(
         self,
         directory: Path,
         record: Record,
-        keeper: subprocess.Popen[str] | None = None,
+        watchdog: subprocess.Popen[str] | None = None,
         clock: Clock = time,
     ):
         self.directory = directory
@@ -70,7 +70,7 @@ class Submitted:
         self.left_out: tuple[str, ...] = ()  # secrets of the environment that the job does not see
         self.allow_pickle = False  # whether reported values that had to be pickled are read, which runs code
         self._watch = watch_of(record.scheduler)
-        self._keeper = keeper
+        self._watchdog = watchdog
         self._missed: dict[int, float] = {}  # since when nobody knows a task that was seen alive
         self._shown: dict[int, _Shown] = {}
         self._clock = clock
@@ -240,14 +240,14 @@ class Submitted:
         self.release()
 
     def cancel_quietly(self) -> None:
-        """End it where something else went wrong already; should that fail now, the keeper does it."""
-        if self._keeper is not None:
+        """End it where something else went wrong already; should that fail now, the watchdog does it."""
+        if self._watchdog is not None:
             with contextlib.suppress(SchedulerError):
                 self.cancel()
 
     def _interrupted(self) -> RankInterrupted:
         partial = Result({}, self.text(), self.record.sentence, self._clock.monotonic() - self._began)
-        if self._keeper is None:
+        if self._watchdog is None:
             message = (
                 f"job {self.number} was detached and goes on; jobs.find({self.number}).cancel() ends it."
             )
@@ -259,18 +259,18 @@ class Submitted:
         return attach(RankInterrupted(f"job {self.number} was cancelled and is gone."), partial)
 
     def release(self) -> None:
-        """Tell the keeper that the job need not be ended any more."""
-        if self._keeper is not None:
-            assert self._keeper.stdin is not None
-            assert self._keeper.stdout is not None
+        """Tell the watchdog that the job need not be ended any more."""
+        if self._watchdog is not None:
+            assert self._watchdog.stdin is not None
+            assert self._watchdog.stdout is not None
             with contextlib.suppress(BrokenPipeError):
-                self._keeper.stdin.write("done\n")
-                self._keeper.stdin.flush()
+                self._watchdog.stdin.write("done\n")
+                self._watchdog.stdin.flush()
             with contextlib.suppress(BrokenPipeError):
-                self._keeper.stdin.close()
-            self._keeper.stdout.close()
-            self._keeper.wait()
-            self._keeper = None
+                self._watchdog.stdin.close()
+            self._watchdog.stdout.close()
+            self._watchdog.wait()
+            self._watchdog = None
 
     def detach(self) -> None:
         """Let it outlive this notebook; `find` gives it back."""

@@ -32,7 +32,7 @@ from workshop.launch.nodes.store import StoreServer
 from workshop.launch.session import EngineError
 
 _COMMANDS = "inproc://commands"
-_LOOK_MS = 100
+_POLL_MS = 100
 
 
 class Link:
@@ -189,7 +189,7 @@ class Relay:
     def _serve(self) -> None:
         try:
             while not self._leaving:
-                ready = dict(self._poller().poll(_LOOK_MS))
+                ready = dict(self._poller().poll(_POLL_MS))
                 self.gate.answer()
                 if self._taking in ready:
                     self._obey()

@@ -45,7 +45,7 @@ from workshop.launch.session import EngineError, Session
 from workshop.launch.staying.channels import Channel, ask_to_cut, write_connection_files
 from workshop.site.interfaces import chosen, collectives_on
 
-LOOK_MS = 20
+POLL_MS = 20
 _LEAVE = "the notebook is gone"
 
 
@@ -137,7 +137,7 @@ class NodeProgram:
         beat = 0.0
         while True:
             poller = self._poller()
-            ready = dict(poller.poll(LOOK_MS))
+            ready = dict(poller.poll(POLL_MS))
             if 0 in ready or self.monitor in ready:
                 return _LEAVE
             if time.monotonic() - beat > node_wire.HEARTBEAT_MS / 1000:

@@ -74,12 +74,12 @@ class Channel:
 
     def receive(self, socket: zmq.Socket) -> list[dict[str, Any]]:
         """Messages on ``socket`` that answer what was asked last."""
-        found = []
+        answers = []
         while socket.poll(0):
             message = self.protocol.recv(socket, mode=zmq.NOBLOCK)[1]
             if message and message["parent_header"].get("msg_id") == self.asked:
-                found.append(message)
-        return found
+                answers.append(message)
+        return answers
 
     def close(self) -> None:
         """Give the sockets back."""

@@ -126,11 +126,11 @@ class RankSet:
             raise RankFailed(f"{self.broken}. `%ranks restart` starts new ranks.") from None
         return starts
 
-    def pass_values(self, passing: Mapping[str, Any] | None) -> str:
+    def pass_values(self, variables: Mapping[str, Any] | None) -> str:
         """Lay values where the ranks find them; returns the code by which a rank takes them."""
-        if not passing:
+        if not variables:
             return ""
-        name, data = rank_folder.PASSED, pickled(passing)
+        name, data = rank_folder.PASSED, pickled(variables)
         (self.directory / name).write_bytes(data)
         if self.remote is not None:
             self.remote.pass_file(name, data, ANSWER_SECONDS)

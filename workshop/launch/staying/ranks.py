@@ -21,7 +21,7 @@ from typing import Any
 from workshop.launch import rank_folder
 from workshop.launch.nodes.ranks import StayingNodes
 from workshop.launch.output import Live, Show, Transcript, live_of
-from workshop.launch.request import Limits
+from workshop.launch.request import Limits, takes_passing
 from workshop.launch.staying.cell import CellRun, RanksResult
 from workshop.launch.staying.channels import Exchange
 from workshop.launch.staying.rank_set import RankSet
@@ -45,13 +45,14 @@ class Ranks(RankSet):
             self.stop()
             raise
 
+    @takes_passing
     def run(
         self,
         code: str,
         *,
         on: Sequence[int] | None = None,
         timeout: float | None = None,
-        passing: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
         on_output: Show | Live | None = None,
     ) -> RanksResult:
         """Run ``code`` on all ranks (or those in ``on``) and wait.
@@ -63,7 +64,7 @@ class Ranks(RankSet):
         limits = Limits(timeout=timeout) if timeout else self.limits
         limits.seconds()  # says at once where the environment's is no number
         starts = self.clear(chosen)
-        take_values = self.pass_values(passing)
+        take_values = self.pass_values(variables)
         exchange = Exchange([self.channels[rank] for rank in chosen])
         logs = {rank: self.rank_dir(rank) / rank_folder.LOG for rank in chosen}
         cell = CellRun(self, exchange, Transcript(logs, starts), limits, live_of(on_output))

@@ -31,14 +31,14 @@ def ask_stacks(ranks: RankSet, which: Iterable[int], patience: float = 0.5) -> d
     before = {rank: (ranks.rank_dir(rank) / rank_folder.STACKS).stat().st_size for rank in which}
     ranks.signal(before, signal.SIGUSR2)
     deadline = time.monotonic() + patience
-    found: dict[int, tuple[Frame, ...]] = {}
-    while len(found) < len(before) and time.monotonic() < deadline:
+    frames_of: dict[int, tuple[Frame, ...]] = {}
+    while len(frames_of) < len(before) and time.monotonic() < deadline:
         for rank, start in before.items():
             frames = stacks(ranks, rank, start)
             if frames:
-                found[rank] = frames
+                frames_of[rank] = frames
         time.sleep(0.005)
-    return found
+    return frames_of
 
 
 def stacks(ranks: RankSet, rank: int, start: int = 0) -> tuple[Frame, ...]:

@@ -1,6 +1,6 @@
 """Hands a job in, and ends it when the notebook that wanted it is gone.
 
-    python -m workshop.launch.child.job_keeper SCHEDULER SCRIPT [FLAGS]
+    python -m workshop.launch.child.job_watchdog SCHEDULER SCRIPT [FLAGS]
 
 A job does not end with the notebook that submitted it: it belongs to the scheduler. For a job that was not
 detached this small process stands in. It submits the script itself, so that there is no moment in which a job
