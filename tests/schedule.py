@@ -72,7 +72,7 @@ LONGEST_FIRST = (
     "tests/jupyter/test_nsys_cell.py",
     "tests/jupyter/test_rehearse_magic.py",
     "tests/doctor/test_doctor.py",
-    "tests/parallel/test_vision.py",
+    "tests/parallel/test_vision_plans.py",
     "tests/rehearse/test_rehearse.py",
     "tests/train/test_launched.py",
     "tests/rules/test_suite_rules.py",

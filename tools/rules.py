@@ -188,7 +188,7 @@ def ring_problems(package: Path, allowed: Mapping[tuple[str, str], str] = ALLOWE
     allowed: imports that may close a ring, each with its reason; one that closes none is a problem too.
     Every ring has at least one import in what is returned; of rings that share it, the first is shown.
     """
-    paths = _modules(package)
+    paths = modules_of(package)
     graph = {module: _imports(module, path, paths) for module, path in paths.items()}
     problems = []
     for importer, imported in allowed:
@@ -203,7 +203,7 @@ def ring_problems(package: Path, allowed: Mapping[tuple[str, str], str] = ALLOWE
     return problems
 
 
-def _modules(package: Path) -> dict[str, Path]:
+def modules_of(package: Path) -> dict[str, Path]:
     """The file of each module by its full name."""
     paths = {}
     for path in sorted(package.rglob("*.py")):

@@ -1,7 +1,7 @@
 """What has been tried and solved, kept in one small local file.
 
-``$WORKSHOP_HOME/progress.json``, or ``workshop/progress.json`` under ``$XDG_DATA_HOME``
-(``~/.local/share``). It is written whole and moved into place, so that a crash leaves the old file or the
+``$WORKSHOP_HOME/progress.json``, or ``$XDG_DATA_HOME/workshop/progress.json`` (usually below
+``~/.local/share``). It is written whole and moved into place, so that a crash leaves the old file or the
 new one. A file that cannot be read or written costs the memory, never the lesson: it is said once, and
 the session goes on without.
 

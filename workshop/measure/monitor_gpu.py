@@ -31,7 +31,7 @@ _ALL_LINKS = 0xFFFFFFFF  # the field's scope: the sum over all NVLinks
 
 
 class GpuSampler:
-    """Asks the driver; `launch.nvml.NoDriverError` where there is none.
+    """Asks the driver; `launch.gpus.nvml.NoDriverError` where there is none.
 
     ``notes``: what went wrong, once each.
     """

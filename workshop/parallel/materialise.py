@@ -3,7 +3,7 @@
 ``with torch.device("meta"): model = GPT(config)`` makes parameters that have a shape and no bytes. A rank
 then gives bytes to one unit (a layer), initialises it, takes the numbers of rank 0 so that all ranks begin
 alike, keeps its shard, and drops the rest before it turns to the next. The peak is all shards and one unit,
-never the model. DeepSpeed's ``zero.Init`` and FSDP's deferred initialisation do the same.
+never the model. DeepSpeed's ``deepspeed.zero.Init`` and FSDP's deferred initialisation do the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Meshes: which ranks talk to each other about what, when several cuts are combined.
 
-A layout has up to five axes (`facts.Layout`). Every rank has a place on each, and a group of its own for
-each: the ranks that differ from it in that one place. Rank numbers run through the tensor axis first, so that
-its groups are neighbours, and through the pipeline last::
+A layout has up to five axes (`facts.layout.Layout`). Every rank has a place on each, and a group of its own
+for each: the ranks that differ from it in that one place. Rank numbers run through the tensor axis first, so
+that its groups are neighbours, and through the pipeline last::
 
     pipeline 2, shard 2, tensor 2 on 8 ranks         rank   pipeline shard tensor
                                                        0       0       0      0

@@ -7,7 +7,7 @@ Huang et al. 2019, arXiv 1811.06965).
 
 **A schedule is an order.** For each rank a list such as ``F0 F1 B0 F2 B1 ...``: forward or backward of a
 micro-batch. What a rank has to wait for follows. So there is one loop here, `run_order`, and the schedules of
-`predict.pipeline_orders` are what it runs: naive, GPipe, 1F1B, interleaved, breadth-first. The lists that are
+`predict.pipeline.orders` are what it runs: naive, GPipe, 1F1B, interleaved, breadth-first. The lists that are
 simulated in the predictor are those that are executed.
 
     F   take the activations in, keep them; run the stage; hand the result on
@@ -111,8 +111,8 @@ class Step:
     """What a rank did in one step: losses (on the last stage), its events in order, and what it kept at most.
 
     began: when it began, in seconds of `time.perf_counter` (on Linux all processes share that clock).
-    events: `predict.pipeline_events.Event`, seconds from the start of the step; an event is computing alone,
-        without waiting, receiving or sending.
+    events: `predict.pipeline.simulate.Event`, seconds from the start of the step; an event is computing
+        alone, without waiting, receiving or sending.
     most_kept: the most micro-batches whose activations were alive at once, over this rank's stages.
     """
 

@@ -40,7 +40,7 @@ class Rehearsals:
         return max(self.ranks, key=lambda rehearsal: rehearsal.peak_bytes)
 
     def by_rank(self) -> dict[str, Rehearsal]:
-        """Labelled by rank, as `show.traffic_table` and `show.memory_bars` take them."""
+        """Labelled by rank, as `show.traffic_table` and `show.memory_by_part` take them."""
         return {f"rank {rehearsal.rank}": rehearsal for rehearsal in self.ranks}
 
     def table(self) -> Table:

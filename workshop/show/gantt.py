@@ -46,7 +46,7 @@ def pipeline_gantt(timeline: PipelineTimeline, title: str = "") -> Picture:
 def pipeline_gantts(timelines: Mapping[str, PipelineTimeline], title: str = "") -> Picture:
     """Draw timelines one below the other on one axis of time, such as a simulated and a measured one.
 
-    timelines: by name; measured ones come from `predict.pipeline_measured.measured_timeline`. The title says
+    timelines: by name; measured ones come from `predict.pipeline.measured.measured_timeline`. The title says
     how long each takes and what share of it is idle. ValueError where there is none.
     """
     if not timelines:

@@ -347,7 +347,7 @@ for name in specs:
 # most of the time. (That is on a quiet machine. Where two ranks must share their cores with other programs, a layout in which one rank waits for the other
 # looks better than it is: then measure again. So the assert above is a loose one, and silent on a busy machine. Read the sentences it prints.)
 #
-# Is each of them still one process's training? That is a test: `tests/parallel/test_vision.py` has every gradient of both models under every cut to 1e-5.
+# Is each of them still one process's training? That is a test: `tests/parallel/test_vision_plans.py` has every gradient of both models under every cut to 1e-5.
 # With one footnote: CoAtNet's **batch norm** sees what a rank has in a micro-batch. So two ranks equal one process that takes its batch in two parts. With
 # `share_batch_norm` they share statistics, and equal the whole batch.
 #

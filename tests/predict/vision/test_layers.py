@@ -70,7 +70,7 @@ def test_pieces_are_the_whole(spec):
 
 
 def test_what_tensor_parallelism_cuts_is_what_the_plan_cuts():
-    """tests/parallel/test_vision.py measures that a rank holds so much."""
+    """tests/parallel/test_vision_plans.py measures that a rank holds so much."""
     layer = pieces(VIT)[1]
     assert layer.cut_params == 12 * 64 * 64 + 3 * 64 + 4 * 64
     stem, *_, block, head = pieces(COATNET)

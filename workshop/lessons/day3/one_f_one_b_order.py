@@ -2,8 +2,8 @@
 
 PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503; section 2.2.1 of arXiv:2104.04473): rank r of p
 runs p - r - 1 forwards ahead, then one forward and one backward in turn, then the backwards that are left.
-The check plays the orders of all ranks together, as `predict.pipeline_events` does, and looks at what is kept
-and how long it takes.
+The check plays the orders of all ranks together, as `predict.pipeline.simulate` does, and looks at what is
+kept and how long it takes.
 """
 
 from __future__ import annotations
