@@ -83,11 +83,18 @@ def _docstring_lines(function: Function) -> int:
     return (first.end_lineno or first.lineno) - first.lineno + 1
 
 
+_UNDERLINED = re.compile(r"^ *(Parameters|Args|Attributes|Returns|Raises|Yields)\n *-{3,}$", re.MULTILINE)
+
+
 def docstring_problems(package: Path) -> list[Problem]:
-    """Public modules, classes, functions and methods without a docstring."""
+    """Public modules, classes, functions and methods without a docstring; sections that are underlined."""
     problems = []
     for path in sorted(package.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        for section in _UNDERLINED.finditer(text):
+            line = text.count("\n", 0, section.start()) + 1
+            problems.append(Problem(path, f"line {line}", f"write the section as Google does: {section[1]}:"))
         if not _is_private_path(path.relative_to(package)) and ast.get_docstring(tree) is None:
             problems.append(Problem(path, "module", "no docstring"))
         for node in _public(tree.body):

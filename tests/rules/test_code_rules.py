@@ -56,6 +56,10 @@ def test_docstrings(tmp_path):
         "no docstring"
     ]
     assert found(docstring_problems, tmp_path, '"""D."""\ndef f():\n  """D."""\n  def inner(): 0') == []
+    google = '"""D.\n\nRaises:\n    ValueError: why.\n"""'
+    assert found(docstring_problems, tmp_path, google) == []
+    underlined = google.replace("Raises:", "Raises\n------")
+    assert found(docstring_problems, tmp_path, underlined) == ["write the section as Google does: Raises:"]
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,8 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
 def parse_count(text: str, what: str, base: int = 1000) -> tuple[float, str]:
     """The number meant, and its suffix in lower case (empty without one).
 
-    Raises
-    ------
-    ValueError
-        ``text`` is no count; ``what`` says of what.
+    Raises:
+        ValueError: ``text`` is no count; ``what`` says of what.
     """
     matched = _COUNT.fullmatch(text)
     if matched is None or matched["suffix"].lower() not in _POWERS:
@@ -33,10 +31,8 @@ def parse_count(text: str, what: str, base: int = 1000) -> tuple[float, str]:
 def sequences(text: str, seq_len: int) -> int:
     """The sequences of a batch given as sequences (no suffix) or as tokens (K, M, G in powers of 1,024).
 
-    Raises
-    ------
-    ValueError
-        The tokens are no whole number of sequences; the nearest that are is named.
+    Raises:
+        ValueError: The tokens are no whole number of sequences; the nearest that are is named.
     """
     number, suffix = parse_count(text, "--global-batch", base=1024)
     count = number / seq_len if suffix else number

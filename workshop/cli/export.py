@@ -57,11 +57,9 @@ def run(options: argparse.Namespace) -> int:
 def read_program(source: Path) -> str:
     """The text of a cell or a script that somebody named.
 
-    Raises
-    ------
-    ValueError
-        There is no such file (the nearest in its folder is named), it is a folder, cannot be read, or is no
-        text.
+    Raises:
+        ValueError: There is no such file (the nearest in its folder is named), it is a folder, cannot be
+            read, or is no text.
     """
     if source.is_dir():
         raise ValueError(f"{source} is a folder: name the file with the cell or the script")
@@ -88,10 +86,8 @@ def told(what: str, do: str) -> Iterator[None]:
 def split_cell(text: str) -> tuple[str, str]:
     """The program and the flags of its ``%%torchrun`` line (none in a plain script).
 
-    Raises
-    ------
-    ValueError
-        The file is a notebook, or is no Python once the magic line is gone.
+    Raises:
+        ValueError: The file is a notebook, or is no Python once the magic line is gone.
     """
     magic = _MAGIC.search(text)
     program, flags = text, ""
@@ -117,10 +113,8 @@ def ranks_in(flags: str) -> int | None:
 def write_script(script: Path, program: str, source: Path) -> None:
     """Write ``program``; a different file that stands there already is not overwritten.
 
-    Raises
-    ------
-    ValueError
-        ``script`` is another file with another text.
+    Raises:
+        ValueError: ``script`` is another file with another text.
     """
     if script.exists() and script.read_text(encoding="utf-8") != program and not script.samefile(source):
         raise ValueError(f"{script} is there and differs: remove it, or choose another folder with --output")
@@ -135,10 +129,9 @@ def site_of(options: argparse.Namespace) -> SiteSpec:
 def sbatch(script: str, nproc: int, options: argparse.Namespace) -> str:
     """The batch file's text: for the scheduler of ``--site`` or for a site that nothing is known of.
 
-    Raises
-    ------
-    ValueError
-        The time limit is not ``HH:MM:SS`` (or ``D-HH:MM:SS``), or the site's nodes have too few GPUs.
+    Raises:
+        ValueError: The time limit is not ``HH:MM:SS`` (or ``D-HH:MM:SS``), or the site's nodes have too few
+            GPUs.
     """
     site = site_of(options)
     job = Job(

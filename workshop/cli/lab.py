@@ -39,10 +39,8 @@ def run(options: argparse.Namespace) -> int:
 def find_lessons() -> Path:
     """The folder of the published lessons: the package's, or in the current directory.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is none, as where the package alone was copied.
+    Raises:
+        FileNotFoundError: There is none, as where the package alone was copied.
     """
     ours = ROOT / "notebooks"
     for folder in (ours, Path.cwd() / "notebooks"):

@@ -40,18 +40,15 @@ def run_notebook(
 ) -> None:
     """Execute ``notebook`` in place, in ``folder``; ``on_cell`` gets each cell, text cells too, in order.
 
-    Parameters
-    ----------
-    notebook : read with nbformat; its outputs are replaced.
-    folder : the kernel's working directory.
-    seconds : time limit of one cell.
+    Args:
+        notebook: read with nbformat; its outputs are replaced.
+        folder: the kernel's working directory.
+        on_cell: called with each cell when it is over.
+        seconds: time limit of one cell.
 
-    Raises
-    ------
-    nbclient.exceptions.CellExecutionError
-        A cell raised and carries no ``raises-exception`` tag.
-    nbclient.exceptions.CellTimeoutError
-        A cell took longer than ``seconds``.
+    Raises:
+        nbclient.exceptions.CellExecutionError: A cell raised and carries no ``raises-exception`` tag.
+        nbclient.exceptions.CellTimeoutError: A cell took longer than ``seconds``.
     """
     with tempfile.TemporaryDirectory(prefix="workshop-") as sockets:
         manager = own_kernel_manager(Path(sockets))

@@ -52,10 +52,9 @@ def run(options: argparse.Namespace) -> int:
 def wanted_run(options: argparse.Namespace) -> Run:
     """The run of the file; notes of a translation go to standard error.
 
-    Raises
-    ------
-    ValueError
-        The file is nobody's, or says too little (what is missing is named), or says what is not modelled.
+    Raises:
+        ValueError: The file is nobody's, or says too little (what is missing is named), or says what is not
+            modelled.
     """
     document = content(options.run_file)
     given = {

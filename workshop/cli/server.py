@@ -78,10 +78,8 @@ def node_address() -> str:
 def serve(folder: Path, port: int, open_browser: bool, first_page: str, at: Reached = Reached()) -> int:
     """Serve ``folder`` until interrupted; the exit code is 0 after an interrupt, else the server's.
 
-    Raises
-    ------
-    ValueError
-        None of the ports from ``port`` on is free.
+    Raises:
+        ValueError: None of the ports from ``port`` on is free.
     """
     port, token = free_port(port, at.address), secrets.token_hex(24)
     with tempfile.TemporaryDirectory(prefix="workshop-lab-") as config:
@@ -113,10 +111,8 @@ def serve(folder: Path, port: int, open_browser: bool, first_page: str, at: Reac
 def free_port(first: int, address: str = LOOPBACK) -> int:
     """The first port from ``first`` on that nobody listens on.
 
-    Raises
-    ------
-    ValueError
-        None of fifty is free.
+    Raises:
+        ValueError: None of fifty is free.
     """
     last = min(first + PORTS_TO_TRY, 65536) - 1
     for port in range(first, last + 1):

@@ -36,10 +36,8 @@ class Laid:
 def lay_working_copies(lessons: Path, folder: Path) -> list[Laid]:
     """Bring ``folder`` up to date with ``lessons`` and return what was done, one entry a file.
 
-    Raises
-    ------
-    ValueError
-        ``folder`` is the folder of the lessons, or inside it, or is a file.
+    Raises:
+        ValueError: ``folder`` is the folder of the lessons, or inside it, or is a file.
     """
     lessons, folder = lessons.resolve(), folder.resolve()
     if folder == lessons or lessons in folder.parents:

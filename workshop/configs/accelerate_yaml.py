@@ -43,10 +43,8 @@ def accelerate_config(
         gradient_clipping: largest norm of the gradient under DeepSpeed, which clips by itself; 0: off.
         deepspeed_file: path of a DeepSpeed JSON (`deepspeed_json`) that says the rest.
 
-    Raises
-    ------
-    ValueError
-        The engine cannot do this run (every reason is told), or ranks do not divide over nodes.
+    Raises:
+        ValueError: The engine cannot do this run (every reason is told), or ranks do not divide over nodes.
     """
     engine = chosen_engine(run, engine)
     config: dict[str, Any] = {

@@ -40,10 +40,8 @@ def deepspeed_config(
         gradient_clipping: largest norm of the gradient; 0: off.
         onebit: a 1-bit optimizer in place of the run's; stage 0 only.
 
-    Raises
-    ------
-    ValueError
-        DeepSpeed cannot do this run (every reason is told), or has no such optimizer.
+    Raises:
+        ValueError: DeepSpeed cannot do this run (every reason is told), or has no such optimizer.
     """
     chosen_engine(run, "deepspeed")
     config: dict[str, Any] = {

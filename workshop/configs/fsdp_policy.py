@@ -82,10 +82,8 @@ def fsdp_plugin_arguments(run: Run, wrap_class: str = "") -> dict[str, Any]:
 
     ``mixed_precision`` belongs to `Accelerator`, and hybrid sharding to its ``parallelism_config``.
 
-    Raises
-    ------
-    ValueError
-        FSDP cannot do this run, with every reason; or the layers' class is not known.
+    Raises:
+        ValueError: FSDP cannot do this run, with every reason; or the layers' class is not known.
     """
     chosen_engine(run, "fsdp")
     return {
@@ -112,11 +110,9 @@ TRAINER_OPTIMIZERS = {
 def trainer_arguments(run: Run, wrap_class: str = "") -> dict[str, Any]:
     """What `transformers.TrainingArguments` (version 5) needs to train a run with FSDP2.
 
-    Raises
-    ------
-    ValueError
-        FSDP cannot do this run; or Trainer has no such optimizer; or hybrid sharding or the offload of
-        activations is asked for, which TrainingArguments cannot say (Accelerate's YAML can).
+    Raises:
+        ValueError: FSDP cannot do this run; or Trainer has no such optimizer; or hybrid sharding or the
+            offload of activations is asked for, which TrainingArguments cannot say (Accelerate's YAML can).
     """
     plugin = fsdp_plugin_arguments(run, wrap_class)
     layout = run.layout

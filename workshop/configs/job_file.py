@@ -106,10 +106,8 @@ class ParsedJob:
     def model(self, overrides: Overrides) -> ModelSpec:
         """The file's model, or the given one, which must be of the file's shape.
 
-        Raises
-        ------
-        ValueError
-            The two differ; every field is told.
+        Raises:
+            ValueError: The two differ; every field is told.
         """
         given = overrides.spec()
         if given is None:
@@ -128,10 +126,9 @@ class ParsedJob:
     def run(self, overrides: Overrides) -> Run:
         """The run that file and arguments describe together.
 
-        Raises
-        ------
-        ValueError
-            Something is missing, not modelled, or the two contradict each other; everything is named.
+        Raises:
+            ValueError: Something is missing, not modelled, or the two contradict each other; everything is
+                named.
         """
         if self.not_modelled:
             raise ValueError("not modelled here:\n- " + "\n- ".join(self.not_modelled))

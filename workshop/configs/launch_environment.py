@@ -60,10 +60,8 @@ _MESH = {
 def accelerate_environment(config: Mapping[str, Any]) -> dict[str, str]:
     """The variables for a YAML's content. Unknown keys of a section set nothing, as with the launcher.
 
-    Raises
-    ------
-    ValueError
-        ``distributed_type`` is none of `KINDS`.
+    Raises:
+        ValueError: ``distributed_type`` is none of `KINDS`.
     """
     kind = config.get("distributed_type")
     if kind not in KINDS:

@@ -87,10 +87,8 @@ class ParsedConfig:
     def run(self, overrides: Overrides) -> Run:
         """The run that file and arguments describe together.
 
-        Raises
-        ------
-        ValueError
-            Something is missing (all of it is named), or the two contradict each other.
+        Raises:
+            ValueError: Something is missing (all of it is named), or the two contradict each other.
         """
         lacking = self.missing(overrides)
         if lacking:

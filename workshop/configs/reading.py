@@ -86,13 +86,10 @@ class Reading:
 def read_config(source: Path | str | Mapping[str, Any], overrides: Overrides | None = None) -> Reading:
     """Read a file (a `Path`), its text or its content.
 
-    Raises
-    ------
-    ValueError
-        It is no configuration, or nobody's that is known here; a value does not exist; file and ``overrides``
-        contradict each other.
-    FileNotFoundError
-        The file, or the JSON that it names, is not there.
+    Raises:
+        ValueError: It is no configuration, or nobody's that is known here; a value does not exist; file and
+            ``overrides`` contradict each other.
+        FileNotFoundError: The file, or the JSON that it names, is not there.
     """
     overrides = overrides or Overrides()
     file = content(source)

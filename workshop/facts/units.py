@@ -41,19 +41,16 @@ def parse_bytes(size: str | int | float) -> int:
 
     The arithmetic is exact; a fraction of a byte is dropped, so the result is never more than what was asked.
 
-    Parameters
-    ----------
-    size : a whole number of bytes, or text. Units: B, kB, MB, GB, TB, PB (powers of 1,000) and KiB, MiB, GiB,
-        TiB, PiB (powers of 1,024); capital letters do not matter, except that "Gb" is a gigabit and refused.
+    Args:
+        size: a whole number of bytes, or text. Units: B, kB, MB, GB, TB, PB (powers of 1,000) and KiB, MiB,
+            GiB, TiB, PiB (powers of 1,024); capital letters do not matter, except that "Gb" is a gigabit and
+            refused.
 
-    Returns
-    -------
-    Bytes, zero or more.
+    Returns:
+        Bytes, zero or more.
 
-    Raises
-    ------
-    ValueError
-        ``size`` is no size: empty, negative, not finite, of an unknown or an ambiguous unit.
+    Raises:
+        ValueError: ``size`` is no size: empty, negative, not finite, of an unknown or an ambiguous unit.
     """
     if isinstance(size, str):
         exact = _parse_text(size)
@@ -96,16 +93,13 @@ def _bytes_per_unit(unit: str, text: str) -> int:
 def format_bytes(num_bytes: int | float, decimals: int = 1, binary: bool = True) -> str:
     """``num_bytes`` in the largest unit that keeps it at one or more: ``"256.0 MiB"``, ``"17 B"``.
 
-    Parameters
-    ----------
-    num_bytes : bytes; a difference may be negative.
-    decimals : digits after the point (whole bytes get none).
-    binary : powers of 1,024 (KiB, MiB, ...) if true, powers of 1,000 (kB, MB, ...) if false.
+    Args:
+        num_bytes: bytes; a difference may be negative.
+        decimals: digits after the point (whole bytes get none).
+        binary: powers of 1,024 (KiB, MiB, ...) if true, powers of 1,000 (kB, MB, ...) if false.
 
-    Raises
-    ------
-    ValueError
-        ``num_bytes`` is not finite, or ``decimals`` is negative.
+    Raises:
+        ValueError: ``num_bytes`` is not finite, or ``decimals`` is negative.
     """
     if not math.isfinite(num_bytes):
         raise ValueError(f"{num_bytes!r} is not a number of bytes")
@@ -126,10 +120,8 @@ def format_seconds(seconds: float) -> str:
 
     From a minute on it gives two whole units: minutes and seconds, hours and minutes, days and hours.
 
-    Raises
-    ------
-    ValueError
-        ``seconds`` is not finite.
+    Raises:
+        ValueError: ``seconds`` is not finite.
     """
     if not math.isfinite(seconds):
         raise ValueError(f"{seconds!r} is not a duration")

@@ -114,10 +114,8 @@ class RehearseMagics(Magics):
 def as_program(line: str, cell: str, variables: Mapping[str, Any]) -> str:
     """The cell's text with line 1 as the notebook counts it, which also sets the passed values.
 
-    Raises
-    ------
-    ValueError
-        A value cannot be written as Python text: the program runs in another process.
+    Raises:
+        ValueError: A value cannot be written as Python text: the program runs in another process.
     """
     setters = []
     for name, value in variables.items():

@@ -103,10 +103,8 @@ def read_trace(source: str | Path | Sequence[str | Path] | Mapping[int, str | Pa
 
     The rank stands in the file where torch knew it; else a mapping gives it, or the order.
 
-    Raises
-    ------
-    ValueError
-        A file is no trace, or holds no events with a length.
+    Raises:
+        ValueError: A file is no trace, or holds no events with a length.
     """
     if isinstance(source, str | Path):
         files: list[tuple[int | None, Path]] = [(None, Path(source))]

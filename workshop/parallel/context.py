@@ -231,6 +231,7 @@ def ring_attention(
         key, value: (batch, kv_heads, positions of this rank, head_dim); kv_heads divides heads.
         causal: no query sees a later key.
         order: which positions a rank has; see `positions_of`.
+        group: the ranks that share the sequence; None: all.
 
     Returns the attended values, as ``query``. Raises ValueError for an unknown order or uneven parts.
     """

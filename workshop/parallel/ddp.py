@@ -88,12 +88,9 @@ class BucketedDDP(nn.Module):
         ``"zeros"`` sends zeros in its place. A parameter that no rank used keeps its gradient as it was.
     watch: told of every gradient and message, see `Watch`; to draw the overlap.
 
-    Raises
-    ------
-    ValueError
-        The model has nothing to train; ``unused`` is unknown.
-    RuntimeError
-        In backward, with ``unused="raise"``: a parameter had no gradient.
+    Raises:
+        ValueError: The model has nothing to train; ``unused`` is unknown.
+        RuntimeError: In backward, with ``unused="raise"``: a parameter had no gradient.
     """
 
     def __init__(
@@ -223,10 +220,8 @@ def wrap_ddp(
     unused: ``"raise"`` or ``"zeros"`` for parameters without a gradient, as in `BucketedDDP`.
     options: of the hook: ``rank`` and ``start`` (PowerSGD), ``start`` and ``error_feedback`` (sign).
 
-    Raises
-    ------
-    ValueError
-        An unknown hook, or an option that it does not take; the known ones are listed.
+    Raises:
+        ValueError: An unknown hook, or an option that it does not take; the known ones are listed.
     """
     check_choice("hook", hook, HOOKS)
     check_choice("unused", unused, ("raise", "zeros"))

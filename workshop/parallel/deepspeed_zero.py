@@ -69,10 +69,8 @@ def load_deepspeed() -> ModuleType:
 
     Late and only in ranks: the import takes seconds and reads the environment once.
 
-    Raises
-    ------
-    ImportError
-        It is not installed; says how to get it.
+    Raises:
+        ImportError: It is not installed; says how to get it.
     """
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
@@ -106,10 +104,8 @@ def deepspeed_engine(
     optimizer: a name of `OPTIMIZERS`, or an optimizer of this model's parameters.
     settings: laid over the configuration, section by section: `FREE_AT_ONCE`, or what the JSON knows.
 
-    Raises
-    ------
-    ValueError
-        A layout that DeepSpeed has not, or for another number of ranks; an unknown optimizer.
+    Raises:
+        ValueError: A layout that DeepSpeed has not, or for another number of ranks; an unknown optimizer.
     """
     if isinstance(optimizer, str):
         check_choice("optimizer", optimizer, OPTIMIZERS)

@@ -203,10 +203,9 @@ def shard_model(model: nn.Module, mesh: DeviceMesh | None = None, **choices: Any
     mesh's first rank. Compile layers before (``layer.compile()``), and let them recompute as you like. Make
     the optimizer after: the parameters become DTensors.
 
-    Raises
-    ------
-    ValueError
-        An unknown choice; ``precision="bf16"`` for a model that is not; a mesh of more than two axes.
+    Raises:
+        ValueError: An unknown choice; ``precision="bf16"`` for a model that is not; a mesh of more than two
+            axes.
     """
     check_keys("shard_model()", choices, [field.name for field in fields(Sharding)])
     how = Sharding(**choices)

@@ -48,10 +48,8 @@ def held_by(module: nn.Module, outside: Iterable[nn.Module] = ()) -> list[HeldPa
 def not_trained(model: nn.Module) -> list[torch.Tensor]:
     """Frozen parameters and buffers: every rank keeps them whole.
 
-    Raises
-    ------
-    ValueError
-        One lies on the meta device: only trainable parameters are given first values here.
+    Raises:
+        ValueError: One lies on the meta device: only trainable parameters are given first values here.
     """
     named = [*model.named_buffers(), *model.named_parameters()]
     found = {name: tensor for name, tensor in named if not tensor.requires_grad}
@@ -80,10 +78,8 @@ def materialise(
 
     ``initialise`` is called with every module that got some; without it, the module's ``reset_parameters``.
 
-    Raises
-    ------
-    ValueError
-        A module has neither.
+    Raises:
+        ValueError: A module has neither.
     """
     holders: dict[nn.Module, None] = {}
     for one in held:

@@ -33,11 +33,10 @@ def units(model: nn.Module, wrap: Wrap = "layers") -> list[nn.Module]:
     ``"root"``: the model alone. ``"every-linear"``: each `nn.Linear`, but for one whose weight is tied.
     A function is asked about every module.
 
-    Raises
-    ------
-    ValueError
-        An unknown name; "layers" where no list of layers is found; a function that says yes to nothing, to
-        a list, which is never called, or to a module that shares a weight with something outside it.
+    Raises:
+        ValueError: An unknown name; "layers" where no list of layers is found; a function that says yes to
+            nothing, to a list, which is never called, or to a module that shares a weight with something
+            outside it.
     """
     if callable(wrap):
         inner = [module for module in model.modules() if module is not model and wrap(module)]

@@ -12,10 +12,8 @@ _TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8":
 def roofline_of(device: str, world_size: int) -> Roofline:
     """The roofline of one of ``world_size`` devices in nodes as their vendor builds them.
 
-    Raises
-    ------
-    ValueError
-        The device is not known, or its peak, its bandwidth or its link is not.
+    Raises:
+        ValueError: The device is not known, or its peak, its bandwidth or its link is not.
     """
     cluster = catalogue.cluster(device if world_size == 1 else f"{world_size}x{device}")
     spec = cluster.device

@@ -60,22 +60,18 @@ def rehearse(
 ) -> Rehearsal:
     """Run a program as one rank of a world that is not there, for some training steps.
 
-    Parameters
-    ----------
-    program : a script's path, a program's text, or a function (its source is sent, so it must be written in a
-        file or a notebook cell, and import what it needs itself if it is in a notebook).
-    world_size : ranks in the world.
-    rank : which of them to be.
-    arguments : of the function (JSON values), or the script's command line.
-    keywords : of the function (JSON values).
-    options : fields of `Options`.
+    Args:
+        program: a script's path, a program's text, or a function (its source is sent, so it must be written
+            in a file or a notebook cell, and import what it needs itself if it is in a notebook).
+        world_size: ranks in the world.
+        rank: which of them to be.
+        arguments: of the function (JSON values), or the script's command line.
+        keywords: of the function (JSON values).
+        options: fields of `Options`.
 
-    Raises
-    ------
-    ValueError
-        A rank outside the world, no steps, a script that does not exist, an unknown option.
-    RehearsalError
-        The program failed, asked for something that cannot be rehearsed, or took too long.
+    Raises:
+        ValueError: A rank outside the world, no steps, a script that does not exist, an unknown option.
+        RehearsalError: The program failed, asked for something that cannot be rehearsed, or took too long.
     """
     check_keys("rehearse()", options, [field.name for field in fields(Options)])
     how = Options(**options)

@@ -98,6 +98,7 @@ def cut_model(model: nn.Module, axes: Axes, batch: tuple[int, int], around: Sequ
 
     Args:
         model: a `GPT` with values, on the host; all ranks take rank 0's.
+        axes: the groups of this rank, by axis of the layout.
         batch: sequences of a micro-batch, and micro-batches of a step, which a schedule must know.
         around: contexts of every forward of a stage.
 

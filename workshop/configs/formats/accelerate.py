@@ -41,10 +41,8 @@ def parse_accelerate(
         overrides: what is known beside it.
         deepspeed_file: content of the JSON that ``deepspeed_config_file`` names.
 
-    Raises
-    ------
-    ValueError
-        ``distributed_type`` is missing or unknown, or another choice does not exist.
+    Raises:
+        ValueError: ``distributed_type`` is missing or unknown, or another choice does not exist.
     """
     if config.get("compute_environment") == "AMAZON_SAGEMAKER":
         raise ValueError(

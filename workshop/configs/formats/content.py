@@ -33,12 +33,9 @@ class Content:
 def content(source: Path | str | Mapping[str, Any]) -> Content:
     """A file (a `Path`), its text or its content.
 
-    Raises
-    ------
-    ValueError
-        It holds no settings, or nobody's that is known here.
-    FileNotFoundError
-        There is no such file.
+    Raises:
+        ValueError: It holds no settings, or nobody's that is known here.
+        FileNotFoundError: There is no such file.
     """
     folder, name = Path(), "the text"
     if isinstance(source, Path):

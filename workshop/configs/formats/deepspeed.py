@@ -23,11 +23,9 @@ OPTIMIZERS = {"adamw": "adamw", "lion": "lion", "muon": "muon", "onebitadam": "a
 def parse_deepspeed(config: Mapping[str, Any], overrides: Overrides) -> ParsedConfig:
     """What the file says; ``"auto"`` counts as not said.
 
-    Raises
-    ------
-    ValueError
-        A ZeRO stage that does not exist, both 16-bit widths at once, or a batch that is another number of
-        ranks'.
+    Raises:
+        ValueError: A ZeRO stage that does not exist, both 16-bit widths at once, or a batch that is another
+            number of ranks'.
     """
     section = zero_section(config)
     stage, notes = zero_stage(section), []

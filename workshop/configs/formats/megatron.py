@@ -75,10 +75,8 @@ PRECISION_AWARE = {
 def megatron_values(text: str) -> dict[str, Any]:
     """Arguments by name, dashes included; True for one without a value, a tuple for several.
 
-    Raises
-    ------
-    ValueError
-        There is no training command among the lines, or the script does what cannot be followed.
+    Raises:
+        ValueError: There is no training command among the lines, or the script does what cannot be followed.
     """
     listed = [[part for word in command for part in _unpacked(word)] for command in commands(text)]
     chosen = [words for words in listed if sum(word.startswith("--") for word in words) > 3]
@@ -123,10 +121,8 @@ def parse_megatron(values: Mapping[str, Any], overrides: Overrides) -> ParsedJob
         values: of `megatron_values`.
         overrides: what is known beside them; the device decides which attention kernel runs.
 
-    Raises
-    ------
-    ValueError
-        A value is of the wrong kind, or a choice that does not exist.
+    Raises:
+        ValueError: A value is of the wrong kind, or a choice that does not exist.
     """
     settings = Settings(values)
     family = _family(settings)

@@ -105,10 +105,8 @@ def moe_layers(pattern: str, num_layers: int) -> tuple[int, int]:
     """``--moe-layer-freq``, a number or a list such as ``"([0]*1+[1]*15)"``, as (dense layers first, then
     every n-th).
 
-    Raises
-    ------
-    ValueError
-        Dense layers after the first with experts.
+    Raises:
+        ValueError: Dense layers after the first with experts.
     """
     if pattern.isdecimal():
         return 0, int(pattern)

@@ -95,10 +95,8 @@ WITHOUT_EFFECT = [
 def parse_nemo(table: Mapping[str, Any], overrides: Overrides) -> ParsedJob:
     """What the file says.
 
-    Raises
-    ------
-    ValueError
-        A value is of the wrong kind, points at nothing, or is a choice that does not exist.
+    Raises:
+        ValueError: A value is of the wrong kind, points at nothing, or is a choice that does not exist.
     """
     settings = Settings(flattened(table.get("training", table) if "model" not in table else table))
     _resolve(settings)

@@ -49,10 +49,9 @@ _ARITHMETIC = {
 def commands(text: str) -> list[list[str]]:
     """Every simple command of a script as its words, in order.
 
-    Raises
-    ------
-    UnreadableScriptError
-        A loop, a function or a condition that nobody knows decides about arguments; its line is told.
+    Raises:
+        UnreadableScriptError: A loop, a function or a condition that nobody knows decides about arguments;
+            its line is told.
     """
     script = _Script(tokens(text))
     script.block(())

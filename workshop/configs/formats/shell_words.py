@@ -64,10 +64,8 @@ def _raw_word(text: str, line: int) -> str:
 def closing(text: str, place: int, mark: str, line: int) -> int:
     """Where the quote or brace ends that began before ``place``; what is nested in it is stepped over.
 
-    Raises
-    ------
-    UnreadableScriptError
-        It has no end.
+    Raises:
+        UnreadableScriptError: It has no end.
     """
     start = place
     while place < len(text):

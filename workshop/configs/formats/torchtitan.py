@@ -99,10 +99,8 @@ IS_TORCHTITAN = ("training", "parallelism", "experimental", "activation_checkpoi
 def parse_torchtitan(table: Mapping[str, Any], overrides: Overrides) -> ParsedJob:
     """What the file says.
 
-    Raises
-    ------
-    ValueError
-        A value is of the wrong kind, or a choice that does not exist.
+    Raises:
+        ValueError: A value is of the wrong kind, or a choice that does not exist.
     """
     settings = Settings(_renamed(flattened(table)))
     model = _model(settings, overrides)

@@ -72,10 +72,8 @@ def whole_number(value: Any) -> int | None:
 def table_at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     """The settings at ``"a.b"``; empty where there are none.
 
-    Raises
-    ------
-    ValueError
-        What stands there is no table.
+    Raises:
+        ValueError: What stands there is no table.
     """
     place: Any = config
     for name in path.split("."):
