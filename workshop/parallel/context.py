@@ -269,7 +269,8 @@ def ulysses_attention(
 ) -> Tensor:
     """As `ring_attention` with ``order="contiguous"``, by trading heads for positions.
 
-    With fewer key heads than ranks, each is sent to all ranks whose query heads use it.
+    The shapes are those of `ring_attention`. With fewer key heads than ranks, each is sent to all ranks whose
+    query heads use it.
 
     Raises ValueError where the heads do not divide by the ranks: there is nothing left to cut.
     """

@@ -38,6 +38,8 @@ def check_device(device: torch.device) -> None:
 def torch_attention(query: Tensor, key: Tensor, value: Tensor, *, group: Group = None) -> Tensor:
     """As `ring_attention`, causal and in zigzag order, by torch's dispatcher. GPUs only; untested here.
 
+    The shapes are those of `ring_attention`.
+
     The dispatcher stays on afterwards, for backward needs it: from then on this process cuts *every*
     attention of DTensors along the sequence. Key heads are repeated for the query heads that share them, for
     not every kernel knows of shared heads; so they travel repeated.

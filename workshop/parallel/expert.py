@@ -63,7 +63,7 @@ class GroupRouter(Router):
         self.group = group
 
     def shares(self, expert: Tensor) -> Tensor:
-        """f over the group: counts add up."""
+        """f over the group, (experts,): counts add up."""
         counts = super().shares(expert) * expert.numel()
         dist.all_reduce(counts, group=self.group)
         return counts / counts.sum()

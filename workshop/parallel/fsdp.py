@@ -90,7 +90,7 @@ class HandSharded(nn.Module):
         del self.unit.weights, self.unit.shard, self.unit.master, self.unit.parameters
 
     def gather(self, shard: Tensor) -> Tensor:
-        """All ranks' shards, end to end."""
+        """All ranks' shards, end to end: (n,) on each gives (ranks * n,)."""
         whole = shard.new_empty(shard.numel() * dist.get_world_size())
         all_gather(whole, shard)
         return whole

@@ -93,5 +93,8 @@ def approximate(state: PowerSGD, matrices: dict[tuple[int, int], Tensor]) -> Non
 
 
 def orthogonal(factor: Tensor) -> Tensor:
-    """An orthonormal basis of what the columns span. (The paper takes Gram-Schmidt; QR bears zeros.)"""
+    """An orthonormal basis of what the columns span, (rows, rank) as ``factor``.
+
+    The paper takes Gram-Schmidt; QR bears zeros.
+    """
     return torch.linalg.qr(factor).Q

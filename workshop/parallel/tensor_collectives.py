@@ -12,14 +12,14 @@ Group = dist.ProcessGroup | None
 
 
 def all_reduce(x: Tensor, group: Group, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
-    """The sum (or another ``op``) of x over the ranks; x itself is left alone."""
+    """The sum (or another ``op``) of x over the ranks, of x's shape; x itself is left alone."""
     total = x.contiguous().clone()
     dist.all_reduce(total, op, group)
     return total
 
 
 def all_gather(part: Tensor, dim: int, group: Group) -> Tensor:
-    """The ranks' parts one after the other along ``dim``."""
+    """The ranks' parts one after the other along ``dim``: (..., n, ...) gives (..., ranks * n, ...)."""
     ours = part.movedim(dim, 0).contiguous()
     whole = ours.new_empty((ours.shape[0] * dist.get_world_size(group), *ours.shape[1:]))
     flat.all_gather(whole, ours, group)
@@ -28,7 +28,8 @@ def all_gather(part: Tensor, dim: int, group: Group) -> Tensor:
 
 
 def reduce_scatter(x: Tensor, dim: int, group: Group) -> Tensor:
-    """The sum of x over the ranks, of which each keeps its part along ``dim``.
+    """The sum of x over the ranks, of which each keeps its part along ``dim``: (..., ranks * n, ...) gives
+    (..., n, ...).
 
     Raises ValueError where ``dim`` does not divide by the ranks.
     """
