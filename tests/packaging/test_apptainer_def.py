@@ -140,3 +140,11 @@ def test_a_centre_chooses_the_cuda_of_its_driver(torch, index, asked):
         lines = lines.replace(written, read)
     done = subprocess.run(["sh", "-euc", lines, "sh"], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.strip() == asked
+
+
+def test_what_installs_the_package_is_copied_first():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    module, _, _ = project["tool"]["setuptools"]["cmdclass"]["build_py"].rpartition(".")
+    wanted = {f"{module.replace('.', '/')}.py", "pyproject.toml", project["project"]["readme"], "workshop"}
+    copied = {line.split()[0] for line in sections(GOOD)[1]["files"].splitlines() if line.strip()}
+    assert wanted - copied == set()
