@@ -175,7 +175,7 @@ def test_two_machines_meet(tmp_path, two):
     path.write_text(yaml.safe_dump(config))
     where = ["--main_process_ip", "127.0.0.1", "--main_process_port", str(free_port())]
     told = {"options": ["--config_file", str(path), *where], "script": SCRIPT}
-    printed = launch.torchrun(MACHINE, 2, passing=told, limits=launch.Limits(timeout=200)).text
+    printed = launch.torchrun(MACHINE, 2, variables=told, limits=launch.Limits(timeout=200)).text
     (line,) = re.findall(r"^\[rank.*?\] (\{.*)$", printed, re.MULTILINE)  # rank 0 alone prints
     found = json.loads(line)
     assert (found["engine"], found["num_processes"]) == ("MULTI_GPU", 2)
