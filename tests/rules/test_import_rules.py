@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TORCH_FREE = ("facts", "predict", "configs", "launch", "show", "site", "published")
+TORCH_FREE = ("facts", "predict", "configs", "launch", "show", "site", "process", "published")
 
 
 def lint(folder):
