@@ -84,7 +84,7 @@ def test_a_picture_is_named(lessons, capsys):
 
 def test_no_lessons(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("workshop.__file__", str(tmp_path / "site" / "workshop" / "__init__.py"))
+    monkeypatch.setattr(lab_command, "ROOT", tmp_path / "site")
     assert main(["lab"]) == 2
     assert "clone the repository and run `make lab` in it" in capsys.readouterr().err
 

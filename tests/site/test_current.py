@@ -208,7 +208,8 @@ def test_all_but_an_interface_is_for_nccl_alone():
 
 
 def test_without_a_file_ranks_hear_nothing_of_a_site(home, monkeypatch):
-    monkeypatch.delenv("WORKSHOP_SECOND_TRIES", raising=False)  # of the run of all tests
+    for of_the_tests in ("WORKSHOP_SECOND_TRIES", "WORKSHOP_WARM_UP"):
+        monkeypatch.delenv(of_the_tests, raising=False)
     before = rank_environment(os.environ)
     assert not [name for name in before if name.startswith(("WORKSHOP_", "HF_", "NCCL_"))]
 

@@ -23,6 +23,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 STANDARD = (0, 1, 2)
 SPAWN = multiprocessing.util.spawnv_passfds
@@ -42,6 +43,16 @@ def start() -> None:
         multiprocessing.forkserver.ensure_running()
     finally:
         multiprocessing.util.spawnv_passfds = SPAWN
+
+
+def own_processes() -> set[int]:
+    """Numbers of the fork server and of the resource tracker that multiprocessing has now.
+
+    Asked each time: where one of them was killed, multiprocessing has started another.
+    """
+    server: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker
+    return {pid for pid in (server._forkserver_pid, tracker._pid) if pid is not None}
 
 
 def _forked(_interpreter: bytes, words: Sequence[str], descriptors: Iterable[int]) -> int:

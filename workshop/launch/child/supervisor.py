@@ -80,7 +80,6 @@ class Supervisor:
         self.wire = wire
         self.directory = directory
         self.work: queue.Queue[messages.Command] = queue.Queue()
-        self.engine: set[int] = set()  # the fork server and multiprocessing's resource tracker
 
     def serve(self) -> None:
         """Run until the notebook goes. Launches run one after another, in this (the main) thread."""
@@ -88,7 +87,6 @@ class Supervisor:
             import workshop.launch.child.preload  # noqa: F401 - seconds
         fork_server.start()
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr)  # not before: ranks configure their own
-        self.engine = set(processes.children(os.getpid()))
         threading.Thread(target=self._read, name="commands", daemon=True).start()
         from workshop.launch.child.fresh import FreshRanks
         from workshop.launch.child.replicas import Replicas
@@ -130,9 +128,10 @@ class Supervisor:
     def _end_orphans(self, command: int) -> None:
         """What the ended ranks left running is now our child: end it, and say how many there were."""
         left = []
+        engine = fork_server.own_processes()
         for pid in processes.children(os.getpid()):
             process = processes.ProcessId.of(pid)
-            if pid not in self.engine and process is not None:
+            if pid not in engine and process is not None:
                 left += [process, *processes.descendants(pid)]
         alive = [p for p in left if p.alive()]
         processes.end_all(alive, patience=0.5)
