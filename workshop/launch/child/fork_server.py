@@ -50,7 +50,7 @@ def own_processes() -> set[int]:
 
     Asked each time: where one of them was killed, multiprocessing has started another.
     """
-    server: Any = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    server: Any = multiprocessing.forkserver._forkserver
     tracker: Any = multiprocessing.resource_tracker._resource_tracker
     return {pid for pid in (server._forkserver_pid, tracker._pid) if pid is not None}
 
