@@ -221,12 +221,17 @@ def _add_calibrate(commands: argparse._SubParsersAction) -> None:
         "runs, with standard errors; what they do not determine is unknown. WORKSHOP_RATES names the written "
         "file to every other command. Exit code 0: something was fitted; 1: nothing; 2: a wrong call.",
     )
-    calibrate.add_argument(
+    asked = calibrate.add_mutually_exclusive_group(required=True)
+    asked.add_argument(
         "--runs",
         type=Path,
-        required=True,
         metavar="FILE",
         help="measured runs as CSV, in the columns of data/published/canonical.csv",
+    )
+    asked.add_argument(
+        "--constants",
+        action="store_true",
+        help="list what is fitted to the published runs, with standard errors, and end",
     )
     calibrate.add_argument(
         "--like", default="", metavar="DEVICE", help="the relative of a device that has no constants yet"

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from math import isfinite
 
+from workshop.facts.published import FOLDER
 from workshop.published.calibrate import as_toml, calibrate, text
 from workshop.published.canonical_reader import read_runs
+from workshop.published.constants import fitted_constants
+from workshop.published.constants import text as constants_text
 
 
 def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where the runs determine no constant."""
+    if options.constants:
+        return show_constants(options.json)
     if options.output and options.output.exists():
         raise ValueError(f"{options.output} is there already: name another file, or remove it")
     records, unread = read_runs(options.runs)
@@ -28,3 +34,17 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             print(f"written to {options.output}; to use it: WORKSHOP_RATES={options.output} workshop ...")
     return 0 if known else 1
+
+
+def show_constants(as_json: bool) -> int:
+    """What is fitted to the published tables of this checkout, and how well they determine it."""
+    found = fitted_constants(FOLDER)
+    if as_json:
+        listed = [{**asdict(one), "unknown": one.unknown} for one in found]
+        for one in listed:
+            if not isfinite(one["error"]):
+                one["error"] = None  # JSON has no word for it
+        print(json.dumps(listed, indent=1))
+    else:
+        print(constants_text(found))
+    return 0

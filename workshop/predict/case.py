@@ -8,8 +8,9 @@ a run's field is modelled or it is refused, never ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
+from workshop.facts.catalogue import device
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
@@ -105,7 +106,10 @@ class Machine:
     matmul: float  # reachable FLOP/s of linear maps, in the run's format
     attention: float  # reachable FLOP/s in 16 bits, of which fused attention gets a share
     bandwidth: float  # bytes/s of pointwise kernels
+    memory_bandwidth: float  # bytes/s of the sheet
+    feed: float  # bytes/s at which products read and write
     wires: Wires
+    timed_share: float = 1.0  # of the rates of kernels timed on its relative (`Rates.timed`), that it keeps
     element_bytes: float = 2.0  # of what a product reads and writes
     cast_bytes: float = (
         0.0  # moved per element to quantize an input (FP8: read 2, write 1, and its transpose)
@@ -141,15 +145,19 @@ class Setting:
     @cached_property
     def machine(self) -> Machine:
         """The device of the cluster as the layer model sees it."""
-        device, rates, dtype = self.cluster.device, self.rates, self.dtype or self.precision.dtype
-        sixteen = "bf16" if "bf16" in device.peak_flops else "fp16"
+        own, rates, dtype = self.cluster.device, self.rates, self.dtype or self.precision.dtype
+        sixteen = "bf16" if "bf16" in own.peak_flops else "fp16"
         eight = dtype in ("fp8", "fp4")
         return Machine(
             rates,
-            reachable(self.cluster, dtype) * (rates.sustained_fp8 if eight else rates.sustained),
-            reachable(self.cluster, sixteen if eight else dtype) * rates.sustained,
-            device.memory_bandwidth * rates.memory,
-            Wires.of(self.cluster, rates, self.stack.adapters),
+            reachable(self.cluster, dtype)
+            * (rates.sustained_fp8 * rates.matmul_fp8 if eight else rates.sustained * rates.matmul),
+            reachable(self.cluster, sixteen if eight else dtype) * rates.sustained * rates.matmul,
+            own.memory_bandwidth * rates.memory,
+            own.memory_bandwidth,
+            own.memory_bandwidth * rates.matmul_memory,
+            Wires.of(self.cluster, rates, self.stack.adapters, self.stack.library),
+            timed_share=rates.sustained * reachable(self.cluster, sixteen) / timed_flops(rates.timed),
             element_bytes=1.0 if eight else self.precision.compute,
             cast_bytes=2.0 if eight else 0.0,
             activation_bytes=self.precision.compute,
@@ -170,14 +178,23 @@ class Setting:
         return min(self.precision.compute, self.precision.params)
 
 
+@cache
+def timed_flops(name: str) -> float:
+    """Best matmul rate in 16 bits of the device whose kernels were timed; 1 where there is none."""
+    if not name:
+        return 1.0
+    timed = device(name)
+    return timed.reachable_flops.get("bf16") or timed.reachable_flops.get("fp16") or timed.peak("fp16") * 0.85
+
+
 def reachable(cluster: ClusterSpec, dtype: str) -> float:
     """Best matmul rate known for a format; for one never measured, its peak times the share 16 bits reach."""
-    device = cluster.device
-    if dtype in device.reachable_flops:
-        return device.reachable_flops[dtype]
-    known = [d for d in ("bf16", "fp16") if d in device.reachable_flops]
-    share = device.reachable_flops[known[0]] / device.peak(known[0]) if known else 0.85
-    return device.peak(dtype) * share
+    own = cluster.device
+    if dtype in own.reachable_flops:
+        return own.reachable_flops[dtype]
+    known = [d for d in ("bf16", "fp16") if d in own.reachable_flops]
+    share = own.reachable_flops[known[0]] / own.peak(known[0]) if known else 0.85
+    return own.peak(dtype) * share
 
 
 def stack_for(run: Run) -> Software:

@@ -9,18 +9,18 @@ least a rank must send is
     all_to_all         (n-1)/n B      B: what one rank holds
     broadcast, send            B
 
-Ring algorithms reach these bounds. Time is then *latency* plus bytes over *rate* (Hockney 1994), t = a +
-bytes / b: the curve of bandwidth against message size, b B/(B + a b), follows by itself. `published` has
-such a curve measured: an 8-GPU all-reduce of 1 MiB reaches 20 GB/s of an A100's 300, of 1 GiB 229 GB/s.
+Ring algorithms reach these bounds. Within a node time is what was measured, by device, collective, bytes and
+ranks (`node_curve`). Where nobody measured, and between nodes, it is *latency* plus bytes over *rate*
+(Hockney 1994), t = a + bytes / b: the curve of bandwidth against message size, b B/(B + a b), follows.
 
 **Topology.** Ranks of a group that share a node talk over the node's link; if a group spans nodes, every
 byte must also cross the network, where each device has its own adapter. A ring over m members per node can
 use m adapters at once, because NCCL builds m rings that leave each node through different ones. So its rate
-is min(m * network, link). That is why a data-parallel group with 8 members per node reduces 8 times faster
-than one whose members sit on different nodes.
-
-A collective starts with `link_seconds`, and every further rank of the ring adds a hop; for small messages a
-tree needs only log2 of them.
+is min(m * network, link): the slower of what the members of one node take for their share of the bytes,
+and of what the adapters take. That is why a data-parallel group with 8 members per node reduces 8 times
+faster than one whose members sit on different nodes. Every further node adds a hop; for small messages a tree
+needs only log2 of them. On 32 nodes of 8 A100 an all-reduce of a few bytes took 63 us (github NVIDIA/nccl
+issue 652).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.device import ClusterSpec
+from workshop.predict.node_curve import LINKS, NodeCurve, bus_share, node_curve
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
@@ -53,6 +54,8 @@ def wire_bytes(collective: str, num_bytes: Numbers, ranks: Numbers) -> np.ndarra
 class Wires:
     """What the collectives of one cluster reach: bytes/s and seconds, from its links and its device's
     rates.
+
+    curve: times measured within a node of its device, on a link `stretch` times as fast as its own.
     """
 
     link: float
@@ -62,10 +65,18 @@ class Wires:
     network_seconds: float
     per_node: int
     adapters: float = np.inf  # at most so many of a node's adapters work for one collective
+    curve: NodeCurve | None = None
+    stretch: float = 1.0
 
     @classmethod
-    def of(cls, cluster: ClusterSpec, rates: Rates, adapters: float = np.inf) -> Wires:
-        """The wires of a cluster; ValueError if it has several devices and no link is known."""
+    def of(
+        cls, cluster: ClusterSpec, rates: Rates, adapters: float = np.inf, library: str = "nccl-2025"
+    ) -> Wires:
+        """The wires of a cluster; ValueError if it has several devices and no link is known.
+
+        library: whose collectives (`facts.microbenchmarks`); another one's where the device has no times of
+        this one.
+        """
         if cluster.num_devices > 1 and cluster.intra is None:
             raise ValueError(
                 f"{cluster.name}: no link between its devices is known; name one (intra) to predict time"
@@ -76,14 +87,18 @@ class Wires:
             )
         intra = cluster.intra.bytes_per_second if cluster.intra else np.inf
         inter = cluster.inter.bytes_per_second if cluster.inter else intra
+        curve = node_curve(rates.timed, library) or node_curve(rates.timed, "nccl-2022")
+        stretch = LINKS[curve.device] / intra if curve and cluster.intra else 1.0
         return cls(
-            intra * rates.link,
+            curve.bandwidth() / stretch if curve else intra * rates.link,
             inter * rates.network,
             rates.link_seconds,
             rates.hop_seconds,
             rates.network_seconds,
             cluster.devices_per_node,
             adapters,
+            curve,
+            stretch,
         )
 
     def members(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
@@ -98,11 +113,30 @@ class Wires:
         if n.max() <= 1:
             return np.zeros(np.broadcast_shapes(n.shape, size.shape))
         here = self.members(n, stride)
+        if self.curve is not None and collective in self.curve.seconds:
+            return self._measured(collective, size, n, here)
         if collective == "all_to_all":
             moving = self._all_to_all(size, n, here)
         else:
             moving = wire_bytes(collective, size, n) / self.rate(n, here)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
+
+    def _measured(self, collective: str, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
+        """Within a node what was measured; across nodes the slower of link and network, and the hops between.
+
+        In a ring over nodes the members of one node pass on as many bytes each as all others: as a group of
+        their own would with a tensor that is larger by the shares of both rings.
+        """
+        assert self.curve is not None
+        if collective == "all_to_all":
+            inside, network = size * here / n, size * (n - here) / n / self.network
+        else:
+            inside = size * bus_share(n) / bus_share(np.maximum(here, 2))
+            adapters = np.minimum(here, self.adapters) * self.network
+            network = np.where(here < n, wire_bytes(collective, size, n) / adapters, 0.0)
+        link = self.curve.time(collective, inside * self.stretch, here)
+        start = np.where(here > 1, 0.0, self.link_seconds)
+        return np.where(n > 1, np.maximum(link, network + start) + self._hops(collective, n, here), 0.0)
 
     def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:
         """Bytes/s of a ring of `ranks` ranks, `here` of them on each node."""
@@ -118,9 +152,14 @@ class Wires:
     def latency(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
         """Seconds before the first byte is through."""
         rounds = 2 if collective == "all_reduce" else 1
-        nodes = np.maximum(np.asarray(ranks) / here, 1.0)
         inside = self.link_seconds + self.hop_seconds * rounds * (np.asarray(here) - 1)
-        return inside + rounds * self.network_seconds * np.minimum(nodes - 1, 2 * np.log2(nodes))
+        return inside + self._hops(collective, ranks, here)
+
+    def _hops(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
+        """Seconds from node to node."""
+        rounds = 2 if collective == "all_reduce" else 1
+        nodes = np.maximum(np.asarray(ranks) / here, 1.0)
+        return np.asarray(rounds * self.network_seconds * np.minimum(nodes - 1, 2 * np.log2(nodes)))
 
     def dispatch_seconds(
         self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers

@@ -305,7 +305,7 @@ assert best.pipeline == 16
 # bubble small.
 #
 # Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner was not told. Their rates, and
-# ours for the same layouts (a tenth to a sixth too hopeful):
+# ours for the same layouts (a thirtieth to an eighth too hopeful):
 
 # %% tags=["nbval-check-output"]
 cases, _ = read_table(FOLDER / "llama3_405b_layouts.csv")
@@ -316,7 +316,7 @@ for case, found in zip(cases, predict_cases(cases), strict=True):
         f"{case.record.run.seq_len:>7,} tokens  {box:<48} "
         f"published {case.measured:.0f}, predicted {found:.0f} TFLOP/s"
     )
-    assert 0.05 < found / case.measured - 1 < 0.2
+    assert 0 < found / case.measured - 1 < 0.2
 
 # %% [markdown]
 # In sequences of 131,072 tokens context parallelism enters. Sixteen million tokens are only 128 such sequences, and one of them

@@ -113,8 +113,8 @@ def test_every_set_of_constants_is_physical():
         for share in (
             "sustained",
             "sustained_fp8",
-            "flash",
-            "flash_backward",
+            "attention",
+            "matmul_memory",
             "memory",
             "link",
             "network",

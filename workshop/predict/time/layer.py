@@ -5,9 +5,7 @@ memory.
 
 - **Linear maps** cost what their shape costs (`matmul`): tensor parallelism makes them thin, a small
   micro-batch short. Experts are a batch of products of the tokens that reach each.
-- **Attention** is two products per head. *Flash* kernels keep the scores on chip (Dao et al., arXiv
-  2205.14135) and run at a share of the matmul rate; a causal mask halves them. *Unfused* attention writes
-  and reads s x s scores per head a dozen times, and that, not arithmetic, is what it costs.
+- **Attention** runs at a rate that was measured for its kernel (`attention`).
 - **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor
   parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv
   2205.05198).
@@ -16,8 +14,6 @@ memory.
 - **Frozen weights** (LoRA, Hu et al. 2021, arXiv 2106.09685) have no weight gradient: a third of the
   products is not done. The adapter's own two are thin. Weights kept in 4 bits (QLoRA, Dettmers et al. 2023,
   arXiv 2305.14314) are unpacked before each use: a kernel that reads 4 bits and writes 16.
-- **Packed documents** do not attend to each other: fused kernels skip the blocks between them, so each token
-  has the keys of its document only. Unfused attention computes them all and masks.
 - **Communication inside the layer**: tensor parallelism all-reduces [tokens, hidden] twice forward and twice
   backward (Shoeybi et al., arXiv 1909.08053); experts exchange tokens with two all-to-alls each way; a
   context ring passes keys and values on while attention works, Ulysses trades heads for positions before it
@@ -40,20 +36,12 @@ from workshop.facts.run import Adapter
 from workshop.facts.stack import Software
 from workshop.predict.case import Machine, Setting
 from workshop.predict.layouts import Layouts
-from workshop.predict.time.matmul import Product, matmul_seconds, training_matmul_seconds
+from workshop.predict.time.attention import attention_seconds
+from workshop.predict.time.matmul import Product, training_matmul_seconds
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
 RING = CONTEXT_METHODS.index("ring")
-# Rates of fused attention relative to the second generation's: on A100 it was twice as fast as the first
-# (Dao, arXiv 2307.08691, figures 4 to 6), on Hopper the third and cuDNN's are 1.5 to 2 times as fast (Shah
-# et al., arXiv 2407.08608).
-FLASH = {"flash-1": 0.5, "flash-2": 1.0, "flash-3": 1.75}
-
-# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads
-# and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
-SOFTMAX_PASSES = (2.0, 3.0)
-DROPOUT_PASSES = (2.5, 2.5)
 
 
 @dataclass(frozen=True)
@@ -137,7 +125,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     model, machine, stack, adapter = setting.model, setting.machine, setting.stack, setting.adapter
     linears = layer_linears(model, kind)
     products = linear_seconds(linears, layouts, machine)
-    attention = _attention_seconds(setting, layouts)
+    attention = attention_seconds(setting, layouts)
     pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
     host = host_seconds(model, kind, layouts, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, layouts, machine)
@@ -227,8 +215,11 @@ def linear_seconds(linears: list[Linear], layouts: Layouts, machine: Machine) ->
         depth[i] = linear.inputs / (ways if linear.split == "row" else 1)
         batch[i] = local
     seconds = training_matmul_seconds(
-        machine.rates, machine.matmul, machine.bandwidth, Product(*stacked), machine.element_bytes
+        machine.rates, machine.matmul, machine.feed, Product(*stacked), machine.element_bytes
     )
+    if any(linear.copies > 1 for linear in linears):
+        grouped = np.array([machine.rates.grouped if linear.copies > 1 else 1.0 for linear in linears])
+        seconds = seconds * grouped.reshape(1, -1, *([1] * (seconds.ndim - 2)))
     columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
     seconds = seconds.sum(axis=1)
     cast = (
@@ -298,46 +289,26 @@ def _context_exposure(
     return ahead, back
 
 
-def _attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
-    model, machine, stack = setting.model, setting.machine, setting.stack
-    b, s, c, t = (
-        np.asarray(x, float) for x in (layouts.micro_batch, layouts.seq_len, layouts.context, layouts.tensor)
-    )
-    heads = model.num_heads / t
-    d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
-    rates = machine.rates
-    if stack.attention in FLASH:
-        # Narrow heads leave less arithmetic per exponential: 64 reaches five sixths of what 128 does.
-        rate = machine.attention * FLASH[stack.attention] * 1.25 * d_v / (d_v + 32)
-        keys = np.minimum(setting.document_len or s, s)
-        flops = 2 * b * (s / c) * keys * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
-        blocks = b * heads * np.maximum(s / c / 128, 1)
-        # Few heads and short sequences leave multiprocessors without a block to work on.
-        full = np.ceil(blocks / rates.multiprocessors) * rates.multiprocessors / blocks
-        forward = flops * full / (rate * rates.flash) + rates.kernel_seconds
-        return forward, 2.5 * flops * full / (rate * rates.flash_backward) + 3 * rates.kernel_seconds
-    batch = b * heads
-    products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
-    forward = sum(matmul_seconds(rates, machine.attention, machine.bandwidth, x) for x in products)
-    scores = batch * s * s / c * machine.activation_bytes / machine.bandwidth
-    passes = [
-        softmax + stack.dropout * dropout
-        for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)
-    ]
-    return forward + passes[0] * scores, 2 * forward + passes[1] * scores
-
-
 def _pointwise_seconds(
     model: ModelSpec, linears: list[Linear], kind: str, layouts: Layouts, machine: Machine, stack: Software
 ) -> np.ndarray:
+    """Kernels that only move memory: as often as the stack's source has them, for experts as was measured.
+
+    What was measured of experts (`facts/data/grouped_gemm.csv`) holds their activation as well.
+    """
     t, tokens = np.asarray(layouts.tensor, float), layouts.tokens
     whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
     alone = np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
-    divided = sum(stack.width_passes * x.outputs * x.active for x in linears if x.split == "column")
-    if kind == "moe":  # gather to experts, and back with a weighted sum
-        whole = whole + 6 * model.hidden_size * model.experts_per_token
+    plain = [x for x in linears if x.split == "column" and x.copies == 1]
+    divided = sum(stack.width_passes * x.outputs * x.active for x in plain)
     moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
-    return moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
+    seconds = moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
+    if kind != "moe":
+        return seconds
+    rates = machine.rates
+    passes = rates.routed_passes * model.experts_per_token + rates.token_passes
+    routed = tokens / t * machine.activation_bytes * passes * model.hidden_size
+    return seconds + routed / machine.memory_bandwidth + rates.route_seconds
 
 
 def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machine) -> tuple[Any, Any, Any]:

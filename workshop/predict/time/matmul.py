@@ -55,7 +55,7 @@ def matmul_seconds(
 ) -> np.ndarray:
     """Seconds of some products; arrays broadcast.
 
-    peak: reachable FLOP/s of the device for the format. bandwidth: bytes/s that kernels reach.
+    peak: FLOP/s of a large product in the format. bandwidth: bytes/s at which products read and write.
     """
     rows, cols, depth, batch = (np.asarray(x, dtype=float) for x in product)
     shape = np.broadcast_shapes(rows.shape, cols.shape, depth.shape, batch.shape)

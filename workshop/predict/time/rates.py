@@ -34,10 +34,18 @@ class Rates:
     sustained_fp8: float  # the same in 8 bits, where quantizing gets in the way as well
     tile_loss: float  # elements: a tile a x b reaches 1 / (1 + tile_loss (1/a + 1/b))
     ramp: float  # elements of depth lost at each tile's start and end
+    matmul: float  # best rate of a large product in 16 bits, as a share of the device's reachable one
+    matmul_fp8: float  # the same in 8 bits
+    matmul_memory: float  # share of the memory bandwidth at which products read and write
+    grouped: float  # seconds of a grouped product relative to those of as many plain ones at once
+    routed_passes: (
+        float  # reads and writes of each routed token's [hidden], forward, at the sheet's bandwidth
+    )
+    token_passes: float  # ... and of each token's before it is routed
+    route_seconds: float  # of a layer's routing, besides: kernels that are too small to count by bytes
     misaligned: float  # share of the rate when sizes are no multiples of 64 elements
     unaligned: float  # ... of 8 elements
-    flash: float  # share of the best matmul rate that FlashAttention-2 reaches, forward
-    flash_backward: float  # ... backward
+    attention: float  # share of the measured rate of fused attention that a step keeps, besides `sustained`
     memory: float  # share of the memory bandwidth that pointwise kernels reach
     kernel_seconds: float  # no kernel is shorter
     host_seconds: float  # Python and launch, per kernel, when nothing is compiled or captured
@@ -55,6 +63,7 @@ class Rates:
     host_memory: float  # bytes/s of the host's memory that one device's share of its processors reach
     error: float  # mean absolute relative error on held-out rows: the interval
     fitted_on: str = ""
+    timed: str = ""  # the device whose microbenchmarks stand for it (facts.microbenchmarks); "": none do
 
     def with_values(self, **changes: Any) -> Rates:
         """A copy with some constants changed."""

@@ -172,7 +172,7 @@ def head_seconds(setting: Setting, layouts: Layouts) -> Head:
     t, tokens = np.asarray(layouts.tensor), layouts.tokens
     product = Product(tokens, model.vocab_size / t, model.hidden_size)
     width = machine.activation_bytes
-    products = training_matmul_seconds(machine.rates, machine.attention, machine.bandwidth, product, width)
+    products = training_matmul_seconds(machine.rates, machine.attention, machine.feed, product, width)
     loss = setting.stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
     reduced = machine.wires.seconds("all_reduce", tokens * model.hidden_size * width, t)
     weight = products[2] * (setting.adapter is None)

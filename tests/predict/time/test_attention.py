@@ -1,0 +1,64 @@
+"""Attention at the rate that was measured: by device, kernel, pass, length and width of a head."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from workshop.facts.microbenchmarks import attention
+from workshop.predict.case import NotPredictable
+from workshop.predict.time.attention import KERNELS, MEASURED_ON, Line, attention_rates
+
+
+def test_what_was_measured_is_what_is_predicted():
+    """Of the kernel that is taken on each device, at 128 and for every length."""
+    for device, places in MEASURED_ON.items():
+        known = {row.kernel for row in attention() if row.device in places}
+        for asked, names in KERNELS.items():
+            taken = next(name for name in names if name in known)
+            rates = attention_rates(device, asked)
+            for row in attention():
+                if row.device in places and (row.kernel, row.head_dim) == (taken, 128):
+                    found = float(rates.rate(row.causal, row.pass_, row.seq_len, 128))
+                    assert found == pytest.approx(row.tflops * rates.share, rel=1e-6), (device, asked, row)
+
+
+def test_longer_sequences_are_faster_and_backward_is_slower():
+    for device in ("A100-80GB", "H100", "GB200"):
+        rates = attention_rates(device, "flash-3")
+        short, long = (float(rates.rate(True, "forward", s, 128)) for s in (1024, 8192))
+        assert short < 0.95 * long
+        assert rates.rate(True, "backward", 8192, 128) < rates.rate(True, "forward", 8192, 128)
+
+
+def test_generations_differ_where_the_device_has_both():
+    second, third = (attention_rates("H100", name) for name in ("flash-2", "flash-3"))
+    ratio = float(third.rate(True, "forward", 8192, 128) / second.rate(True, "forward", 8192, 128))
+    assert 2 < ratio < 2.6  # 655 against 284
+    first = attention_rates("A100-80GB", "flash-1")
+    again = attention_rates("A100-80GB", "flash-2")
+    assert first.rate(True, "forward", 4096, 128) == again.rate(True, "forward", 4096, 128) / 2
+    assert attention_rates("A100-80GB", "flash-3") == replace(
+        again, lines=attention_rates("A100-80GB", "flash-3").lines
+    )
+
+
+def test_narrow_heads_are_slower_by_what_was_measured():
+    rates = attention_rates("GB200", "flash-3")
+    served = {
+        (r.seq_len, r.head_dim): r.tflops for r in attention() if (r.device, r.kernel) == ("GB200", "serving")
+    }
+    measured = np.median([served[s, 64] / served[s, 128] for s in (1024, 2048, 4096, 8192)])
+    found = rates.rate(True, "forward", 4096, 64) / rates.rate(True, "forward", 4096, 128)
+    assert float(found) == pytest.approx(float(measured), rel=0.03)
+
+
+def test_beyond_the_shortest_length_the_line_goes_on():
+    line = Line(np.array([1 / 8192, 1 / 4096]), np.array([1 / 200, 1 / 160]))
+    assert float(line.rate(2048)) == pytest.approx(1 / (1 / 160 + 2 * (1 / 160 - 1 / 200)))
+    assert float(line.rate(65536)) == pytest.approx(200)
+
+
+def test_a_device_that_nobody_timed_is_refused():
+    with pytest.raises(NotPredictable, match="nobody has timed flash-2 attention on 'V100-32GB'"):
+        attention_rates("V100-32GB", "flash-2")

@@ -1,0 +1,198 @@
+"""The core of attention: two products per head, and what lies between them.
+
+*Flash* kernels keep the scores on chip (Dao et al., arXiv 2205.14135). How fast they are was measured, by
+device, generation of the kernel, pass and length of the sequence (`facts/data/attention.csv`): 180 TFLOP/s
+forward on an A100 at 2,048 tokens and 217 at 8,192; 1,319 and 1,559 on a GB200. Between two lengths the time
+of a token is a straight line in its keys, 1 / rate = a + b / length; a causal mask halves the FLOPs but not
+b, and has curves of its own.
+
+- A training step keeps of the measured rate what it keeps of every product's (`Rates.sustained`).
+- Narrow heads leave less arithmetic per exponential: a width d reaches d / (d + w) of what is left, with w
+  from measurements at 64 and 128 (32 where there are none: FlashAttention-2).
+- Few heads and short sequences leave multiprocessors without a block to work on.
+- Packed documents have the keys of their document only.
+
+*Unfused* attention writes and reads s x s scores per head a dozen times, and that, not arithmetic, is what it
+costs. It computes packed documents' scores in full and masks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from workshop.facts.microbenchmarks import Attention, attention
+from workshop.predict.case import Machine, NotPredictable, Setting
+from workshop.predict.layouts import Layouts
+from workshop.predict.time.matmul import Product, matmul_seconds
+
+FLASH = ("flash-1", "flash-2", "flash-3")
+KERNELS = {
+    "flash-1": ("flash-2", "cudnn"),
+    "flash-2": ("flash-2", "cudnn"),
+    "flash-3": ("cudnn", "flash-3", "flash-2"),
+}
+"""What was measured for a generation of kernels; the first that a device has. The third is Hopper's, and
+cuDNN's, which Transformer Engine takes there; on a device before Hopper there is the second only."""
+FIRST_GENERATION = 0.5
+"""The first generation's rate relative to the second's (Dao, arXiv 2307.08691, abstract: "around 2x")."""
+MEASURED_ON = {"A100-80GB": ("A100-80GB",), "H100": ("H100", "H200"), "GB200": ("GB200",), "B200": ("GB200",)}
+"""Devices whose rows stand for a device that was timed: an H200 computes as fast as an H100."""
+LENGTH = 8192
+"""Where rates of different sources are compared."""
+USUAL_WIDTH = 32.0
+
+# Reads and writes of the s x s scores besides the products themselves, forward and backward. Softmax reads
+# and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
+SOFTMAX_PASSES = (2.0, 3.0)
+DROPOUT_PASSES = (2.5, 2.5)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds of 1e12 FLOPs by the inverse of the length: straight lines between what was measured."""
+
+    inverse_lengths: np.ndarray
+    seconds: np.ndarray
+
+    def rate(self, seq_len: Any) -> np.ndarray:
+        """TFLOP/s at a number of keys; beyond the shortest the last line goes on."""
+        x, y = self.inverse_lengths, self.seconds
+        at = 1.0 / np.asarray(seq_len, float)
+        found = np.interp(at, x, y)
+        if len(x) > 1:
+            slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+            found = found + np.maximum(slope, 0.0) * np.maximum(at - x[-1], 0.0)
+        return 1.0 / found
+
+    def times(self, factor: float) -> Line:
+        """The same shape, `factor` times as fast."""
+        return Line(self.inverse_lengths, self.seconds / factor)
+
+
+@dataclass(frozen=True)
+class AttentionRates:
+    """TFLOP/s of one kernel on one device with heads of 128, forward and backward, by mask; `width`: w."""
+
+    lines: dict[tuple[bool, str], Line]
+    width: float
+    share: float = 1.0  # of these rates, that the kernel asked for reaches
+
+    def rate(self, causal: bool, pass_: str, seq_len: Any, head_dim: float) -> np.ndarray:
+        """TFLOP/s."""
+        narrow = head_dim / (head_dim + self.width) * (128 + self.width) / 128
+        return self.share * narrow * self.lines[causal, pass_].rate(seq_len)
+
+
+def line(rows: list[Attention]) -> Line:
+    """A line through some rows."""
+    rows = sorted(rows, key=lambda row: -row.seq_len)
+    return Line(np.array([1.0 / r.seq_len for r in rows]), np.array([1.0 / r.tflops for r in rows]))
+
+
+@cache
+def attention_rates(device: str, kernel: str) -> AttentionRates:
+    """What was measured of a kernel on a device.
+
+    One point alone (FlashAttention-2 on H100, at 8,192) takes the shape of the same kernel's line on an A100.
+
+    Raises:
+        NotPredictable: nobody has timed fused attention on the device.
+    """
+    places = MEASURED_ON.get(device, ())
+    mine = [row for row in attention() if row.device in places and row.dtype == "bf16"]
+    known = {row.kernel for row in mine}
+    found = next((name for name in KERNELS[kernel] if name in known), None)
+    if found is None:
+        raise NotPredictable(
+            f"nobody has timed {kernel} attention on {device!r} (known: {', '.join(MEASURED_ON)}); add rows "
+            "to facts/data/attention.csv, or predict unfused attention"
+        )
+    lines = {}
+    for causal in (True, False):
+        for pass_ in ("forward", "backward"):
+            rows = _rows(mine, found, causal, pass_)
+            here = line(rows)
+            if len(rows) == 1:
+                shape = line(_rows(list(attention()), found, causal, pass_, "A100-80GB"))
+                here = shape.times(rows[0].tflops / float(shape.rate(rows[0].seq_len)))
+            lines[causal, pass_] = here
+    return AttentionRates(lines, _width(mine), FIRST_GENERATION if kernel == "flash-1" else 1.0)
+
+
+def _rows(rows: list[Attention], kernel: str, causal: bool, pass_: str, device: str = "") -> list[Attention]:
+    wanted = (kernel, 128, causal, pass_)
+    return [
+        row
+        for row in rows
+        if (row.kernel, row.head_dim, row.causal, row.pass_) == wanted and device in ("", row.device)
+    ]
+
+
+def _width(rows: list[Attention]) -> float:
+    """w of d / (d + w), from rates at 64 and 128 of the same source; the usual one where there are none."""
+    served = {(row.seq_len, row.head_dim): row.tflops for row in rows if row.kernel == "serving"}
+    ratios = [
+        rate / served[length, 64]
+        for (length, dim), rate in served.items()
+        if dim == 128 and (length, 64) in served
+    ]
+    if not ratios:
+        return USUAL_WIDTH
+    # r = (128 / (128 + w)) / (64 / (64 + w))
+    r = float(np.clip(np.median(ratios), 1.0, 1.9))
+    return (128 * r - 128) / (2 - r)
+
+
+def attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
+    """Seconds of one layer's core, forward and backward, for one micro-batch on one rank."""
+    if setting.stack.attention in FLASH:
+        return _flash_seconds(setting, layouts)
+    return _unfused_seconds(setting, layouts)
+
+
+def _flash_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
+    model, machine, rates = setting.model, setting.machine, setting.machine.rates
+    cut = layouts.micro_batch, layouts.seq_len, layouts.context, layouts.tensor
+    b, s, c, t = (np.asarray(x, float) for x in cut)
+    heads = model.num_heads / t
+    d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
+    keys = np.minimum(setting.document_len or s, s)
+    flops = 2 * b * (s / c) * keys * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
+    blocks = b * heads * np.maximum(s / c / 128, 1)
+    full = np.ceil(blocks / rates.multiprocessors) * rates.multiprocessors / blocks
+    forward, backward = (fused_flops(setting, machine, pass_, keys, d_v) for pass_ in ("forward", "backward"))
+    kernel = rates.kernel_seconds
+    return flops * full / forward + kernel, 2.5 * flops * full / backward + 3 * kernel
+
+
+def fused_flops(setting: Setting, machine: Machine, pass_: str, keys: Any, head_dim: float) -> Any:
+    """FLOP/s of the stack's fused attention on the setting's device."""
+    timed, kernel = machine.rates.timed, setting.stack.attention
+    if not timed:  # a machine that was measured here: half of its own products' rate
+        return machine.attention * UNTIMED
+    rate = attention_rates(timed, kernel).rate(setting.model.causal, pass_, keys, head_dim)
+    return rate * 1e12 * machine.timed_share * machine.rates.attention
+
+
+def _unfused_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
+    model, machine, stack = setting.model, setting.machine, setting.stack
+    cut = layouts.micro_batch, layouts.seq_len, layouts.context, layouts.tensor
+    b, s, c, t = (np.asarray(x, float) for x in cut)
+    batch = b * model.num_heads / t
+    d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
+    products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
+    forward = sum(matmul_seconds(machine.rates, machine.attention, machine.feed, x) for x in products)
+    scores = batch * s * s / c * machine.activation_bytes / machine.bandwidth
+    passes = [
+        softmax + stack.dropout * dropout
+        for softmax, dropout in zip(SOFTMAX_PASSES, DROPOUT_PASSES, strict=True)
+    ]
+    return forward + passes[0] * scores, 2 * forward + passes[1] * scores
+
+
+UNTIMED = 0.5
+"""Share of a product's rate that fused attention is taken to reach on a device that nobody has timed."""
