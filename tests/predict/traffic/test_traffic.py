@@ -141,7 +141,7 @@ def test_the_time_model_prices_the_same_bytes():
     rates, stack = rates_of("A100-80GB"), software("megatron-2021")
     setting = Setting(model, run.cluster, precision("megatron-fp16"), rates, stack)
     seconds = predict_steps(setting, Layouts.of_runs([run]))
-    wires = Wires.of(run.cluster, rates)
+    wires = Wires.of(run.cluster, rates, library=stack.library)
     by_axis = {row.axis: row for row in predict_traffic(run).traffic if row.payload_bytes > 1e6}
     tensor, data = by_axis["tensor"], by_axis["data"]
     in_layers = 3 * model.num_layers * 4  # without the embedding's and the head's, which the head's time has
