@@ -8,8 +8,7 @@ import pytest
 
 from workshop.facts.catalogue import cluster
 from workshop.facts.microbenchmarks import in_node
-from workshop.predict.collectives import COLLECTIVES, Wires, wire_bytes
-from workshop.predict.node_curve import node_curve
+from workshop.predict.collectives import COLLECTIVES, Wires, node_curve, wire_bytes
 from workshop.predict.time.rates import rates_of
 
 TABLES = Path(__file__).parents[2] / "data" / "published"

@@ -338,3 +338,62 @@ def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machi
     )
     trade = wires.seconds("all_to_all", heads, c, t)
     return tensor, expert, (np.where(trades, trade, around), np.where(trades, trade, 2 * around))
+
+
+# Selective recomputation (`facts.layout.RECOMPUTE_MODULES`): what the memory model drops by a module's name
+# (`saved.Saved.module`) is made again. "ops" is PyTorch's checkpointing by operation as torchtitan sets it:
+# attention and every second product are kept, all else is repeated.
+MAPS_AGAIN = {
+    "mlp": ("gate", "up", "down"),
+    "mlp_up": ("gate", "up"),
+    "moe": ("router", "expert_gate", "expert_up", "expert_down", "shared_gate", "shared_up", "shared_down"),
+    "shared_experts": ("shared_gate", "shared_up", "shared_down", "shared_expert_gate"),
+    "router": ("router",),
+    "qkv": ("q", "k", "v", "q_up", "kv_up"),
+    "mla_up_proj": ("q_up", "kv_up"),
+    "attention_out": ("attention_out",),
+    "latent": ("q_down", "kv_down"),
+}
+"""Linear maps that a module repeats."""
+HIDDEN_AGAIN = {"layernorm": 2.0, "norm_input": 3.0, "dropout": 2.0}
+"""Reads and writes of [tokens, hidden], for each of a layer's norms."""
+WIDE_AGAIN = {"up": ("mlp", "mlp_act"), "expert_up": ("moe", "moe_act"), "shared_up": ("shared_experts",)}
+"""The maps whose output the nonlinearities of these modules read (twice, where it is gated) and write."""
+
+
+def selective_seconds(setting: Setting, layouts: Layouts, forward: Costs) -> np.ndarray:
+    """Seconds per average layer that the setting's modules take again.
+
+    Without modules, what the stack usually repeats: the core of attention where it keeps the scores; else
+    attention and half of what only moves memory.
+    """
+    modules = setting.recompute_modules
+    if not modules:
+        usual = 0.0 if setting.stack.attention == "unfused" else forward.pointwise / 2
+        return forward.attention + usual
+    kinds = kind_shares(setting.model)
+    return np.asarray(
+        sum(share * _repeated(setting, layouts, forward, kind, modules) for kind, share in kinds)
+    )
+
+
+def _repeated(setting: Setting, layouts: Layouts, forward: Costs, kind: str, modules: tuple[str, ...]) -> Any:
+    model, machine = setting.model, setting.machine
+    linears = model.linears(kind)
+    if "ops" in modules:
+        return linear_seconds(list(linears[1::2]), layouts, machine).forward + forward.pointwise
+    names = {name for module in modules for name in MAPS_AGAIN.get(module, ())}
+    again = [x for x in linears if x.name in names]
+    seconds = linear_seconds(again, layouts, machine).forward if again else 0.0 * forward.matmul
+    seconds = seconds + ("core_attn" in modules) * forward.attention
+    seconds = seconds + ("moe" in modules and kind == "moe") * forward.expert
+    seconds = seconds + ("mlp" in modules and kind == "dense") * forward.tensor / 2
+    t = np.asarray(layouts.tensor, float)
+    passes = sum(HIDDEN_AGAIN.get(module, 0.0) for module in modules)
+    passes = passes * model.norms_per_layer * model.hidden_size
+    elements = passes / np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
+    gates = 3 if model.gated_mlp else 2
+    for name, makers in WIDE_AGAIN.items():
+        wide = sum(x.outputs * x.active for x in linears if x.name == name)
+        elements = elements + gates * wide * sum(module in makers for module in modules) / t
+    return seconds + layouts.tokens * machine.activation_bytes * elements / machine.bandwidth

@@ -55,9 +55,15 @@ from workshop.predict.time.exposure import (
     sharded_exposure,
     trained_layer_params,
 )
-from workshop.predict.time.layer import Costs, LayerPasses, kind_shares, layer_costs, layer_linears
+from workshop.predict.time.layer import (
+    Costs,
+    LayerPasses,
+    kind_shares,
+    layer_costs,
+    layer_linears,
+    selective_seconds,
+)
 from workshop.predict.time.matmul import Product, training_matmul_seconds
-from workshop.predict.time.repeated import selective_seconds
 
 SELECTIVE, FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
 CAUSES = (
