@@ -97,7 +97,8 @@ def test_a_wheel_has_the_lessons_and_not_what_is_for_authors(tmp_path: Path) -> 
     (tmp_path / "tree" / "notebooks" / "left_over.ipynb").touch()
     lay_tree(ROOT, tmp_path / "tree")
     there = {path.relative_to(tmp_path / "tree").as_posix() for path in (tmp_path / "tree").rglob("*")}
-    assert {"notebooks/day0_welcome/00_welcome.ipynb", "examples/sites/laptop.toml"} <= there
+    pages = {"notebooks/day0_welcome/00_welcome.ipynb", "notebooks/glossary.md"}
+    assert {*pages, "examples/sites/laptop.toml"} <= there
     assert not {"notebooks/left_over.ipynb", "notebooks/source"} & there
     for folder in ("data/published", "data/measurements"):
         assert {name for name in there if name.startswith(f"{folder}/")} == {

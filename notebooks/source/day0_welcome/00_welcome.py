@@ -5,6 +5,7 @@
 # - **It takes** five minutes to read, under one to run.
 # - **What runs where:** everything here runs now, on this machine: on the CPU with two cores if that is
 # what you have, on GPUs if you have them. The cells do not change.
+# - **Links:** after it [11_numbers_and_tensors](../day1_one_device/11_numbers_and_tensors.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -199,7 +200,7 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 # - When one rank fails, look at the rank that failed **first**; the others only waited for it.
 # - Training with AdamW in fp32 holds 16 bytes a parameter before the first activation.
 #
-# Next: `21_collectives`, what ranks say to each other, and `23_ddp_limits`, when more ranks do not help.
+# Next: [11_numbers_and_tensors](../day1_one_device/11_numbers_and_tensors.ipynb), what 32, 16 and 8 bits keep.
 #
 # ## Sources
 #

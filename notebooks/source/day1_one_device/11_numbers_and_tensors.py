@@ -4,6 +4,7 @@
 # - **You need** Python, and to have seen a tensor.
 # - **It takes** 30 minutes to read and try, a few seconds to run.
 # - **What runs where:** all of it here, in the notebook, on CPU. Nothing is trained yet.
+# - **Links:** before this [00_welcome](../day0_welcome/00_welcome.ipynb), after it [12_flops_and_mfu](12_flops_and_mfu.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -323,7 +324,7 @@ for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
 # - With few bits, numbers share scales: a block of 16 to 64 numbers and one scale.
 # - A tensor is storage, offset, strides. What strides can say is free; the rest copies.
 #
-# Next: `12_flops_and_mfu`, what a step costs; numbers come back in `14_mixed_precision`.
+# Next: [12_flops_and_mfu](12_flops_and_mfu.ipynb), what a step costs; numbers come back in `14_mixed_precision`.
 #
 # ## Sources
 #

@@ -5,6 +5,7 @@
 # - **It takes** 25 minutes to read and try, under half a minute to run.
 # - **What runs where:** counting and timing run here, on one rank, on CPU or GPU with the same cells. The last part is arithmetic
 #   about clusters, held against published runs.
+# - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -372,7 +373,7 @@ time_to_train("llama-3-70b", "H100", 1024, tokens=15e12, mfu=0.5)
 # - **MFU** counts what the model needs; HFU also counts what was done twice. Large published runs: 38 to 46 %.
 # - Days = FLOPs / (devices x peak x MFU). 70B on 15T tokens on 1,024 H100 at 50 %: 144 days.
 #
-# Next: `13_memory_of_a_step`, where the memory goes.
+# Next: [13_memory_of_a_step](13_memory_of_a_step.ipynb), where the memory goes.
 #
 # ## Sources
 #

@@ -5,6 +5,7 @@
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** the small model is trained here, on one rank, on CPU or GPU with the same cells. The model of 7 billion
 #   parameters is *rehearsed* here: its real code runs, on tensors without bytes. One table comes from a cluster.
+# - **Links:** before this [12_flops_and_mfu](12_flops_and_mfu.ipynb), after it [14_mixed_precision](14_mixed_precision.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -432,7 +433,7 @@ for model_name in ("megatron-22B", "gpt3-175B"):
 # - None of them touches the state. If that does not fit, it must be shared among ranks.
 # - You can know the peak before: by formula to a few percent, by rehearsal to the byte or close to it.
 #
-# Next: `14_mixed_precision`, the same in 16 bits. On day 2 the state is divided, in `24_zero` and `25_fsdp`.
+# Next: [14_mixed_precision](14_mixed_precision.ipynb), the same in 16 bits. On day 2 the state is divided, in `24_zero` and `25_fsdp`.
 #
 # ## Sources
 #

@@ -5,6 +5,7 @@
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on one rank, on CPU or GPU with the same cells. fp16 is slow on most CPUs, so the model is small
 #   and the runs are short.
+# - **Links:** before this [13_memory_of_a_step](13_memory_of_a_step.ipynb), after it [15_optimizers](15_optimizers.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -389,7 +390,7 @@ print(
 # - Mixed precision does not shrink the state: 16 bytes a parameter either way. It halves activations, and is faster where there are units
 #   for it. Ask your device.
 #
-# Next: `15_optimizers`, what the optimizer remembers. Scaling comes back, for every tensor, in `41_fp8_scaling`.
+# Next: [15_optimizers](15_optimizers.ipynb), what the optimizer remembers. Scaling comes back, for every tensor, in `41_fp8_scaling`.
 #
 # ## Sources
 #

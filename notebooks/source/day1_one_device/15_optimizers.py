@@ -4,6 +4,7 @@
 # - **You need** `13_memory_of_a_step` (weights, gradients, optimizer).
 # - **It takes** 25 minutes to read and try, under half a minute to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on a GPU, but for the 8-bit states of bitsandbytes, of which each device has its own kernels.
+# - **Links:** before this [14_mixed_precision](14_mixed_precision.ipynb), after it [17_profile_and_monitor](17_profile_and_monitor.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -259,4 +260,4 @@ for name in ("adamw", "adamw-8bit", "lion", "adafactor"):
 # - T. Dettmers et al., *8-bit Optimizers via Block-wise Quantization*, 2021, arXiv:2110.02861.
 # - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023, arXiv:2306.09782.
 #
-# Next: `17_profile_and_monitor`, where the seconds of a step go. On day 2, `24_zero` divides this state.
+# Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), where the seconds of a step go. On day 2, `24_zero` divides this state.

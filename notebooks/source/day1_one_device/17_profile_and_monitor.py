@@ -5,6 +5,7 @@
 # - **It takes** 25 minutes to read and try, under half a minute to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on GPUs. What only an NVIDIA driver can tell is named with its
 #   source, and no number is made up for it. Nsight Systems is shown as the line that runs where it is installed.
+# - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [21_collectives](../day2_data_parallel/21_collectives.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -378,4 +379,4 @@ print(shlex.join(nsys_command("step.py", 8, "step", inside="forward")).replace("
 # - Python documentation, *The Python Profilers*. Linux, *proc(5)*.
 # - B. Gregg, *The Flame Graph*, Communications of the ACM 59(6), 2016.
 #
-# Next: `21_collectives`, what ranks say to each other.
+# Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks say to each other.
