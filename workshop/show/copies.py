@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workshop.facts.units import format_bytes
-from workshop.show.style import LIMIT, Picture, new_figure, rank_colour
+from workshop.show.style import LIMIT, Picture, byte_unit, new_figure, rank_colour
 
 
 def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
     """One stack per rank with the parts of its state (bytes), the copies pale, and the device's cap."""
     figure, axis = new_figure(6.4, 3.0)
-    unit = 2**30
+    name_of_unit, unit = byte_unit(max(sum(parts.values()), cap))
     for rank in range(ranks):
         bottom = 0.0
         for index, (name, size) in enumerate(parts.items()):
@@ -41,9 +41,9 @@ def replicas(parts: Mapping[str, float], ranks: int, cap: float) -> Picture:
     axis.set_xticks(
         range(ranks), [f"rank {r}" + ("" if r == 0 else "\ncopy") for r in range(ranks)], fontsize=8
     )
-    axis.set_ylabel("GiB")
-    axis.set_ylim(0, 1.3 * max(total, cap) / unit)
-    axis.legend(fontsize=8, frameon=False, loc="upper right", ncols=len(parts))
+    axis.set_ylabel(f"{name_of_unit} a rank holds")
+    axis.set_ylim(0, 1.15 * max(total, cap) / unit)
+    figure.legend(fontsize=8, frameon=False, loc="outside upper center", ncols=len(parts))
     return Picture(
         figure, f"{ranks} ranks, {format_bytes(total)} each: one model and {ranks - 1} copies of it"
     )

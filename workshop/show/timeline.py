@@ -37,7 +37,9 @@ def memory_timeline(source: Any, *, cap: float | None = None) -> Picture:
     )  # fmt: skip
     if cap is not None:
         axis.axhline(cap / size, color=LIMIT, linewidth=1.5)
-        axis.text(0, cap / size, f"cap {format_bytes(cap)}", va="bottom", fontsize=8, color=LIMIT)
+        axis.text(
+            0.01 * len(totals), cap / size, f"cap {format_bytes(cap)}", va="bottom", fontsize=8, color=LIMIT
+        )
     top = 1.25 * max(totals[at], cap or 0) / size
     spans = _name_phases(axis, timeline.phases, top)
     axis.set_xlim(0, len(totals) - 1 or 1)
