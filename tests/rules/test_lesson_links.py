@@ -23,8 +23,6 @@ ORDER = lessons_in_order(LESSONS)
 # Lessons that have no such line yet. This list only ever shrinks.
 NOT_YET = {
     "21_collectives",
-    "22_ddp",
-    "23_ddp_limits",
     "24_zero",
     "25_fsdp",
     "26_accelerate",

@@ -5,6 +5,7 @@
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two or four ranks, and unchanged on GPUs. One table of published figures comes from 256
 #   GPUs. The last part rehearses 1,024 ranks on this machine.
+# - **Links:** before this [21_collectives](21_collectives.ipynb), after it [23_ddp_limits](23_ddp_limits.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -931,7 +932,7 @@ dist.destroy_process_group()
 # - `--max-restarts` restarts the program. Save, and let the data follow from the step.
 # - Enough tokens for each rank, and the wire is hidden.
 #
-# Next: `23_ddp_limits`. Every rank still holds everything.
+# Next: [23_ddp_limits](23_ddp_limits.ipynb). Every rank still holds everything.
 #
 # ## Sources
 #

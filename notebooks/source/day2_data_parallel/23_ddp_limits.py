@@ -5,6 +5,7 @@
 # - **It takes** 30 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it here. `--device-memory` gives each rank a small device, so that "it does not fit" really happens
 #   to you. On four GPUs or more the same cells run there, with a larger cap. The last part rehearses a model of 3 billion parameters.
+# - **Links:** before this [22_ddp](22_ddp.ipynb), after it [24_zero](24_zero.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -409,7 +410,7 @@ dist.destroy_process_group()
 # - An out-of-memory error in the first `optimizer.step()` is the moments.
 # - (N - 1) / N of a data-parallel group's memory is copies. Sharding makes use of them.
 #
-# Next: `24_zero`. What if nobody keeps everything?
+# Next: [24_zero](24_zero.ipynb). What if nobody keeps everything?
 #
 # ## Sources
 #
