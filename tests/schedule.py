@@ -58,7 +58,7 @@ LONGEST_FIRST = (
     "tests/predict/traffic/test_traffic.py",
     "tests/train/test_traffic_by_axis.py",
     "tests/train/test_ready_cut.py",
-    "tests/lessons/test_exercises.py",
+    "tests/exercises/test_exercises.py",
     "tests/launch/test_node_parts.py",
     "tests/launch/test_session.py",
     "tests/doctor/test_doctor_cluster.py",

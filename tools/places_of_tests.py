@@ -16,7 +16,7 @@ from tools.rules import modules_of
 # Folders that test no room of the package, but the tree, or the house as a whole on what others run.
 NO_ROOMS = frozenset(("attacks", "cluster", "loaded", "packaging", "rules", "tools"))
 _DOTTED = re.compile(r"\bworkshop(?:\.\w+)+")
-_BEGUN = re.compile(r"(workshop(?:\.\w+)*)\.")
+_OPEN = re.compile(r"\bworkshop(?:\.\{?\w+\}?)*\.\{\w+\}(?:\.\{?\w+\}?)*")
 _FROM = re.compile(r"\bfrom (workshop(?:\.\w+)*) import (\w+)")
 
 
@@ -44,7 +44,7 @@ def out_of_reach(package: Path, tests: Iterable[Path]) -> list[str]:
     """Modules that none of these files imports or names, nor anything that they reach.
 
     A name in a text counts like an import: of a program that a test writes, of a module run by ``-m``. So
-    does the beginning of a name, ``f"workshop.cli.{command}"``, for all that it may become.
+    does a name with places left open, ``f"workshop.cli.{command}"``, for all that it may become.
     """
     modules = modules_of(package)
     uses = {module: set(_used(path, modules)) for module, path in modules.items()}
@@ -74,8 +74,16 @@ def _used(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in words:
             names += _DOTTED.findall(node.value)
             names += [f"{module}.{name}" for module, name in _FROM.findall(node.value)]
-            if begun := _BEGUN.fullmatch(node.value):
-                names += [module for module in modules if module.rpartition(".")[0] == begun[1]]
+        elif isinstance(node, ast.JoinedStr):
+            names += _opened(node, modules)
     for name in names:
         parts = name.split(".")
         yield from (known for at in range(1, len(parts) + 1) if (known := ".".join(parts[:at])) in modules)
+
+
+def _opened(text: ast.JoinedStr, modules: Iterable[str]) -> Iterator[str]:
+    """Modules whose names an f-string may come to, any one word standing in each of its open places."""
+    written = "".join(str(part.value) if isinstance(part, ast.Constant) else "{open}" for part in text.values)
+    for name in _OPEN.findall(written):
+        pattern = re.compile(re.escape(name).replace(re.escape("{open}"), r"\w+"))
+        yield from filter(pattern.fullmatch, modules)

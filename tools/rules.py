@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from itertools import filterfalse
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,13 @@ class Problem(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------------- the code
+
+_ANSWER = re.compile(r"(stub|solution|(other|wrong)_\w+)\.py")
+
+
+def is_answer(path: Path) -> bool:
+    """Whether a file is a cell of an exercise: text that the engine runs, and no module that one imports."""
+    return _ANSWER.fullmatch(path.name) is not None and (path.parent / "exercise.toml").is_file()
 
 
 def size_problems(package: Path) -> list[Problem]:
@@ -95,6 +103,8 @@ def docstring_problems(package: Path) -> list[Problem]:
         for section in _UNDERLINED.finditer(text):
             line = text.count("\n", 0, section.start()) + 1
             problems.append(Problem(path, f"line {line}", f"write the section as Google does: {section[1]}:"))
+        if is_answer(path):  # written as a learner writes a cell
+            continue
         if not _is_private_path(path.relative_to(package)) and ast.get_docstring(tree) is None:
             problems.append(Problem(path, "module", "no docstring"))
         for node in _public(tree.body):
@@ -211,9 +221,9 @@ def ring_problems(package: Path, allowed: Mapping[tuple[str, str], str] = ALLOWE
 
 
 def modules_of(package: Path) -> dict[str, Path]:
-    """The file of each module by its full name."""
+    """The file of each module by its full name; an exercise's cells are none."""
     paths = {}
-    for path in sorted(package.rglob("*.py")):
+    for path in filterfalse(is_answer, sorted(package.rglob("*.py"))):
         parts = path.relative_to(package.parent).with_suffix("").parts
         paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return paths

@@ -48,7 +48,7 @@ _PUBLIC = {
     "report": "workshop.launch.report:report",
     "show": "workshop.show",
     "simulate_pipeline": "workshop.predict.pipeline:simulate_pipeline",
-    "solution": "workshop.lessons:solution",
+    "solution": "workshop.exercises:solution",
     "time_to_train": "workshop.jupyter.widgets:time_to_train",
     "train": "workshop.train",
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tools.wheel import FOLDERS, lay_tree
+from workshop.exercises import all_exercises
 
 ROOT = Path(__file__).parents[2]
 MADE_FROM = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "workshop", "tools", *FOLDERS)
@@ -85,6 +86,20 @@ def test_it_is_the_wheel_that_was_tried(installed: Path, tmp_path: Path) -> None
     code = "from workshop.facts import tree; print(tree.FROM_WHEEL, tree.ROOT)"
     done = subprocess.run([installed, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True", str(tree_of(installed))], done.stderr
+
+
+@pytest.mark.slow
+def test_the_exercises_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from workshop.exercises import all_exercises\n"
+        "for each in all_exercises():\n"
+        "    answers = [*each.wrong_answers, *each.other_answers]\n"
+        "    assert callable(each.check) and each.stub and each.solution and all(a.source for a in answers)\n"
+        "    print(each.name, len(answers))\n"
+    )
+    done = subprocess.run([installed, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    here = [f"{each.name} {len(each.wrong_answers) + len(each.other_answers)}" for each in all_exercises()]
+    assert done.stdout.splitlines() == here, done.stderr
 
 
 def tree_of(python: Path) -> Path:

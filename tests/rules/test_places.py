@@ -64,6 +64,8 @@ def test_misplaced(tmp_path: Path, more: dict[str, str], told: list[str]) -> Non
         ("program = 'from workshop.b import two'", []),
         ("command = ['-m', 'workshop.b.two']", []),
         ("door = f'workshop.b.{name}'", []),
+        ("door = f'workshop.{name}.two'", []),
+        ("door = f'from workshop.{name}.one import f'", ["workshop.b", "workshop.b.two"]),
         ('"""As workshop.b.two does."""', ["workshop.a", "workshop.a.one", "workshop.b", "workshop.b.two"]),
     ],
 )

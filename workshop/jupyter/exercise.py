@@ -1,4 +1,4 @@
-"""`%%exercise NAME`, `%exercise NAME --hint`, `%%guess NAME` and `%progress`: parse, ask the lessons, show.
+"""`%%exercise NAME`, `%exercise NAME --hint`, `%%guess NAME` and `%progress`: parse, ask the exercises, show.
 
 A cell that is not solved never stops the notebook; a name or a flag that does not exist does, with an
 ordinary exception.
@@ -12,12 +12,12 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
+from workshop.exercises import all_exercises, find, solution
+from workshop.exercises.engine.feedback import ProgressTable, answer, next_hint
+from workshop.exercises.engine.guess import GUESSES, Asked, Question, guesses_file, split_cell
+from workshop.exercises.engine.progress import Progress, progress_file
+from workshop.exercises.engine.prose import paragraph
 from workshop.jupyter.flags import explain_errors, show_as_sentence
-from workshop.lessons import all_exercises, find, solution
-from workshop.lessons.feedback import ProgressTable, answer, next_hint
-from workshop.lessons.guess import GUESSES, Asked, Question, guesses_file, split_cell
-from workshop.lessons.progress import Progress, progress_file
-from workshop.lessons.prose import paragraph
 
 
 @magics_class

@@ -320,7 +320,7 @@ for mistake in find_mistakes(two_processes):
 # None of them gives an error when it starts. Each comment says what its author wanted.
 
 # %% tags=["nbval-check-output"]
-from workshop.lessons.day2.broken_files import FILES
+from workshop.exercises.wrong_settings.files import FILES
 
 for letter, text in FILES.items():
     print(f"--- {letter} ---\n{text}")

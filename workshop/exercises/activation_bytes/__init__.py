@@ -1,0 +1,1 @@
+"""Exercise: what one layer keeps for backward, after Korthikanti et al."""

@@ -1,0 +1,1 @@
+"""Exercise: fit t = alpha + n / beta to measured message times."""

@@ -1,0 +1,1 @@
+"""Exercise: which axis goes innermost?"""

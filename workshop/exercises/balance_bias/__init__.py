@@ -1,0 +1,1 @@
+"""Exercise: even out a router without a loss."""

@@ -1,0 +1,1 @@
+"""Exercise: the other half of data parallelism, which is easy to forget: ranks must begin as one model."""

@@ -1,0 +1,1 @@
+"""Exercise: a layout by rule of thumb: tensor inside the node, then pipeline, the rest data."""

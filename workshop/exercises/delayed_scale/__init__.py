@@ -1,0 +1,1 @@
+"""Exercise: delayed scaling, one step of the amax history."""

@@ -1,0 +1,5 @@
+def delayed_scale(history: list[float], amax: float, length: int, largest: float) -> tuple[float, list]:
+    """The scale of this step, from the past alone, and the history that the next step sees."""
+    scale = max(history) / largest
+    history = [*history, amax]
+    return scale, history

@@ -1,0 +1,1 @@
+"""Exercise: which of many ranks is the culprit?"""

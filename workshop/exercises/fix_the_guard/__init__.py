@@ -1,0 +1,1 @@
+"""Exercise: every rank takes part in a collective, one rank prints."""

@@ -1,0 +1,1 @@
+"""Exercise: complete a configuration, for any number of nodes."""

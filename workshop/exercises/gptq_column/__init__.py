@@ -1,0 +1,1 @@
+"""Exercise: one column of GPTQ."""

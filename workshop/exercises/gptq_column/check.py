@@ -1,0 +1,83 @@
+"""Exercise: one column of GPTQ. Round it, and let the later ones make up for it.
+
+Frantar et al. 2022, arXiv 2210.17323, equation 2: the later weights of a row move by minus the column's
+error, divided by [H^-1]_jj, times the row j of H^-1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workshop.exercises.engine.check import Wrong, shown
+
+
+def check(names: dict[str, Any]) -> str:
+    """Two inputs that are always nearly alike, then a random problem, every column in turn."""
+    import numpy as np
+
+    alike = np.linalg.inv(np.array([[1.0, 0.9], [0.9, 1.0]]))
+    _one(names, np.array([[1.4, 2.0], [-0.3, 1.0]]), alike, 0)
+    numbers = np.random.default_rng(0)
+    inputs = numbers.normal(size=(40, 3)) @ numbers.normal(size=(3, 6)) + 0.5 * numbers.normal(size=(40, 6))
+    hessian, weight = inputs.T @ inputs, 3 * numbers.normal(size=(4, 6))
+    for j in (0, 2, 5):
+        _one(names, weight, np.linalg.inv(hessian), j)
+    better = _all_columns(names["gptq_column"], weight, hessian)
+    before, after = (float(((inputs @ (each - weight).T) ** 2).sum()) for each in (np.round(weight), better))
+    if after >= before:
+        raise Wrong(
+            f"All columns in turn: squared error {shown(after)}, rounding to nearest {shown(before)}."
+        )
+    return f"Column after column, the outputs' squared error is {after / before:.0%} of rounding to nearest."
+
+
+def _all_columns(step: Any, weight: Any, hessian: Any) -> Any:
+    """Every column in turn, H^-1 without those that are done."""
+    import numpy as np
+
+    inverse = np.linalg.inv(hessian)
+    for j in range(weight.shape[1]):
+        weight = step(weight, inverse, j, np.round)
+        inverse = inverse - np.outer(inverse[:, j], inverse[j]) / inverse[j, j]
+    return weight
+
+
+def _one(names: dict[str, Any], weight: Any, inverse: Any, j: int) -> None:
+    import numpy as np
+
+    given = weight.copy()
+    found = names["gptq_column"](given, inverse.copy(), j, np.round)
+    if found is None or np.shape(found) != weight.shape:
+        raise Wrong(f"`gptq_column` gave {shown(found)}; wanted an array of shape {weight.shape}.")
+    if not np.array_equal(given, weight):
+        raise Wrong("`gptq_column` has changed the array it was given: make a copy.")
+    found, rounded = np.asarray(found), np.round(weight[:, j])
+    change = found - weight
+    if not np.allclose(found[:, j], rounded):
+        raise Wrong(
+            f"Column {j} is {shown(found[:, j].tolist())}; rounded it is {shown(rounded.tolist())}, "
+            "and stays so."
+        )
+    if not np.allclose(change[:, :j], 0):
+        raise Wrong("Columns before j have moved: they are rounded already, and must stay on the grid.")
+    error = weight[:, j] - rounded
+    wanted = -np.outer(error / inverse[j, j], inverse[j, j + 1 :])
+    if np.allclose(change[:, j + 1 :], wanted):
+        return
+    said = f"The column after column {j} moved by {shown(change[:, j + 1].tolist())}; wanted "
+    raise Wrong(
+        f"{said}{shown(wanted[:, 0].tolist())}. {_why(change[:, j + 1 :], wanted, inverse[j, j])}".rstrip()
+    )
+
+
+def _why(change: Any, wanted: Any, corner: float) -> str:
+    """What the move is instead."""
+    import numpy as np
+
+    if np.allclose(change, 0):
+        return "The later columns have not moved: that is rounding to nearest."
+    if np.allclose(change, -wanted):
+        return "That is the other way: it makes the error larger. What was rounded up must be taken back."
+    if np.allclose(change, wanted * corner):
+        return "The error must be divided by inverse[j, j]."
+    return ""

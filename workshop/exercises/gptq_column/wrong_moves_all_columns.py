@@ -1,0 +1,12 @@
+import numpy as np
+
+
+def gptq_column(weight, inverse, j, nearest):
+    """The matrix after column j has been rounded, and the later ones have made up for it."""
+    moved = weight.copy()
+    moved[:, j] = nearest(weight[:, j])
+    error = (weight[:, j] - moved[:, j]) / inverse[j, j]
+    rounded = moved[:, j].copy()
+    moved = weight - np.outer(error, inverse[j])
+    moved[:, j] = rounded
+    return moved

@@ -1,0 +1,1 @@
+"""Exercise: which axes multiply, and which do not."""

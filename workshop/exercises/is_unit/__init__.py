@@ -1,0 +1,1 @@
+"""Exercise: find the wrong wrap."""

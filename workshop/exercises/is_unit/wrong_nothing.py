@@ -1,0 +1,3 @@
+def is_unit(module) -> bool:
+    """Whether a module of our GPT is a unit of its own."""
+    return False

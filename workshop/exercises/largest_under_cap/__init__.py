@@ -1,0 +1,1 @@
+"""Exercise: the widest model that still trains under a memory cap."""

@@ -1,0 +1,1 @@
+"""Exercise: make it fit under the cap with the least traffic."""

@@ -1,0 +1,1 @@
+"""Exercise: a linear map with a low-rank change beside it."""

@@ -1,0 +1,1 @@
+"""Exercise: dynamic loss scaling, the part that decides."""

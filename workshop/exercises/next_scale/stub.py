@@ -1,0 +1,7 @@
+def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tuple[float, int, bool]:
+    """The next scale, the next count of good steps in a row, and whether the optimizer may step."""
+    if not finite:
+        return ...
+    good_steps += 1
+    ...
+    return scale, good_steps, True

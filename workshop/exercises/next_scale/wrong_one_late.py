@@ -1,0 +1,8 @@
+def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tuple[float, int, bool]:
+    """The next scale, the next count of good steps in a row, and whether the optimizer may step."""
+    if not finite:
+        return scale / 2, 0, False
+    good_steps += 1
+    if good_steps > interval:
+        return scale * 2, 0, True
+    return scale, good_steps, True

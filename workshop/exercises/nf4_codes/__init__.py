@@ -1,0 +1,1 @@
+"""Exercise: a block of weights in sixteen numbers."""

@@ -1,0 +1,1 @@
+"""Exercise: the order of a rank under 1F1B."""

@@ -1,0 +1,1 @@
+"""Exercise: how islands that trained apart become one model again: DiLoCo's outer step."""

@@ -1,0 +1,1 @@
+"""Exercise: start to average each gradient while backward still computes the next."""

@@ -1,0 +1,2 @@
+def place_cut(costs: list[float]) -> int:
+    return len(costs) // 2

@@ -1,0 +1,1 @@
+"""Exercise: what QLoRA keeps, on paper."""

@@ -1,0 +1,1 @@
+"""Exercise: codes and scales of a matrix, group by group."""

@@ -1,0 +1,10 @@
+import numpy as np
+
+
+def quantize_groups(weight, group_size, bits, clip=1.0):
+    """Codes (rows, columns) and scales (rows, groups) of an array (rows, columns)."""
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, columns // group_size, group_size)
+    scales = clip * np.abs(groups).max(-1) / (2 ** (bits - 1) - 1)
+    codes = np.round(groups / scales[..., None])
+    return codes.reshape(rows, columns), scales

@@ -1,0 +1,1 @@
+"""Exercise: a ring all-reduce from sends and receives."""

@@ -1,0 +1,1 @@
+"""Exercise: the bytes a rank sends in a ring all-reduce."""

@@ -1,0 +1,1 @@
+"""Exercise: the step of ring attention: hand the keys on, attend, merge."""

@@ -1,0 +1,1 @@
+"""Exercise: round a number to E4M3, in plain Python."""

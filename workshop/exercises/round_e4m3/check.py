@@ -1,0 +1,63 @@
+"""Exercise: round a number to E4M3, in plain Python.
+
+E4M3 (Micikevicius et al. 2022, arXiv 2209.05433, table 1): three bits of mantissa, smallest normal number
+2^-6, largest value 448, no infinity. The rounding by hand is that of `workshop.facts.formats`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Mistake, compare
+from workshop.facts.formats import FORMATS
+
+E4M3 = FORMATS["e4m3"]
+
+
+def _other(
+    nearest: Any = round, lowest: int = -6, mantissa: int = 3, largest: float = 448.0, signed: bool = True
+) -> Any:
+    """The solution with one thing changed."""
+
+    def rounded(value: float) -> float:
+        if value == 0:
+            return value
+        step = 2.0 ** (max(math.frexp(value)[1] - 1, lowest) - mantissa)
+        found = min(nearest(abs(value) / step) * step, largest)
+        return math.copysign(found, value) if signed else found
+
+    return rounded
+
+
+CALLS = tuple(
+    Call((value,))
+    for value in (
+        *(0.3952, -0.3952, 1.0, 1.0625, 1.1875, 15.9, 17.0, 100.0, 0.0),
+        *(0.02, 0.002, 0.0009, -0.01, 440.0, 448.0, 470.0, 1e6, -1e6),
+    )
+)
+
+MISTAKES = (
+    Mistake(_other(nearest=math.floor), "That cuts the digits off. Rounding goes to the nearer of the two."),
+    Mistake(
+        _other(nearest=lambda steps: math.floor(steps + 0.5)),
+        "From the middle that always goes up, which adds a little to every sum. Go to the even number.",
+    ),
+    Mistake(
+        _other(lowest=-1000),
+        "Under 2^-6 there are no finer steps: the exponent stays at -6, and small numbers lose digits.",
+    ),
+    Mistake(_other(largest=math.inf), "E4M3 ends at 448: what is larger becomes 448."),
+    Mistake(_other(mantissa=2), "Eight steps from one power of two to the next: with 2 bits there are four."),
+    Mistake(_other(mantissa=4), "Eight steps from one power of two to the next: here there are sixteen."),
+    Mistake(_other(signed=False), "The sign is lost: round the magnitude, then give the sign back."),
+)
+
+
+def check(names: dict[str, Any]) -> str:
+    """Middles, subnormal numbers, too large ones, both signs."""
+    compare(names["round_e4m3"], "round_e4m3", CALLS, E4M3.round, MISTAKES)
+    return (
+        "0.3952 becomes 0.40625; 1.0625 lies in the middle and becomes 1; 0.0009 becomes 0; 470 becomes 448."
+    )

@@ -1,0 +1,1 @@
+"""Exercise: the backward of a block whose two matrices are cut over ranks."""

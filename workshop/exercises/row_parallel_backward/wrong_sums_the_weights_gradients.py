@@ -1,0 +1,18 @@
+import torch
+import torch.distributed as dist
+
+
+def row_parallel_backward(gradient_y: torch.Tensor, h: torch.Tensor, b: torch.Tensor):
+    """From the gradient of y, the sum over ranks of h @ b: the gradients of h and b."""
+    gradient_h = gradient_y @ b.T
+    gradient_b = h.T @ gradient_y
+    return gradient_h, gradient_b
+
+
+def column_parallel_backward(gradient_z: torch.Tensor, x: torch.Tensor, a: torch.Tensor):
+    """From the gradient of this rank's z = x @ a: the gradients of x, which all ranks used, and of a."""
+    gradient_x = gradient_z @ a.T
+    dist.all_reduce(gradient_x)
+    gradient_a = x.T @ gradient_z
+    dist.all_reduce(gradient_a)
+    return gradient_x, gradient_a

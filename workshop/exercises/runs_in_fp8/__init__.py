@@ -1,0 +1,1 @@
+"""Exercise: which linear layers of a model may run in FP8."""

@@ -1,0 +1,1 @@
+"""Exercise: self time, from the events of one thread."""

@@ -1,0 +1,1 @@
+"""Exercise: the loss of a student that learns from a teacher's probabilities."""

@@ -1,0 +1,107 @@
+"""Exercise: the loss of a student that learns from a teacher's probabilities.
+
+Hinton et al. 2015, arXiv 1503.02531, section 2: both softmaxes at temperature T, the student's distance from
+the teacher's distribution, and T^2 so that the gradient keeps its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Wrong, call, number
+
+NAME = "soft_loss"
+Loss = Callable[[Any, Any, float], float]
+
+
+def _log_softmax(logits: Any) -> Any:
+    import numpy as np
+
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _divergence(first: Any, second: Any) -> Any:
+    """KL of two arrays of log-probabilities, for each position."""
+    import numpy as np
+
+    return (np.exp(first) * (first - second)).sum(-1)
+
+
+def _loss(student: Any, teacher: Any, t: float) -> float:
+    return float(t**2 * _divergence(_log_softmax(teacher / t), _log_softmax(student / t)).mean())
+
+
+def _backwards(student: Any, teacher: Any, t: float) -> float:
+    return _loss(teacher, student, t)
+
+
+def _without_square(student: Any, teacher: Any, t: float) -> float:
+    return _loss(student, teacher, t) / t**2
+
+
+def _once(student: Any, teacher: Any, t: float) -> float:
+    return _loss(student, teacher, t) / t
+
+
+def _hard_student(student: Any, teacher: Any, t: float) -> float:
+    return float(t**2 * _divergence(_log_softmax(teacher / t), _log_softmax(student)).mean())
+
+
+def _entropy_left(student: Any, teacher: Any, t: float) -> float:
+    import numpy as np
+
+    log_p, log_q = _log_softmax(teacher / t), _log_softmax(student / t)
+    return float(-(t**2) * (np.exp(log_p) * log_q).sum(-1).mean())
+
+
+def _summed(student: Any, teacher: Any, t: float) -> float:
+    return _loss(student, teacher, t) * len(student)
+
+
+def _multiplied(student: Any, teacher: Any, t: float) -> float:
+    return float(t**2 * _divergence(_log_softmax(teacher * t), _log_softmax(student * t)).mean())
+
+
+MISTAKES: tuple[tuple[Loss, str], ...] = (
+    (_without_square, "The T^2 is missing: the gradient shrinks with the square of the temperature."),
+    (_once, "That is T, not its square."),
+    (_backwards, "That is KL(student || teacher), the reverse one: p, the teacher's, stands in front."),
+    (_hard_student, "The student's logits are not divided by T: both must be equally soft."),
+    (_multiplied, "Logits are divided by the temperature. Multiplied, they get harder, not softer."),
+    (_entropy_left, "That is the cross-entropy, without p log p: a perfect student would still have a loss."),
+    (_summed, "That is the sum over positions; wanted is the mean."),
+)
+
+
+def _cases() -> list[tuple[Any, Any, float]]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    shapes = (((3, 5), 2.0), ((4, 7), 1.0), ((2, 6), 4.0), ((5, 4), 0.5))
+    return [(generator.normal(size=s), 2 * generator.normal(size=s), t) for s, t in shapes]
+
+
+def check(names: dict[str, Any]) -> str:
+    """Four random cases, and a perfect student."""
+    import numpy as np
+
+    cases = _cases()
+    found = [number(call(names[NAME], NAME, Call(case)), f"soft_loss(..., ..., {case[2]})") for case in cases]
+    wanted = [_loss(*case) for case in cases]
+    if not np.allclose(found, wanted, rtol=1e-6, atol=1e-9):
+        said = next(
+            (s for formula, s in MISTAKES if np.allclose(found, [formula(*c) for c in cases], rtol=1e-6)), ""
+        )
+        where = next(i for i in range(len(cases)) if not np.isclose(found[i], wanted[i], rtol=1e-6))
+        said = f"gave {found[where]:.5f}; wanted {wanted[where]:.5f}. {said}".rstrip()
+        raise Wrong(f"At temperature {cases[where][2]:g} it {said}")
+    logits = 100 * cases[0][1]
+    perfect = number(call(names[NAME], NAME, Call((logits, logits, 1.0))), "soft_loss(teacher, teacher, 1)")
+    if not abs(perfect) < 1e-9:
+        raise Wrong(
+            f"A student that says just what the teacher says has a loss of {perfect}; wanted 0. With logits "
+            "in the hundreds some probability is 0: take `log_softmax`, not the logarithm of it."
+        )
+    return "A perfect student has a loss of 0, and hot or cold the gradient keeps its size."

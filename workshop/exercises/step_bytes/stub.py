@@ -1,0 +1,3 @@
+def step_bytes(num_params: int, value_bytes: int = 4, num_moments: int = 2) -> int:
+    """Bytes of weights, gradients and optimizer state, before any activation."""
+    return ...

@@ -1,0 +1,1 @@
+"""Exercise: the FLOPs of training a dense transformer, weights and attention."""

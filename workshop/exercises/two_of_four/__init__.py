@@ -1,0 +1,1 @@
+"""Exercise: the mask of 2:4 sparsity, which a GPU's sparse tensor cores can use."""

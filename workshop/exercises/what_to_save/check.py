@@ -1,0 +1,37 @@
+"""Exercise: what a checkpoint must hold, so that the run that goes on is the run that was broken off.
+
+Five things change while a model trains, and each is forgotten by somebody. A sixth mistake keeps them all, by
+reference: `state_dict()` gives the tensors that training goes on to change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workshop.exercises.engine.check import Wrong
+
+MISSING = {
+    "weights": "The weights are not those that were saved: the first loss is another one.",
+    "optimizer": "The optimizer's moments are lost. The first loss is right, the step after it is not.",
+    "schedule": "The schedule begins again: the learning rate of the resumed run is that of its first steps.",
+    "position": "The data begin again: the resumed run sees batches that it has seen already.",
+    "random": "The random state is another: dropout (`torch.get_rng_state()`) hits other numbers.",
+}
+
+
+def check(reports: list[dict[str, Any]]) -> str:
+    """On every rank: what was saved did not move, every part was taken up, and the losses are equal."""
+    for rank, said in enumerate(reports):
+        if said["moved"]["weights"]:
+            raise Wrong(
+                f"On rank {rank} the state moved while training went on: `state_dict()` gives the run's own "
+                "tensors. Return a copy."
+            )
+        lost = [sentence for part, sentence in MISSING.items() if not said["taken_up"][part]]
+        if lost:
+            raise Wrong(f"On rank {rank}: {' '.join(lost)}")
+        if said["resumed"] != said["unbroken"]:
+            raise Wrong(
+                f"On rank {rank} the losses were {said['unbroken']} and after going on {said['resumed']}."
+            )
+    return f"{len(reports[0]['unbroken'])} losses on {len(reports)} ranks, equal to the last bit."

@@ -1,0 +1,1 @@
+"""Exercise: who am I among the ranks?"""

@@ -1,0 +1,10 @@
+def wrong_settings() -> dict[str, str]:
+    """For each file the key that is wrong or missing, such as "num_machines"; "nothing" for the right one."""
+    return {
+        "a": ...,
+        "b": ...,
+        "c": ...,
+        "d": ...,
+        "e": ...,
+        "f": ...,
+    }

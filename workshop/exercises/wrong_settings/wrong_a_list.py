@@ -1,0 +1,2 @@
+def wrong_settings():
+    return ["a"]

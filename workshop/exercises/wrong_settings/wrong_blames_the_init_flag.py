@@ -1,0 +1,9 @@
+def wrong_settings():
+    return {
+        "a": "distributed_type",
+        "b": "fsdp_auto_wrap_policy",
+        "c": "num_processes",
+        "d": "zero3_init_flag",
+        "e": "nothing",
+        "f": "fsdp_sharding_strategy",
+    }

@@ -1,0 +1,1 @@
+"""Exercise: the bytes a rank holds under each ZeRO stage, in mixed precision with Adam."""

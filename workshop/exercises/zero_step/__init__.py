@@ -1,0 +1,1 @@
+"""Exercise: ZeRO's first stage."""
