@@ -54,7 +54,7 @@ def busy(slurm, tmp_path):
     return number
 
 
-def until(happened, seconds=30.0):
+def until(happened, seconds=90.0):
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from workshop.facts.layout import Layout
-from workshop.facts.measurement import Measurement, Traffic
+from workshop.facts.measurement import Measurement
 from workshop.facts.run import Adapter, Run, read_run, run_from_table
+from workshop.facts.traffic import Traffic
 
 
 def test_accumulation_follows_from_the_global_batch():
@@ -103,7 +104,7 @@ def test_measurements_survive_json(tmp_path):
         world_size=4,
         allocated_bytes=10,
         parts={"weights": 7},
-        traffic=(Traffic("all_gather", "shard", 2, 100),),
+        traffic=(Traffic("all_gather", "shard", 2, 2, 100, 50),),
         setting={"device": "cpu"},
     )
     measured.save(tmp_path / "m.json")

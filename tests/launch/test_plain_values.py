@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workshop.facts.measurement import Measurement, Traffic
+from workshop.facts.measurement import Measurement
+from workshop.facts.traffic import Traffic
 from workshop.launch.report import Damaged, Pickled, dumped, loaded
 
 ITSELF: list = [1]
@@ -29,7 +30,7 @@ def back(value, *, allow_pickle=False):
         None, True, 3, -(10**40), 0.1, -0.0, math.inf, "ünï\ud800\n", "", [], [1, [2.5, "x"]], (), (1, (2,)), {1, 2},
         frozenset({3, 4}), {"a": {"b": [1]}}, {1: "x", (2, 3): None}, {"$": "pickle"}, b"\0\xff", bytearray(b"x"),
         2 + 3j, Path("/a/b c"), np.float32(1.5), np.int64(-3), np.bool_(True),
-        Measurement(rank=1, parts={"weights": 3}, traffic=(Traffic("all_reduce", "shard", 1, 8),)),
+        Measurement(rank=1, parts={"weights": 3}, traffic=(Traffic("all_reduce", "shard", 2, 1, 8, 8),)),
     ],
     ids=repr,
 )  # fmt: skip

@@ -118,7 +118,7 @@ def test_a_record_outlives_the_rehearsal(tmp_path):
     assert (record.rank, record.world_size, record.allocated_bytes) == (17, 64, played.peak_bytes)
     assert sum(record.parts.values()) == record.allocated_bytes
     (row,) = record.traffic
-    assert (row.operation, row.count, row.num_bytes) == ("all_reduce", 1, 64 * 32 * 4)
+    assert (row.name, row.count, row.payload_bytes) == ("all_reduce", 1, 64 * 32 * 4)
     assert record.setting["by"] == "rehearse"
     assert record.setting["layout"] == "ddp"
     assert record.step_seconds == 0

@@ -7,11 +7,13 @@ import pytest
 from workshop import show
 from workshop.facts.layout import Layout
 from workshop.facts.measurement import Measurement
+from workshop.facts.memory_parts import PARTS
 from workshop.facts.run import Run
-from workshop.measure.report import MemoryReport, Timeline, Traffic
+from workshop.facts.traffic import Traffic
+from workshop.measure.report import MemoryReport, Timeline
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
-from workshop.show.parts import PARTS, parts_of
+from workshop.show.parts import DRAWN, parts_of
 from workshop.show.roof import intensity
 
 RUN = Run(
@@ -28,7 +30,7 @@ def test_parts_of_a_prediction_sum_to_its_worst_stage() -> None:
     expected = predict_memory(RUN)
     parts = parts_of(expected)
     assert sum(parts.values()) == pytest.approx(expected.peak_bytes, rel=1e-12)
-    assert set(parts) <= set(PARTS)
+    assert set(parts) <= set(DRAWN)
     assert parts["weights"] == expected.parts["weights"][expected.worst_stage]
 
 
@@ -41,8 +43,25 @@ def test_parts_of_what_was_measured(source: object) -> None:
     assert parts_of(source) == {"weights": 10, "activations": 60}
 
 
-def test_parts_of_other_words_share_a_part() -> None:
-    assert parts_of({"working": 3, "temporaries": 4, "buckets": 2}) == {"temporaries": 7, "communication": 2}
+def test_parts_that_a_picture_joins() -> None:
+    assert parts_of({"buffers": 3, "other": 4, "buckets": 2}) == {"other": 7, "communication": 2}
+
+
+def test_every_part_is_drawn_under_one_name() -> None:
+    for part in PARTS:
+        assert list(parts_of({part: 5}).values()) == [5], part
+    with pytest.raises(ValueError, match=r"unknown part 'working'.*known: weights, gathered weights"):
+        parts_of({"working": 3})
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [Layout(), Layout(tensor=2, shard=2, zero=3), Layout(pipeline=4, zero=1), Layout(context=2, shard=2)],
+    ids=str,
+)
+def test_a_prediction_uses_the_words_of_facts(layout: Layout) -> None:
+    run = Run("gpt-30m", f"{layout.world_size}xH100", layout, seq_len=1024, micro_batch=1)
+    assert set(predict_memory(run).parts) <= set(PARTS)
 
 
 def test_memory_bars_say_total_and_error() -> None:

@@ -44,7 +44,7 @@ def test_what_is_expected_happens(layout, how, within):
     assert len(measured.losses) == 3
     assert measured.losses[-1] < measured.losses[0]
     if layout.replicate == 2:  # the ring: 2 (n - 1) / n times the gradients' bytes
-        sent = sum(row.wire_bytes for row in measured.worst.traffic if row.operation == "all_reduce")
+        sent = sum(row.wire_bytes for row in measured.worst.traffic if row.name == "all_reduce")
         assert sent >= 4 * run.model.num_params
     assert "rank" in str(measured)
     assert "<table" in measured._repr_html_()

@@ -47,7 +47,7 @@ def test_counted_is_predicted(layout):
         stage = predicted.stages[run.layout.coordinates(rank)["pipeline"]]
         wanted = {(row.name, row.axis): (row.count, row.payload_bytes, row.wire_bytes) for row in stage}
         counted = {
-            (row.operation, row.axis): (row.count, row.num_bytes, row.wire_bytes) for row in found.traffic
+            (row.name, row.axis): (row.count, row.payload_bytes, row.wire_bytes) for row in found.traffic
         }
         assert counted == wanted
     on_first = measured.ranks[0]
@@ -58,5 +58,7 @@ def test_counted_is_predicted(layout):
 def test_the_norm_costs_one_number():
     run = run_of(tensor=2)
     without, clipped = (train(run, num_steps=2, clip_norm=norm).ranks[0] for norm in (0.0, 1.0))
-    extra = sum(row.num_bytes for row in clipped.traffic) - sum(row.num_bytes for row in without.traffic)
+    extra = sum(row.payload_bytes for row in clipped.traffic) - sum(
+        row.payload_bytes for row in without.traffic
+    )
     assert extra == 4

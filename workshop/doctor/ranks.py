@@ -115,7 +115,15 @@ def _tried(attempt: _Try, limit: float, program: str = _PROGRAM) -> Finding:
 
 def _torchrun(script: Path, attempt: _Try, limit: float) -> tuple[int | None, str]:
     """Exit code (None after ``limit`` seconds) and output of the ranks."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    logs = script.parent / "logs"  # a file for each rank: in one stream the lines of two ranks may mix
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--log-dir={logs}",
+        "--redirects=3",
+    ]
     process = subprocess.Popen(
         [*command, f"--nproc-per-node={attempt.ranks}", str(script), attempt.backend],
         env=dict(attempt.environment),
@@ -128,7 +136,8 @@ def _torchrun(script: Path, attempt: _Try, limit: float) -> tuple[int | None, st
     )
     try:
         output, _ = process.communicate(timeout=limit)
-        return process.returncode, output
+        by_rank = "".join(log.read_text() for log in sorted(logs.rglob("std*.log")))
+        return process.returncode, by_rank + output
     except subprocess.TimeoutExpired:
         return None, ""
     finally:

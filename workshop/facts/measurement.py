@@ -15,21 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_keys
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """One kind of collective over one axis in a step.
-
-    ``num_bytes`` is the full side of the tensors, summed over the ``count`` calls; ``wire_bytes`` what this
-    rank sends if each is a ring (zero: not recorded).
-    """
-
-    operation: str
-    axis: str
-    count: int
-    num_bytes: int
-    wire_bytes: int = 0
+from workshop.facts.traffic import Traffic
 
 
 @dataclass(frozen=True)

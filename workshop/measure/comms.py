@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from workshop.measure.report import Traffic
+from workshop.facts.traffic import Traffic
 
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 

@@ -22,30 +22,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workshop.facts.memory_parts import PARTS
 from workshop.measure.report import MemoryReport, Timeline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PARTS = (
-    "weights",
-    "gathered weights",
-    "gradients",
-    "optimizer",
-    "buffers",
-    "buckets",
-    "activations",
-    "temporaries",
-    "communication",
-    "other",
-)
-"""The parts a byte can belong to, in the order in which they are drawn.
-
-`buffers` are a module's (running means, rotary tables), `buckets` are DDP's flat gradient copies, `gathered
-weights` are what FSDP assembles from shards for the time of a layer, `communication` is what a collective
-reads or writes.
-"""
 PHASES = ("forward", "backward", "optimizer")
+_PARTS = tuple(PARTS)
 _UNKNOWN = -1
 
 
@@ -69,7 +53,7 @@ class Ledger:
     def open(self, num_bytes: int, part: str | None = None) -> int:
         """A new owner appears with `num_bytes`; returns its number."""
         owner = len(self._parts)
-        self._parts.append(_UNKNOWN if part is None else PARTS.index(part))
+        self._parts.append(_UNKNOWN if part is None else _PARTS.index(part))
         self.change(owner, num_bytes)
         return owner
 
@@ -87,12 +71,12 @@ class Ledger:
 
     def label(self, owner: int, part: str) -> None:
         """Say what an owner is for. The last word counts, for its whole life."""
-        self._parts[owner] = PARTS.index(part)
+        self._parts[owner] = _PARTS.index(part)
 
     def label_if_unknown(self, owner: int, part: str) -> None:
         """Say what an owner is for unless somebody who knows better already did."""
         if self._parts[owner] == _UNKNOWN:
-            self._parts[owner] = PARTS.index(part)
+            self._parts[owner] = _PARTS.index(part)
 
     def phase(self, name: str) -> None:
         """From here on the step is in phase `name` (one of PHASES)."""
@@ -135,8 +119,8 @@ class Ledger:
         backwards = np.append(events[phases == PHASES.index("backward")], len(deltas) + 2)
         next_backward = backwards[np.searchsorted(backwards, born, side="left")]
         kept = (phase_born == PHASES.index("forward")) & (died >= next_backward)
-        guess = np.where(kept, PARTS.index("activations"), PARTS.index("temporaries"))
-        guess = np.where(died > self._second_step_end_after(born, len(deltas)), PARTS.index("other"), guess)
+        guess = np.where(kept, _PARTS.index("activations"), _PARTS.index("temporaries"))
+        guess = np.where(died > self._second_step_end_after(born, len(deltas)), _PARTS.index("other"), guess)
         return np.where(parts == _UNKNOWN, guess, parts).astype(np.int8)
 
     def _second_step_end_after(self, born: NDArray[np.int64], length: int) -> NDArray[np.int64]:

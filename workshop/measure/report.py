@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
-from workshop.facts import measurement
 from workshop.facts.measurement import Measurement
+from workshop.facts.traffic import Traffic
 from workshop.facts.units import format_bytes
 
 
@@ -30,7 +30,7 @@ class MemoryReport:
 
     Args:
         peak_bytes: the largest balance over the whole run.
-        peak_parts: who owned it, by part (see `workshop.measure.ledger.PARTS`).
+        peak_parts: who owned it, by part (see `workshop.facts.memory_parts`).
         peak_phase: forward, backward or optimizer.
         step_peaks: the largest balance within each step; the first is smaller, for the optimizer's state is
             born at its end.
@@ -41,36 +41,6 @@ class MemoryReport:
     peak_phase: str
     step_peaks: list[int]
     timeline: Timeline
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """All collectives of one kind, over one group, in one step.
-
-    Args:
-        name: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv ...
-        axis: the mesh axis the group belongs to (`world` for the default group).
-        group_size: ranks in the group.
-        count: calls per step.
-        payload_bytes: the full (unsharded) side of the tensor, summed over the calls.
-        wire_bytes: what this rank sends if the collective is a ring: 2(n-1)/n of the payload for an
-            all_reduce, (n-1)/n for all_gather, reduce_scatter and all_to_all (Thakur, Rabenseifner and Gropp
-            2005).
-    """
-
-    name: str
-    axis: str
-    group_size: int
-    count: int
-    payload_bytes: int
-    wire_bytes: int
-
-
-def traffic_record(rows: list[Traffic]) -> tuple[measurement.Traffic, ...]:
-    """Rows as `facts.measurement.Measurement` keeps them."""
-    return tuple(
-        measurement.Traffic(row.name, row.axis, row.count, row.payload_bytes, row.wire_bytes) for row in rows
-    )
 
 
 @dataclass(frozen=True)
@@ -150,7 +120,7 @@ class Measured:
             step_seconds=last.total_seconds if last else 0.0,
             phases=phases,
             flops=float(self.flops),
-            traffic=traffic_record(self.traffic),
+            traffic=tuple(self.traffic),
             setting={"by": "measure", "device": self.device, **setting},
         )
 

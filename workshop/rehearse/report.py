@@ -13,7 +13,6 @@ from workshop.measure.report import (
     memory_from_dict,
     memory_lines,
     traffic_lines,
-    traffic_record,
 )
 
 
@@ -84,7 +83,7 @@ class Rehearsal:
             allocated_bytes=self.peak_bytes,
             parts=dict(self.memory.peak_parts),
             flops=float(self.flops),
-            traffic=traffic_record(self.traffic),
+            traffic=tuple(self.traffic),
             setting={"by": "rehearse", "notes": [*self.alarms, *self.notes], **setting},
         )
 

@@ -1,9 +1,7 @@
 """Memory by part: what was predicted, rehearsed and measured, one stacked bar each, in the same colours.
 
-A prediction and a measurement divide the same bytes, but not with the same words: a measurement finds
-"temporaries" where a prediction knows them as the "working" room of backward. Here both become the few parts
-of `PARTS`, so that a colour means one thing in every bar. The sum of a bar is exact whatever a part is
-called.
+A picture has room for fewer parts than `workshop.facts.memory_parts` names. Here each of those becomes one of
+the few `DRAWN`, so that a colour means one thing in every bar. The sum of a bar is exact.
 """
 
 from __future__ import annotations
@@ -14,29 +12,26 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.checks import nearest
+from workshop.facts.memory_parts import PARTS
 from workshop.facts.units import format_bytes
 from workshop.show.style import LIMIT, RANK_COLOURS, Picture, byte_unit, new_figure
 
-_NAMES = {
-    "weights": ("weights",),
-    "gathered weights": ("gathered weights", "unsharded weights"),
-    "gradients": ("gradients", "unsharded gradients"),
-    "optimizer": ("optimizer",),
-    "activations": ("activations", "stage boundaries"),
-    "logits and loss": ("logits and loss",),
-    "temporaries": ("temporaries", "working"),
-    "communication": ("communication", "buckets"),
-    "other": ("other", "buffers", "workspace"),
+_JOINED = {
+    "gathered gradients": "gradients",
+    "stage boundaries": "activations",
+    "buckets": "communication",
+    "buffers": "other",
+    "workspace": "other",
 }
-PARTS = tuple(_NAMES)
+_PART_OF = {part: _JOINED.get(part, part) for part in PARTS}
+DRAWN = tuple(part for part in PARTS if part not in _JOINED)
 """The parts that are drawn, in the order in which they are stacked."""
 
-PART_COLOURS = dict(zip(PARTS, (*RANK_COLOURS[:7], "#999999", "#DDDDDD"), strict=True))
-_PART_OF = {word: part for part, words in _NAMES.items() for word in words}
+PART_COLOURS = dict(zip(DRAWN, (*RANK_COLOURS[:7], "#999999", "#DDDDDD"), strict=True))
 
 
 def parts_of(source: Any) -> dict[str, float]:
-    """Bytes by part of `PARTS` at the peak, from whatever knows them; parts of no bytes are left out.
+    """Bytes by part of `DRAWN` at the peak, from whatever knows them; parts of no bytes are left out.
 
     ``source``: a mapping of part to bytes; a `MemoryPrediction` (its worst stage); a `Measurement`; or what
     `measure` and `rehearse` bring back. ValueError for anything else, and for a part
@@ -44,9 +39,9 @@ def parts_of(source: Any) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for name, size in _named_bytes(source).items():
-        part = _PART_OF.get(name, "other")
+        part = _PART_OF[name]
         found[part] = found.get(part, 0.0) + float(size)
-    return {part: found[part] for part in PARTS if found.get(part)}
+    return {part: found[part] for part in DRAWN if found.get(part)}
 
 
 def _named_bytes(source: Any) -> Mapping[str, float]:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from workshop.facts.units import format_bytes
-from workshop.show.parts import PART_COLOURS, PARTS, parts_of
+from workshop.show.parts import DRAWN, PART_COLOURS, parts_of
 from workshop.show.style import LIMIT, Picture, byte_unit, new_figure
 
 
@@ -70,7 +70,7 @@ def _stacks(timeline: Any) -> dict[str, list[float]]:
         parts_of(dict(zip(names, now, strict=True)))
         for now in zip(*timeline.part_bytes.values(), strict=True)
     ]
-    return {part: [now.get(part, 0.0) for now in each] for part in PARTS if any(part in now for now in each)}
+    return {part: [now.get(part, 0.0) for now in each] for part in DRAWN if any(part in now for now in each)}
 
 
 def _name_phases(axis: Any, phases: Sequence[str], top: float) -> list[str]:

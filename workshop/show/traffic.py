@@ -10,15 +10,15 @@ from workshop.facts.units import format_bytes
 from workshop.show.style import MEASURED, PREDICTED, Picture, new_figure
 
 _Key = tuple[str, str, int]
-_Row = tuple[int, int, int | None]
+_Row = tuple[int, int, int]
 
 
 def traffic_table(cases: Any) -> Table:
     """A table of collectives: calls, bytes of the whole tensors, and bytes one rank puts on the wire.
 
     ``cases``: what `predict_traffic`, `rehearse` or `measure` bring back, a `Measurement`, or a list of their
-    rows; or a mapping of labels to those, to compare them line by line. A `Measurement` knows no wire bytes;
-    the cell says "-". ValueError for something without traffic.
+    rows; or a mapping of labels to those, to compare them line by line. ValueError for something
+    without traffic.
     """
     labelled = cases if isinstance(cases, Mapping) else {"": cases}
     found = {name: _rows(source) for name, source in labelled.items()}
@@ -38,12 +38,10 @@ def traffic_table(cases: Any) -> Table:
 def wire_bytes_by_axis(source: Any) -> dict[str, int]:
     """Bytes a rank sends along each axis, all collectives together; ``source`` as in `traffic_table`.
 
-    Raises ValueError for something without traffic, or without wire bytes.
+    Raises ValueError for something without traffic.
     """
     sums: dict[str, int] = {}
     for (_, axis, _), (_, _, wire) in _rows(source).items():
-        if wire is None:
-            raise ValueError("these rows have no wire_bytes: measure or predict them anew")
         sums[axis] = sums.get(axis, 0) + wire
     return sums
 
@@ -96,14 +94,7 @@ def _rows(source: Any) -> dict[_Key, _Row]:
         )
     found: dict[_Key, _Row] = {}
     for row in rows:
-        name = getattr(row, "name", None) or row.operation
-        payload = getattr(row, "payload_bytes", None)
-        key = (name, row.axis, getattr(row, "group_size", 0))
-        found[key] = (
-            row.count,
-            row.num_bytes if payload is None else payload,
-            getattr(row, "wire_bytes", None),
-        )
+        found[row.name, row.axis, row.group_size] = row.count, row.payload_bytes, row.wire_bytes
     return found
 
 
@@ -111,7 +102,7 @@ def _cells(row: _Row | None) -> list[str]:
     if row is None:
         return ["0", "0 B", "0 B"]
     count, payload, wire = row
-    return [f"{count:,}", _bytes(payload), "-" if wire is None else _bytes(wire)]
+    return [f"{count:,}", _bytes(payload), _bytes(wire)]
 
 
 def _bytes(size: int) -> str:

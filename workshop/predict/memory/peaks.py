@@ -210,16 +210,16 @@ def straight(recipe: Recipe, layouts: Layouts, workspace: int) -> dict[str, Part
         base["buckets"] = np.where(layouts.state_shards * layouts.replicate > 1, recipe.how.bucket_bytes, 0)
     base["stage boundaries"] = boundary_bytes(recipe, layouts)
     window, gathered_grads = unsharded(recipe, held, layouts)
-    gathered = {**base, "unsharded weights": window}
+    gathered = {**base, "gathered weights": window}
     forward = {**gathered, "gradients": early, "activations": activation_bytes(recipe, layouts)}
-    backward = {"working": working_bytes(recipe, layouts), "unsharded gradients": gathered_grads}
+    backward = {"temporaries": working_bytes(recipe, layouts), "gathered gradients": gathered_grads}
     late = grads - embedding_gradients(recipe, layouts) if recipe.how.buffers == "freed" else grads
-    step = {"working": step_bytes(recipe, held, layouts)}
+    step = {"temporaries": step_bytes(recipe, held, layouts)}
     return {
         "loss": {**forward, **loss_parts(recipe, layouts)},
         "backward": {**forward, **backward},
         "first layer": {**gathered, "gradients": late, **backward},
-        "end of backward": {**gathered, "gradients": grads, "unsharded gradients": gathered_grads},
+        "end of backward": {**gathered, "gradients": grads, "gathered gradients": gathered_grads},
         "optimizer": {**base, "gradients": grads, **step},
         "between steps": {**base, "gradients": kept_grads},
     }
@@ -243,8 +243,8 @@ def joined(first: Parts, second: Parts) -> Parts:
     for part in ("workspace", "buckets"):
         if part in first:
             parts[part] = first[part]
-    if "working" in first:
-        parts["working"] = np.maximum(first["working"], second["working"])
+    if "temporaries" in first:
+        parts["temporaries"] = np.maximum(first["temporaries"], second["temporaries"])
     return parts
 
 
@@ -267,5 +267,5 @@ def loss_parts(recipe: Recipe, layouts: Layouts) -> Parts:
         )
     }
     if recipe.adapter is None and recipe.how.loss == "chunked":
-        parts["unsharded gradients"] = head_gradients(recipe.model, recipe.how, recipe.numbers, layouts)
+        parts["gathered gradients"] = head_gradients(recipe.model, recipe.how, recipe.numbers, layouts)
     return parts

@@ -1,5 +1,5 @@
 """What a rank says to the others in a step: calls and bytes of every collective, by axis."""
 
-from workshop.predict.traffic.prediction import TrafficPrediction, TrafficRow, predict_traffic
+from workshop.predict.traffic.prediction import TrafficPrediction, predict_traffic
 
-__all__ = ["TrafficPrediction", "TrafficRow", "predict_traffic"]
+__all__ = ["TrafficPrediction", "predict_traffic"]

@@ -22,6 +22,7 @@ from typing import Any
 
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
+from workshop.facts.traffic import Traffic
 from workshop.facts.units import format_bytes
 from workshop.predict.case import NotPredictable
 from workshop.predict.collectives import wire_bytes
@@ -32,18 +33,6 @@ from workshop.predict.traffic.stage import Calls, Stage
 from workshop.predict.traffic.torch import torch_calls
 
 
-@dataclass(frozen=True)
-class TrafficRow:
-    """All collectives of one kind over one group in one step; bytes are summed over the calls."""
-
-    name: str
-    axis: str
-    group_size: int
-    count: int
-    payload_bytes: int
-    wire_bytes: int
-
-
 @dataclass(frozen=True, repr=False)
 class TrafficPrediction:
     """Traffic of one rank of every pipeline stage.
@@ -52,7 +41,7 @@ class TrafficPrediction:
     `show.traffic_table` shows.
     """
 
-    stages: tuple[tuple[TrafficRow, ...], ...]
+    stages: tuple[tuple[Traffic, ...], ...]
 
     @property
     def busiest_stage(self) -> int:
@@ -60,7 +49,7 @@ class TrafficPrediction:
         return max(range(len(self.stages)), key=lambda i: sum(row.wire_bytes for row in self.stages[i]))
 
     @property
-    def traffic(self) -> tuple[TrafficRow, ...]:
+    def traffic(self) -> tuple[Traffic, ...]:
         """Rows of the busiest stage."""
         return self.stages[self.busiest_stage]
 
@@ -155,7 +144,7 @@ def _refuse(run: Run) -> None:
             )
 
 
-def _rows(run: Run, stage: Stage) -> tuple[TrafficRow, ...]:
+def _rows(run: Run, stage: Stage) -> tuple[Traffic, ...]:
     from_library = run.implementation.buffers == "contiguous"
     calls: list[Calls] = (megatron_calls if from_library else torch_calls)(stage)
     sums: dict[tuple[str, str, int], tuple[float, float]] = {}
@@ -167,6 +156,6 @@ def _rows(run: Run, stage: Stage) -> tuple[TrafficRow, ...]:
     return tuple(_row(*key, *found) for key, found in sums.items())
 
 
-def _row(name: str, axis: str, ranks: int, count: float, payload: float) -> TrafficRow:
+def _row(name: str, axis: str, ranks: int, count: float, payload: float) -> Traffic:
     wire = 0.0 if name == "recv" else float(wire_bytes(name, payload, ranks))
-    return TrafficRow(name, axis, ranks, round(count), round(payload), round(wire))
+    return Traffic(name, axis, ranks, round(count), round(payload), round(wire))
