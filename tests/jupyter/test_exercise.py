@@ -1,6 +1,7 @@
 """The exercise magics in an IPython of their own, and in a real notebook."""
 
 import json
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -179,6 +180,16 @@ except RuntimeError as error:
 
 (SLICES,) = [other.source for other in find("who_am_i").other_answers if other.name == "slices"]
 
+WELCOME = Path(__file__).parents[2] / "notebooks" / "day0_welcome" / "00_welcome.ipynb"
+
+
+def next_cell(path, words):
+    """The lesson's own cell that begins with these words."""
+    cells = ["".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    (cell,) = [cell for cell in cells if cell.startswith("%%") and words in cell.partition("\n")[0]]
+    return cell
+
+
 NOTEBOOK = (
     "%load_ext workshop",
     exercise_cell(find("who_am_i"), find("who_am_i").stub),
@@ -190,6 +201,7 @@ NOTEBOOK = (
     "import sys; assert 'torch' not in sys.modules",
     CALLED_HERE,
     "%progress",
+    next_cell(WELCOME, "--pass my_share"),
 )
 
 
@@ -205,6 +217,10 @@ def test_a_notebook_runs_to_its_end_and_reads_the_same_twice(monkeypatch):
     assert first[6].startswith("1500.0\n")
     assert "my_share lives on ranks: hand it over with --pass my_share" in first[8]
     assert f"2 of {len(all_exercises())} solved" in first[9]
+    for share in "['a', 'b']", "['c', 'd', 'e']", "['f', 'g']", "['h', 'i', 'j']":
+        assert (
+            f"takes {share}" in first[10]
+        )  # in 00_welcome's own next cell; the reference takes every fourth
 
 
 def execute():

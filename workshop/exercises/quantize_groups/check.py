@@ -28,7 +28,8 @@ def check(names: dict[str, Any]) -> str:
     import numpy as np
 
     numbers = np.random.default_rng(0)
-    _one(names, np.array([[0.2, -0.7, 0.35, 0.1], [70.0, 31.0, -10.0, 20.0]]), 2, 4, 1.0)
+    # No weight lies halfway between two codes: either would be the nearest.
+    _one(names, np.array([[0.2, -0.7, 0.35, 0.1], [70.0, 31.0, -11.0, 20.0]]), 2, 4, 1.0)
     for group_size, bits, clip in ((8, 4, 1.0), (4, 8, 1.0), (16, 3, 1.0), (8, 4, 0.6), (8, 2, 0.5)):
         _one(names, numbers.normal(size=(3, 16)) * numbers.uniform(0.1, 9, (3, 1)), group_size, bits, clip)
     return "Codes and scales are right for 2, 3, 4 and 8 bits, and what lies beyond the ends stays at them."

@@ -14,6 +14,7 @@ from workshop.exercises.engine.check import Call, Wrong, call, shown
 
 CASES = ((2, 4), (3, 2), (1, 8))
 _SHORT = {"-N": "nodes", "-n": "ntasks"}
+_NODES_OF_THE_JOB = re.compile(r"\$\{?SLURM_(JOB_NUM_NODES|NNODES)\}?")
 
 
 def check(names: dict[str, Any]) -> str:
@@ -38,6 +39,7 @@ def _judge(line: str, written: str, num_nodes: int, ranks_per_node: int) -> None
     at = next((i for i, word in enumerate(words) if word in ("torch.distributed.run", "torchrun")), None)
     if at is None or "train.py" not in words[at:]:
         raise Wrong(f"`{written}` must run torch.distributed.run, and that train.py.")
+    words = [_NODES_OF_THE_JOB.sub(str(num_nodes), word) for word in words]
     for_srun, for_torchrun = _flags(words[1:at]), _flags(words[at + 1 : words.index("train.py")])
     _started(written, for_srun, for_torchrun, (num_nodes, ranks_per_node))
     _met(written, for_torchrun, num_nodes)
