@@ -22,6 +22,7 @@ PICTURES = {
     "before_and_after": lambda: show.before_and_after({0: [1], 1: [2]}, {0: [3], 1: [3]}, "all_reduce"),
     "ring_steps": lambda: show.ring_steps([[[1, 1], [1, 1]], [[1, 2], [2, 1]], [[2, 2], [2, 2]]]),
     "message_curve": lambda: show.message_curve([1e3, 1e6], {"x": [1e-4, 1e-3]}, {"fit": (1e-4, 1e9)}),
+    "held_and_sent": lambda: show.held_and_sent({"a": {"state": 4e9}}, {"a": {"gradients": 2e9}}, 3e9),
     "replicas": lambda: show.replicas({"weights": 4e9, "moments": 8e9}, 4, 16e9),
     "parallel_cell": lambda: show.parallel_cell(2),
     "job_tree": lambda: show.job_tree(2, 2),

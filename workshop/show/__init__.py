@@ -8,6 +8,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `buckets`: DDP's overlap, from the first gradient to the last bucket;
 * `codes`: numbers of few bits, and how often each is used;
 * `losses`: loss curves over steps and over bytes sent;
+* `costs`: what a rank holds beside what it sends, by case;
 * `bars`: predicted beside measured, with a cap if there is one;
 * `collective`: what each rank holds before and after a collective;
 * `ring`: a ring all-reduce, step by step;
@@ -50,6 +51,7 @@ _PICTURES = {
     "before_and_after": "workshop.show.collective",
     "ring_steps": "workshop.show.ring",
     "message_curve": "workshop.show.curve",
+    "held_and_sent": "workshop.show.costs",
     "replicas": "workshop.show.copies",
     "parallel_cell": "workshop.show.launching",
     "job_tree": "workshop.show.job_processes",

@@ -2,25 +2,29 @@
 # # What if nobody keeps everything?
 #
 # - **You need** `21_collectives` (reduce-scatter, all-gather) and `23_ddp_limits` (the model that did not fit).
-# - **It takes** 30 minutes to read and try, under a minute to run.
+# - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, by hand and with DeepSpeed, on CPU (gloo) or on GPUs (NCCL) with the same cells. The cells with
-#   64 and 1,024 ranks rehearse: exact bytes, no ranks. A cap of megabytes is a CPU's matter (a GPU's allocator takes 20 MiB at a time):
-#   there, set `WIDTH` to 8,192 and `CAP` to 8 GiB.
+#   64 and 1,024 ranks rehearse: exact bytes, no ranks.
+# - **Links:** before this [23_ddp_limits](23_ddp_limits.ipynb), after it [25_fsdp](25_fsdp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
 # In `23_ddp_limits` a model stopped fitting, and more ranks did not help: (N - 1) / N of all memory held what another rank
-# held too. Suppose that every rank keeps an Nth of it, and no more. What must the ranks then say to each other, and what does it cost?
+# held too. Suppose that every rank keeps an Nth of it, and no more. What must the ranks then send each other, and what does it cost?
 
 # %%
 # %load_ext workshop
+import torch
+
 from workshop import launch, show
 from workshop.facts.units import format_bytes
+from workshop.lessons.guess import beside
 
-folder = launch.Session.get().directory  # a private folder that goes when the kernel goes
+folder = launch.Session.get().directory  # private, gone when the kernel goes
+on_gpus = torch.accelerator.device_count() >= 4
 
 # %% [markdown]
-# ## One step, in parts
+# ## Stage 1: cut what the optimizer remembers
 #
 # An all-reduce is a reduce-scatter and then an all-gather. Between the two, each rank holds the summed gradient of **its part** and of
 # nothing else. So let the optimizer step right there:
@@ -49,6 +53,117 @@ def zero_step(weights: torch.Tensor, gradient: torch.Tensor, update) -> None:
 
 
 # %% [markdown]
+# Your `zero_step` now trains a model. Adam is written out below, so that you see what it gets: a part of the weights, the mean gradient of
+# that part, and moments that are no longer than the part.
+#
+# PyTorch has this stage too: `ZeroRedundancyOptimizer` goes around any optimizer, beside DDP. And one process sees the whole batch.
+
+# %%
+# %%torchrun -n 4 --pass zero_step --into first
+import gc
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from workshop import report
+
+dist.init_process_group()
+rank, world_size = dist.get_rank(), dist.get_world_size()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 32)).to(device)
+
+
+def batch(step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(2 * world_size, 32, generator=generator).to(device)
+
+
+def adam(part, gradient, moments, step):
+    """Adam on a part, in place; lr 0.01."""
+    news = ((gradient, 0.9), (gradient**2, 0.999))
+    for moment, (value, beta) in zip(moments, news, strict=True):
+        moment.mul_(beta).add_((1 - beta) * value)
+    mean, square = moments[0] / (1 - 0.9**step), moments[1] / (1 - 0.999**step)
+    part -= 0.01 * mean / (square.sqrt() + 1e-8)
+
+
+def by_hand():
+    model, losses = network(), []
+    weights = parameters_to_vector(model.parameters()).detach()
+    moments = torch.zeros(2, len(weights) // world_size, device=device)
+    for step in range(1, 11):
+        mine = batch(step).chunk(world_size)[rank]
+        loss = (model(mine) - mine).square().mean()
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        gradient = parameters_to_vector(gradients)
+        zero_step(weights, gradient, lambda part, mean: adam(part, mean, moments, step))
+        vector_to_parameters(weights, model.parameters())
+        losses.append(loss.detach())
+    return losses, moments.nbytes
+
+
+def by_torch():
+    model, losses = DistributedDataParallel(network()), []
+    kind = torch.optim.Adam
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, lr=0.01)
+    for step in range(1, 11):
+        mine = batch(step).chunk(world_size)[rank]
+        loss = (model(mine) - mine).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    state = optimizer.optim.state.values()
+    return losses, sum(kept[name].nbytes for kept in state for name in list(kept)[1:])
+
+
+def over_ranks(losses):
+    total = torch.stack(losses)
+    dist.all_reduce(total)
+    return (total / world_size).tolist()
+
+
+def alone():
+    """One process with the whole batch."""
+    model, losses = network(), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for step in range(1, 11):
+        loss = (model(batch(step)) - batch(step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+for name, (losses, moments) in {"by hand": by_hand(), "torch": by_torch()}.items():
+    report(**{name: {"losses": over_ranks(losses), "moments": moments}})
+report(alone=alone(), parameters=sum(p.numel() for p in network().parameters()))
+gc.collect()
+dist.destroy_process_group()
+
+# %%
+whole = 8 * first[0].parameters
+for name in ("by hand", "torch"):
+    pairs = zip(first[0][name]["losses"], first[0].alone, strict=True)
+    off = [abs(a - b) for a, b in pairs]
+    held = [first[rank][name]["moments"] for rank in range(4)]
+    print(f"{name:<8} losses of one process to 1e-5; bytes of moments: {held}")
+    assert max(off) < 1e-5, max(off)
+    assert sum(held) == whole, "each moment is somewhere, and only once"
+
+# %% [markdown]
+# Each moment is kept once, by one rank. Yours are cut into equal parts; `ZeroRedundancyOptimizer` deals out whole tensors, which is why its
+# ranks hold unequal amounts.
+#
 # ## Predict: three cuts
 #
 # In mixed precision with Adam, a parameter needs 2 bytes of weight, 2 of gradient, and what the optimizer keeps in fp32: a master copy
@@ -85,11 +200,17 @@ from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
 
 P, N = 7_500_000_000, 64
-gpt = ModelSpec("7.5B", num_layers=36, hidden_size=4_096, num_heads=32, vocab_size=50_304)
+gpt = ModelSpec(
+    "7.5B",
+    num_layers=36,
+    hidden_size=4_096,
+    num_heads=32,
+    vocab_size=50_304,
+)
 STATE = ("weights", "gradients", "optimizer")
 
 
-def predicted_state(stage: int, ranks: int = N, offload: str = "none") -> dict[str, float]:
+def predicted_state(stage, ranks=N, offload="none"):
     """Bytes of a rank's state, by part, scaled from this GPT's parameters to P."""
     layout = Layout(
         shard=ranks if stage else 1,
@@ -98,16 +219,19 @@ def predicted_state(stage: int, ranks: int = N, offload: str = "none") -> dict[s
         precision="deepspeed-bf16",
         offload=offload,
     )
-    run = Run(gpt, f"{ranks}xH100", layout, seq_len=128, implementation=implementation("deepspeed"))
-    parts = predict_memory(run).parts
-    return {part: float(parts[part][0]) * P / gpt.num_params for part in STATE if part in parts}
+    how = implementation("deepspeed")
+    run = Run(gpt, f"{ranks}xH100", layout, seq_len=128, implementation=how)
+    found = predict_memory(run).parts
+    scale = P / gpt.num_params
+    return {part: float(found[part][0]) * scale for part in STATE if part in found}
 
 
 published = (120, 31.4, 16.6, 1.9)
 for stage, figure in enumerate(published):
     by_formula, by_parts = zero_bytes(P, N, stage), sum(predicted_state(stage).values())
     print(
-        f"stage {stage}: formula {by_formula / 1e9:6.1f} GB   predict_memory {by_parts / 1e9:6.1f} GB   published {figure} GB"
+        f"stage {stage}: formula {by_formula / 1e9:6.1f} GB",
+        f"  predict_memory {by_parts / 1e9:6.1f} GB   published {figure} GB",
     )
     assert abs(by_formula / 1e9 - figure) < 0.06
     assert abs(by_parts / by_formula - 1) < 0.01
@@ -124,28 +248,84 @@ show.memory_by_part(
 # (The picture counts in GiB: the paper's 120 GB are 111.8 of them.) Most of it is the optimizer's, so the first cut already saves most. The last one is what removes the limit: with stages 1 and 2 a rank
 # still holds all weights, however many ranks there are. Under stage 3 **everything** is divided.
 #
-# ## The code, stage by stage
+# ## Stage 3: cut the weights too
 #
-# Here is the heart of it, as it stands in the package. `Unit` is one layer's parameters, end to end in one flat tensor. Read how little
-# each stage adds to the one before.
+# If no rank has the whole layer, how can it compute? It asks for the layer just before it needs it, and lets go of it right after: once in
+# forward, and again in backward. Here is one training step of a stack of matrices in which every rank keeps a quarter of each, and nothing
+# else. There is no autograd, so that you see each gather.
 
 # %%
-import re
-from pathlib import Path
+# %%torchrun -n 4 --into third
+import torch
+import torch.distributed as dist
 
-import workshop
+from workshop import report
 
-text = (Path(workshop.__file__).parent / "parallel" / "zero.py").read_text()
-print(re.search(r"class Zero1.*?(?=\n\n\nclass Zero3)", text, re.DOTALL)[0])
+dist.init_process_group()
+rank, world_size = dist.get_rank(), dist.get_world_size()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+gathers = 0
+
+
+def gather(shard):
+    """All ranks' rows: the whole matrix, for a moment."""
+    global gathers
+    gathers += 1
+    rows = [torch.empty_like(shard) for _ in range(world_size)]
+    dist.all_gather(rows, shard)
+    return torch.cat(rows)
+
+
+def step(shards, x, lr=0.1):
+    """One step of SGD that teaches the stack to copy its input; the loss."""
+    wanted, inputs = x, []
+    for shard in shards:
+        inputs.append(x)
+        x = x @ gather(shard)  # gathered, used, gone
+    gradient = 2 * (x - wanted) / x.numel()
+    for shard, x_in in zip(reversed(shards), reversed(inputs), strict=True):
+        of_weight = x_in.T @ gradient
+        gradient = gradient @ gather(shard).T  # gathered again
+        mine = torch.empty_like(shard)
+        dist.reduce_scatter(mine, list(of_weight.chunk(world_size)))
+        shard -= lr * mine / world_size
+    return (x - wanted).square().mean()
+
+
+torch.manual_seed(0)
+whole = [0.1 * torch.randn(64, 64).to(device) for _ in range(3)]
+batch = torch.randn(8, 64).to(device)
+shards = [weight.chunk(world_size)[rank].clone() for weight in whole]
+loss = step(shards, batch.chunk(world_size)[rank])
+dist.all_reduce(loss)
+
+weights = [weight.clone().requires_grad_() for weight in whole]  # one process
+truth = (batch @ weights[0] @ weights[1] @ weights[2] - batch).square().mean()
+truth.backward()
+expected = [(w - 0.1 * w.grad).chunk(world_size)[rank] for w in weights]
+for found, right in zip(shards, expected, strict=True):
+    torch.testing.assert_close(found, right.detach())
+torch.testing.assert_close(loss / world_size, truth.detach())
+report(gathers=gathers, held=sum(shard.nbytes for shard in shards))
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+whole = 3 * 64 * 64 * 4
+print(f"a rank holds {third[0].held:,} B of {whole:,} B, and steps like one process;")
+print(f"three layers were gathered {third[0].gathers} times")
+assert third[0].held * 4 == whole
+assert third[0].gathers == 6
 
 # %% [markdown]
-# - **Stage 1** steps on an Nth of each layer, and gathers.
-# - **Stage 2** is two changes. A layer's gradients are reduced *as soon as they are complete*, while backward goes on below, and what
-#   belongs to others is dropped at once. So whole gradients exist for one layer at a time.
-# - **Stage 3** adds hooks around each layer: gather its weights before forward, free them after; gather again before backward, free again.
-#   (It is in the same file; lesson 25 writes it in another way.)
+# **Stage 2** lies between the two. Weights are whole, as in stage 1, but a layer's gradients are reduced *as soon as they are complete*, and
+# what belongs to other ranks is dropped at once. So whole gradients exist for one layer at a time.
 #
-# What goes over the wire, in multiples of the weights' bytes, each times (N - 1)/N, as rings count:
+# `workshop/parallel/zero.py` has the three stages for any model, with autograd's hooks. Each stage is a small class that adds a few lines to
+# the one before. We use it from here on.
+#
+# ## What does it send?
+#
+# In multiples of the weights' bytes, each times (N - 1)/N, as rings count, when a step is one micro-batch:
 #
 # | stage | | |
 # |---|---|---|
@@ -154,21 +334,26 @@ print(re.search(r"class Zero1.*?(?=\n\n\nclass Zero3)", text, re.DOTALL)[0])
 # | 2 | the same, earlier | 1 + 1 |
 # | 3 | all-gather for forward, all-gather for backward, reduce-scatter | 1 + 1 + 1 |
 #
-# **Say before you run it:** our model is in fp32, so a parameter has 4 + 4 + 8 bytes. What will a rank of four hold, in multiples of the
-# weights, when backward has ended and before the optimizer steps?
-#
+# So stage 2 seems to be free. Is it always? With gradient accumulation a step is A micro-batches. Stages 0 and 1 add up whole gradients at
+# home and send once. Stage 2 has no room for whole gradients.
+
+# %%
+# %%guess free_stage_2
+# Four micro-batches in a step. Stage 1 sends 2 x the weights' bytes, as with one.
+# How many times the weights' bytes does stage 2 send?
+...
+
+# %% [markdown]
 # ## Run: by hand
 #
-# The stack of square layers from lesson 23, a function that trains it, four ranks with other seeds. Each stage must give the losses of a
-# single process that sees all the data.
+# The stack of square layers from lesson 23, a function that trains it, four ranks with different seeds. Each stage must give the losses of a
+# single process that sees all the data. We also ask what a rank holds when backward has ended, before the optimizer steps. In fp32 a parameter
+# has 4 + 4 + 8 bytes.
 
 
 # %%
-def train(stage, depth=8, width=256, steps=6, dtype="float32", watch=lambda: 0):
-    """Train a stack of linear layers under a ZeRO stage; each rank sees its part of the batch.
-
-    Returns the losses, and what `watch()` said when the last backward had ended.
-    """
+def train(stage, shape=(256, 8), steps=6, accumulation=1, dtype="float32", watch=int):
+    """Train linear layers under ZeRO: losses, and what watch() gave at the end."""
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -179,18 +364,19 @@ def train(stage, depth=8, width=256, steps=6, dtype="float32", watch=lambda: 0):
         dist.init_process_group()
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    with torch.device("meta"):  # shapes without bytes: `zero` gives bytes to one layer at a time
-        layers = [nn.Linear(width, width, dtype=getattr(torch, dtype)) for _ in range(depth)]
+    kind, (width, depth) = getattr(torch, dtype), shape
+    with torch.device("meta"):  # `zero` gives bytes, layer by layer
+        layers = [nn.Linear(width, width, dtype=kind) for _ in range(depth)]
     model = nn.Sequential(*layers)
     optimizer = zero(model, stage, lr=1e-3, fused=True)
     losses, seen = [], 0
     for step in range(steps):
-        batch = torch.randn(
-            world_size, width, generator=torch.Generator().manual_seed(step), dtype=layers[0].weight.dtype
-        )
-        mine = batch[rank : rank + 1].to(device)
-        loss = (model(mine) - mine).square().mean()
-        loss.backward()
+        generator = torch.Generator().manual_seed(step)
+        size = (world_size * accumulation, width)
+        batch = torch.randn(size, generator=generator, dtype=kind)
+        for mine in batch[rank::world_size].to(device).split(1):
+            loss = (model(mine) - mine).square().mean() / accumulation
+            loss.backward()
         seen = watch()
         optimizer.step()
         optimizer.zero_grad()
@@ -215,16 +401,18 @@ from workshop.measure import count_from_here, held_bytes, measure
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
 
 
 def alone(width=256, depth=8, steps=6):
     """One process, the whole batch, plain PyTorch."""
     torch.manual_seed(0)
-    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)])
+    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(steps):
-        batch = torch.randn(world_size, width, generator=torch.Generator().manual_seed(step))
+        generator = torch.Generator().manual_seed(step)
+        batch = torch.randn(world_size, width, generator=generator).to(device)
         loss = (model(batch) - batch).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -234,7 +422,7 @@ def alone(width=256, depth=8, steps=6):
 
 
 def settled():
-    """Bytes held, when gloo's threads have let go of their copies: a moment after a collective is done."""
+    """Bytes held, a moment after the last collective: gloo's threads keep copies."""
     dist.barrier()
     time.sleep(0.05)
     return held_bytes()
@@ -248,6 +436,9 @@ for stage in range(4):
     with measure() if rank == 0 else nullcontext() as measured:  # all ranks do the same
         losses, held = train(stage, watch=settled)
     report(**{f"stage_{stage}": {"losses": losses, "held": held, "measured": measured}})
+    with measure(memory=False) as accumulated:
+        train(stage, steps=2, accumulation=4)
+    report(**{f"four_{stage}": sum(row.wire_bytes for row in accumulated.traffic)})
 gc.collect()
 dist.destroy_process_group()
 
@@ -259,102 +450,196 @@ dist.destroy_process_group()
 # %% tags=["nbval-check-output"]
 stages = [by_hand[0][f"stage_{stage}"] for stage in range(4)]
 for stage, found in enumerate(stages):
-    worst = max(abs(a - b) for a, b in zip(found["losses"], by_hand[0].alone, strict=True))
+    pairs = zip(found["losses"], by_hand[0].alone, strict=True)
+    worst = max(abs(a - b) for a, b in pairs)
     assert worst < 1e-5, worst
     print(f"stage {stage}: losses of a single process, to 1e-5")
 
 # %% tags=["nbval-check-output"]
 weights = 4 * 8 * (256 * 256 + 256)  # bytes
 N = 4
-print("                    held after backward        sent in a step")
-print("                    predicted   measured       predicted    measured      x (N-1)/N x weights")
+ring = (N - 1) / N * weights
+print("         held, predicted   measured   sent, predicted   measured   in rings")
 for stage, found in enumerate(stages):
-    optimizer, gradients, kept = (
-        2 / (N if stage >= 1 else 1),
-        1 / (N if stage >= 2 else 1),
-        1 / (N if stage == 3 else 1),
-    )
-    predicted_held = (kept + gradients + optimizer) * weights
+    parts = (1 if stage < 3 else N, 1 if stage < 2 else N, 1 if stage < 1 else N)
+    held = weights / parts[0] + weights / parts[1] + 2 * weights / parts[2]
     times = 3 if stage == 3 else 2
-    predicted_sent = times * (N - 1) / N * weights
     sent = sum(row.wire_bytes for row in found["measured"].traffic)
     print(
-        f"stage {stage}            {predicted_held / 1e6:6.2f} MB  {found['held'] / 1e6:6.2f} MB      "
-        f"{predicted_sent / 1e6:6.2f} MB    {sent / 1e6:6.2f} MB     {sent / ((N - 1) / N * weights):.2f}"
+        f"stage {stage} {held / 1e6:12.2f} MB {found['held'] / 1e6:7.2f} MB"
+        f" {times * ring / 1e6:14.2f} MB {sent / 1e6:7.2f} MB {sent / ring:10.2f}"
     )
-    assert sent == predicted_sent
-    assert abs(found["held"] / predicted_held - 1) < 0.01
+    assert sent == times * ring
+    assert abs(found["held"] / held - 1) < 0.01
+
+# %% tags=["nbval-check-output"]
+A = 4
+times = {0: 2, 1: 2, 2: A + 1, 3: 3 * A}
+for stage, expected in times.items():
+    sent = by_hand[0][f"four_{stage}"]
+    print(f"stage {stage}, {A} micro-batches: sends {sent / ring:5.2f} x weights")
+    assert sent == expected * ring
+
+# %%
+beside("free_stage_2", predicted=A + 1, measured=by_hand[0].four_2 / ring)
 
 # %% [markdown]
-# Bytes sent agree to the byte. Stages 1 and 2 cost **nothing** on the wire; stage 3 costs half as much again. Here is the peak of each, by
-# part, as it was measured:
+# All bytes agree exactly. With one micro-batch, stages 1 and 2 cost nothing on the wire. With A of them, stage 1 still sends **2**, stage 2 sends
+# **A + 1** (gradients leave after every micro-batch), and stage 3 sends **3 A**. So stage 1 is free, and stage 2 is free only without
+# accumulation.
+#
+# Here is the peak of each, by part, as it was measured with one micro-batch:
 
 # %%
 show.memory_by_part(
-    {f"stage {stage}": found["measured"] for stage, found in enumerate(stages)}, compare=False
+    {f"stage {stage}": found["measured"] for stage, found in enumerate(stages)},
+    compare=False,
 )
 
 # %% [markdown]
 # The part called *temporaries* is the layer at work: its gathered weights (stage 3), and its whole gradients on their way. It does
 # not shrink with N. The smaller the layer, the smaller the part that everybody must hold.
 #
+# ## Decide
+#
+# Memory and traffic together. Your `zero_bytes` gives the left panel and the table of bytes the right one. In JupyterLab there are sliders; on
+# a page you see where they begin: the paper's 7.5 billion parameters on 64 GPUs, eight micro-batches, and 20 GB of room for state. (An
+# offloaded optimizer lives in the host's memory. Its gradients and weights then travel over PCIe: an Nth of them from stage 1 on.)
+
+# %%
+# %%guess stage_to_take --choices 0,1,2,3
+# 7.5B parameters, 64 GPUs, 8 micro-batches a step, 20 GB of room for the state.
+# Which stage fits and sends least? Write the stage as text: '0', '1', '2' or '3'.
+...
+
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+
+
+def costs(stage, ranks, billions, micro_batches, offload):
+    """What a rank holds and sends, by part, in bytes."""
+    count, share = billions * 1e9, (ranks - 1) / ranks
+    state = zero_bytes(count, ranks, stage)
+    held = {"weights and gradients": zero_bytes(count, ranks, stage, optimizer_bytes=0)}
+    held["optimizer"] = state - held["weights and gradients"]
+    rounds = micro_batches if stage >= 2 else 1
+    sent = {"gradients": rounds * share * 2 * count}
+    sent["weights"] = (2 * micro_batches if stage == 3 else 1) * share * 2 * count
+    if offload == "optimizer":
+        held["optimizer"], over_pcie = 0.0, 4 * count
+        sent["PCIe"] = over_pcie / ranks if stage else over_pcie
+    return held, sent
+
+
+def choose(ranks, billions, micro_batches, offload, room_gb):
+    """All stages of ZeRO under these circumstances."""
+    held, sent = {}, {}
+    for stage in range(4):
+        name = f"stage {stage}"
+        held[name], sent[name] = costs(stage, ranks, billions, micro_batches, offload)
+    title = f"{billions:g}B parameters, {ranks} ranks, {micro_batches} micro-batches"
+    return show.held_and_sent(held, sent, room_gb * 1e9, title)
+
+
+explore(
+    choose,
+    [
+        Control("ranks", 64, (2, 4, 8, 16, 64, 256, 1_024)),
+        Control("billions", 7.5, (0.5, 1.0, 3.0, 7.5, 13.0, 70.0, 175.0)),
+        Control("micro_batches", 8, (1, 2, 4, 8, 16)),
+        Control("offload", "none", ("none", "optimizer")),
+        Control("room_gb", 20, (10, 20, 40, 80, 140)),
+    ],
+)
+
+
+# %%
+def best(**circumstances):
+    """The stage that fits and sends least."""
+    room = circumstances.pop("room_gb") * 1e9
+    fitting = {}
+    for stage in range(4):
+        held, sent = costs(stage, **circumstances)
+        if sum(held.values()) <= room:
+            fitting[str(stage)] = sum(sent.values())
+    return min(fitting, key=fitting.get)
+
+
+paper = {"ranks": 64, "billions": 7.5, "micro_batches": 8, "offload": "none"}
+assert best(**paper, room_gb=40) == "1", "whole gradients have room: send once"
+beside("stage_to_take", measured=best(**paper, room_gb=20))
+
+# %% [markdown]
+# Stage 2 costs 9 rings of weights there, and stage 3 would cost 24. Give it 40 GB instead of 20: stage 1 fits, and sends 2. Now move
+# `ranks` up to 1,024 and watch which stages still shrink.
+#
 # ## The same with DeepSpeed
 #
-# Nobody writes this by hand for a real run. DeepSpeed, by the authors of the paper, takes a JSON file. Ours writes itself from a `Run`. This
-# would train a 7B model on eight H100s, with the optimizer in the hosts' memory:
+# Nobody writes this by hand for a real run. DeepSpeed, by the authors of the paper, takes a JSON file. Ours writes itself from a `Run`. This one
+# would train a 7B model on eight H100s with stage 1, because it accumulates eight micro-batches:
 
 # %% tags=["nbval-check-output"]
 from workshop.configs import deepspeed_json
 
-print(
-    deepspeed_json(
-        Run(
-            "llama-7b",
-            "8xH100",
-            Layout(shard=8, zero=2, offload="optimizer", precision="deepspeed-bf16"),
-            micro_batch=1,
-            seq_len=4_096,
-            accumulation=8,
-        ),
-        lr=3e-4,
-    )
-)
+layout = Layout(shard=8, zero=1, precision="deepspeed-bf16", recompute="full")
+run = Run("llama-7b", "8xH100", layout, micro_batch=1, seq_len=4_096, accumulation=8)
+print(deepspeed_json(run, lr=3e-4))
 
 # %% [markdown]
-# Now the same stack, the same data, the same four ranks. `deepspeed_engine` makes DeepSpeed's engine from a `Layout`; the training loop
-# says `engine.backward(loss)` and `engine.step()`. Two runs offload: the optimizer's part, then the weights too.
+# And this is how a program uses such a file, or a dictionary of the same shape: `deepspeed.initialize` returns an engine, the loop calls
+# `engine.backward(loss)` and `engine.step()`. It is the same stack, the same data and the same four ranks as above. Two of the runs offload.
 
 # %%
 # %%torchrun -n 4 --into by_deepspeed
 import gc
-from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from workshop import report
-from workshop.facts.layout import Layout
 from workshop.measure import count_from_here, held_bytes, measure
-from workshop.parallel.deepspeed_zero import FREE_AT_ONCE, deepspeed_engine
+from workshop.parallel.deepspeed_zero import load_deepspeed
 
-dist.init_process_group()
+deepspeed = load_deepspeed()  # import deepspeed; deepspeed.init_distributed()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 
 
-def stack(width=256, depth=8):
-    return nn.Sequential(*[nn.Linear(width, width, device=device) for _ in range(depth)])
+def configuration(stage, offload=()):
+    """What would stand in the JSON file."""
+    zero = {"stage": stage, "reduce_bucket_size": 500_000, "overlap_comm": False}
+    if stage == 3:  # let go of each layer at once; the defaults are for large models
+        zero |= {
+            "stage3_max_live_parameters": 0,
+            "stage3_max_reuse_distance": 0,
+            "stage3_param_persistence_threshold": 0,
+            "stage3_prefetch_bucket_size": 0,
+        }
+    for what in offload:
+        zero[f"offload_{what}"] = {"device": "cpu", "pin_memory": device.type != "cpu"}
+    return {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_clipping": 0.0,
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,  # torch's own AdamW
+        "zero_force_ds_cpu_optimizer": False,
+    }
 
 
-def train(stage, offload="none", steps=6, width=256):
-    axis = {"shard": world_size} if stage else {"replicate": world_size}
-    layout = Layout(zero=stage, offload=offload, precision="fp32", **axis)
-    engine = deepspeed_engine(stack, layout, learning_rate=1e-3, settings=FREE_AT_ONCE)
+def train(stage, offload=(), steps=6, width=256):
+    config = configuration(stage, offload)
+    with deepspeed.zero.Init(config_dict_or_path=config, enabled=stage == 3):
+        layers = [nn.Linear(width, width, device=device) for _ in range(8)]
+        model = nn.Sequential(*layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     losses = []
-    with measure(memory=False) if rank == 0 else nullcontext() as measured:
+    with measure(memory=False) as measured:
         for step in range(steps):
-            batch = torch.randn(world_size, width, generator=torch.Generator().manual_seed(step))
+            generator = torch.Generator().manual_seed(step)
+            batch = torch.randn(world_size, width, generator=generator)
             mine = batch[rank : rank + 1].to(device)
             loss = (engine(mine) - mine).square().mean()
             engine.backward(loss)
@@ -365,47 +650,55 @@ def train(stage, offload="none", steps=6, width=256):
     total = torch.stack(losses)
     dist.all_reduce(total)
     engine.destroy()
-    sent = sum(row.wire_bytes for row in measured.traffic) if measured is not None else None
+    sent = sum(row.wire_bytes for row in measured.traffic)
     return {"losses": (total / world_size).tolist(), "held": held, "sent": sent}
 
 
-for stage, offload in [(0, "none"), (1, "none"), (2, "none"), (3, "none"), (2, "optimizer"), (3, "params")]:
+for stage in range(4):
     gc.collect()
     count_from_here()
     torch.manual_seed(rank)
-    name = f"stage {stage}" + (f", offload {offload}" if offload != "none" else "")
+    report(**{f"stage {stage}": train(stage)})
+for stage, offload in ((2, ["optimizer"]), (3, ["optimizer", "param"])):
+    gc.collect()
+    count_from_here()
+    torch.manual_seed(rank)
+    name = f"stage {stage}, offload {' and '.join(offload)}"
     report(**{name: train(stage, offload)})
 
 # %%
 engines = by_deepspeed[0]
-print("                              held after backward   sent, x (N-1)/N x weights")
+print(f"{'':<38} held after backward   sent, x (N-1)/N x weights")
 for name, found in engines.items():
-    worst = max(abs(a - b) for a, b in zip(found["losses"], by_hand[0].alone, strict=True))
+    pairs = zip(found["losses"], by_hand[0].alone, strict=True)
+    worst = max(abs(a - b) for a, b in pairs)
     assert worst < 1e-5, (name, worst)
-    print(
-        f"{name:<28} {found['held'] / 1e6:8.1f} MB          {found['sent'] / ((N - 1) / N * weights):12.2f}"
-    )
+    print(f"{name:<38} {found['held'] / 1e6:16.1f} MB {found['sent'] / ring:27.2f}")
+for stage in (1, 2, 3):
+    assert abs(engines[f"stage {stage}"]["sent"] / ring - 3) < 0.1, stage
 
 # %% [markdown]
-# The losses are those of one process again, and the bytes are not quite the paper's. It is worth knowing why:
+# The losses are those of one process again. The bytes are not quite the paper's, for three reasons:
 #
 # - **Stages 1 and 2 send 3, not 2.** DeepSpeed 0.19 reduces gradients with an all-reduce of each bucket, of which a rank then keeps its part
 #   (`use_multi_rank_bucket_allreduce`, on by default). The paper's 2 needs a reduce-scatter.
 # - **They hold 4 bytes a parameter more, divided by N:** the optimizer's master copy in fp32, kept although the weights are fp32 too.
-# - **Stage 3** sends 3 because we told it to let go of each layer at once (`FREE_AT_ONCE`). By default it keeps up to a billion gathered
-#   parameters for their next use, and a small model is then gathered once a step and never freed. Right for a large model; on ours it
-#   would have hidden the point. Beside the state it holds a bucket of 2 MB for gradients. (Stages 1 and 2 free theirs; caught a moment before
-#   that, they show 2 MB more.)
-# - **Offload saves nothing here,** because here the device *is* the CPU: bytes move from one pocket to the other, and buffers for the journey
-#   come on top. On a GPU they leave the device:
+# - **Stage 3** sends 3 because `configuration` tells it to let go of each layer at once. By default it keeps up to a billion gathered
+#   parameters for their next use. That is right for a large model. Ours would be gathered once a step and never freed.
+#
+# Offload saves nothing here, because here the device *is* the host: the bytes move from one pocket to the other, and buffers for the journey
+# come on top. On GPUs they leave the device. What stays of stage 3 with everything offloaded is the layer at work: its gathered weights
+# and their gradients.
 
 # %%
+at_work = 2 * 2 * P / gpt.num_layers  # bf16 weights and gradients of one layer
+assert not any(predicted_state(3, 8, "params").values()), "no state is left"
 show.memory_by_part(
     {
         "stage 2": predicted_state(2, 8),
         "stage 2, optimizer offloaded": predicted_state(2, 8, "optimizer"),
-        "stage 3": predicted_state(3, 8),
-        "stage 3, all offloaded": predicted_state(3, 8, "params") or {"weights": 0},
+        "stage 3": predicted_state(3, 8) | {"temporaries": at_work},
+        "stage 3, all offloaded": {"temporaries": at_work},
     },
     cap=80e9,
     title="7.5 billion parameters on 8 ranks of 80 GB: what stays on the device",
@@ -424,15 +717,15 @@ show.memory_by_part(
 #
 # $$\text{peak} = \frac{16\,P}{N} + 4 \cdot 4\,p, \qquad p = \text{parameters of one layer}$$
 
-# %% tags=["nbval-check-output"]
-WIDTH, DEPTH, CAP = 768, 8, 64 * 2**20
+# %%
+WIDTH, DEPTH, CAP = (8_192, 8, 8 * 2**30) if on_gpus else (768, 8, 64 * 2**20)
 layer = WIDTH * WIDTH + WIDTH
 predicted_peak = 16 * DEPTH * layer // 4 + 4 * 4 * layer
-print(f"DDP needs {format_bytes(16 * DEPTH * layer)} a rank, the cap is {format_bytes(CAP)}")
+print(f"DDP needs {format_bytes(16 * DEPTH * layer)} a rank, of {format_bytes(CAP)}")
 print(f"stage 3 on four ranks needs {format_bytes(predicted_peak)}")
 
 # %%
-# %%torchrun -n 4 --device-memory {CAP} --pass train,WIDTH --into fits
+# %%torchrun -n 4 --device-memory {CAP} --pass train,WIDTH,DEPTH --into fits
 import gc
 
 import torch
@@ -441,7 +734,7 @@ import torch.distributed as dist
 from workshop import report
 
 dist.init_process_group()
-losses, held = train(3, width=WIDTH, steps=2)
+losses, held = train(3, (WIDTH, DEPTH), steps=2)
 report(losses=losses)
 gc.collect()
 dist.destroy_process_group()
@@ -456,7 +749,7 @@ import gc
 import torch
 import torch.distributed as dist
 dist.init_process_group()
-train(3, width=WIDTH, steps=2)
+train(3, (WIDTH, DEPTH), steps=2)
 gc.collect()
 dist.destroy_process_group()
 """
@@ -466,7 +759,8 @@ def trains_under(cap: float) -> bool:
     """Whether four ranks train the model with so many bytes each."""
     limits = launch.Limits(device_memory=int(cap), timeout=60)
     try:
-        launch.torchrun(PROGRAM, 4, variables={"train": train, "WIDTH": WIDTH}, limits=limits)
+        variables = {"train": train, "WIDTH": WIDTH, "DEPTH": DEPTH}
+        launch.torchrun(PROGRAM, 4, variables=variables, limits=limits)
     except launch.RankFailed as error:
         if "out of memory" not in str(error):
             raise
@@ -475,7 +769,7 @@ def trains_under(cap: float) -> bool:
 
 
 # %% tags=["nbval-check-output"]
-for share, tries in ((1.05, 5), (0.95, 2)):  # what fits may need more than one; what does not fit never does
+for share, tries in ((1.05, 5), (0.95, 2)):
     fits = any(trains_under(share * predicted_peak) for _ in range(tries))
     print(f"{share:.0%} of the predicted peak: {'trains' if fits else 'out of memory'}")
     assert fits == (share > 1)
@@ -489,14 +783,17 @@ for share, tries in ((1.05, 5), (0.95, 2)):  # what fits may need more than one;
 # %%
 from workshop.rehearse import rehearse
 
-at_scale = {"depth": 32, "width": 15_309, "dtype": "bfloat16", "steps": 2}
-rehearsed = [rehearse(train, 64, keywords={"stage": stage, **at_scale}) for stage in range(4)]
+at_scale = {"shape": (15_309, 32), "dtype": "bfloat16", "steps": 2}
+rehearsed = []
+for stage in range(4):
+    rehearsed.append(rehearse(train, 64, keywords={"stage": stage, **at_scale}))
 
 
 def state_of(rehearsal) -> float:
     """Live bytes when the optimizer begins its last step."""
     timeline = rehearsal.memory.timeline
-    last = max(moment for moment, phase in enumerate(timeline.phases) if phase == "backward")
+    moments = enumerate(timeline.phases)
+    last = max(moment for moment, phase in moments if phase == "backward")
     return timeline.total_bytes[last + 1]
 
 
@@ -504,20 +801,23 @@ def state_of(rehearsal) -> float:
 count, N = 32 * (15_309**2 + 15_309), 64
 print(f"{count:,} parameters, 64 ranks")
 for stage, found in enumerate(rehearsed):
-    formula, sent = zero_bytes(count, N, stage), sum(row.wire_bytes for row in found.traffic)
+    formula = zero_bytes(count, N, stage)
+    sent = sum(row.wire_bytes for row in found.traffic)
     times = sent / ((N - 1) / N * 2 * count)
     print(
-        f"stage {stage}: formula {formula / 1e9:6.1f} GB   rehearsed {state_of(found) / 1e9:6.1f} GB"
-        f"   peak {found.peak_bytes / 1e9:6.1f} GB   sends {times:.2f} x (N-1)/N x weights"
+        f"stage {stage}: formula {formula / 1e9:6.1f} GB",
+        f"  rehearsed {state_of(found) / 1e9:6.1f} GB",
+        f"  peak {found.peak_bytes / 1e9:6.1f} GB   sends {times:.2f} rings of weights",
     )
     assert abs(times - (3 if stage == 3 else 2)) < 0.001
     assert abs(state_of(found) / formula - 1) < 0.01
 
 # %% [markdown]
-# Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (What the code has more is one layer's gradient in fp32, which the optimizer is about to
-# use: 0.9 GB under stage 0, a 64th of that from stage 1 on.) What the figure in the paper does not show is the column *peak*. Under stage 3
-# the layer at work needs 1.4 GB, nearly as much as all that the rank keeps: its 234 million weights and, twice, their gradients. There it is
-# the layer, and not N, that decides what fits.
+# Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (The code holds a little more: one layer's gradient in fp32, which the optimizer is about
+# to use.)
+#
+# The paper's figure has no column *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
+# That is nearly as much as all that the rank keeps. So the layer decides what fits, and no longer N.
 #
 # So what would a thousand ranks bring? One more rehearsal, in a cell of its own, this time of a transformer: the same 7.5 billion parameters
 # as 36 layers.
@@ -559,35 +859,102 @@ for _ in range(2):
 # %% tags=["nbval-check-output"]
 h, layers, vocabulary, N = 4_096, 36, 50_304, 1024
 one_layer = 4 * h * h + 3 * h * 10_922 + 2 * h
-ends = 2 * vocabulary * h + h  # embedding, head, last norm: outside of every layer, so the root's
+ends = 2 * vocabulary * h + h  # embedding, head, last norm: the root's
 count = layers * one_layer + ends
 state = zero_bytes(count, N, 3)
 sent = sum(row.wire_bytes for row in thousand.traffic)
-expected_sent = (N - 1) / N * 2 * (3 * count - ends)  # the root's weights stay from forward to backward
+expected = (N - 1) / N * 2 * (3 * count - ends)  # the root's are gathered once
+held, peak = state_of(thousand), thousand.peak_bytes
 print(f"{count:,} parameters on {N:,} ranks")
-print(f"state of a rank   formula {state / 1e9:6.3f} GB   rehearsed {state_of(thousand) / 1e9:6.3f} GB")
-print(f"peak                                 rehearsed {thousand.peak_bytes / 1e9:6.3f} GB")
-print(f"sent in a step    formula {expected_sent / 1e9:6.2f} GB    rehearsed {sent / 1e9:6.2f} GB")
-assert abs(sent / expected_sent - 1) < 0.001
+print(f"state   formula {state / 1e9:6.3f} GB   rehearsed {held / 1e9:6.3f} GB")
+print(f"peak                        rehearsed {peak / 1e9:6.3f} GB")
+print(f"sent    formula {expected / 1e9:6.2f} GB    rehearsed {sent / 1e9:6.2f} GB")
+assert abs(sent / expected - 1) < 0.001
+assert peak > 10 * state, "N no longer decides"
 
 # %% [markdown]
-# The state of 7.5 billion parameters has become a tenth of a gigabyte, and the peak has not followed: it is the root (embedding and head,
+# The state of 7.5 billion parameters has become a tenth of a gigabyte, and the peak has not followed. It consists of the root (embedding and head,
 # which this code keeps gathered from forward to backward) and one layer. From here on more ranks save next to nothing.
 #
-# And each of the thousand ranks still sends 45 GB in every step, whatever N is. That is the other end of ZeRO: where ranks are many and each has
-# little to compute, the wire decides. Days 3 and 4 cut the layer itself, and the bytes.
+# And each of the thousand ranks still sends 45 GB in every step, whatever N is. Where ranks are many and each has little to compute, the wire
+# decides. Day 3 cuts the layer itself, and day 4 the bytes.
 #
+# ## Tomorrow's script
+#
+# DeepSpeed, without this workshop: a configuration, `deepspeed.initialize`, and checkpoints that every rank writes a part of.
+# `torchrun --nproc-per-node 8 train_zero.py` runs it, and so does DeepSpeed's own `deepspeed train_zero.py`.
+
+# %%
+import os
+
+os.environ["CHECKPOINT"] = f"{folder}/train_zero"
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/train_zero.py
+import os
+import warnings
+from pathlib import Path
+
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+warnings.filterwarnings("ignore", category=FutureWarning)
+import deepspeed
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+if not torch.cuda.is_available():  # an inference kernel that takes a minute to compile
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+backend = "nccl" if torch.cuda.is_available() else "gloo"
+deepspeed.init_distributed(backend, verbose=False)
+config = {
+    "train_micro_batch_size_per_gpu": 16,
+    "gradient_accumulation_steps": 2,
+    "gradient_clipping": 1.0,
+    "zero_optimization": {"stage": 1},
+    "zero_allow_untested_optimizer": True,
+}
+
+inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
+dataset = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
+sampler = DistributedSampler(dataset, shuffle=True)
+loader = DataLoader(dataset, batch_size=16, sampler=sampler)
+layers = [torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)]
+network = torch.nn.Sequential(*layers)
+optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
+engine, *_ = deepspeed.initialize(model=network, optimizer=optimizer, config=config)
+saved, first = Path(os.environ.get("CHECKPOINT", "train_zero")), 0
+if saved.exists():
+    _, state = engine.load_checkpoint(saved)
+    first = state["epoch"] + 1
+
+for epoch in range(first, first + 3):
+    sampler.set_epoch(epoch)
+    total = torch.zeros(1, device=engine.device)
+    for x, y in loader:
+        loss = (engine(x.to(engine.device)) - y.to(engine.device)).square().mean()
+        engine.backward(loss)  # divides by the accumulation
+        engine.step()  # steps after every second micro-batch
+        total += loss.detach() / len(loader)
+    torch.distributed.all_reduce(total)
+    if torch.distributed.get_rank() == 0:
+        mean = total.item() / torch.distributed.get_world_size()
+        print(f"epoch {epoch}: mean loss {mean:.3f}")
+    engine.save_checkpoint(saved, client_state={"epoch": epoch})
+torch.distributed.destroy_process_group()
+
+# %% [markdown]
 # ## What to take away
 #
 # - Data-parallel ranks hold N copies. ZeRO keeps one, in N parts: first the optimizer's state, then gradients, then weights.
 # - 7.5 billion parameters, K = 12, 64 GPUs: **120, 31.4, 16.6, 1.9 GB**.
-# - Bytes sent: **2, 2, 2, 3** times the weights, times (N - 1)/N. Stages 1 and 2 are free: an all-reduce is a reduce-scatter and an
-#   all-gather already. Begin with them; go to stage 3 when the weights do not fit.
+# - Bytes sent, times the weights and (N - 1)/N: **2, 2, 2, 3** with one micro-batch, **2, 2, A + 1, 3 A** with A of them. Stage 1 is free.
+#   Go on to stage 2 or 3 when the state does not fit.
 # - Beside the state there is the layer at work, which N does not divide.
 # - Measure your library: DeepSpeed's stages 1 and 2 send 3, and its stage 3 keeps small models whole unless told otherwise.
 # - Offload moves state to the host and pays for it over PCIe.
 #
-# Next: `25_fsdp`, the same idea in PyTorch's own words, and the choice that is left to you: what to gather at once.
+# Next: [25_fsdp](25_fsdp.ipynb), the same idea in PyTorch itself, and the choice that is left to you: what to gather at once.
 #
 # ## Sources
 #
