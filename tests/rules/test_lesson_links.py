@@ -25,7 +25,6 @@ NOT_YET = {
     "21_collectives",
     "25_fsdp",
     "26_accelerate",
-    "27_fewer_bytes",
     "31_tensor_parallel",
     "32_pipeline",
     "33_context_parallel",
