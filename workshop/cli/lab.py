@@ -14,6 +14,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from workshop.cli import lab_job, server
+from workshop.cli.lessons_index import write_index
 from workshop.cli.notebook_run import plain_text, run_notebook
 from workshop.cli.working_copies import Laid, is_untouched, lay_working_copies
 from workshop.facts.tree import FROM_WHEEL, ROOT
@@ -30,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     beside = Path.cwd() if FROM_WHEEL else lessons.parent  # what is installed is nobody's place to work in
     folder = (options.dir or beside / "lab").resolve()
     report(lay_working_copies(lessons, folder), folder)
+    print(f"lab: all lessons, their minutes and what you have solved: {write_index(folder)}", flush=True)
     if options.welcome_only:
         return run_welcome(lessons, folder)
     at = server.Reached(options.tunnel or "", server.node_address() if options.network else server.LOOPBACK)
