@@ -29,7 +29,10 @@ from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipel
 
 # %% tags=["nbval-check-output"]
 for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
-    print(f"rank {rank}:", " ".join(f"{action.kind}{action.micro_batch}" for action in order))
+    print(
+        f"rank {rank}:",
+        " ".join(f"{action.kind}{action.micro_batch}" for action in order),
+    )
 
 # %% [markdown]
 # All forwards, then all backwards. Gradients add up over micro-batches, and the optimizer steps when all are back. So the result is
@@ -65,7 +68,12 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 M, LENGTH = 4, 256
 config = GPTConfig(
-    vocab_size=256, hidden_size=128, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=352
+    vocab_size=256,
+    hidden_size=128,
+    num_layers=8,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=352,
 )
 stages = cut_stages(GPT(config), split_evenly(config.num_layers, 2), [rank])
 tokens = torch.randint(config.vocab_size, (M, 1, LENGTH)).unbind()
@@ -94,7 +102,9 @@ def calmest(ranks, name):
     """The timeline of the try whose actions took least, so that was disturbed least."""
     by_rank = [ranks[rank].tries[name] for rank in range(len(ranks))]
     found = [
-        measured_timeline([own["events"] for own in once], [own["began"] for own in once])
+        measured_timeline(
+            [own["events"] for own in once], [own["began"] for own in once]
+        )
         for once in zip(*by_rank, strict=True)
     ]
     return min(found, key=lambda timeline: timeline.busy_seconds.sum())
@@ -106,9 +116,13 @@ for name, formula in {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5}.items():
     measured[name] = calmest(timed, name)
     simulated[name] = simulate_pipeline(name, 2, 4, measured_durations(measured[name]))
     print(
-        f"{name:<16}  {formula:>7.1%}   {simulated[name].idle_share:>9.1%}   {measured[name].idle_share:>8.1%}"
+        f"{name:<16}  {formula:>7.1%}   {simulated[name].idle_share:>9.1%}   "
+        f"{measured[name].idle_share:>8.1%}"
     )
-assert max(measured[name].idle_share for name in ("gpipe", "1f1b")) < measured["naive"].idle_share
+assert (
+    max(measured[name].idle_share for name in ("gpipe", "1f1b"))
+    < measured["naive"].idle_share
+)
 
 # %% [markdown]
 # *Simulated* knows no formula. It plays the two lists, each action as long as its median was. So it knows that the stages are not quite
@@ -118,10 +132,14 @@ assert max(measured[name].idle_share for name in ("gpipe", "1f1b")) < measured["
 # machine even the naive schedule may look as if two ranks had worked at once.)
 
 # %%
-show.pipeline_gantts({"simulated": simulated["naive"], "measured": measured["naive"]}, "naive")
+show.pipeline_gantts(
+    {"simulated": simulated["naive"], "measured": measured["naive"]}, "naive"
+)
 
 # %%
-show.pipeline_gantts({"simulated": simulated["gpipe"], "measured": measured["gpipe"]}, "GPipe")
+show.pipeline_gantts(
+    {"simulated": simulated["gpipe"], "measured": measured["gpipe"]}, "GPipe"
+)
 
 # %% [markdown]
 # White is waiting. In GPipe's picture there is one gap: rank 0 has done all forwards, and the first gradient has not come yet.
@@ -134,7 +152,9 @@ show.pipeline_gantts({"simulated": simulated["gpipe"], "measured": measured["gpi
 # **1F1B** (PipeDream-Flush; Narayanan et al., 2021) goes back as soon as something can go back:
 
 # %%
-show.pipeline_gantts({"simulated": simulated["1f1b"], "measured": measured["1f1b"]}, "1F1B")
+show.pipeline_gantts(
+    {"simulated": simulated["1f1b"], "measured": measured["1f1b"]}, "1F1B"
+)
 
 # %% [markdown]
 # **Predict:** four ranks. How many micro-batches does rank 0 keep at once? And rank 3?
@@ -169,7 +189,12 @@ from workshop.parallel.pipeline import open_wire, run_order, run_schedule
 from workshop.parallel.stages import cut_stages, split_evenly
 
 config = GPTConfig(
-    vocab_size=64, hidden_size=32, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=96
+    vocab_size=64,
+    hidden_size=32,
+    num_layers=8,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=96,
 )
 M, BATCH, LENGTH = 8, 2, 16
 torch.manual_seed(rank)
@@ -185,19 +210,25 @@ def loss_of(logits, targets):
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-torch.stack([loss_of(whole(x), y) for x, y in zip(inputs, targets, strict=True)]).mean().backward()
+torch.stack(
+    [loss_of(whole(x), y) for x, y in zip(inputs, targets, strict=True)]
+).mean().backward()
 right = {name: parameter.grad for name, parameter in whole.named_parameters()}
 
 
 def cut(mine, num_stages):
-    """The stages of this rank, with the weights of the whole model and no gradients yet."""
+    """The stages of this rank, with the weights of the whole model and no gradients
+    yet.
+    """
     copy = GPT(config).to(device)
     copy.load_state_dict(whole.state_dict())
     return cut_stages(copy, split_evenly(config.num_layers, num_stages), mine)
 
 
 def worst_error(stages):
-    """Of all gradients of this rank: the largest distance from those of one process, as a share."""
+    """Of all gradients of this rank: the largest distance from those of one
+    process, as a share.
+    """
     return max(
         ((parameter.grad - right[name]).norm() / right[name].norm()).item()
         for stage in stages.values()
@@ -205,8 +236,13 @@ def worst_error(stages):
     )
 
 
-held = sum(parameter.numel() for parameter in cut([rank], world_size)[rank].parameters())
-print(f"this stage has {held:,} parameters of {sum(p.numel() for p in whole.parameters()):,}")
+held = sum(
+    parameter.numel() for parameter in cut([rank], world_size)[rank].parameters()
+)
+print(
+    f"this stage has {held:,} parameters of "
+    f"{sum(p.numel() for p in whole.parameters()):,}"
+)
 
 # %% [markdown]
 # The first stage has the embedding besides, the last one the head.
@@ -217,7 +253,10 @@ from workshop import report
 from workshop.predict.pipeline import Action
 
 wire = open_wire((BATCH, LENGTH, config.hidden_size), device=device)
-yours = [Action(word[0], rank, int(word[1:])) for word in one_f_one_b_order(rank, world_size, M)]
+yours = [
+    Action(word[0], rank, int(word[1:]))
+    for word in one_f_one_b_order(rank, world_size, M)
+]
 found = {}
 for schedule in ("naive", "gpipe", "yours"):
     stages = cut([rank], world_size)
@@ -226,7 +265,11 @@ for schedule in ("naive", "gpipe", "yours"):
     else:
         step = run_schedule(schedule, stages, (inputs, targets), loss_of, wire)
     order = [f"{event.action.kind}{event.action.micro_batch}" for event in step.events]
-    found[schedule] = {"order": order, "kept": step.most_kept, "error": worst_error(stages)}
+    found[schedule] = {
+        "order": order,
+        "kept": step.most_kept,
+        "error": worst_error(stages),
+    }
 report(found=found)
 
 # %% tags=["nbval-check-output"]
@@ -235,7 +278,9 @@ for rank in range(4):
 print("\nkept at most on rank   0  1  2  3    simulated")
 for name, schedule in {"naive": "naive", "gpipe": "gpipe", "yours": "1f1b"}.items():
     ran = [by_hand[rank].found[name] for rank in range(4)]
-    played = simulate_pipeline(schedule, 4, 8, Durations(forward=1.0, backward=2.0)).peak_in_flight.tolist()
+    played = simulate_pipeline(
+        schedule, 4, 8, Durations(forward=1.0, backward=2.0)
+    ).peak_in_flight.tolist()
     kept = [own["kept"] for own in ran]
     print(f"{name:<20}", *(f"{number:>2}" for number in kept), "  ", played)
     orders = pipeline_orders(schedule, 4, 8)
@@ -258,7 +303,9 @@ print("\nevery gradient is that of one process, to 1e-5")
 # long as forward. Pink is the half for the input, green that for the weights; paler boxes are a rank's second stage:
 
 # %%
-thin = Durations(forward=0.5, backward=1.0)  # two stages on each rank, each half as long
+thin = Durations(
+    forward=0.5, backward=1.0
+)  # two stages on each rank, each half as long
 show.pipeline_gantts(
     {
         "1F1B": simulate_pipeline("1f1b", 4, 8, Durations(forward=1.0, backward=2.0)),
@@ -288,7 +335,10 @@ report(errors=errors)
 # %% tags=["nbval-check-output"]
 for name in by_torch[0].errors:
     ran = [by_torch[rank].errors[name] for rank in range(4)]
-    print(f"{name:<24} stages of ranks 0 to 3: {', '.join(str(own['stages']) for own in ran)}")
+    print(
+        f"{name:<24} stages of ranks 0 to 3: "
+        f"{', '.join(str(own['stages']) for own in ran)}"
+    )
     assert max(own["error"] for own in ran) < 1e-5
 print("every gradient is that of one process, to 1e-5")
 
@@ -300,8 +350,12 @@ print("every gradient is that of one process, to 1e-5")
 
 
 # %%
-def pipeline_step(schedule="1f1b", micro_batches=8, batch=2, seq_len=16, dtype="float32", **shape):
-    """One training step of this rank's stage, one stage a rank; returns the most micro-batches it kept."""
+def pipeline_step(
+    schedule="1f1b", micro_batches=8, batch=2, seq_len=16, dtype="float32", **shape
+):
+    """One training step of this rank's stage, one stage a rank; returns the most
+    micro-batches it kept.
+    """
     import torch
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
@@ -316,12 +370,16 @@ def pipeline_step(schedule="1f1b", micro_batches=8, batch=2, seq_len=16, dtype="
     rank, ranks = dist.get_rank(), dist.get_world_size()
     config, dtype = GPTConfig(**shape), getattr(torch, dtype)
     with torch.device("meta"):
-        stages = cut_stages(GPT(config).to(dtype), split_evenly(config.num_layers, ranks), [rank])
+        stages = cut_stages(
+            GPT(config).to(dtype), split_evenly(config.num_layers, ranks), [rank]
+        )
     stages[rank].to_empty(device=device)
     for parameter in stages[rank].parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     optimizer = torch.optim.SGD(stages[rank].parameters(), lr=0.01)
-    tokens = torch.randint(config.vocab_size, (micro_batches, batch, seq_len), device=device).unbind()
+    tokens = torch.randint(
+        config.vocab_size, (micro_batches, batch, seq_len), device=device
+    ).unbind()
     wire = open_wire((batch, seq_len, config.hidden_size), dtype, device)
 
     def loss_of(logits, targets):
@@ -336,7 +394,13 @@ def pipeline_step(schedule="1f1b", micro_batches=8, batch=2, seq_len=16, dtype="
 # %%ranks --pass pipeline_step --into counted
 from workshop.measure import measure
 
-small = {"vocab_size": 64, "hidden_size": 32, "num_layers": 8, "num_heads": 4, "num_kv_heads": 2}
+small = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_layers": 8,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+}
 with measure(memory=False) as measured:
     pipeline_step(**small, intermediate_size=96)
 rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
@@ -352,7 +416,8 @@ for rank in range(4):
     predicted = (8 * neighbours, 8 * neighbours * one_message)
     count, num_bytes = counted[rank].sent
     print(
-        f"rank {rank} sends {count:>2} messages, {num_bytes:>6,} bytes; predicted {predicted[0]:>2}, {predicted[1]:>6,}"
+        f"rank {rank} sends {count:>2} messages, {num_bytes:>6,} bytes; "
+        f"predicted {predicted[0]:>2}, {predicted[1]:>6,}"
     )
     assert tuple(counted[rank].sent) == tuple(counted[rank].received) == predicted
 
@@ -374,14 +439,19 @@ for rank in range(4):
 # %% tags=["nbval-check-output"]
 from workshop.parallel.stages import split_by_cost, split_evenly
 
-layer = 3 * 256**2 + 3 * 256 * 704  # weights in a layer's matrices: what it costs for each token
+layer = (
+    3 * 256**2 + 3 * 256 * 704
+)  # weights in a layer's matrices: what it costs for each token
 head = 256 * 16_384
 cuts = {"even": split_evenly(8, 2), "by cost": split_by_cost([layer] * 8, 2, last=head)}
 for name, (first, last) in cuts.items():
     costs = [len(first) * layer, len(last) * layer + head]
-    played = simulate_pipeline("1f1b", 2, 4, Durations(costs, [2 * cost for cost in costs]))
+    played = simulate_pipeline(
+        "1f1b", 2, 4, Durations(costs, [2 * cost for cost in costs])
+    )
     print(
-        f"{name:<8} layers {len(first)} + {len(last)}   cost {costs[0] / layer:.1f} + {costs[1] / layer:.1f} layers"
+        f"{name:<8} layers {len(first)} + {len(last)}   cost "
+        f"{costs[0] / layer:.1f} + {costs[1] / layer:.1f} layers"
         f"   predicted idle {played.idle_share:.0%}"
     )
 
@@ -401,7 +471,12 @@ from workshop.parallel.stages import cut_stages
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 config = GPTConfig(
-    vocab_size=16_384, hidden_size=256, num_layers=8, num_heads=4, num_kv_heads=2, intermediate_size=704
+    vocab_size=16_384,
+    hidden_size=256,
+    num_layers=8,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=704,
 )
 tokens = torch.randint(config.vocab_size, (4, 1, 128)).unbind()
 wire = open_wire((1, 128, config.hidden_size))
@@ -429,22 +504,36 @@ show.pipeline_gantts(ran, "measured")
 
 # %%
 def quickest_actions(ranks, name):
-    """Seconds of F and of B on each rank when nobody disturbed it: the least of all tries."""
+    """Seconds of F and of B on each rank when nobody disturbed it: the least of all
+    tries.
+    """
     least = {kind: [] for kind in "FB"}
     for kind, own in least.items():
         for rank in range(len(ranks)):
-            events = [event for once in ranks[rank].tries[name] for event in once["events"]]
-            own.append(min(event.end - event.start for event in events if event.action.kind == kind))
+            events = [
+                event for once in ranks[rank].tries[name] for event in once["events"]
+            ]
+            own.append(
+                min(
+                    event.end - event.start
+                    for event in events
+                    if event.action.kind == kind
+                )
+            )
     return Durations(forward=least["F"], backward=least["B"])
 
 
 idle = {}
 for name in cuts:
     least = quickest_actions(unequal, name)
-    of_a_rank = [forward + backward for forward, backward in zip(least.forward, least.backward, strict=True)]
+    of_a_rank = [
+        forward + backward
+        for forward, backward in zip(least.forward, least.backward, strict=True)
+    ]
     idle[name] = simulate_pipeline("1f1b", 2, 4, least).idle_share
     print(
-        f"{name:<8} F and B take {format_seconds(of_a_rank[0]):>7} and {format_seconds(of_a_rank[1]):>7} on ranks 0 and 1:"
+        f"{name:<8} F and B take {format_seconds(of_a_rank[0]):>7} and "
+        f"{format_seconds(of_a_rank[1]):>7} on ranks 0 and 1:"
         f" idle {idle[name]:.0%} undisturbed, {ran[name].idle_share:.0%} in the picture"
     )
 assert idle["by cost"] < idle["even"]
@@ -485,7 +574,9 @@ def true_gradients(dream, trace, micro):
     x, leaves = inputs[micro], []
     for place, stage in enumerate(dream.stages):
         version = stage.versions[trace.forward_version[place][micro]]
-        leaves.append({name: weight.clone().requires_grad_() for name, weight in version.items()})
+        leaves.append(
+            {name: weight.clone().requires_grad_() for name, weight in version.items()}
+        )
         x = functional_call(stage.module, leaves[-1], (x,))
     flat = [weight for own in leaves for weight in own.values()]
     return torch.autograd.grad(square(x, targets[micro]), flat)
@@ -516,7 +607,8 @@ for mode in ("none", "stashing", "vertical-sync"):
     seen = "   ".join(str(own[8]) for own in trace.forward_version)
     kept = "  ".join(str(number) for number in trace.most_versions)
     print(
-        f"{mode:<14} {'yes' if true[mode] else 'no':<14} {seen:<32} {kept if mode != 'none' else 'the newest only'}"
+        f"{mode:<14} {'yes' if true[mode] else 'no':<14} {seen:<32} "
+        f"{kept if mode != 'none' else 'the newest only'}"
     )
 assert true == {"none": False, "stashing": True, "vertical-sync": True}
 
@@ -530,7 +622,10 @@ assert true == {"none": False, "stashing": True, "vertical-sync": True}
 # %%
 dream = PipeDream(pieces, square, "none", learning_rate=0.3)
 trace = dream.train(list(inputs), list(targets))
-print(f"without stashing the worst gradient is off by {furthest(dream, trace):.0%} of its length")
+print(
+    "without stashing the worst gradient is off by "
+    f"{furthest(dream, trace):.0%} of its length"
+)
 assert furthest(dream, trace) > 0.05
 
 # %% [markdown]
@@ -546,11 +641,15 @@ assert furthest(dream, trace) > 0.05
 print("64 stages      micro-batches   idle    a rank keeps at most")
 idle = {}
 for name, chunks, m in [
-    ("gpipe", 1, 64), ("gpipe", 1, 512), ("1f1b", 1, 512), ("interleaved", 2, 512), ("zb-h1", 1, 512),
+    ("gpipe", 1, 64), ("gpipe", 1, 512), ("1f1b", 1, 512), ("interleaved", 2, 512),
+    ("zb-h1", 1, 512),
 ]:  # fmt: skip
     played = simulate_pipeline(name, 64, m, Durations(1 / chunks, 2 / chunks), chunks)
     idle[name, m] = played.idle_share
-    print(f"{name:<14} {m:>13}   {played.idle_share:5.1%}   {played.peak_micro_batches.max():6.1f}")
+    print(
+        f"{name:<14} {m:>13}   {played.idle_share:5.1%}   "
+        f"{played.peak_micro_batches.max():6.1f}"
+    )
     if name != "zb-h1":
         assert abs(played.idle_share - 63 / (chunks * m + 63)) < 1e-9
 assert idle["zb-h1", 512] < idle["interleaved", 512] < idle["1f1b", 512]
@@ -576,10 +675,13 @@ trillion = {
     "num_layers": 128,
     "num_heads": 160,
     "num_kv_heads": 160,
-    "intermediate_size": 68_264,  # three matrices, as large together as two of 4 x hidden
+    # three matrices, as large together as two of 4 x hidden
+    "intermediate_size": 68_264,
 }
 stage_48 = {
-    schedule: rehearse(pipeline_step, 64, rank=48, steps=1, keywords={"schedule": schedule, **trillion})
+    schedule: rehearse(
+        pipeline_step, 64, rank=48, steps=1, keywords={"schedule": schedule, **trillion}
+    )
     for schedule in ("gpipe", "1f1b")
 }
 show.traffic_table({"1F1B, rank 48 of 64": stage_48["1f1b"]})
@@ -589,14 +691,17 @@ message = 2 * 2_048 * 25_600  # bf16: one sequence between two stages
 for schedule, found in stage_48.items():
     rows = {row.name: row for row in found.traffic}
     print(
-        f"{schedule:<6} sends {rows['send'].count} messages, {rows['send'].payload_bytes:,} bytes;"
+        f"{schedule:<6} sends {rows['send'].count} messages, "
+        f"{rows['send'].payload_bytes:,} bytes;"
         f" closed form 2 x 64 = {2 * 64}, {2 * 64 * message:,}"
     )
     for row in rows.values():
         assert (row.count, row.payload_bytes) == (2 * 64, 2 * 64 * message)
 peak = {schedule: found.peak_bytes for schedule, found in stage_48.items()}
 each = (peak["gpipe"] - peak["1f1b"]) / (64 - 16)
-print(f"\npeak of rank 48    gpipe, 64 micro-batches kept: {peak['gpipe'] / 1e9:5.1f} GB")
+print(
+    f"\npeak of rank 48    gpipe, 64 micro-batches kept: {peak['gpipe'] / 1e9:5.1f} GB"
+)
 print(f"                   1f1b, 64 - 48 = 16 kept:      {peak['1f1b'] / 1e9:5.1f} GB")
 print(f"so each micro-batch keeps {each / 1e9:.2f} GB in two layers")
 computing = stage_48["1f1b"].flops / (0.5 * 989e12)  # an H100 at half of its bf16 peak

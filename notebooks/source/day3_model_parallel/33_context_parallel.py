@@ -42,7 +42,10 @@ def part(which):
 (a, lse_a), (b, lse_b) = part(slice(0, 2)), part(slice(2, 6))
 lse = np.logaddexp(lse_a, lse_b)
 merged = a * np.exp(lse_a - lse) + b * np.exp(lse_b - lse)
-print(f"merged {merged:.6f}   all keys at once {part(slice(0, 6))[0]:.6f}   plain mean {(a + b) / 2:.6f}")
+print(
+    f"merged {merged:.6f}   all keys at once {part(slice(0, 6))[0]:.6f}   "
+    f"plain mean {(a + b) / 2:.6f}"
+)
 assert np.isclose(merged, part(slice(0, 6))[0])
 
 # %% [markdown]
@@ -62,7 +65,9 @@ def merge(out, lse, part, part_lse):
 def rotate_the_ring(query, key, value, attend):
     """Causal attention of this rank's queries, (positions, head_dim), over the keys of all ranks."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    out, lse = attend(query, key, value, causal=True)  # its own keys: the block on the diagonal
+    out, lse = attend(
+        query, key, value, causal=True
+    )  # its own keys: the block on the diagonal
     block = torch.stack((key, value))
     for step in range(1, world_size):
         block = ...  # send it to the rank on the right, take what comes from the left
@@ -86,7 +91,9 @@ def rotate_the_ring(query, key, value, attend):
 
 # %%
 # %%exercise context_bytes
-def context_bytes(method: str, seq_len: int, heads: int, kv_heads: int, head_dim: int, ranks: int) -> float:
+def context_bytes(
+    method: str, seq_len: int, heads: int, kv_heads: int, head_dim: int, ranks: int
+) -> float:
     """Bytes that one rank sends in the forward of one attention layer."""
     positions = seq_len / ranks  # of one rank
     if method == "ring":
@@ -101,7 +108,9 @@ def context_bytes(method: str, seq_len: int, heads: int, kv_heads: int, head_dim
 print("ranks        ring     Ulysses")
 for n in (2, 4, 8, 16):
     by_ring = context_bytes("ring", 131_072, 64, 8, 128, n)
-    by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)  # a key head for each rank
+    by_ulysses = context_bytes(
+        "ulysses", 131_072, 64, max(8, n), 128, n
+    )  # a key head for each rank
     print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
 assert by_ring > by_ulysses
 
@@ -130,23 +139,49 @@ from workshop.parallel.context import positions_of, ring_attention, ulysses_atte
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
-torch.manual_seed(0)  # for once the same everywhere: every rank knows the whole, to compare
-whole = [torch.randn(1, heads, 256, 16, device=device, requires_grad=True) for heads in (8, 4, 4)]
+torch.manual_seed(
+    0
+)  # for once the same everywhere: every rank knows the whole, to compare
+whole = [
+    torch.randn(1, heads, 256, 16, device=device, requires_grad=True)
+    for heads in (8, 4, 4)
+]
 upward = torch.randn(1, 8, 256, 16, device=device)
 wanted = F.scaled_dot_product_attention(*whole, is_causal=True, enable_gqa=True)
 wanted.backward(upward)
 
-for name, order in (("ring", "contiguous"), ("ring", "zigzag"), ("ulysses", "contiguous")):
+for name, order in (
+    ("ring", "contiguous"),
+    ("ring", "zigzag"),
+    ("ulysses", "contiguous"),
+):
     mine = positions_of(rank, world_size, 256, order).to(device)
     parts = [x.detach()[:, :, mine].requires_grad_() for x in whole]
     with measure(memory=False) as forward:
-        out = ring_attention(*parts, order=order) if name == "ring" else ulysses_attention(*parts)
+        out = (
+            ring_attention(*parts, order=order)
+            if name == "ring"
+            else ulysses_attention(*parts)
+        )
     with measure(memory=False) as backward:
         out.backward(upward[:, :, mine])
-    found = [(out, wanted), *((part.grad, x.grad) for part, x in zip(parts, whole, strict=True))]
-    errors = [((f - w[:, :, mine]).norm() / w[:, :, mine].norm()).item() for f, w in found]
+    found = [
+        (out, wanted),
+        *((part.grad, x.grad) for part, x in zip(parts, whole, strict=True)),
+    ]
+    errors = [
+        ((f - w[:, :, mine]).norm() / w[:, :, mine].norm()).item() for f, w in found
+    ]
     sent = [sum(row.wire_bytes for row in way.traffic) for way in (forward, backward)]
-    report(**{f"{name}, {order}": {"error": max(errors), "sent": sent, "flops": forward.flops}})
+    report(
+        **{
+            f"{name}, {order}": {
+                "error": max(errors),
+                "sent": sent,
+                "flops": forward.flops,
+            }
+        }
+    )
 dist.destroy_process_group()
 
 # %% [markdown]
@@ -155,7 +190,9 @@ dist.destroy_process_group()
 # %% tags=["nbval-check-output"]
 print("                       forward, predicted   measured   backward")
 for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
-    wanted = 2 * context_bytes(name.split(",")[0], 256, 8, 4, 16, 4)  # fp32 here: twice bf16
+    wanted = 2 * context_bytes(
+        name.split(",")[0], 256, 8, 4, 16, 4
+    )  # fp32 here: twice bf16
     forward, backward = ran[0][name]["sent"]
     print(f"{name:<22} {wanted:>16,.0f} B {forward:>8,} B {backward:>8,} B")
     assert forward == wanted
@@ -189,7 +226,10 @@ predicted = {
 for name, wanted in predicted.items():
     measured = [ran[rank][name]["flops"] for rank in range(N)]
     busiest = max(measured) / (sum(measured) / N)
-    print(f"{name:<17} MFLOP by rank {[f'{x / 1e6:.2f}' for x in measured]}, busiest {busiest:.2f} x mean")
+    print(
+        f"{name:<17} MFLOP by rank {[f'{x / 1e6:.2f}' for x in measured]}, "
+        f"busiest {busiest:.2f} x mean"
+    )
     assert measured == wanted
 
 # %% [markdown]
@@ -218,7 +258,12 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 torch.manual_seed(10 + rank)
 config = GPTConfig(
-    vocab_size=96, hidden_size=64, num_layers=2, num_heads=8, num_kv_heads=4, intermediate_size=96
+    vocab_size=96,
+    hidden_size=64,
+    num_layers=2,
+    num_heads=8,
+    num_kv_heads=4,
+    intermediate_size=96,
 )
 plain = GPT(config).to(device)
 for parameter in plain.parameters():
@@ -228,7 +273,9 @@ tokens, targets = torch.randint(96, (2, 1, 256), device=device)
 
 
 def kept_in_forward(model, *batch):
-    """The loss, and the bytes that autograd keeps for backward: each storage once, without the weights."""
+    """The loss, and the bytes that autograd keeps for backward: each storage once,
+    without the weights.
+    """
     weights, kept = {p.untyped_storage().data_ptr() for p in model.parameters()}, {}
 
     def keep(tensor):
@@ -247,7 +294,9 @@ for method in ("ring", "ulysses"):
     model = GPT(config).to(device)
     model.load_state_dict(plain.state_dict())
     model = cut_context(model, method=method)
-    own, own_kept = kept_in_forward(model, *cut_sequence(tokens, targets, method=method))
+    own, own_kept = kept_in_forward(
+        model, *cut_sequence(tokens, targets, method=method)
+    )
     own.backward()
     own = own.detach()
     for tensor in (own, *(parameter.grad for parameter in model.parameters())):
@@ -255,7 +304,15 @@ for method in ("ring", "ulysses"):
         tensor /= world_size
     pairs = zip(model.parameters(), plain.parameters(), strict=True)
     errors = [((p.grad - q.grad).norm() / q.grad.norm()).item() for p, q in pairs]
-    report(**{method: {"loss": abs(own - loss).item(), "gradients": errors, "kept": own_kept}})
+    report(
+        **{
+            method: {
+                "loss": abs(own - loss).item(),
+                "gradients": errors,
+                "kept": own_kept,
+            }
+        }
+    )
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
@@ -265,7 +322,8 @@ for method in ("ring", "ulysses"):
         assert max(found["loss"], *found["gradients"]) < 1e-5, (method, rank, found)
     share = gpt[0][method]["kept"] / gpt[0].whole
     print(
-        f"{method:<8} loss and all {len(found['gradients'])} gradients as in one process; kept {share:.2f} of it"
+        f"{method:<8} loss and all {len(found['gradients'])} gradients "
+        f"as in one process; kept {share:.2f} of it"
     )
     assert 0.22 < share < 0.3
 
@@ -287,7 +345,10 @@ POSITIONS, HEADS, WIDTH = 8_192, 4, 32
 CAP = 28 * 2**20  # what a rank may hold
 tensor = 4 * POSITIONS * HEADS * WIDTH
 print("the scores, written down         ", format_bytes(4 * HEADS * POSITIONS**2))
-print("8 tensors and lse, on one device  ", format_bytes(8 * tensor + 4 * HEADS * POSITIONS))
+print(
+    "8 tensors and lse, on one device  ",
+    format_bytes(8 * tensor + 4 * HEADS * POSITIONS),
+)
 print("the same 8 tensors on each of four", format_bytes(8 * tensor // 4))
 assert 8 * tensor // 4 < CAP < 8 * tensor < 4 * HEADS * POSITIONS**2
 
@@ -321,7 +382,9 @@ mine = positions_of(dist.get_rank(), dist.get_world_size(), POSITIONS, order).to
 
 def own(seed):
     """Numbers that follow from the position, so that nobody ever makes the whole."""
-    table = (mine[:, None] * 0.37 + seed * torch.arange(1, HEADS * WIDTH + 1, device=device)).sin()
+    table = (
+        mine[:, None] * 0.37 + seed * torch.arange(1, HEADS * WIDTH + 1, device=device)
+    ).sin()
     return table.view(1, -1, HEADS, WIDTH).transpose(1, 2).contiguous()
 
 
@@ -345,7 +408,12 @@ if way == "reference":
     torch.save([x.cpu() for x in found], place)
 elif way != "fused":
     wanted = [x[:, :, mine.cpu()].to(device) for x in torch.load(place, mmap=True)]
-    report(error=max(((f - w).norm() / w.norm()).item() for f, w in zip(found, wanted, strict=True)))
+    report(
+        error=max(
+            ((f - w).norm() / w.norm()).item()
+            for f, w in zip(found, wanted, strict=True)
+        )
+    )
 dist.destroy_process_group()
 
 # %% [markdown]
@@ -358,7 +426,9 @@ ended = {}
 for way, ranks in (("plain", 1), ("fused", 1), ("ring", 4), ("ulysses", 4)):
     limits = launch.Limits(device_memory=CAP, timeout=120)
     try:
-        result = launch.torchrun(launch.Script(Path(folder) / "attend.py", [way]), ranks, limits=limits)
+        result = launch.torchrun(
+            launch.Script(Path(folder) / "attend.py", [way]), ranks, limits=limits
+        )
         ended[way] = max(result[rank].error for rank in range(ranks))
     except launch.RankFailed as failure:
         ended[way] = str(failure)
@@ -371,7 +441,10 @@ for way, said in ended.items():
         where = "backward" if "backward" in said.split(" in ")[1] else "forward"
         print(f"{way:<8} one rank     out of memory in {where}: asked for {asked}")
     else:
-        print(f"{way:<8} four ranks   runs, forward and backward; equal to the large device to 1e-5")
+        print(
+            f"{way:<8} four ranks   runs, forward and backward; "
+            "equal to the large device to 1e-5"
+        )
         assert said < 1e-5
 assert [isinstance(said, str) for said in ended.values()] == [True, True, False, False]
 
@@ -395,11 +468,18 @@ from workshop.parallel.context_gpt import cut_context
 
 dist.init_process_group()
 config = GPTConfig(
-    vocab_size=1_024, hidden_size=8_192, num_layers=1, num_heads=64, num_kv_heads=8, intermediate_size=28_672
+    vocab_size=1_024,
+    hidden_size=8_192,
+    num_layers=1,
+    num_heads=64,
+    num_kv_heads=8,
+    intermediate_size=28_672,
 )
 model = cut_context(GPT(config).bfloat16(), method="ring")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))  # as cut_sequence gives them
+own = torch.randint(
+    1_024, (1, 131_072 // dist.get_world_size())
+)  # as cut_sequence gives them
 model(own, own).backward()
 optimizer.step()
 
@@ -413,7 +493,12 @@ from workshop.parallel.context_gpt import cut_context
 
 dist.init_process_group()
 config = GPTConfig(
-    vocab_size=1_024, hidden_size=8_192, num_layers=1, num_heads=64, num_kv_heads=8, intermediate_size=28_672
+    vocab_size=1_024,
+    hidden_size=8_192,
+    num_layers=1,
+    num_heads=64,
+    num_kv_heads=8,
+    intermediate_size=28_672,
 )
 model = cut_context(GPT(config).bfloat16(), method="ulysses")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -424,12 +509,19 @@ optimizer.step()
 # %% tags=["nbval-check-output"]
 forward = {
     "ring": context_bytes("ring", 131_072, 64, 8, 128, 256),
-    "ulysses": context_bytes("ulysses", 131_072, 64, 64, 128, 64),  # 8 key heads, each to 8 ranks: 64
+    "ulysses": context_bytes(
+        "ulysses", 131_072, 64, 64, 128, 64
+    ),  # 8 key heads, each to 8 ranks: 64
 }
-closed_form = {"ring": 4 * forward["ring"], "ulysses": 2 * forward["ulysses"]}  # see above
+closed_form = {
+    "ring": 4 * forward["ring"],
+    "ulysses": 2 * forward["ulysses"],
+}  # see above
 for name, found in {"ring": ring, "ulysses": ulysses}.items():
     sent = sum(row.wire_bytes for row in found.traffic)
-    print(f"{name:<8} closed form {closed_form[name]:>13,.0f} B   rehearsed {sent:>13,} B")
+    print(
+        f"{name:<8} closed form {closed_form[name]:>13,.0f} B   rehearsed {sent:>13,} B"
+    )
     assert sent == closed_form[name]
 
 # %% [markdown]
@@ -443,7 +535,10 @@ flops, d, d_kv = (
     64 * 128,
     8 * 128,
 )  # what a GPU reached in training Llama 3, about; widths of q and of k
-for name, bandwidth in {"NVLink, 450 GB/s": 450e9, "400 Gbit/s InfiniBand": 50e9}.items():
+for name, bandwidth in {
+    "NVLink, 450 GB/s": 450e9,
+    "400 Gbit/s InfiniBand": 50e9,
+}.items():
     smallest = 2 * flops / bandwidth * d_kv / d
     print(f"{name:<22} hidden from {smallest:>6,.0f} positions a rank")
 assert smallest > 512
@@ -466,9 +561,15 @@ run = Run(
     micro_batch=1,
     seq_len=131_072,
 )
-sent = sum(row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context")
-by_hand = 80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)  # 80 layers, gradients in bf16 too
-print(f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B")
+sent = sum(
+    row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context"
+)
+by_hand = (
+    80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)
+)  # 80 layers, gradients in bf16 too
+print(
+    f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B"
+)
 assert sent == by_hand
 
 # %% [markdown]

@@ -69,7 +69,11 @@ for token in x:
     score = (mixture.gate.weight @ token).softmax(0)
     best, chosen = score.topk(2)
     weights = best / best.sum()
-    by_hand.append(sum(w * answer(number, token) for w, number in zip(weights, chosen, strict=True)))
+    by_hand.append(
+        sum(
+            w * answer(number, token) for w, number in zip(weights, chosen, strict=True)
+        )
+    )
 torch.testing.assert_close(torch.stack(by_hand), mixture(x[None])[0])
 print("a loop over tokens and the sorted mixture: equal")
 
@@ -81,7 +85,9 @@ print("a loop over tokens and the sorted mixture: equal")
 # times its fair share, say. What comes beyond is *dropped*, and the token goes on with what it has.
 #
 # The classic cure is a loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, with $f_i$ the share of choices that fell on expert
-# $i$ and $P_i$ its mean score. It is 1 if all are used alike and $N$ if one does everything.
+# $i$ and $P_i$ its mean score. It is 1 if all are used alike. The other end depends on how many experts a token chooses: where all tokens
+# choose the same $k$ of them, each of the $k$ has a share of $1/k$, and the loss is $N / k$. That is $N$ for the Switch Transformer, which
+# chooses one, and 8 / 2 = 4 here.
 
 # %%
 import copy
@@ -96,7 +102,9 @@ with torch.no_grad():
 def said(router):
     """The busiest expert's share of all choices, and the share that is dropped."""
     routing = router(tokens)
-    return router.shares(routing.expert).max().item(), 1 - routing.kept.float().mean().item()
+    return router.shares(
+        routing.expert
+    ).max().item(), 1 - routing.kept.float().mean().item()
 
 
 by_loss = copy.deepcopy(favours)
@@ -107,7 +115,10 @@ for _ in range(200):
     optimizer.step()
 busiest = {"at first": said(favours), "after 200 steps of the loss": said(by_loss)}
 for name, (share, dropped) in busiest.items():
-    print(f"{name:<28} busiest expert {share:.1%} of all choices, fair is 12.5 %; dropped {dropped:.1%}")
+    print(
+        f"{name:<28} busiest expert {share:.1%} of all choices, "
+        f"fair is 12.5 %; dropped {dropped:.1%}"
+    )
 assert busiest["at first"][0] > 0.3 > 0.2 > busiest["after 200 steps of the loss"][0]
 assert busiest["at first"][1] > busiest["after 200 steps of the loss"][1]
 
@@ -125,7 +136,9 @@ assert busiest["at first"][1] > busiest["after 200 steps of the loss"][1]
 import numpy as np
 
 
-def balance_bias(bias: np.ndarray, counts: np.ndarray, rate: float = 0.01) -> np.ndarray:
+def balance_bias(
+    bias: np.ndarray, counts: np.ndarray, rate: float = 0.01
+) -> np.ndarray:
     """What is added to the experts' scores in the next step, when the best are chosen."""
     too_few = ...  # +1, 0 or -1 for each expert
     return ...
@@ -147,7 +160,8 @@ for _ in range(1500):
     shares.append(counts.max() / counts.sum())
     bias = balance_bias(bias, counts, rate=0.0005)
 print(
-    f"busiest expert: {shares[0]:.1%} of all choices at first, {np.mean(shares[-20:]):.1%} after 1,500 steps"
+    f"busiest expert: {shares[0]:.1%} of all choices at first, "
+    f"{np.mean(shares[-20:]):.1%} after 1,500 steps"
 )
 assert np.mean(shares[-20:]) < 0.15
 
@@ -171,7 +185,12 @@ from workshop.models.moe import MoEConfig, balance_of, with_experts
 from workshop.parallel.expert import cut_experts, expert_parameters
 
 shape = GPTConfig(
-    vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=48
+    vocab_size=64,
+    hidden_size=32,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=48,
 )
 config = MoEConfig(hidden_size=32, intermediate_size=24, num_experts=8, top_k=2)
 torch.manual_seed(rank)
@@ -219,12 +238,16 @@ for rank in range(4):
     count, num_bytes = cut[rank].sent
     predicted = sum(8 * 8 + 2 * (choices + load) * width for load in cut[rank].loads)
     print(
-        f"rank {rank}: {cut[rank].held:,} expert parameters; choices that came, by layer: {cut[rank].loads};"
+        f"rank {rank}: {cut[rank].held:,} expert parameters; "
+        f"choices that came, by layer: {cut[rank].loads};"
         f" {count} all_to_all, {num_bytes:,} bytes, predicted {predicted:,}"
     )
     assert (count, num_bytes) == (2 * 5, predicted)
     assert cut[rank].error < 1e-5
-assert all(sum(cut[rank].loads[layer] for rank in range(4)) == 4 * choices for layer in range(2))
+assert all(
+    sum(cut[rank].loads[layer] for rank in range(4)) == 4 * choices
+    for layer in range(2)
+)
 print("every gradient is that of one process with the joined batch, to 1e-5")
 
 # %% [markdown]
@@ -255,7 +278,12 @@ from workshop.parallel.expert import cut_experts
 
 dist.init_process_group()
 shape = GPTConfig(
-    vocab_size=1024, hidden_size=7168, num_layers=2, num_heads=56, num_kv_heads=56, intermediate_size=2048
+    vocab_size=1024,
+    hidden_size=7168,
+    num_layers=2,
+    num_heads=56,
+    num_kv_heads=56,
+    intermediate_size=2048,
 )
 config = MoEConfig(hidden_size=7168, intermediate_size=2048, num_experts=256, top_k=8)
 model = cut_experts(with_experts(GPT(shape), config))
@@ -270,18 +298,24 @@ show.traffic_table({"rank 17 of 256": at_scale})
 # %% tags=["nbval-check-output"]
 row = next(row for row in at_scale.traffic if row.name == "all_to_all")
 choices = 8 * 4_096
-closed_form = 2 * (8 * 256 + 4 * choices * 4 * 7_168)  # layers: counts, and fp32 tokens out and home, twice
+closed_form = 2 * (
+    8 * 256 + 4 * choices * 4 * 7_168
+)  # layers: counts, and fp32 tokens out and home, twice
 print(f"rehearsed   {row.count} all_to_all, {row.payload_bytes:,} bytes")
 print(f"closed form {2 * 5} all_to_all, {closed_form:,} bytes")
 assert (row.count, row.payload_bytes) == (2 * 5, closed_form)
 
 a_token = 4 * 8 * 7_168 * 2  # out and home, forward and backward, in bf16
-computing = 6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)  # six FLOPs a parameter; an H100 at half its bf16 peak
+computing = (
+    6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)
+)  # six FLOPs a parameter; an H100 at half its bf16 peak
 print(
-    f"\na token and layer in bf16: {a_token:,} bytes; {a_token / 50e9 * 1e6:.1f} us at 50 GB/s between nodes,"
+    f"\na token and layer in bf16: {a_token:,} bytes; "
+    f"{a_token / 50e9 * 1e6:.1f} us at 50 GB/s between nodes,"
 )
 print(
-    f"{a_token / 450e9 * 1e6:.1f} us at 450 GB/s within one, and its experts compute for {computing * 1e6:.1f} us"
+    f"{a_token / 450e9 * 1e6:.1f} us at 450 GB/s within one, and "
+    f"its experts compute for {computing * 1e6:.1f} us"
 )
 assert computing < a_token / 50e9
 

@@ -38,15 +38,23 @@ tokens = tokenizer(speech[:3_000], return_tensors="pt").input_ids[:, :96].to(dev
 layers = [layer.mlp.down_proj for layer in model.model.layers]
 kept = [{} for _ in layers]
 for layer, into in zip(layers, kept, strict=True):
-    layer.register_forward_pre_hook(lambda _, args, into=into: into.update(x=args[0].detach()[0]))
-    layer.register_full_backward_hook(lambda _, __, grads, into=into: into.update(dy=grads[0].detach()[0]))
+    layer.register_forward_pre_hook(
+        lambda _, args, into=into: into.update(x=args[0].detach()[0])
+    )
+    layer.register_full_backward_hook(
+        lambda _, __, grads, into=into: into.update(dy=grads[0].detach()[0])
+    )
     into["W"] = layer.weight.detach()
 model(input_ids=tokens, labels=tokens).loss.backward()
 NAMES = {"x": "inputs x", "W": "weights W", "dy": "gradients dy"}
 largest = {NAMES[key]: [each[key].abs().max().item() for each in kept] for key in NAMES}
-typical = {NAMES[key]: [each[key].abs().median().item() for each in kept] for key in NAMES}
+typical = {
+    NAMES[key]: [each[key].abs().median().item() for each in kept] for key in NAMES
+}
 show.sizes_by_layer(
-    largest, typical, {"E4M3 ends: 448": 448, "E4M3's smallest": 2.0**-9, "E5M2's smallest": 2.0**-16}
+    largest,
+    typical,
+    {"E4M3 ends: 448": 448, "E4M3's smallest": 2.0**-9, "E5M2's smallest": 2.0**-16},
 )
 
 # %% [markdown]
@@ -86,7 +94,9 @@ for each in [*kept[::3], kept[massive]]:
     x, W, dy = each["x"], each["W"], each["dy"]
     for how in HOW:
         errors["y"][how].append(error(eight_bits(x, W, ("e4m3", "e4m3"), how), x @ W.T))
-        errors["dx"][how].append(error(eight_bits(dy, W.T, ("e5m2", "e4m3"), how), dy @ W))
+        errors["dx"][how].append(
+            error(eight_bits(dy, W.T, ("e5m2", "e4m3"), how), dy @ W)
+        )
 
 # %% [markdown]
 # ## Compare
@@ -94,15 +104,23 @@ for each in [*kept[::3], kept[massive]]:
 # %%
 groups = {}
 for name, rows in errors.items():
-    groups[f"{name}, mean of tokens"] = {how: torch.stack(found).mean().item() for how, found in rows.items()}
-    groups[f"{name}, worst token"] = {how: torch.stack(found).max().item() for how, found in rows.items()}
+    groups[f"{name}, mean of tokens"] = {
+        how: torch.stack(found).mean().item() for how, found in rows.items()
+    }
+    groups[f"{name}, worst token"] = {
+        how: torch.stack(found).max().item() for how, found in rows.items()
+    }
 show.bars_by_group(groups, "relative error")
 
 # %%
 for name, row in groups.items():
-    print(f"{name:<19}" + "".join(f"   {how} {value:6.2%}" for how, value in row.items()))
+    print(
+        f"{name:<19}" + "".join(f"   {how} {value:6.2%}" for how, value in row.items())
+    )
 assert groups["y, worst token"]["none"] > 3 * groups["y, worst token"]["tensor"]
-assert groups["dx, mean of tokens"]["none"] > 1.5 * groups["dx, mean of tokens"]["tensor"]
+assert (
+    groups["dx, mean of tokens"]["none"] > 1.5 * groups["dx, mean of tokens"]["tensor"]
+)
 for scaled in HOW[1:]:
     assert groups["y, mean of tokens"][scaled] < 0.05
     assert groups["dx, mean of tokens"][scaled] < 0.09
@@ -113,8 +131,36 @@ assert groups["y, mean of tokens"]["block"] < groups["y, mean of tokens"]["tenso
 #   massive activation, cut from thousands to 448. Gradients suffer everywhere: many fall below E5M2's smallest.
 # - **One scale for a tensor** cures both. In this model it is within half a percent of the best. That is what floating point gives: each number
 #   has an exponent of its own, and the scale only has to bring the largest in.
-# - **Rows and blocks** gain a little on top. **MX** gives some back for its power of two: up to half of the range is unused.
+# - **Rows and blocks** gain a little on top. **MX** gives some back for its power of two.
 #
+# Why does a power of two cost anything? Not because a part of the range lies idle: in floating point an exponent that nobody uses costs nothing.
+# Map the largest number of each block to 448, to 224 or to 28, and the error is the same. But all three are numbers that E4M3 *has*. So the
+# largest number of each block, which weighs most, is not rounded at all. Map it to 300, which E4M3 does not have, or to wherever a power of two
+# takes it, and it is rounded like all others:
+
+# %% tags=["nbval-check-output"]
+lost = {}
+for seed in range(5):
+    blocks = torch.randn(4_096, 32, generator=torch.Generator().manual_seed(seed))
+    amax = blocks.abs().amax(1, keepdim=True)
+    scales = {f"largest to {top}": amax / top for top in (448, 224, 28, 300)}
+    scales["power of two"] = torch.exp2(torch.ceil(torch.log2(amax / 448)))
+    for how, scale in scales.items():
+        back = cast(blocks / scale, "e4m3") * scale
+        lost.setdefault(how, []).append(((back - blocks).norm() / blocks.norm()).item())
+for how, found in lost.items():
+    print(f"{how:<16} error {sum(found) / len(found):.2%}, blocks of 32, five seeds")
+for least, *same in zip(
+    *[lost[f"largest to {top}"] for top in (448, 224, 28)], strict=False
+):
+    assert all(abs(each / least - 1) < 1e-3 for each in same)
+for how in ("largest to 300", "power of two"):
+    assert all(
+        1.04 < other / least < 1.25
+        for least, other in zip(lost["largest to 448"], lost[how], strict=True)
+    )
+
+# %% [markdown]
 # So one scale for a tensor would do? Here it does. It was one scale for **all** tensors that could not: look at the first picture again. Between the
 # largest input and the median gradient lie eight powers of ten.
 #
@@ -128,7 +174,10 @@ assert groups["y, mean of tokens"]["block"] < groups["y, mean of tokens"]["tenso
 
 # %%
 generator = torch.Generator().manual_seed(0)
-plain, W = torch.randn(128, 512, generator=generator), torch.randn(256, 512, generator=generator)
+plain, W = (
+    torch.randn(128, 512, generator=generator),
+    torch.randn(256, 512, generator=generator),
+)
 factors = [2.0**power for power in range(0, 25, 2)]
 curves = {}
 for where in ("row", "column"):
@@ -137,10 +186,14 @@ for where in ("row", "column"):
         for factor in factors:
             a = plain.clone()
             a[(0,) if where == "row" else (slice(None), 0)] *= factor
-            # the column's own part of the sum is as large as the factor: leave it out of both
+            # the column's own part of the sum is as large as the factor: left out of both
             b = W.clone()
             b[:, 0] = 0 if where == "column" else b[:, 0]
-            found.append(error(eight_bits(a, b, ("e4m3", "e4m3"), how)[1:], (a @ b.T)[1:]).mean().item())
+            found.append(
+                error(eight_bits(a, b, ("e4m3", "e4m3"), how)[1:], (a @ b.T)[1:])
+                .mean()
+                .item()
+            )
 show.error_by_size(factors, curves, "factor of the outlier")
 
 # %%
@@ -150,7 +203,9 @@ assert end["row outlier, scale by row"] < 0.05
 assert end["row outlier, scale by mx"] < 0.05
 assert end["column outlier, scale by row"] > 0.5  # each row has the outlier
 assert end["column outlier, scale by mx"] < 0.3  # one block in sixteen is lost
-assert curves["row outlier, scale by tensor"][5] < 0.05  # a factor of 1,024: no harm yet
+assert (
+    curves["row outlier, scale by tensor"][5] < 0.05
+)  # a factor of 1,024: no harm yet
 
 # %% [markdown]
 # FP8 bears a factor of thousands without any harm. Int8's steps are all equal: there, from a few hundred on, every other number would round to zero. Beyond
@@ -167,7 +222,9 @@ assert curves["row outlier, scale by tensor"][5] < 0.05  # a factor of 1,024: no
 
 # %%
 # %%exercise delayed_scale
-def delayed_scale(history: list[float], amax: float, length: int, largest: float) -> tuple[float, list]:
+def delayed_scale(
+    history: list[float], amax: float, length: int, largest: float
+) -> tuple[float, list]:
     """The scale of this step, from the past alone, and the history that the next step sees."""
     scale = ...
     history = ...
@@ -179,7 +236,8 @@ def delayed_scale(history: list[float], amax: float, length: int, largest: float
 
 # %% tags=["nbval-check-output"]
 steps = [
-    2.0 * 0.97**step * (1 + 0.3 * ((7 * step) % 5) / 5) * (30 if step == 20 else 1) for step in range(40)
+    2.0 * 0.97**step * (1 + 0.3 * ((7 * step) % 5) / 5) * (30 if step == 20 else 1)
+    for step in range(40)
 ]
 room, cut = {}, {}
 for length in (4, 16):
@@ -188,9 +246,14 @@ for length in (4, 16):
         scale, history = delayed_scale(history, amax, length, FORMATS["e5m2"].largest)
         covered.append(scale * FORMATS["e5m2"].largest)
     room[f"history of {length}"] = covered
-    cut[length] = sum(amax > 1.001 * has for amax, has in zip(steps, covered, strict=True))
+    cut[length] = sum(
+        amax > 1.001 * has for amax, has in zip(steps, covered, strict=True)
+    )
     wide = sum(has > 8 * amax for amax, has in zip(steps, covered, strict=True))
-    print(f"history of {length:>2}: cut in {cut[length]} of 40 steps; room for more than 8 x amax in {wide}")
+    print(
+        f"history of {length:>2}: cut in {cut[length]} of 40 "
+        f"steps; room for more than 8 x amax in {wide}"
+    )
 
 # %%
 show.delayed_scaling(steps, room)
@@ -220,7 +283,10 @@ from workshop.predict.time.rates import rates_of
 
 h100, rates = catalogue.device("H100"), rates_of("H100")
 bandwidth = h100.memory_bandwidth * rates.memory
-print("product                  bf16      FP8    amax   rounding     FP8 with both against bf16")
+print(
+    "product                  bf16      FP8    amax   "
+    "rounding     FP8 with both against bf16"
+)
 for name, (rows, depth, cols) in {
     "q, k, v": (8_192, 8_192, 10_240),
     "attention out": (8_192, 8_192, 8_192),
@@ -229,16 +295,21 @@ for name, (rows, depth, cols) in {
 }.items():
     shape = Product(rows, cols, depth)
     bf16 = float(matmul_seconds(rates, h100.reachable_flops["bf16"], bandwidth, shape))
-    fp8 = float(matmul_seconds(rates, h100.reachable_flops["fp8"], bandwidth, shape, element_bytes=1))
+    fp8 = float(
+        matmul_seconds(
+            rates, h100.reachable_flops["fp8"], bandwidth, shape, element_bytes=1
+        )
+    )
     amax, rounding = 2 * rows * depth / bandwidth, 3 * rows * depth / bandwidth
     gain = bf16 / (fp8 + amax + rounding)
     print(
-        f"{name:<18} {1e3 * bf16:7.2f} ms {1e3 * fp8:5.2f} ms {1e3 * amax:4.2f} ms {1e3 * rounding:7.2f} ms {gain:18.2f} x faster"
+        f"{name:<18} {1e3 * bf16:7.2f} ms {1e3 * fp8:5.2f} ms {1e3 * amax:4.2f} "
+        f"ms {1e3 * rounding:7.2f} ms {gain:18.2f} x faster"
     )
-    assert 1.3 < gain < 2
+    assert 1.45 < gain < 1.75
 
 # %% [markdown]
-# Two times on the sheet, three quarters of that left in the best case, and this is one product of three, without anything around it. Small matrices lose more: the
+# Two times on the sheet. One and a half to one and three quarters is left, and this is one product of three, without anything around it. Small matrices lose more: the
 # passes over inputs do not shrink with the output. In `42_fp8_training` whole steps are compared.
 #
 # ## What to take away

@@ -20,19 +20,26 @@ from workshop import show
 # ## A model, cut to size
 #
 # SmolLM2, two of its thirty layers, real weights, real text. Its head is for 49,152 tokens and would take nearly all of the
-# time. So we keep only the tokens that the text has. **And one thing more:** 8-bit units read sizes in multiples of 16. GPT-2's
-# vocabulary of 50,257 cannot run there; padded to 50,272 it can.
+# time. So we keep only the tokens that the text has.
+#
+# One thing more. 8-bit units read sizes in multiples of 16. A head for GPT-2's vocabulary of 50,257 cannot run there; padded to 50,272, with
+# tokens that nobody uses, it can. Many recipes pad for that reason. Others keep the head in 16 bits, as we shall, and then it need not be
+# padded. We pad all the same, so that either can be tried.
 
 
 # %%
 def cut_model(num_layers=2, characters=60_000):
-    """SmolLM2 with few layers and with the tokens of some speeches only; and those speeches, as tokens."""
+    """SmolLM2 with few layers and with the tokens of some speeches only; and those
+    speeches, as tokens.
+    """
     import torch
 
     from workshop.assets import language_model, text
     from workshop.precision.fp8_swap import padded_size
 
-    model, tokenizer = language_model.load("smollm2", num_layers=num_layers, dtype=torch.float32)
+    model, tokenizer = language_model.load(
+        "smollm2", num_layers=num_layers, dtype=torch.float32
+    )
     speeches = "\n".join(list(text.load("sotu").values())[-8:])[:characters]
     tokens = tokenizer(speeches, return_tensors="pt").input_ids[0]
     used, tokens = tokens.unique(return_inverse=True)
@@ -50,7 +57,8 @@ def cut_model(num_layers=2, characters=60_000):
 model, tokens, num_used = cut_model()
 rows = model.lm_head.out_features
 print(
-    f"{len(tokens):,} tokens of text, {num_used:,} different ones, padded to {rows:,} rows: a multiple of 16"
+    f"{len(tokens):,} tokens of text, {num_used:,} different "
+    f"ones, padded to {rows:,} rows: a multiple of 16"
 )
 print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
 assert rows % 16 == 0
@@ -84,9 +92,17 @@ import torch
 from workshop.precision.fp8 import Recipe
 from workshop.precision.fp8_swap import swap, unswap, why_kept
 
-before = {name: (value, value.clone()) for name, value in model.state_dict(keep_vars=True).items()}
+before = {
+    name: (value, value.clone())
+    for name, value in model.state_dict(keep_vars=True).items()
+}
 linears = [
-    (name, layer.in_features, layer.out_features, name == "lm_head")  # the head is tied: it is shared
+    (
+        name,
+        layer.in_features,
+        layer.out_features,
+        name == "lm_head",
+    )  # the head is tied: it is shared
     for name, layer in model.named_modules()
     if isinstance(layer, torch.nn.Linear)
 ]
@@ -95,8 +111,14 @@ assert swapped == runs_in_fp8(linears)
 
 after = model.state_dict(keep_vars=True)
 assert list(after) == list(before)
-assert all(after[name] is value and torch.equal(value, copied) for name, (value, copied) in before.items())
-print(f"{len(swapped)} of {len(linears)} linear layers swapped; state_dict unchanged: {len(after)} entries")
+assert all(
+    after[name] is value and torch.equal(value, copied)
+    for name, (value, copied) in before.items()
+)
+print(
+    f"{len(swapped)} of {len(linears)} linear layers swapped; "
+    f"state_dict unchanged: {len(after)} entries"
+)
 print("kept:", {name: why for name, why in why_kept(model).items() if why})
 print(model.get_submodule(swapped[-1]))
 unswap(model)
@@ -134,7 +156,9 @@ STEPS = 12
 
 def train(model, first_step, warmup=0):
     """Twelve steps from a fresh AdamW; the losses."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, betas=(0.9, 0.95), eps=1e-15, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=5e-4, betas=(0.9, 0.95), eps=1e-15, fused=True
+    )
     losses = []
     for step in range(STEPS):
         for group in optimizer.param_groups:
@@ -161,7 +185,14 @@ for name, recipe in {
     unswap(one)
     with torch.no_grad():
         unseen = tokens[-1_024:].view(4, 256)
-        report(**{name: {"losses": losses, "unseen": one(input_ids=unseen, labels=unseen).loss.item()}})
+        report(
+            **{
+                name: {
+                    "losses": losses,
+                    "unseen": one(input_ids=unseen, labels=unseen).loss.item(),
+                }
+            }
+        )
 
 # %% [markdown]
 # ## Compare
@@ -170,21 +201,30 @@ for name, recipe in {
 runs = {name: run for name, run in trained[0].items() if name != "common"}
 reference = runs["bf16"]["losses"]
 apart = {
-    name: [100 * (loss / other - 1) for loss, other in zip(run["losses"], reference, strict=True)]
+    name: [
+        100 * (loss / other - 1)
+        for loss, other in zip(run["losses"], reference, strict=True)
+    ]
     for name, run in runs.items()
 }
-show.training_curves({name: run["losses"] for name, run in runs.items()}, apart, "% above bf16")
+show.training_curves(
+    {name: run["losses"] for name, run in runs.items()}, apart, "% above bf16"
+)
 
 # %%
 print(f"before: {trained[0].common[0]:.2f} to {trained[0].common[-1]:.2f}")
 mean = {name: sum(run["losses"]) / len(run["losses"]) for name, run in runs.items()}
 for name, run in runs.items():
     print(
-        f"{name:<15} mean of the run {mean[name]:.3f} ({mean[name] / mean['bf16'] - 1:+.2%})   "
-        f"on unseen text {run['unseen']:.3f} ({run['unseen'] / runs['bf16']['unseen'] - 1:+.2%})"
+        f"{name:<15} mean of the run {mean[name]:.3f} "
+        f"({mean[name] / mean['bf16'] - 1:+.2%})   "
+        f"on unseen text {run['unseen']:.3f} "
+        f"({run['unseen'] / runs['bf16']['unseen'] - 1:+.2%})"
     )
 assert abs(mean["FP8, delayed"] / mean["bf16"] - 1) < 0.01
-assert abs(runs["FP8, delayed"]["unseen"] / runs["bf16"]["unseen"] - 1) < 0.03  # two trained models, one text
+assert (
+    abs(runs["FP8, delayed"]["unseen"] / runs["bf16"]["unseen"] - 1) < 0.03
+)  # two trained models, one text
 assert mean["FP8, no scales"] > mean["bf16"]
 
 # %% [markdown]
@@ -225,7 +265,10 @@ for name, recipe in {
     "row, E4M3 and E5M2": Recipe("row"),
     "MX, E4M3 throughout": Recipe("mx", backward="e4m3", wgrad="e4m3"),
 }.items():
-    off = [float((a - b).norm() / b.norm()) for a, b in zip(results(recipe), exact, strict=True)]
+    off = [
+        float((a - b).norm() / b.norm())
+        for a, b in zip(results(recipe), exact, strict=True)
+    ]
     print(f"{name:<32}" + "".join(f"{value:8.1%}" for value in off))
     assert all(value < 0.08 for value in off)
 
@@ -262,7 +305,8 @@ from workshop.facts.published import published_table
 
 for row in published_table("fp8_against_16bit"):
     print(
-        f"{row['model']:<39}{row['what'].split()[0]:<8}{row['metric']:<45}{row['format']:<14}{row['sixteen_bit']:>9} {row['eight_bit']:>9}"
+        f"{row['model']:<39}{row['what'].split()[0]:<8}{row['metric']:<45}"
+        f"{row['format']:<14}{row['sixteen_bit']:>9} {row['eight_bit']:>9}"
     )
 
 # %%
@@ -313,9 +357,14 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
         )
         rate[precision] = batch * 4_096 / predict_step(run).seconds / gpus
         memory[precision] = predict_memory(run).peak_bytes / 1e9
-    bf16, fp8, published = rate["megatron-bf16"], rate["megatron-fp8"], float(row["tokens_per_s_per_gpu"])
+    bf16, fp8, published = (
+        rate["megatron-bf16"],
+        rate["megatron-fp8"],
+        float(row["tokens_per_s_per_gpu"]),
+    )
     print(
-        f"{row['model']:<11}{bf16:8,.0f}{fp8:8,.0f}{fp8 / bf16:9.2f} x{published:13,.0f}"
+        f"{row['model']:<11}{bf16:8,.0f}{fp8:8,.0f}{fp8 / bf16:9.2f} "
+        f"x{published:13,.0f}"
         f"{memory['megatron-bf16']:14.1f}{memory['megatron-fp8']:9.1f} GB"
     )
     assert abs(fp8 / published - 1) < 0.25

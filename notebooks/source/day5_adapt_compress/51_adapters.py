@@ -43,13 +43,19 @@ assert len(set(words.tolist())) == 6  # six first tokens, all different
 def encode(examples):
     """Tokens and mask (n, LENGTH), and the place of each label."""
     texts = [PROMPT.format(example.text) for example in examples]
-    tokens = tokenizer(texts, return_tensors="pt", padding="max_length", max_length=LENGTH)
-    return tokens.to(DEVICE), torch.tensor([data.labels.index(example.label) for example in examples])
+    tokens = tokenizer(
+        texts, return_tensors="pt", padding="max_length", max_length=LENGTH
+    )
+    return tokens.to(DEVICE), torch.tensor(
+        [data.labels.index(example.label) for example in examples]
+    )
 
 
 def short(examples):
     """Questions of at most 8 tokens: a lesson has a minute."""
-    return [example for example in examples if len(tokenizer(example.text).input_ids) <= 8]
+    return [
+        example for example in examples if len(tokenizer(example.text).input_ids) <= 8
+    ]
 
 
 train, test = short(data.train)[:240], short(data.test)[:120]
@@ -71,7 +77,9 @@ layers, norm = model.model.layers, model.model.norm
 
 @torch.no_grad()
 def floor(examples):
-    """Hidden states (n, LENGTH, 576) after the lower layers, the mask, and the labels."""
+    """Hidden states (n, LENGTH, 576) after the lower layers, the mask, and the
+    labels.
+    """
     model.model.layers, model.model.norm = layers[:BELOW], torch.nn.Identity()
     model.config.num_hidden_layers = BELOW
     found = []
@@ -96,7 +104,9 @@ def fresh():
 def answers(upper, part, rows):
     """Logits (n, 6) of the six words."""
     hidden, mask, _ = part
-    logits = upper(inputs_embeds=hidden[rows], attention_mask=mask[rows], logits_to_keep=1).logits
+    logits = upper(
+        inputs_embeds=hidden[rows], attention_mask=mask[rows], logits_to_keep=1
+    ).logits
     return logits[:, -1][:, words]
 
 
@@ -106,7 +116,10 @@ def accuracy(upper):
     upper.eval()
     rows = torch.arange(len(test))
     right = (
-        torch.cat([answers(upper, test_floor, some).argmax(-1) for some in rows.split(60)]) == test_floor[2]
+        torch.cat(
+            [answers(upper, test_floor, some).argmax(-1) for some in rows.split(60)]
+        )
+        == test_floor[2]
     )
     return right.float().mean().item()
 
@@ -130,7 +143,9 @@ assert 0.15 < zero_shot < 0.5
 import numpy as np
 
 
-def lora_forward(x: np.ndarray, weight: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: float) -> np.ndarray:
+def lora_forward(
+    x: np.ndarray, weight: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: float
+) -> np.ndarray:
     """W x + (alpha / r) B A x for each row of x: (tokens, inputs) -> (tokens, outputs)."""
     frozen = x @ weight.T
     change = ...
@@ -159,8 +174,8 @@ from workshop.facts.units import format_bytes
 
 UPPER = 30 - 22
 spec = ModelSpec(
-    "the upper layers", num_layers=UPPER, hidden_size=576, num_heads=9, num_kv_heads=3, ffn_hidden_size=1_536,
-    vocab_size=49_152, tied_embeddings=True,
+    "the upper layers", num_layers=UPPER, hidden_size=576, ffn_hidden_size=1_536,
+    num_heads=9, num_kv_heads=3, vocab_size=49_152, tied_embeddings=True,
 )  # fmt: skip
 adapter = Adapter("lora", rank=8, targets=("q", "v"), base_bits=32)
 ROWS, TOKENS = 2, 64
@@ -168,16 +183,21 @@ ROWS, TOKENS = 2, 64
 
 def predict(adapter):
     """Memory of a training step on language: logits at every position."""
-    return predict_memory(
-        Run(spec, "this-machine", Layout(precision="fp32"), micro_batch=ROWS, seq_len=TOKENS, adapter=adapter,
-            implementation="adapt")
+    run = Run(
+        spec, "this-machine", Layout(precision="fp32"), micro_batch=ROWS,
+        seq_len=TOKENS, adapter=adapter, implementation="adapt",
     )  # fmt: skip
+    return predict_memory(run)
 
 
 print(f"trained: {adapter.params(spec):,} of {spec.num_params:,}")
 for name, chosen in (("full", None), ("lora", adapter)):
     parts = predict(chosen).parts
-    kept = sum(float(parts[part][0]) for part in ("weights", "gradients", "optimizer") if part in parts)
+    kept = sum(
+        float(parts[part][0])
+        for part in ("weights", "gradients", "optimizer")
+        if part in parts
+    )
     print(f"{name}: weights, gradients and moments {format_bytes(kept)}")
 assert adapter.params(spec) == UPPER * 8 * (2 * 576 + 576 + 192)
 
@@ -196,7 +216,9 @@ pairs = []
 for name, module in ours.named_modules():
     if isinstance(module, lora.LoRALinear):
         other = theirs.get_submodule(f"base_model.model.{name}")
-        torch.nn.init.normal_(module.lora_b, std=0.02)  # at zero everything would be equal
+        torch.nn.init.normal_(
+            module.lora_b, std=0.02
+        )  # at zero everything would be equal
         pairs += [
             (module.lora_a, other.lora_A["default"].weight),
             (module.lora_b, other.lora_B["default"].weight),
@@ -209,8 +231,13 @@ a, b = answers(ours, train_floor, rows), answers(theirs, train_floor, rows)
 for logits in (a, b):
     torch.nn.functional.cross_entropy(logits, train_floor[2][rows]).backward()
 assert (a - b).abs().max() < 1e-4
-assert all(torch.allclose(mine.grad, its.grad, atol=1e-5, rtol=1e-3) for mine, its in pairs)
-print(f"logits and {len(pairs)} gradients: equal; trained by either: {lora.num_trainable(ours):,}")
+assert all(
+    torch.allclose(mine.grad, its.grad, atol=1e-5, rtol=1e-3) for mine, its in pairs
+)
+print(
+    f"logits and {len(pairs)} gradients: equal; trained "
+    f"by either: {lora.num_trainable(ours):,}"
+)
 assert lora.num_trainable(ours) == lora.num_trainable(theirs) == adapter.params(spec)
 
 # %% [markdown]
@@ -222,14 +249,20 @@ assert lora.num_trainable(ours) == lora.num_trainable(theirs) == adapter.params(
 # %%
 def teach(upper, rate, steps=30, seed=0):
     """Train what is trainable on the questions; returns the losses."""
-    optimizer = torch.optim.AdamW(methods.trained(upper).values(), lr=rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(
+        methods.trained(upper).values(), lr=rate, weight_decay=0.0
+    )
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
     upper.train()
     losses = []
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = rate * min(1, (step + 1) / 5) * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = (
+            rate * min(1, (step + 1) / 5) * (1 - step / steps)
+        )
         rows = order[(torch.arange(8) + 8 * step) % len(train)]
-        loss = torch.nn.functional.cross_entropy(answers(upper, train_floor, rows), train_floor[2][rows])
+        loss = torch.nn.functional.cross_entropy(
+            answers(upper, train_floor, rows), train_floor[2][rows]
+        )
         loss.backward()
         optimizer.step()
         methods.after_step(upper, step)
@@ -243,7 +276,8 @@ adapted = lora.add_lora(fresh(), rank=8, alpha=16)
 losses = teach(adapted, rate=5e-3)
 with_lora = accuracy(adapted)
 print(
-    f"zero-shot {zero_shot:.0%}, with LoRA {with_lora:.0%}; trained {lora.num_trainable(adapted):,} weights"
+    f"zero-shot {zero_shot:.0%}, with LoRA {with_lora:.0%}; "
+    f"trained {lora.num_trainable(adapted):,} weights"
 )
 assert with_lora > zero_shot + 0.2
 
@@ -300,7 +334,8 @@ results["ia3"] = beside("ia3", rate=5e-2)
 results["prompt"] = beside("prompt", rate=1e-1)
 for method, (count, share) in results.items():
     print(f"{method:<10} {count:>12,} trained   {share:.0%}")
-assert results["full"][1] > zero_shot + 0.2
+assert all(share > zero_shot + 0.1 for _, share in list(results.values())[1:])
+assert 200 < results["full"][0] / results["lora"][0] < 250
 assert results["ia3"][0] < results["lora"][0] / 5
 assert results["prompt"][0] == 8 * 576
 
@@ -311,9 +346,9 @@ show.accuracy_by_trained(results)
 
 # %% [markdown]
 # The number that is trained says little about the result. Full training moves two hundred times as many weights as LoRA, and IA3 an eighth as
-# many; all three gain thirty points and more, and eight vectors in front of the text come close. A hundred and twenty test questions are few: a
-# difference of ten points here may be chance. (Prompts do better the larger the model: Lester et al. 2021, figure 1, see them
-# catch up with full training at ten billion parameters.)
+# many. All of them learn the task, eight vectors in front of the text too. Which of them is the best cannot be said here: a hundred and twenty
+# test questions are few, and a difference of ten points may be chance. (Prompts do better the larger the model: Lester et al. 2021, figure 1,
+# see them catch up with full training at ten billion parameters.)
 #
 # ## Compare: memory
 #
@@ -347,7 +382,9 @@ def one_step(method):
     with measure(model, optimizer) as measured:
         for _ in range(2):
             logits = model(input_ids=tokens).logits[:, -TOKENS:]
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), tokens.flatten()
+            )
             del logits
             loss.backward()
             optimizer.step()
@@ -365,7 +402,9 @@ print("            trained      peak, measured   predicted")
 for method in ("full", "lora", "ia3", "prompt"):
     found = memory[0][method]
     said = f"{expected[method] / 1e6:9.1f} MB" if method in expected else ""
-    print(f"{method:<8} {found['trained']:>12,}   {found['peak'] / 1e6:10.1f} MB   {said}")
+    print(
+        f"{method:<8} {found['trained']:>12,}   {found['peak'] / 1e6:10.1f} MB   {said}"
+    )
 assert memory[0].lora["trained"] == adapter.params(spec)
 assert abs(expected["lora"] / memory[0].lora["peak"] - 1) < 0.02
 
@@ -389,7 +428,8 @@ for name in ("llama-3.1-8b", "llama-3.1-70b"):
     full = 16 * large.num_params
     adapted = 2 * large.num_params + 16 * trained
     print(
-        f"{name:<14} full {full / 1e9:7.1f} GB   LoRA {adapted / 1e9:6.1f} GB   trained {trained / large.num_params:.2%}"
+        f"{name:<14} full {full / 1e9:7.1f} GB   LoRA {adapted / 1e9:6.1f} "
+        f"GB   trained {trained / large.num_params:.2%}"
     )
     assert adapted < full / 7
 

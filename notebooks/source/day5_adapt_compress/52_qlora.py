@@ -24,7 +24,10 @@ with quietly():
 
 model, tokenizer = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
 weight = model.model.layers[4].mlp.up_proj.weight.detach()
-print(f"{tuple(weight.shape)}: mean {weight.mean():.4f}, standard deviation {weight.std():.4f}")
+print(
+    f"{tuple(weight.shape)}: mean {weight.mean():.4f}, "
+    f"standard deviation {weight.std():.4f}"
+)
 
 # %% [markdown]
 # ## Sixteen numbers
@@ -42,8 +45,15 @@ print("  ".join(f"{value:.4f}" for value in values.tolist()))
 codes, _ = nf4.block_codes(weight.flatten(), nf4.BLOCK, values)
 equal_steps = torch.linspace(-1, 1, 16)
 even, _ = nf4.block_codes(weight.flatten(), nf4.BLOCK, equal_steps)
-show.codes_used({"NF4": (values.tolist(), torch.bincount(codes.long(), minlength=16).tolist()),
-                 "equal steps": (equal_steps.tolist(), torch.bincount(even.long(), minlength=16).tolist())})  # fmt: skip
+nf4_counts, even_counts = (
+    torch.bincount(used.long(), minlength=16).tolist() for used in (codes, even)
+)
+show.codes_used(
+    {
+        "NF4": (values.tolist(), nf4_counts),
+        "equal steps": (equal_steps.tolist(), even_counts),
+    }
+)
 
 # %% [markdown]
 # (A stem stands at each number, as high as the share of weights that use it; dotted: all alike. NF4 is more even, and not even: the largest of 64
@@ -91,7 +101,10 @@ def error(x, values):
     return ((again - x.flatten()).square().mean() / x.square().mean()).sqrt().item()
 
 
-print(f"normal numbers: NF4 {error(normal, values):.1%}, equal steps {error(normal, equal_steps):.1%}")
+print(
+    f"normal numbers: NF4 {error(normal, values):.1%}, equal "
+    f"steps {error(normal, equal_steps):.1%}"
+)
 assert error(normal, values) < 0.95 * error(normal, equal_steps)
 
 # %% [markdown]
@@ -127,7 +140,8 @@ for double in (False, True):
     qlora.quantize_base(base, "bitsandbytes", double)
     found, expected = qlora.packed_bytes(base), qlora_bytes(frozen, 0, double)
     print(
-        f"double={double!s:<5}  formula {expected / 1e6:6.2f} MB   kept {found / 1e6:6.2f} MB   {8 * found / frozen:.3f} bits"
+        f"double={double!s:<5}  formula {expected / 1e6:6.2f} MB   kept "
+        f"{found / 1e6:6.2f} MB   {8 * found / frozen:.3f} bits"
     )
     assert abs(found / expected - 1) < 0.001
 
@@ -152,19 +166,29 @@ torch.manual_seed(0)
 by_hand, by_library = [
     lora.add_lora(
         qlora.quantize_base(
-            language_model.load("smollm2", num_layers=2, dtype=torch.float32)[0], way, double=False
+            language_model.load("smollm2", num_layers=2, dtype=torch.float32)[0],
+            way,
+            double=False,
         )
     )
     for way in ("hand", "bitsandbytes")
 ]
-for mine, its in zip(methods.trained(by_hand).values(), methods.trained(by_library).values(), strict=True):
+for mine, its in zip(
+    methods.trained(by_hand).values(), methods.trained(by_library).values(), strict=True
+):
     torch.nn.init.normal_(mine, std=0.02)
     its.data.copy_(mine)
 tokens = torch.arange(1000, 1032)[None]
 losses = [each(input_ids=tokens, labels=tokens).loss for each in (by_hand, by_library)]
 for loss in losses:
     loss.backward()
-pairs = list(zip(methods.trained(by_hand).values(), methods.trained(by_library).values(), strict=True))
+pairs = list(
+    zip(
+        methods.trained(by_hand).values(),
+        methods.trained(by_library).values(),
+        strict=True,
+    )
+)
 assert abs(losses[0] - losses[1]) < 1e-4 * losses[1].abs()
 assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-5) for a, b in pairs)
 print(f"the loss and {len(pairs)} gradients: equal")
@@ -181,7 +205,9 @@ print(f"the loss and {len(pairs)} gradients: equal")
 with torch.no_grad():
     by_library.eval()(input_ids=tokens)  # an evaluation ...
 by_library.zero_grad()
-by_library.train()(input_ids=tokens, labels=tokens).loss.backward()  # ... and training goes on
+by_library.train()(
+    input_ids=tokens, labels=tokens
+).loss.backward()  # ... and training goes on
 qlora.check_gradients(by_library)
 try:
     by_library.zero_grad()
@@ -200,24 +226,35 @@ from workshop.facts.nf4 import nf4_bits
 
 LAYERS, ROWS, TOKENS = 8, 2, 64
 spec = ModelSpec(
-    "eight layers", num_layers=LAYERS, hidden_size=576, num_heads=9, num_kv_heads=3, ffn_hidden_size=1_536, vocab_size=49_152,
-    tied_embeddings=True,
+    "eight layers", num_layers=LAYERS, hidden_size=576, ffn_hidden_size=1_536,
+    num_heads=9, num_kv_heads=3, vocab_size=49_152, tied_embeddings=True,
 )  # fmt: skip
 
 
 def predict(bits):
-    """A training step on language, LoRA beside queries and values of a base of so many bits."""
+    """A training step on language, LoRA beside queries and values of a base of so
+    many bits.
+    """
     adapter = Adapter("lora", 8, ("q", "v"), base_bits=bits)
     layout = Layout(precision="fp32")
     return predict_memory(
-        Run(spec, "this-machine", layout, ROWS, TOKENS, adapter=adapter, implementation="adapt")
+        Run(
+            spec,
+            "this-machine",
+            layout,
+            ROWS,
+            TOKENS,
+            adapter=adapter,
+            implementation="adapt",
+        )
     )
 
 
 predicted = {"lora": predict(32), "qlora": predict(nf4_bits(double=True))}
 for name, found in predicted.items():
     print(
-        f"{name:<6} {found.peak_bytes / 1e6:7.1f} MB at the peak, {found.parts['weights'][0] / 1e6:7.1f} MB of it weights"
+        f"{name:<6} {found.peak_bytes / 1e6:7.1f} MB at the peak, "
+        f"{found.parts['weights'][0] / 1e6:7.1f} MB of it weights"
     )
 
 # %%
@@ -249,7 +286,9 @@ def peak(way):
     with measure(model, optimizer) as measured:
         for _ in range(2):
             logits = model(input_ids=tokens).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), tokens.flatten()
+            )
             del logits
             loss.backward()
             optimizer.step()
@@ -266,10 +305,19 @@ for way in ("full", "lora", "qlora"):
 
 # %%
 for way, measured in ((way, memory[0][way]) for way in ("full", "lora", "qlora")):
-    said = f"   predicted {predicted[way].peak_bytes / 1e6:7.1f} MB" if way in predicted else ""
+    said = (
+        f"   predicted {predicted[way].peak_bytes / 1e6:7.1f} MB"
+        if way in predicted
+        else ""
+    )
     print(f"{way:<6} measured {measured.memory.peak_bytes / 1e6:7.1f} MB{said}")
-    assert way == "full" or abs(predicted[way].peak_bytes / measured.memory.peak_bytes - 1) < 0.02
-show.memory_by_part({way: memory[0][way] for way in ("full", "lora", "qlora")}, compare=False)
+    assert (
+        way == "full"
+        or abs(predicted[way].peak_bytes / measured.memory.peak_bytes - 1) < 0.02
+    )
+show.memory_by_part(
+    {way: memory[0][way] for way in ("full", "lora", "qlora")}, compare=False
+)
 
 # %% [markdown]
 # Predicted within two percent. (Of *full*, most temporaries are two gradients of the embedding, see `51_adapters`.) Moments and gradients went with LoRA; with QLoRA the layers' weights went too. What is left here is
@@ -308,14 +356,20 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 def build(seed):
     """Two layers in NF4 with LoRA beside queries and values."""
     torch.manual_seed(seed)
-    model, tokenizer = language_model.load("smollm2", num_layers=2, dtype=torch.float32, device=device)
+    model, tokenizer = language_model.load(
+        "smollm2", num_layers=2, dtype=torch.float32, device=device
+    )
     model.config.use_cache = False
-    return lora.add_lora(qlora.quantize_base(model, storage=torch.float32), rank=8), tokenizer
+    return lora.add_lora(
+        qlora.quantize_base(model, storage=torch.float32), rank=8
+    ), tokenizer
 
 
 def train(model, tokens, steps=5):
     """Losses of some steps on the same text."""
-    optimizer = torch.optim.AdamW(methods.trained(model).values(), lr=5e-3, foreach=False)
+    optimizer = torch.optim.AdamW(
+        methods.trained(model).values(), lr=5e-3, foreach=False
+    )
     losses = []
     for _ in range(steps):
         loss = model(input_ids=tokens, labels=tokens).loss
@@ -342,7 +396,10 @@ for way in ("ddp", "fsdp"):
             fully_shard(layer)
         fully_shard(model, ignored_params={model.get_input_embeddings().weight})
         kept = model.model.layers[0].mlp.up_proj.weight
-        found["bytes here, bytes in all"] = (kept.to_local().nbytes, kept.numel() * kept.element_size())
+        found["bytes here, bytes in all"] = (
+            kept.to_local().nbytes,
+            kept.numel() * kept.element_size(),
+        )
     losses = train(model, mine)
     dist.all_reduce(losses)
     found[way] = (losses / world_size).tolist()
@@ -356,7 +413,10 @@ found = ranks[0].found
 for way in ("alone", "ddp", "fsdp"):
     print(f"{way:<6} loss " + "  ".join(f"{loss:.3f}" for loss in found[way]))
 for way in ("ddp", "fsdp"):
-    assert max(abs(a - b) for a, b in zip(found[way], found["alone"], strict=True)) < 0.01 * found["alone"][0]
+    assert (
+        max(abs(a - b) for a, b in zip(found[way], found["alone"], strict=True))
+        < 0.01 * found["alone"][0]
+    )
     assert found[f"saved under {way}"] == 2 * 2 * 2  # layers, targets, A and B
 assert found["alone"][-1] < found["alone"][0] - 0.1
 here, whole = found["bytes here, bytes in all"]
@@ -374,7 +434,8 @@ from workshop.facts import catalogue
 
 large = catalogue.model("llama-65b")
 print(
-    f"exercise: {qlora_bytes(large.num_params, 0) / 1e9:.1f} GB for {large.num_params / 1e9:.1f} billion weights"
+    f"exercise: {qlora_bytes(large.num_params, 0) / 1e9:.1f} GB "
+    f"for {large.num_params / 1e9:.1f} billion weights"
 )
 for name, bits in (
     ("LoRA, 16 bits", 16),

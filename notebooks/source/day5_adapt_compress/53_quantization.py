@@ -22,7 +22,11 @@ from workshop.assets import language_model, text
 from workshop.compress.quantize import Grid, output_error, round_to_nearest
 from workshop.facts.catalogue import device, model
 from workshop.facts.published import FOLDER
-from workshop.predict.weight_formats import FORMATS, most_tokens_per_second, weight_bytes
+from workshop.predict.weight_formats import (
+    FORMATS,
+    most_tokens_per_second,
+    weight_bytes,
+)
 
 torch.manual_seed(0)
 smol, tokenizer = language_model.load("smollm2", dtype=torch.float32)
@@ -47,7 +51,9 @@ group = W[40:41, :64]
 def values_of(grid):
     """All values that a grid has for this group."""
     scale, zero = grid.scales(group)
-    return [float((code - zero) * scale) for code in range(grid.smallest, grid.largest + 1)]
+    return [
+        float((code - zero) * scale) for code in range(grid.smallest, grid.largest + 1)
+    ]
 
 
 show.grid_steps(
@@ -84,7 +90,10 @@ def quantize_groups(weight, group_size, bits, clip=1.0):
 codes, scales = quantize_groups(W.double().numpy(), 64, 4)
 ours = round_to_nearest(W, Grid(4, 64, scale_dtype=torch.float32))
 same = float((torch.from_numpy(codes) == ours.codes).float().mean())
-print(f"your codes and the package's: {'the same' if same > 0.999 else f'{same:.2%} alike'}")
+print(
+    "your codes and the package's: "
+    f"{'the same' if same > 0.999 else f'{same:.2%} alike'}"
+)
 assert same > 0.999  # ties may fall either way: yours are in 64 bits
 
 # %% [markdown]
@@ -100,7 +109,10 @@ low, high = blocks.amin(1, keepdim=True), blocks.amax(1, keepdim=True)
 step = (high - low) / 15
 again = ((blocks - low) / step).round() * step + low
 print(f"different values in a block of 32 weights: at most {most}")
-print(f"the file's own grid finds them again to {(again - blocks).norm() / blocks.norm():.0e}")
+print(
+    "the file's own grid finds them again to "
+    f"{(again - blocks).norm() / blocks.norm():.0e}"
+)
 assert most <= 16
 
 # %% [markdown]
@@ -126,7 +138,10 @@ GRIDS = {
 print("                 predicted   measured   bytes a weight")
 for name, grid in GRIDS.items():
     packed = PackedLinear(round_to_nearest(W, grid))
-    predicted, measured = FORMATS[name].bytes_per_weight(576), packed.bytes_held / W.numel()
+    predicted, measured = (
+        FORMATS[name].bytes_per_weight(576),
+        packed.bytes_held / W.numel(),
+    )
     print(f"{name:<16} {predicted:9.4f}  {measured:9.4f}")
     assert abs(measured - predicted) < 1e-4
 
@@ -175,7 +190,9 @@ for bits in (8, 4, 3, 2):
     for size in (None, 64, 16):
         values = round_to_nearest(W, Grid(bits, size)).dequantize()
         errors[bits, size] = output_error(W, values, X)
-    print(f"{bits}   " + "".join(f"{errors[bits, size]:13.2%}" for size in (None, 64, 16)))
+    print(
+        f"{bits}   " + "".join(f"{errors[bits, size]:13.2%}" for size in (None, 64, 16))
+    )
 assert errors[8, None] < 0.02 < errors[4, 64] < errors[3, 64] < errors[2, 64]
 assert errors[4, 16] < errors[4, 64] < errors[4, None]
 
@@ -185,13 +202,31 @@ assert errors[4, 16] < errors[4, 64] < errors[4, None]
 # ## Outliers: LLM.int8()
 #
 # Why then did 8 bits fail for large models in 2022? Because there the **inputs** were quantized too, so that the product runs in whole
-# numbers. And inputs have outliers: a few features that are far larger than all others, at nearly every position. Look at what enters two
-# layers; the dashed line is 6, the threshold of the paper.
+# numbers. And inputs have outliers: a few features that are far larger than all others. Look at what enters three layers; the dashed line is
+# 6, the threshold of the paper. A picture of the largest value hides one thing: is a feature large at *every* position, or at one? Count it.
 
 # %%
-NAMES = ("model.layers.0.mlp.up_proj", "model.layers.11.mlp.down_proj")
+NAMES = (
+    "model.layers.0.mlp.up_proj",
+    "model.layers.11.mlp.down_proj",
+    "model.layers.12.self_attn.q_proj",
+)
 sizes = {name.replace("model.", ""): seen[name].abs().amax(0) for name in NAMES}
 show.channel_sizes({name: largest.tolist() for name, largest in sizes.items()}, 6.0)
+reach = {name: (seen[name].abs() >= 6).float() for name in NAMES}
+for name, at in reach.items():
+    print(
+        f"{name.removeprefix('model.'):<26} {int(at.any(0).sum()):>2} features reach 6,"
+        f" the steadiest at {at.mean(0).max():.1%} of {len(at)} positions"
+    )
+assert reach[NAMES[1]].any(1).float().mean() < 0.02
+assert seen[NAMES[1]].abs().argmax() // seen[NAMES[1]].shape[1] == 0, "the first token"
+assert reach[NAMES[2]].mean(0).max() > 0.9
+
+# %% [markdown]
+# Two kinds, then. In layer 11 outliers stand at very few positions, the largest at the first token: that is the *massive activation* of lesson
+# 41. In layer 12 one feature is large nearly everywhere: that is the outlier feature that the paper is about, which grows with the size of
+# the model (Dettmers et al., 2022, section 4). The next cell takes the largest of all, in layer 11.
 
 # %%
 from workshop.compress.quantize_outliers import INT8_ROWS, int8_product, outlier_columns
@@ -199,14 +234,14 @@ from workshop.compress.quantize_outliers import INT8_ROWS, int8_product, outlier
 inside = seen[NAMES[1]]
 V = smol.get_submodule(NAMES[1]).weight.detach()
 int8_weight = round_to_nearest(V, INT8_ROWS)
-exact = (
-    inside @ int8_weight.dequantize().T
-)  # the same weights, inputs as they are: what is left is their rounding
+# the same weights, inputs as they are: what is left is their rounding
+exact = inside @ int8_weight.dequantize().T
 apart = outlier_columns(inside)
 worst = (inside[:, apart].abs().amax() / inside.abs().amax(0).median()).item()
 here = int(inside.abs().amax(1).argmax())  # the position of the largest outlier
 print(
-    f"{int(apart.sum())} of {len(apart)} features reach 6; the largest is {worst:,.0f} times the median one"
+    f"{int(apart.sum())} of {len(apart)} features reach 6; the "
+    f"largest is {worst:,.0f} times the median one"
 )
 off = {}
 for name, threshold in (("all in int8", float("inf")), ("outliers apart", 6.0)):
@@ -272,7 +307,8 @@ fast = gptq(few, H, Grid(4, 64))
 ended = time.perf_counter()
 alike = float((slow.codes == fast.codes).float().mean())
 print(
-    f"64 x 128: {alike:.2%} of the codes are the same. Column by column {1e3 * (middle - began):.0f} ms, ",
+    f"64 x 128: {alike:.2%} of the codes are the same. Column "
+    f"by column {1e3 * (middle - began):.0f} ms, ",
     end="",
 )
 print(f"by Cholesky and blocks {1e3 * (ended - middle):.0f} ms")
@@ -289,7 +325,10 @@ assert alike > 0.99
 H = X.T @ X / len(X)
 found = awq(W, H, X.abs().mean(0), Grid(4, 64), num_steps=10)
 for exponent, error in found.errors.items():
-    print(f"a = {exponent:.1f}  error {error**0.5:7.2%}  {'<- taken' if exponent == found.exponent else ''}")
+    print(
+        f"a = {exponent:.1f}  error {error**0.5:7.2%}  "
+        f"{'<- taken' if exponent == found.exponent else ''}"
+    )
 by_gptq = output_error(W, gptq(W, H, Grid(4, 64)).dequantize(), X)
 print(f"GPTQ         {by_gptq:7.2%}")
 assert found.errors[found.exponent] < found.errors[0]
@@ -310,7 +349,9 @@ print("relative error of the layer's outputs, 4 bits")
 print(f"{'':<18} its own text   other text")
 on_other = {}
 for method, rounded in methods.items():
-    own, on_other[method] = (output_error(W, rounded.dequantize(), inputs) for inputs in (X, unseen))
+    own, on_other[method] = (
+        output_error(W, rounded.dequantize(), inputs) for inputs in (X, unseen)
+    )
     print(f"{method:<18} {own:12.1%} {on_other[method]:12.1%}")
 assert max(on_other["GPTQ"], on_other["AWQ"]) < 0.9 * on_other["round to nearest"]
 
@@ -327,7 +368,10 @@ assert max(on_other["GPTQ"], on_other["AWQ"]) < 0.9 * on_other["round to nearest
 # %%
 import copy
 
-from workshop.compress.quantize_library import bitsandbytes_bytes_per_weight, bitsandbytes_layers
+from workshop.compress.quantize_library import (
+    bitsandbytes_bytes_per_weight,
+    bitsandbytes_layers,
+)
 from workshop.compress.quantize_model import (
     bytes_per_weight,
     calibrate_layers,
@@ -339,13 +383,17 @@ from workshop.compress.quantize_model import (
 
 LAYERS = 4
 scored = [tokens_of("1863_abraham_lincoln_r", 2)]
-calibration = [torch.cat([tokens_of(f"{year}_abraham_lincoln_r", 2) for year in (1861, 1862)])]
+calibration = [
+    torch.cat([tokens_of(f"{year}_abraham_lincoln_r", 2) for year in (1861, 1862)])
+]
 int4, int3 = Grid(4, 64), Grid(3, 64)
 WAYS = {
     "int8": lambda m: round_layers(m, Grid(8, None), LAYERS),
     "int4 rtn": lambda m: round_layers(m, int4, LAYERS),
     "int4 GPTQ": lambda m: calibrate_layers(m, with_gptq(int4), calibration, LAYERS),
-    "int4 AWQ": lambda m: calibrate_layers(m, with_awq(int4, num_steps=10), calibration, LAYERS),
+    "int4 AWQ": lambda m: calibrate_layers(
+        m, with_awq(int4, num_steps=10), calibration, LAYERS
+    ),
     "NF4": lambda m: bitsandbytes_layers(m, "nf4", LAYERS),
     "int3 rtn": lambda m: round_layers(m, int3, LAYERS),
     "int3 GPTQ": lambda m: calibrate_layers(m, with_gptq(int3), calibration, LAYERS),
@@ -354,13 +402,19 @@ WAYS = {
 
 # %%
 def measure(name):
-    """Quantize a copy of the model in one way: bytes a weight, perplexity, seconds to quantize."""
+    """Quantize a copy of the model in one way: bytes a weight, perplexity, seconds
+    to quantize.
+    """
     change = WAYS[name]
     changed = copy.deepcopy(smol)
     began = time.perf_counter()
     change(changed)
     seconds = time.perf_counter() - began
-    size = bitsandbytes_bytes_per_weight(changed) if name == "NF4" else bytes_per_weight(changed)
+    size = (
+        bitsandbytes_bytes_per_weight(changed)
+        if name == "NF4"
+        else bytes_per_weight(changed)
+    )
     return size, perplexity(changed, scored), seconds
 
 
@@ -381,11 +435,17 @@ for name, (size, score, seconds) in results.items():
 score = {name: result[1] for name, result in results.items()}
 assert abs(score["int8"] / unharmed - 1) < 0.02
 assert score["int4 rtn"] < score["int3 rtn"]
-for name in ("int4 AWQ", "int4 GPTQ", "int3 GPTQ"):  # no order here: another CPU's sums can turn it over
+for name in (
+    "int4 AWQ",
+    "int4 GPTQ",
+    "int3 GPTQ",
+):  # no order here: another CPU's sums can turn it over
     assert unharmed < score[name] < 1.2 * score[f"{name[:4]} rtn"]
 
 # %%
-show.size_and_perplexity({name: found[:2] for name, found in results.items()}, ("unharmed", unharmed))
+show.size_and_perplexity(
+    {name: found[:2] for name, found in results.items()}, ("unharmed", unharmed)
+)
 
 # %% [markdown]
 # 8 bits are free, 3 bits are dear. Between the methods, read this table with care. GPTQ decides column after column, so a sum that another CPU
@@ -420,7 +480,10 @@ assert whole["int4 awq"] < whole["int4 rtn"]
 # %%
 from workshop.compress.quantize_library import has_modelopt, modelopt_linear
 
-k_proj, K_IN = smol.model.layers[0].self_attn.k_proj, seen["model.layers.0.self_attn.k_proj"]
+k_proj, K_IN = (
+    smol.model.layers[0].self_attn.k_proj,
+    seen["model.layers.0.self_attn.k_proj"],
+)
 W_k, H_k = k_proj.weight.detach(), K_IN.T @ K_IN / len(K_IN)
 grid = Grid(4, 64, scale_dtype=torch.float32)
 by_hand = {
@@ -443,16 +506,22 @@ for method, mine in by_hand.items() if has_modelopt() else []:
 # (no ties then) and on ten layers, and there the two agree.
 
 # %%
-pairs = json.loads((FOLDER.parent / "measurements" / "quantization_pairs.json").read_text())["results"]
+pairs = json.loads(
+    (FOLDER.parent / "measurements" / "quantization_pairs.json").read_text()
+)["results"]
 compared = {
     "AWQ, 30 layers": (whole["int4 awq, as modelopt"], whole["modelopt int4 awq"]),
     "GPTQ, 30 layers": (whole["int4 gptq, as modelopt"], whole["modelopt int4 gptq"]),
     "GPTQ, 10 layers, moved": tuple(
-        pairs[name]["perplexity"] for name in ("int4 gptq, as modelopt", "modelopt int4 gptq")
+        pairs[name]["perplexity"]
+        for name in ("int4 gptq, as modelopt", "modelopt int4 gptq")
     ),
 }
 for name, (mine, library) in compared.items():
-    print(f"{name:<26} perplexity by hand {mine:.2f}, by modelopt {library:.2f}: {mine / library - 1:+.2%}")
+    print(
+        f"{name:<26} perplexity by hand {mine:.2f}, by modelopt "
+        f"{library:.2f}: {mine / library - 1:+.2%}"
+    )
     assert mine / library - 1 < 0.02  # ours is not worse by 2 %
     assert abs(mine / library - 1) < 0.02 or name == "GPTQ, 30 layers"
 
@@ -475,8 +544,14 @@ from workshop.compress.quantize_outliers import Int8Linear
 big = torch.nn.Linear(2048, 2048, bias=False)
 contenders = {
     "fp32": (big, torch.float32),
-    "bf16": (torch.nn.Linear(2048, 2048, bias=False, dtype=torch.bfloat16), torch.bfloat16),
-    "packed int4": (PackedLinear(round_to_nearest(big.weight.detach(), int4)), torch.float32),
+    "bf16": (
+        torch.nn.Linear(2048, 2048, bias=False, dtype=torch.bfloat16),
+        torch.bfloat16,
+    ),
+    "packed int4": (
+        PackedLinear(round_to_nearest(big.weight.detach(), int4)),
+        torch.float32,
+    ),
     "int8 by hand": (Int8Linear(big, threshold=float("inf")), torch.float32),
     "int8 dynamic": (torch_dynamic_linear(big), torch.float32),
     "int4 kernel": (int4_product(big), torch.bfloat16),
@@ -495,11 +570,17 @@ def best_milliseconds(product, x, repeats=5):
 
 
 # %%
-print(f"CPU capability: {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads")
+print(
+    f"CPU capability: {torch.backends.cpu.get_cpu_capability()}, "
+    f"{torch.get_num_threads()} threads"
+)
 print("milliseconds       1 token   128 tokens")
 spent = {}
 for name, (product, dtype) in contenders.items():
-    spent[name] = [best_milliseconds(product, torch.randn(count, 2048).to(dtype)) for count in (1, 128)]
+    spent[name] = [
+        best_milliseconds(product, torch.randn(count, 2048).to(dtype))
+        for count in (1, 128)
+    ]
     print(f"{name:<14} {spent[name][0]:11.2f} {spent[name][1]:12.2f}")
 for column, what in enumerate(("1 token", "128 tokens")):
     gain = spent["fp32"][column] / spent["int8 dynamic"][column]
@@ -582,9 +663,14 @@ print(f"{'':<17}" + "".join(f"{name:>12}" for name in SHOWN))
 for label, name in MODELS.items():
     held = [weight_bytes(model(name), form) for form in SHOWN]
     print(f"{label + ', GB':<17}" + "".join(f"{size / 1e9:12.1f}" for size in held))
-    print(f"{'  H100s, at least':<17}" + "".join(f"{-(-size // gpu.memory_bytes):12.0f}" for size in held))
+    print(
+        f"{'  H100s, at least':<17}"
+        + "".join(f"{-(-size // gpu.memory_bytes):12.0f}" for size in held)
+    )
 assert (
-    weight_bytes(model("llama-2-70b"), "bf16") > gpu.memory_bytes > weight_bytes(model("llama-2-70b"), "int8")
+    weight_bytes(model("llama-2-70b"), "bf16")
+    > gpu.memory_bytes
+    > weight_bytes(model("llama-2-70b"), "int8")
 )
 
 
@@ -593,13 +679,20 @@ assert (
 # come on top. Where the model does not fit on one device, take as many: bytes and bandwidth are then both divided.)
 
 # %% tags=["nbval-check-output"]
-print(f"at most so many tokens a second, {gpu.name} with {gpu.memory_bandwidth / 1e12:.2f} TB/s")
+print(
+    f"at most so many tokens a second, {gpu.name} with "
+    f"{gpu.memory_bandwidth / 1e12:.2f} TB/s"
+)
 for label, name in MODELS.items():
     rates = {
-        form: most_tokens_per_second(model(name), form, gpu) for form in ("bf16", "int8", "int4", "int3")
+        form: most_tokens_per_second(model(name), form, gpu)
+        for form in ("bf16", "int8", "int4", "int3")
     }
     fits = {form: weight_bytes(model(name), form) <= gpu.memory_bytes for form in rates}
-    told = [f"{form} {rate:.0f}" + ("" if fits[form] else " (does not fit)") for form, rate in rates.items()]
+    told = [
+        f"{form} {rate:.0f}" + ("" if fits[form] else " (does not fit)")
+        for form, rate in rates.items()
+    ]
     print(f"{label:<6}" + "   ".join(told))
     assert rates["int4"] > 3 * rates["bf16"]
 

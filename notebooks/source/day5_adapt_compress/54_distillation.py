@@ -41,10 +41,14 @@ teacher, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=
 # %%
 sentence = "The dogmas of the quiet past are inadequate to the stormy"
 with torch.no_grad():
-    logits = teacher(tokenizer(sentence, return_tensors="pt").input_ids.to(device)).logits[0, -1]
+    logits = teacher(
+        tokenizer(sentence, return_tensors="pt").input_ids.to(device)
+    ).logits[0, -1]
 best = logits.topk(8).indices
 softened = {f"T = {t}": F.softmax(logits / t, -1)[best].tolist() for t in (1, 2, 4)}
-show.soft_targets([tokenizer.decode([token]) for token in best], softened, came=" present")
+show.soft_targets(
+    [tokenizer.decode([token]) for token in best], softened, came=" present"
+)
 
 # %% [markdown]
 # (If the word that came, *present*, is among the eight, it is blue.) The label says: this word, and none of the 49,151 others. The teacher says which others would have made sense, and
@@ -68,7 +72,9 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def soft_loss(student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0) -> float:
+def soft_loss(
+    student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0
+) -> float:
     """T^2 times KL(teacher || student) of the softened probabilities, mean over positions."""
     log_p, log_q = ..., ...  # of the teacher, of the student
     ...
@@ -84,7 +90,10 @@ from workshop.compress import distill
 generator = torch.Generator().manual_seed(0)
 student_logits, teacher_logits = torch.randn(2, 64, 50, generator=generator)
 mine = soft_loss(student_logits.numpy(), teacher_logits.numpy(), 3.0)
-log_q, log_p = F.log_softmax(student_logits / 3, -1), F.log_softmax(teacher_logits / 3, -1)
+log_q, log_p = (
+    F.log_softmax(student_logits / 3, -1),
+    F.log_softmax(teacher_logits / 3, -1),
+)
 torchs = 9 * F.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
 assert abs(mine - torchs) < 1e-4
 assert abs(mine - distill.soft_loss(student_logits, teacher_logits, 3.0)) < 1e-4
@@ -95,10 +104,15 @@ matching = (student_logits - student_logits.mean(-1, keepdim=True)) - (
 free = student_logits.clone().requires_grad_()
 print("   T   gradient of KL   of T^2 KL   cosine with (student - teacher)")
 for temperature in (1, 10, 100):
-    (gradient,) = torch.autograd.grad(forward_kl(free, teacher_logits, temperature), free)
+    (gradient,) = torch.autograd.grad(
+        forward_kl(free, teacher_logits, temperature), free
+    )
     size = gradient.norm()
     cosine = F.cosine_similarity(gradient.flatten(), matching.flatten(), dim=0)
-    print(f"{temperature:>4}   {size:.1e}          {temperature**2 * size:.3f}       {cosine:.2f}")
+    print(
+        f"{temperature:>4}   {size:.1e}          "
+        f"{temperature**2 * size:.3f}       {cosine:.2f}"
+    )
 assert cosine > 0.99
 
 # %% [markdown]
@@ -115,13 +129,19 @@ grid = torch.linspace(-6, 8, 400)
 
 
 def hump(mean, width):
-    return torch.exp(-0.5 * ((grid - mean) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+    return torch.exp(-0.5 * ((grid - mean) / width) ** 2) / (
+        width * math.sqrt(2 * math.pi)
+    )
 
 
 def fit(divergence):
-    """The mean and width of the single hump that is nearest by this divergence: try many."""
+    """The mean and width of the single hump that is nearest by this divergence: try
+    many.
+    """
     tried = [(m / 20, w / 20) for m in range(-80, 140, 2) for w in range(10, 100, 2)]
-    return min(tried, key=lambda mean_width: float(divergence(hump(*mean_width) + 1e-12)))
+    return min(
+        tried, key=lambda mean_width: float(divergence(hump(*mean_width) + 1e-12))
+    )
 
 
 two = 0.65 * hump(-1.5, 0.7) + 0.35 * hump(4.0, 0.9) + 1e-12
@@ -131,7 +151,9 @@ print(f"forward KL(teacher || student): mean {forward[0]:.1f}, width {forward[1]
 print(f"reverse KL(student || teacher): mean {reverse[0]:.1f}, width {reverse[1]:.1f}")
 assert forward[1] > 2 > 1 > reverse[1]
 show.two_fits(
-    grid.tolist(), two.tolist(), {"forward": hump(*forward).tolist(), "reverse": hump(*reverse).tolist()}
+    grid.tolist(),
+    two.tolist(),
+    {"forward": hump(*forward).tolist(), "reverse": hump(*reverse).tolist()},
 )
 
 # %% [markdown]
@@ -150,7 +172,9 @@ speeches = text.load("sotu")
 
 
 def tokens_of(*years):
-    chosen = "\n".join(words for name, words in speeches.items() if name.startswith(years))
+    chosen = "\n".join(
+        words for name, words in speeches.items() if name.startswith(years)
+    )
     return tokenizer(chosen, return_tensors="pt").input_ids[0]
 
 
@@ -161,13 +185,17 @@ def windows(tokens):
     return [part.view(-1, SEQ_LEN).to(device) for part in cut]
 
 
-train, held_out = tokens_of("1861", "1862", "1864", "1865")[: NUM_TOKENS + 1], tokens_of("1863")[:1025]
+train, held_out = (
+    tokens_of("1861", "1862", "1864", "1865")[: NUM_TOKENS + 1],
+    tokens_of("1863")[:1025],
+)
 words = torch.unique(torch.cat((train, held_out)))
 keep_words(teacher, words.to(device))
 inputs, targets = windows(torch.searchsorted(words, train))
 held_inputs, held_targets = windows(torch.searchsorted(words, held_out))
 print(
-    f"{len(words):,} words; {len(inputs)} windows of {SEQ_LEN} tokens to train on, {len(held_inputs)} to score"
+    f"{len(words):,} words; {len(inputs)} windows of {SEQ_LEN} "
+    f"tokens to train on, {len(held_inputs)} to score"
 )
 
 # %% [markdown]
@@ -177,11 +205,15 @@ print(
 layers = spread_layers(30, 4)
 student = cut_student(teacher, layers)
 sizes = {
-    name: sum(p.numel() for p in m.parameters()) for name, m in (("teacher", teacher), ("student", student))
+    name: sum(p.numel() for p in m.parameters())
+    for name, m in (("teacher", teacher), ("student", student))
 }
 for name, depth in (("teacher", 30), ("student", 4)):
     predicted = depth * 3_540_096 + 576 * len(words) + 576
-    print(f"{name}: {depth} layers, predicted {predicted:,}, counted {sizes[name]:,} parameters")
+    print(
+        f"{name}: {depth} layers, predicted {predicted:,}, "
+        f"counted {sizes[name]:,} parameters"
+    )
     assert sizes[name] == predicted
 kept = student.model.layers[1].mlp.up_proj.weight
 assert layers == (0, 10, 19, 29)
@@ -207,11 +239,15 @@ def see(model, tokens):
 @torch.no_grad()
 def see_all(model, tokens):
     parts = [see(model, part) for part in tokens.split(8)]
-    return Seen(torch.cat([p.logits for p in parts]), torch.cat([p.hidden for p in parts]))
+    return Seen(
+        torch.cat([p.logits for p in parts]), torch.cat([p.hidden for p in parts])
+    )
 
 
 def held_out_loss(model):
-    return F.cross_entropy(see_all(model, held_inputs).logits.flatten(0, 1), held_targets.flatten()).item()
+    return F.cross_entropy(
+        see_all(model, held_inputs).logits.flatten(0, 1), held_targets.flatten()
+    ).item()
 
 
 started = time.perf_counter()
@@ -219,7 +255,8 @@ said = see_all(teacher, inputs)
 seconds = time.perf_counter() - started
 kept_bytes = said.logits.nbytes + said.hidden.nbytes
 print(
-    f"{seconds:.1f} s; {kept_bytes / 1e6:.0f} MB kept, {NUM_TOKENS * 4 * (len(words) + 576) / 1e6:.0f} predicted"
+    f"{seconds:.1f} s; {kept_bytes / 1e6:.0f} MB kept, "
+    f"{NUM_TOKENS * 4 * (len(words) + 576) / 1e6:.0f} predicted"
 )
 assert kept_bytes == NUM_TOKENS * 4 * (len(words) + 576)
 of_teacher = held_out_loss(teacher)
@@ -234,8 +271,14 @@ of_teacher = held_out_loss(teacher)
 def train_student(loss, seed=0, rate=1e-3):
     """A fresh copy of the student, trained; its held-out loss every ten steps."""
     student = cut_student(teacher, layers).train()
-    optimizer = torch.optim.AdamW(student.parameters(), lr=rate, betas=(0.9, 0.95), fused=True)
-    generator, order, found = torch.Generator().manual_seed(seed), [], {0: held_out_loss(student)}
+    optimizer = torch.optim.AdamW(
+        student.parameters(), lr=rate, betas=(0.9, 0.95), fused=True
+    )
+    generator, order, found = (
+        torch.Generator().manual_seed(seed),
+        [],
+        {0: held_out_loss(student)},
+    )
     for step in range(STEPS):
         if len(order) < BATCH:
             order = torch.randperm(len(inputs), generator=generator).tolist()
@@ -243,7 +286,10 @@ def train_student(loss, seed=0, rate=1e-3):
         for group in optimizer.param_groups:  # five steps up, then down to zero
             group["lr"] = rate * min(1, (step + 1) / 5) * (1 - step / STEPS)
         optimizer.zero_grad()
-        of_student, by_teacher = see(student, inputs[batch]), Seen(said.logits[batch], said.hidden[batch])
+        of_student, by_teacher = (
+            see(student, inputs[batch]),
+            Seen(said.logits[batch], said.hidden[batch]),
+        )
         loss(of_student, by_teacher, targets[batch]).backward()
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimizer.step()
@@ -256,7 +302,9 @@ def train_student(loss, seed=0, rate=1e-3):
 runs = {"labels alone": train_student(DistilLoss(soft=0, labels=1, hidden=0))}
 
 # %%
-runs["with a teacher"] = train_student(DistilLoss(soft=1, labels=0.5, hidden=1, temperature=1))
+runs["with a teacher"] = train_student(
+    DistilLoss(soft=1, labels=0.5, hidden=1, temperature=1)
+)
 
 # %% [markdown]
 # ## Compare
@@ -264,7 +312,10 @@ runs["with a teacher"] = train_student(DistilLoss(soft=1, labels=0.5, hidden=1, 
 # %%
 ends = {name: values[STEPS] for name, values in runs.items()}
 for name, loss in (*ends.items(), ("the teacher itself", of_teacher)):
-    print(f"{name:<20} loss {loss:.2f}, perplexity {math.exp(loss):6.1f} on an address nobody has seen")
+    print(
+        f"{name:<20} loss {loss:.2f}, perplexity {math.exp(loss):6.1f} "
+        "on an address nobody has seen"
+    )
 ratio = math.exp(ends["with a teacher"] - ends["labels alone"])
 print(f"perplexity with a teacher / without: {ratio:.2f}")
 assert ratio < 0.95
@@ -284,7 +335,10 @@ from workshop.facts.tree import ROOT
 record = json.loads((ROOT / "data/measurements/distil_seeds.json").read_text())
 print(f"{record['command']}   ({record['date']})")
 for name, ratios in record["of_labels"].items():
-    print(f"{name:<26} perplexity / that of labels alone: " + "  ".join(f"{r:.2f}" for r in ratios))
+    print(
+        f"{name:<26} perplexity / that of labels alone: "
+        + "  ".join(f"{r:.2f}" for r in ratios)
+    )
 three = record["of_labels"]["three losses"]
 assert (round(min(three), 2), round(max(three), 2)) == (0.66, 0.72)
 show.spread(record["perplexity"], "perplexity of the student, a dot for each seed")
@@ -304,7 +358,10 @@ bert, distilbert = (
     12 * layer + embeddings + 2 * h + h * h + h,
     6 * layer + embeddings,
 )  # BERT: segments, pooler
-print(f"BERT base {bert:,}   DistilBERT {distilbert:,} parameters: {1 - distilbert / bert:.0%} fewer")
+print(
+    f"BERT base {bert:,}   DistilBERT {distilbert:,} "
+    f"parameters: {1 - distilbert / bert:.0%} fewer"
+)
 print(f"GLUE, mean of nine tasks: 79.5 and 77.0 as published: {77.0 / 79.5:.0%} kept")
 assert (round(bert / 1e6), round(distilbert / 1e6)) == (109, 66)
 

@@ -23,7 +23,14 @@ import torch.nn.functional as F
 
 from workshop import show
 from workshop.assets import images, language_model, text
-from workshop.compress.prune import apply_masks, magnitude, magnitude_masks, mask_of, prune_wanda, sparsity_of
+from workshop.compress.prune import (
+    apply_masks,
+    magnitude,
+    magnitude_masks,
+    mask_of,
+    prune_wanda,
+    sparsity_of,
+)
 
 warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
@@ -61,7 +68,9 @@ patterns = {
     "structured": (columns > columns.median()).expand(16, 16),
 }
 scores = torch.rand(64, 96)  # no two alike: yours is the package's
-assert torch.equal(torch.from_numpy(two_of_four(scores.numpy())), mask_of(scores, 0.5, "row", "2:4"))
+assert torch.equal(
+    torch.from_numpy(two_of_four(scores.numpy())), mask_of(scores, 0.5, "row", "2:4")
+)
 assert all(mask.float().mean() == 0.5 for mask in patterns.values())
 show.zero_patterns({name: mask.tolist() for name, mask in patterns.items()})
 
@@ -117,10 +126,16 @@ for name, options in {
     apply_masks(pruned, magnitude_masks(pruned, **options))
     found[name] = perplexity(pruned)
     print(
-        f"{name:<16} zeros {sparsity_of(pruned):.0%}   perplexity {found[name]:8.1f}   (whole: {found['whole']:.1f})"
+        f"{name:<16} zeros {sparsity_of(pruned):.0%}   perplexity "
+        f"{found[name]:8.1f}   (whole: {found['whole']:.1f})"
     )
 assert found["whole"] < found["magnitude, 20 %"] < found["magnitude, 50 %"]
-assert found["magnitude, 20 %"] < 1.5 * found["whole"] < 3 * found["whole"] < found["magnitude, 2:4"]
+assert (
+    found["magnitude, 20 %"]
+    < 1.5 * found["whole"]
+    < 3 * found["whole"]
+    < found["magnitude, 2:4"]
+)
 
 # %% [markdown]
 # A fifth of the weights is hardly missed. Half of them, by size, ruins the model, and 2:4 more so: it has fewer choices.
@@ -136,7 +151,8 @@ with Hessian(down) as seen, torch.no_grad():
     model(calibration[0])
 norms = seen.input_norms
 print(
-    f"{len(norms):,} input features; the loudest is {norms.max() / norms.median():.0f} times the median one"
+    f"{len(norms):,} input features; the loudest is "
+    f"{norms.max() / norms.median():.0f} times the median one"
 )
 assert norms.max() > 5 * norms.median()
 
@@ -175,7 +191,10 @@ def prune_by(name, prune):
     seconds = time.perf_counter() - started
     assert sparsity_of(pruned) >= 0.5
     found[name] = perplexity(pruned)
-    print(f"{name:<16} perplexity {found[name]:8.1f}   ({seconds:.0f} s for all 210 matrices)")
+    print(
+        f"{name:<16} perplexity {found[name]:8.1f}   "
+        f"({seconds:.0f} s for all 210 matrices)"
+    )
 
 
 prune_by("Wanda, 2:4", prune_wanda)
@@ -235,7 +254,8 @@ from workshop.compress.two_four_kernel import pack, use_sparse_kernels
 half = w.bfloat16() * mask_of(magnitude(w), 0.5, "row", "2:4")
 packed = pack(half)
 print(
-    f"dense {half.nbytes:,} bytes, packed {packed.nbytes:,}: {packed.nbytes / half.nbytes:.4f}, predicted {9 / 16}"
+    f"dense {half.nbytes:,} bytes, packed {packed.nbytes:,}: "
+    f"{packed.nbytes / half.nbytes:.4f}, predicted {9 / 16}"
 )
 assert packed.nbytes * 16 == half.nbytes * 9
 try:
@@ -256,10 +276,15 @@ from workshop.compress.prune_structured import choose, cut_structures, mask_stru
 from workshop.measure import measure
 
 kept = choose(model, calibration, ffn=0.25, heads=1 / 3)
-masked, cut = (make(copy.deepcopy(model), kept) for make in (mask_structures, cut_structures))
+masked, cut = (
+    make(copy.deepcopy(model), kept) for make in (mask_structures, cut_structures)
+)
 with torch.no_grad():
     a, b = (m(held_out[None, :64]).logits for m in (masked, cut))
-print(f"masked and cut: logits differ by {(a - b).abs().max() / a.abs().max():.0e} of the largest")
+print(
+    "masked and cut: logits differ by "
+    f"{(a - b).abs().max() / a.abs().max():.0e} of the largest"
+)
 assert (a - b).abs().max() < 1e-3 * a.abs().max()
 
 counted, seconds = {}, dict.fromkeys(("whole", "masked", "cut"), math.inf)
@@ -282,19 +307,27 @@ ffn, attention, scores = 3 * 576 * 1536, 2 * 576 * 576 + 2 * 576 * 192, 2 * 128 
 predicted = 30 * 128 * 2 * (0.75 * ffn + 2 / 3 * (attention + scores))
 for name in counted:
     size = sum(
-        p.numel() for p in {"whole": model, "masked": masked, "cut": cut}[name].model.layers.parameters()
+        p.numel()
+        for p in {"whole": model, "masked": masked, "cut": cut}[
+            name
+        ].model.layers.parameters()
     )
     print(
-        f"{name:<7} {size / 1e6:5.1f} million parameters in layers   {counted[name] / 1e9:5.1f} GFLOPs   "
+        f"{name:<7} {size / 1e6:5.1f} million parameters in "
+        f"layers   {counted[name] / 1e9:5.1f} GFLOPs   "
         f"{seconds[name] / seconds['whole']:.2f} x the time"
     )
 print(
-    f"predicted for the cut one: {predicted / 1e9:.1f} GFLOPs, {predicted / counted['whole']:.2f} of the whole"
+    f"predicted for the cut one: {predicted / 1e9:.1f} GFLOPs, "
+    f"{predicted / counted['whole']:.2f} of the whole"
 )
 assert abs(counted["cut"] / predicted - 1) < 0.01
 assert seconds["cut"] < 0.95 * seconds["whole"]
 found["structured"] = perplexity(cut)
-print(f"perplexity {found['structured']:.0f}: a shorter time, and a model that has to be trained again")
+print(
+    f"perplexity {found['structured']:.0f}: a shorter time, "
+    "and a model that has to be trained again"
+)
 assert found["structured"] > found["whole"]
 
 # %% [markdown]
@@ -322,14 +355,22 @@ TOTAL, ROUNDS, SHARE = 250, 6, 0.4
 
 def network(seed):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(784, 300), nn.ReLU(), nn.Linear(300, 100), nn.ReLU(), nn.Linear(100, 10))
+    return nn.Sequential(
+        nn.Linear(784, 300),
+        nn.ReLU(),
+        nn.Linear(300, 100),
+        nn.ReLU(),
+        nn.Linear(100, 10),
+    )
 
 
 def train(net, first, last):
     """Steps `first` to `last`; a step's batch depends on its number alone."""
     optimizer = torch.optim.Adam(net.parameters(), lr=1.2e-3)
     for step in range(first, last):
-        batch = torch.randint(len(x_train), (64,), generator=torch.Generator().manual_seed(step))
+        batch = torch.randint(
+            len(x_train), (64,), generator=torch.Generator().manual_seed(step)
+        )
         optimizer.zero_grad()
         F.cross_entropy(net(x_train[batch]), y_train[batch]).backward()
         optimizer.step()
@@ -341,7 +382,11 @@ def accuracy(net):
 
 
 # %%
-digits = {"all weights": [], "ticket, its own first weights": [], "ticket, fresh weights": []}
+digits = {
+    "all weights": [],
+    "ticket, its own first weights": [],
+    "ticket, fresh weights": [],
+}
 for seed in range(3):
     whole = network(seed)
     train(whole, 0, TOTAL)
@@ -356,8 +401,13 @@ for seed in range(3):
 print(f"{ticket.left:.1%} of the weights left")
 for name, values in digits.items():
     print(f"{name:<30} " + "  ".join(f"{value:.1f} %" for value in values))
-rewound, fresh_ones = digits["ticket, its own first weights"], digits["ticket, fresh weights"]
-assert sum(rewound) / 3 > sum(fresh_ones) / 3  # of one seed alone another CPU's sums may decide
+rewound, fresh_ones = (
+    digits["ticket, its own first weights"],
+    digits["ticket, fresh weights"],
+)
+assert (
+    sum(rewound) / 3 > sum(fresh_ones) / 3
+)  # of one seed alone another CPU's sums may decide
 show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 
 # %% [markdown]
@@ -377,12 +427,18 @@ from workshop.facts import catalogue
 from workshop.predict.pruned import forward_floor
 
 large, h100 = catalogue.model("llama-2-70b"), catalogue.device("H100")
-print("tokens     GB of weights      TFLOPs done       seconds of one GPU     quicker by")
+print(
+    "tokens     GB of weights      TFLOPs done       seconds of one GPU     quicker by"
+)
 for tokens in (1, 4096):
-    dense, sparse = (forward_floor(large, h100, tokens, how) for how in ("dense", "2:4"))
+    dense, sparse = (
+        forward_floor(large, h100, tokens, how) for how in ("dense", "2:4")
+    )
     print(
-        f"{tokens:>5}      {dense.weight_bytes / 1e9:6.1f}, {sparse.weight_bytes / 1e9:5.1f}      "
-        f"{dense.flops / 1e12:6.2f}, {sparse.flops / 1e12:6.2f}     {dense.seconds:.4f}, {sparse.seconds:.4f}         "
+        f"{tokens:>5}      {dense.weight_bytes / 1e9:6.1f}, "
+        f"{sparse.weight_bytes / 1e9:5.1f}      "
+        f"{dense.flops / 1e12:6.2f}, {sparse.flops / 1e12:6.2f}     "
+        f"{dense.seconds:.4f}, {sparse.seconds:.4f}         "
         f"{dense.seconds / sparse.seconds:.2f} x"
     )
 assert 1.7 < dense.seconds / sparse.seconds < 2

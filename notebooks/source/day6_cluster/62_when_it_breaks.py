@@ -23,8 +23,12 @@ from workshop.facts.tabular import Table
 
 
 def happens(program, n=2, **limits):
-    """Run a program that is meant to fail; show its lines and what is said, and return the error."""
-    for number, line in enumerate(program.splitlines(), 2):  # line 1 is that of a cell's magic
+    """Run a program that is meant to fail; show its lines and what is said, and
+    return the error.
+    """
+    for number, line in enumerate(
+        program.splitlines(), 2
+    ):  # line 1 is that of a cell's magic
         print(f"{number:>3}  {line}")
     print()
     try:
@@ -128,7 +132,8 @@ import re
 said = detail.failures[0].message
 shown = sorted(set(re.findall(r"TensorShape=\[(\d+)\]", said)))
 print(
-    f"ranks {sorted(failure.rank for failure in detail.failures)}, line {detail.failures[0].line}: shapes {shown} differ"
+    f"ranks {sorted(failure.rank for failure in detail.failures)}, line "
+    f"{detail.failures[0].line}: shapes {shown} differ"
 )
 assert "Detected mismatch between collectives" in said
 assert shown == ["1000", "1001"]
@@ -155,7 +160,10 @@ dist.destroy_process_group()
 )
 
 # %% tags=["nbval-check-output"]
-print(f"mean loss {order[0].loss} (should be 2.0), tokens {order[0].tokens:.0f} (should be 200)")
+print(
+    f"mean loss {order[0].loss} (should be 2.0), tokens "
+    f"{order[0].tokens:.0f} (should be 200)"
+)
 assert order[0].loss == 51.0
 assert order[0].tokens == 102.0
 
@@ -192,7 +200,10 @@ dist.destroy_process_group()
 at = {failure.rank: (failure.function, failure.line) for failure in hang.failures}
 waiting = sorted(rank for rank, (function, _) in at.items() if function == "all_reduce")
 (odd,) = set(at) - set(waiting)
-print(f"ranks {waiting} wait in all_reduce at line {at[0][1]}; rank {odd} is at line {at[odd][1]}")
+print(
+    f"ranks {waiting} wait in all_reduce at line {at[0][1]}; "
+    f"rank {odd} is at line {at[odd][1]}"
+)
 assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 
 # %% [markdown]
@@ -324,13 +335,17 @@ rank = dist.get_rank()
 weight = torch.zeros(8, requires_grad=True)
 bad, spread = {}, {}
 for step in range(4):
-    inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * step + rank))
+    inputs = torch.randn(
+        16, 8, generator=torch.Generator().manual_seed(100 * step + rank)
+    )
     if step == 2 and rank == 3:
         inputs[5, 1] = float("inf")
     loss = (inputs @ weight - inputs.sum(1)).square().mean()
     loss.backward()
 
-    finite = torch.isfinite(loss.detach()) & torch.isfinite(weight.grad).all()  # before anything is shared
+    finite = (
+        torch.isfinite(loss.detach()) & torch.isfinite(weight.grad).all()
+    )  # before anything is shared
     every = [torch.zeros(1) for _ in range(4)]
     dist.all_gather(every, finite.float().reshape(1))
     bad[step] = [number for number, one in enumerate(every) if not one.item()]
@@ -346,7 +361,10 @@ dist.destroy_process_group()
 # %% tags=["nbval-check-output"]
 for step in range(4):
     ranks = [rank for rank in range(4) if nan[rank].spread[step]]
-    print(f"step {step}: not finite before the sum on ranks {nan[0].bad[step]}, after it on ranks {ranks}")
+    print(
+        f"step {step}: not finite before the sum on ranks "
+        f"{nan[0].bad[step]}, after it on ranks {ranks}"
+    )
 assert nan[0].bad == {0: [], 1: [], 2: [3], 3: [0, 1, 2, 3]}
 assert nan[0].spread == {0: False, 1: False, 2: True, 3: True}
 
@@ -395,7 +413,9 @@ def train(reduces=True, seed=0, data_rank=rank):
     model = torch.nn.Linear(8, 8)
     losses, data = [], []
     for step in range(20):
-        inputs = torch.randn(16, 8, generator=torch.Generator().manual_seed(100 * step + data_rank))
+        inputs = torch.randn(
+            16, 8, generator=torch.Generator().manual_seed(100 * step + data_rank)
+        )
         data.append(inputs)
         loss = (model(inputs) - inputs.flip(1)).square().mean()
         loss.backward()
@@ -426,16 +446,30 @@ for way in ("right", "no all_reduce", "other first weights", "the same data"):
     losses, weights, data = silent[0][way]
     found[way] = (weights, data)
     verdict = (
-        "fine" if (weights, data) == (1, 4) else "weights differ" if weights > 1 else "data do not differ"
+        "fine"
+        if (weights, data) == (1, 4)
+        else "weights differ"
+        if weights > 1
+        else "data do not differ"
     )
-    rows.append([way, "yes" if losses[-1] < losses[0] else "no", f"{weights} of 4", f"{data} of 4", verdict])
+    rows.append(
+        [
+            way,
+            "yes" if losses[-1] < losses[0] else "no",
+            f"{weights} of 4",
+            f"{data} of 4",
+            verdict,
+        ]
+    )
 assert found == {
     "right": (1, 4),
     "no all_reduce": (4, 4),
     "other first weights": (4, 4),
     "the same data": (1, 1),
 }
-Table(("on four ranks", "loss falls", "different weights", "different data", "so"), rows)
+Table(
+    ("on four ranks", "loss falls", "different weights", "different data", "so"), rows
+)
 
 # %% [markdown]
 # **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same ones: four ranks
@@ -465,7 +499,13 @@ def first_to_fail(records: list[dict]) -> int:
 
 # %% tags=["nbval-check-output"]
 records = [
-    {"rank": 0, "ended": "raised", "message": "Connection closed by peer", "seconds": 81.20, "calls": 57},
+    {
+        "rank": 0,
+        "ended": "raised",
+        "message": "Connection closed by peer",
+        "seconds": 81.20,
+        "calls": 57,
+    },
     {
         "rank": 1,
         "ended": "raised",
@@ -517,7 +557,8 @@ settings = Settings(num_steps=8, save_every=2)
 torch.manual_seed(rank)
 model = GPT(GPTConfig(256, 32, 2, 4, 2, 96))
 ready = apply_layout(model, Layout(shard=2, zero=3, precision="fp32"), settings)
-went = train_loop(ready, Fragile(32, 8, rank, 2), settings, checkpoints=Checkpoints(where))
+batches = Fragile(32, 8, rank, 2)
+went = train_loop(ready, batches, settings, checkpoints=Checkpoints(where))
 report(attempt=attempt, first_step=went.first_step, losses=went.values)
 dist.destroy_process_group()
 """
@@ -525,14 +566,17 @@ dist.destroy_process_group()
 
 def trained(name, dies):
     variables = {"where": str(Path(folder.name, name)), "dies": dies}
-    return launch.torchrun(TRAINING, 2, variables=variables, limits=launch.Limits(max_restarts=1))[0]
+    return launch.torchrun(
+        TRAINING, 2, variables=variables, limits=launch.Limits(max_restarts=1)
+    )[0]
 
 
 broken, unbroken = trained("broken", dies=True), trained("unbroken", dies=False)
 
 # %% tags=["nbval-check-output"]
 print(
-    f"attempt {broken.attempt} went on at step {broken.first_step}; the unbroken run needed {unbroken.attempt} restarts"
+    f"attempt {broken.attempt} went on at step {broken.first_step}; "
+    f"the unbroken run needed {unbroken.attempt} restarts"
 )
 assert (broken.attempt, broken.first_step) == (1, 4)
 assert broken.losses == unbroken.losses[4:]
@@ -573,17 +617,28 @@ from torchft import Manager, Optimizer, ProcessGroupGloo
 
 from workshop import report
 
-replica, attempt = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+replica, attempt = (
+    int(os.environ["REPLICA_GROUP_ID"]),
+    int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
+)
 # Other weights and data everywhere; the manager makes the first weights equal.
 torch.manual_seed(10 * replica + attempt)
-logging.getLogger("torchft.manager").setLevel(logging.CRITICAL)  # it tells of a lost peer at length
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+logging.getLogger("torchft.manager").setLevel(
+    logging.CRITICAL
+)  # it tells of a lost peer at length
+model = torch.nn.Sequential(
+    torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)
+)
 inner = torch.optim.AdamW(model.parameters())
 together = 0  # steps in a row in which all three took part
 
 
 def state():
-    return {"model": model.state_dict(), "optimizer": inner.state_dict(), "together": together}
+    return {
+        "model": model.state_dict(),
+        "optimizer": inner.state_dict(),
+        "together": together,
+    }
 
 
 def take_from_peer(its):
@@ -594,7 +649,9 @@ def take_from_peer(its):
 
 
 group, taken_at = ProcessGroupGloo(timeout=timedelta(seconds=30)), None
-manager = Manager(group, take_from_peer, state, min_replica_size=1, replica_id=f"replica_{replica}")
+manager = Manager(
+    group, take_from_peer, state, min_replica_size=1, replica_id=f"replica_{replica}"
+)
 optimizer = Optimizer(manager, inner)
 
 
@@ -610,7 +667,9 @@ def step_with_torchft():
         manager.wait_quorum()  # now the others count on this one
         os.kill(os.getpid(), signal.SIGKILL)
     works = [manager.allreduce(parameter.grad) for parameter in model.parameters()]
-    all(work.wait() for work in works)  # after one that failed, none of the others is waited for
+    all(
+        work.wait() for work in works
+    )  # after one that failed, none of the others is waited for
     optimizer.step()  # steps only where all went well
 
 
@@ -633,7 +692,9 @@ lost, pause, there, steady = 0, 0.0, None, False
 while together < 20:
     before = manager.current_step()
     took = seconds(step_with_torchft)
-    pause = max(pause, took) if steady else 0.0  # the longest step since all have been there for a while
+    pause = (
+        max(pause, took) if steady else 0.0
+    )  # the longest step since all have been there for a while
     if manager.current_step() == before:
         lost += 1
         continue
@@ -647,8 +708,17 @@ while together < 20:
 # In turn, so that both meet the same noise.
 both = [(seconds(step_with_torchft), seconds(plain_step)) for _ in range(30)]
 with_torchft, plain = map(min, zip(*both, strict=True))  # the fastest of each
-weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
-report(attempt=attempt, lost=lost, pause=pause, taken_at=taken_at, with_torchft=with_torchft, plain=plain)
+weights = b"".join(
+    parameter.detach().numpy().tobytes() for parameter in model.parameters()
+)
+report(
+    attempt=attempt,
+    lost=lost,
+    pause=pause,
+    taken_at=taken_at,
+    with_torchft=with_torchft,
+    plain=plain,
+)
 report(weights=hashlib.sha256(weights).hexdigest()[:8])
 manager.shutdown()
 
@@ -664,15 +734,25 @@ alive, back = ends[:2], ends[2]
 stood = max(end.pause for end in alive)
 times = statistics.median(end.with_torchft / end.plain for end in ends)
 more = statistics.median(end.with_torchft - end.plain for end in ends)
-assert stood > 0.8  # the lighthouse waits a second for a sign of life, of which ten come in a second
+assert (
+    stood > 0.8
+)  # the lighthouse waits a second for a sign of life, of which ten come in a second
 assert all(end.lost >= 1 for end in alive)
 assert back.taken_at > 10  # it did not begin at 0
 Table(
     ("what a lost replica costs", "predicted", "measured"),
     [
         ["the others stand still", "1 s, until it counts as dead", f"{stood:.1f} s"],
-        ["work of theirs that is lost", "the step it died in", f"{max(end.lost for end in alive)} step"],
-        ["the one that is back goes on", "where the others are", f"at step {back.taken_at}"],
+        [
+            "work of theirs that is lost",
+            "the step it died in",
+            f"{max(end.lost for end in alive)} step",
+        ],
+        [
+            "the one that is back goes on",
+            "where the others are",
+            f"at step {back.taken_at}",
+        ],
         [
             "a step in which nothing happens",
             "quorum and commit on top",

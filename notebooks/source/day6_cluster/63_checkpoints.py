@@ -33,14 +33,22 @@ from workshop.facts.model import ModelSpec
 from workshop.predict.checkpoints import checkpoint_bytes, write_seconds
 
 model = ModelSpec(
-    "small", num_layers=4, hidden_size=256, num_heads=8, num_kv_heads=4, ffn_hidden_size=704, vocab_size=8_192
+    "small",
+    num_layers=4,
+    hidden_size=256,
+    num_heads=8,
+    num_kv_heads=4,
+    ffn_hidden_size=704,
+    vocab_size=8_192,
 )
 expected = checkpoint_bytes(model.num_params)
 print(
-    f"{model.num_params:,} parameters: weights {expected.weights:,.0f} B, moments {expected.moments:,.0f} B"
+    f"{model.num_params:,} parameters: weights {expected.weights:,.0f} "
+    f"B, moments {expected.moments:,.0f} B"
 )
 print(
-    f"12 bytes each: {expected.total:,.0f} B, a quarter on each of four ranks: {expected.per_rank(4):,.0f} B"
+    f"12 bytes each: {expected.total:,.0f} B, a quarter on each "
+    f"of four ranks: {expected.per_rank(4):,.0f} B"
 )
 
 # %% [markdown]
@@ -89,7 +97,8 @@ shards = {name: size for name, size in written.items() if name.endswith(".distcp
 for name, size in written.items():
     print(f"{name:<14} {size:>12,} B")
 print(
-    f"shards together {sum(shards.values()):,} B, predicted {expected.total:,.0f} B: {sum(shards.values()) / expected.total - 1:+.2%}"
+    f"shards together {sum(shards.values()):,} B, predicted {expected.total:,.0f} "
+    f"B: {sum(shards.values()) / expected.total - 1:+.2%}"
 )
 assert len(shards) == 4
 assert 0 <= sum(shards.values()) / expected.total - 1 < 0.02
@@ -128,7 +137,9 @@ class Data:
 
     def next(self):
         self.position += 1
-        return torch.randn(4, 8, generator=torch.Generator().manual_seed(1_000 * rank + self.position))
+        return torch.randn(
+            4, 8, generator=torch.Generator().manual_seed(1_000 * rank + self.position)
+        )
 
 
 class Run:
@@ -136,7 +147,9 @@ class Run:
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 8))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 0.7**step)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: 0.7**step
+        )
         self.data = Data()
 
     def step(self):
@@ -151,6 +164,20 @@ class Run:
         return loss.item()
 
 
+def random_states():
+    """Of the CPU's generator, and of the accelerator's where there is one."""
+    states = [torch.get_rng_state()]
+    if torch.accelerator.is_available():  # dropout on a GPU draws from the GPU's own
+        states.append(torch.get_device_module().get_rng_state())
+    return states
+
+
+def put_back(states):
+    torch.set_rng_state(states[0])
+    if torch.accelerator.is_available():
+        torch.get_device_module().set_rng_state(states[1])
+
+
 def save(run):
     return copy.deepcopy(
         {
@@ -158,7 +185,7 @@ def save(run):
             "moments": run.optimizer.state_dict(),
             "schedule": run.schedule.state_dict(),
             "data": run.data.position,
-            "random": torch.get_rng_state(),
+            "random": random_states(),
         }
     )
 
@@ -169,9 +196,10 @@ def go_on(run, saved):
         "moments": run.optimizer.load_state_dict,
         "schedule": run.schedule.load_state_dict,
         "data": lambda position: setattr(run.data, "position", position),
-        "random": torch.set_rng_state,
+        "random": put_back,
     }
-    for name, value in copy.deepcopy(saved).items():  # an optimizer may keep the very tensors that it loads
+    # a copy: an optimizer may keep the very tensors that it loads
+    for name, value in copy.deepcopy(saved).items():
         load[name](value)
 
 
@@ -194,19 +222,31 @@ saved_parts = ("weights", "moments", "schedule", "data", "random")
 differs = {}
 for missing in ("nothing", *saved_parts):
     pairs = zip(losses["unbroken"], losses[missing], strict=True)
-    differs[missing] = next((number for number, (a, b) in enumerate(pairs, 1) if a != b), None)
+    differs[missing] = next(
+        (number for number, (a, b) in enumerate(pairs, 1) if a != b), None
+    )
     first = (
         f"loss {differs[missing]} is the first that differs"
         if differs[missing]
         else "every loss is equal, to the last bit"
     )
     print(f"without {missing:<9} {first}")
-assert differs == {"nothing": None, "weights": 1, "moments": 2, "schedule": 3, "data": 1, "random": 1}
+assert differs == {
+    "nothing": None,
+    "weights": 1,
+    "moments": 2,
+    "schedule": 3,
+    "data": 1,
+    "random": 1,
+}
 
 # %%
 Table(
     ("without", "loss 1", "loss 2", "loss 3", "loss 4"),
-    [[name, *(f"{loss:.4f}" for loss in losses[name])] for name in ("nothing", *saved_parts)],
+    [
+        [name, *(f"{loss:.4f}" for loss in losses[name])]
+        for name in ("nothing", *saved_parts)
+    ],
     "losses after going on, rank 0",
 )
 
@@ -262,7 +302,12 @@ tiny = ModelSpec("tiny", 2, 64, 4, 256, num_kv_heads=2, ffn_hidden_size=176)
 
 def run_of(layout):
     return Run(
-        tiny, "this-machine", layout, micro_batch=8 // layout.data_parallel, seq_len=64, accumulation=1
+        tiny,
+        "this-machine",
+        layout,
+        micro_batch=8 // layout.data_parallel,
+        seq_len=64,
+        accumulation=1,
     )
 
 
@@ -287,7 +332,10 @@ for name, found in resumed.items():
     assert found.first_step == 4
     apart = max(abs(a - b) for a, b in zip(found.losses, unbroken[4:], strict=True))
     exact = name == "FSDP on four"
-    print(f"{name:<21} goes on at step 4: equal {'to the last bit' if exact else 'to 1e-5'}")
+    print(
+        f"{name:<21} goes on at step 4: equal "
+        f"{'to the last bit' if exact else 'to 1e-5'}"
+    )
     assert apart == 0 if exact else apart < 1e-5
 assert resumed["FSDP on four"].losses == unbroken[4:]
 
@@ -385,7 +433,8 @@ def dies_before_the_second(partial, found):
 files.publish = dies_before_the_second
 settings = Settings(num_steps=8, save_every=2)
 torch.manual_seed(settings.seed)
-ready = apply_layout(GPT(gpt_config(tiny)), Layout(shard=2, zero=3, precision="fp32"), settings)
+layout = Layout(shard=2, zero=3, precision="fp32")
+ready = apply_layout(GPT(gpt_config(tiny)), layout, settings)
 batches = TextBatches(64, 8, dist.get_rank(), 2)
 went = train_loop(ready, batches, settings, checkpoints=Checkpoints(where))
 report(first_step=went.first_step, losses=went.values)
@@ -394,7 +443,9 @@ dist.destroy_process_group()
 
 
 def saving(where, dies):
-    return launch.torchrun(SAVING, 2, variables={"tiny": tiny, "where": str(where), "dies": dies})
+    return launch.torchrun(
+        SAVING, 2, variables={"tiny": tiny, "where": str(where), "dies": dies}
+    )
 
 
 killed = folder / "killed"
@@ -440,7 +491,9 @@ from workshop.models.gpt import GPT, GPTConfig
 from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
-of_its_own = dist.new_group(backend="gloo")  # the background must not mix its messages with training's
+of_its_own = dist.new_group(
+    backend="gloo"
+)  # the background must not mix its messages with training's
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
 model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
@@ -469,7 +522,9 @@ for attempt in range(3):
 
     dist.barrier()
     begin = time.perf_counter()
-    future = dcp.async_save(state(), checkpoint_id=f"{beside}-{attempt}", process_group=of_its_own)
+    future = dcp.async_save(
+        state(), checkpoint_id=f"{beside}-{attempt}", process_group=of_its_own
+    )
     still["asynchronous"].append(time.perf_counter() - begin)
     then = {name: part.to_local().clone() for name, part in state()["model"].items()}
     step()  # the weights move while the old ones are being written
@@ -478,15 +533,22 @@ for attempt in range(3):
 
 read = {"model": state()["model"]}
 dcp.load(read, checkpoint_id=f"{beside}-{attempt}")
-as_saved = all(torch.equal(part.to_local(), then[name]) for name, part in read["model"].items())
+as_saved = all(
+    torch.equal(part.to_local(), then[name]) for name, part in read["model"].items()
+)
 report(still={name: min(values) for name, values in still.items()}, as_saved=as_saved)
 dist.barrier()
 dist.destroy_process_group()
 
 # %%
-worst = {name: max(timed[rank].still[name] for rank in (0, 1)) for name in timed[0].still}
+worst = {
+    name: max(timed[rank].still[name] for rank in (0, 1)) for name in timed[0].still
+}
 for name, seconds in worst.items():
-    print(f"{name:<14} {format_seconds(seconds):>8}   {seconds / worst['plain']:.0%} of a plain save")
+    print(
+        f"{name:<14} {format_seconds(seconds):>8}   "
+        f"{seconds / worst['plain']:.0%} of a plain save"
+    )
 assert worst["asynchronous"] < worst["plain"]
 assert timed[0].as_saved
 assert timed[1].as_saved
@@ -525,11 +587,20 @@ for name, gpus in (("llama-3-70b", 1_024), ("llama-3.1-405b", 16_384)):
         save = write_seconds(total.total, rate)
         every = young_interval(save, between)
         rows.append(
-            [name, format_bytes(total.per_rank(gpus), binary=False), way, format_seconds(save), format_seconds(every),
-             f"{goodput(every, save, between, 600):.1%}"]
-        )  # fmt: skip
+            [
+                name,
+                format_bytes(total.per_rank(gpus), binary=False),
+                way,
+                format_seconds(save),
+                format_seconds(every),
+                f"{goodput(every, save, between, 600):.1%}",
+            ]
+        )
 assert 280e6 < checkpoint_bytes(405e9).per_rank(16_384) < 310e6
-Table(("model", "a GPU holds", "storage", "a save takes", "best: every", "time kept"), rows)
+Table(
+    ("model", "a GPU holds", "storage", "a save takes", "best: every", "time kept"),
+    rows,
+)
 
 # %% [markdown]
 # A rank of 405B holds 300 MB of checkpoint. Together they fill 2 TB/s for two seconds, or keep one writer busy for most of an hour, and
