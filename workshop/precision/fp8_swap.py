@@ -5,7 +5,8 @@ Three rules say which layers (`why_kept` gives the reason for each that is not):
 * sizes must be multiples of 16, or 8-bit units cannot read them. What mostly fails this is the head: a
   vocabulary of 50,257 is padded to 50,272, with tokens that nobody uses (`padded_size`);
 * the first and the last linear layer keep their precision. They see the embeddings and make the logits, and
-  their errors are not averaged out by anything (torchao and Accelerate keep them by default as well);
+  their errors are not averaged out by anything (Accelerate's recipe keeps them, too; torchao's own
+  ``convert_to_float8_training`` converts all linear layers unless it is given a filter);
 * a layer whose weight is shared with something else (a tied head) keeps it too.
 """
 

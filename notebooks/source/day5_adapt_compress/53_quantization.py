@@ -213,6 +213,8 @@ NAMES = (
 )
 sizes = {name.replace("model.", ""): seen[name].abs().amax(0) for name in NAMES}
 show.channel_sizes({name: largest.tolist() for name, largest in sizes.items()}, 6.0)
+
+# %%
 reach = {name: (seen[name].abs() >= 6).float() for name in NAMES}
 for name, at in reach.items():
     print(

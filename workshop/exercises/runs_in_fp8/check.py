@@ -1,7 +1,8 @@
 """Exercise: which linear layers of a model may run in FP8.
 
-The rules of `workshop.precision.fp8_swap`, which are those of torchao's and Accelerate's defaults: sizes in
-multiples of 16; the first and the last linear layer keep their precision; and so does a shared weight.
+The rules of `workshop.precision.fp8_swap`: sizes in multiples of 16; the first and the last linear layer keep
+their precision, as by default in Accelerate's recipe for torchao; and so does a shared weight. torchao itself
+converts every linear layer unless it is given a filter.
 """
 
 from __future__ import annotations
