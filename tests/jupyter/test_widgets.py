@@ -72,6 +72,28 @@ def test_values_that_do_not_go_together_are_said_and_can_be_left_again() -> None
     assert "stage 1" in shown.picture.words
 
 
+ONE = Run("llama-3.2-1b", "1xH100", Layout(precision="amp-bf16"), 1, 4096)
+
+
+def test_one_device_has_no_cuts_to_turn() -> None:
+    assert not {"tensor", "pipeline", "zero"} & set(widgets.memory_explorer(ONE).controls)
+
+
+def test_every_position_of_every_slider_draws_a_prediction() -> None:
+    shown = widgets.memory_explorer(ONE)
+    for name, control in shown.controls.items():
+        first = control.value
+        for value in control.options:
+            control.value = value[1] if isinstance(value, tuple) else value
+            assert "GiB" in shown.picture.words, (name, value, shown.picture.words)
+        control.value = first
+
+
+def test_a_model_that_ends_earlier_gets_sequences_that_do() -> None:
+    assert widgets.changed_run(ONE, {"model": "gpt2"}).seq_len == 1024
+    assert widgets.changed_run(ONE, {"model": "gpt2", "seq_len": 512}).seq_len == 512
+
+
 def test_a_pipeline_gets_as_many_micro_batches_as_stages() -> None:
     run = Run("llama-3-8b", "64xH100", Layout(shard=64, zero=3), seq_len=8192)
     assert widgets.changed_run(run, {"pipeline": 4}).accumulation == 4

@@ -31,6 +31,9 @@ PICTURES = {
     "memory_timeline": lambda: show.memory_timeline(
         Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"])
     ),
+    "memory_timelines": lambda: show.memory_timelines(
+        {name: Timeline([1, 2], {"weights": [1, 2]}, ["forward", "backward"]) for name in ("plain", "full")}
+    ),
     "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, Durations(1.0, 2.0))),
     "pipeline_gantts": lambda: show.pipeline_gantts(
         {name: simulate_pipeline(name, 2, 4, Durations(1.0, 2.0)) for name in ("gpipe", "naive")}, "two"
@@ -99,6 +102,16 @@ def test_each_picture_is_a_png_and_has_words(name: str) -> None:
 def test_out_of_memory_is_said_in_words() -> None:
     words = repr(PICTURES["predicted_and_measured"]())
     assert "b, predicted 7.6 MiB, out of memory" in words
+
+
+def test_timelines_side_by_side_share_their_height() -> None:
+    sizes = {"plain": [1, 9], "full": [1, 4]}
+    timelines = {n: Timeline(s, {"weights": s}, ["forward", "backward"]) for n, s in sizes.items()}
+    picture = show.memory_timelines(timelines)
+    assert len({axis.get_ylim() for axis in picture.figure.axes}) == 1
+    assert picture.words == "peaks: plain 9 B, full 4 B"
+    with pytest.raises(ValueError, match="no timeline to draw"):
+        show.memory_timelines({})
 
 
 def test_timelines_below_each_other_share_their_time() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 PARTS: dict[str, str] = {
     "weights": "what the rank holds of the model",
+    "weight cache": "copies of the weights in fewer bits, which autocast keeps while backward waits",
     "gathered weights": "what FSDP assembles from shards for the time of a layer",
     "gradients": "what the rank holds of the gradients",
     "gathered gradients": "gradients of whole layers, before they are reduced and scattered",

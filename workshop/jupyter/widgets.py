@@ -7,6 +7,7 @@ values.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -66,7 +67,8 @@ def memory_picture(run: Run, **changes: Any) -> Picture:
 def changed_run(run: Run, changes: dict[str, Any]) -> Run:
     """The run with some fields of it and of its layout changed, on as many ranks.
 
-    A pipeline gets at least as many micro-batches as it has stages.
+    A pipeline gets at least as many micro-batches as it has stages; a model whose position table ends gets
+    sequences that end there.
     """
     fields = dict(changes)
     cluster, world = run.cluster, run.layout.world_size
@@ -74,6 +76,8 @@ def changed_run(run: Run, changes: dict[str, Any]) -> Run:
         cluster = catalogue.cluster(f"{cluster.num_devices}x{fields.pop('device')}")
     names = [name for name in ("model", "micro_batch", "seq_len") if name in fields]
     own: dict[str, Any] = {name: fields.pop(name) for name in names}
+    ends = catalogue.model(own.get("model", run.model.name)).max_positions if "model" in own else None
+    own["seq_len"] = min(own.get("seq_len", run.seq_len), ends or sys.maxsize)
     layout = replace(run.layout, **{"replicate": 1, "shard": 1, **fields})
     taken = layout.tensor * layout.context * layout.pipeline
     if world % taken:
@@ -87,8 +91,8 @@ def changed_run(run: Run, changes: dict[str, Any]) -> Run:
 def memory_explorer(run: Run | None = None, *, widgets: bool | None = None) -> Explorer | Picture:
     """Sliders over `memory_picture`: model, device, cuts, micro-batch, sequence, recompute and precision.
 
-    run: where to start (default: Llama 3 8B on 64 H100, fully sharded). Returns an `Explorer`, or the picture
-    without ipywidgets (or with ``widgets=False``).
+    A run on one device has no cuts to turn. run: where to start (default: Llama 3 8B on 64 H100, fully
+    sharded). Returns an `Explorer`, or the picture without ipywidgets (or with ``widgets=False``).
     """
     run = run or Run("llama-3-8b", "64xH100", Layout(shard=64, zero=3), seq_len=8192)
     x = run.layout
@@ -102,6 +106,8 @@ def memory_explorer(run: Run | None = None, *, widgets: bool | None = None) -> E
         Control("recompute", x.recompute, RECOMPUTE),
         Control("precision", x.precision, tuple(RECIPES)),
     ]
+    if x.world_size == 1:
+        controls = [control for control in controls if control.name not in ("tensor", "pipeline", "zero")]
     if run.cluster.device.name in DEVICES:
         controls.insert(1, Control("device", run.cluster.device.name, DEVICES))
     return explore(lambda **changes: memory_picture(run, **changes), controls, widgets)

@@ -18,7 +18,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `job_processes`: who starts whom in a job;
 * `continued`: the losses of a training that ran in pieces;
 * `parts`: memory by part, predicted, rehearsed and measured;
-* `timeline`: live bytes over a step;
+* `timeline`: live bytes over a step, of one run or of several;
 * `traffic`: collectives by axis;
 * `gantt`: a pipeline schedule, simulated or measured, alone or one below the other;
 * `roof`: a device's roofline and matrix products under it;
@@ -58,6 +58,7 @@ _PICTURES = {
     "continued_losses": "workshop.show.continued",
     "memory_by_part": "workshop.show.parts",
     "memory_timeline": "workshop.show.timeline",
+    "memory_timelines": "workshop.show.timeline",
     "traffic_table": "workshop.show.traffic",
     "traffic_by_axis": "workshop.show.traffic",
     "wire_bytes_by_axis": "workshop.show.traffic",

@@ -17,6 +17,7 @@ from workshop.facts.units import format_bytes
 from workshop.show.style import LIMIT, RANK_COLOURS, Picture, byte_unit, new_figure
 
 _JOINED = {
+    "weight cache": "weights",
     "gathered gradients": "gradients",
     "stage boundaries": "activations",
     "buckets": "communication",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -51,6 +51,32 @@ def memory_timeline(source: Any, *, cap: float | None = None) -> Picture:
     )
     peak = f"peak {format_bytes(totals[at])} in {timeline.phases[at]}"
     return Picture(figure, f"live memory over {len(totals)} moments ({', '.join(spans)}), {peak}")
+
+
+def memory_timelines(cases: Mapping[str, Any]) -> Picture:
+    """The same for several runs side by side, on one vertical axis: label -> what `memory_timeline` takes."""
+    timelines = {name: _timeline_of(source) for name, source in cases.items()}
+    if not timelines:
+        raise ValueError("no timeline to draw: give {'plain': ..., 'recomputed': ...}")
+    peaks = {name: max(timeline.total_bytes) for name, timeline in timelines.items()}
+    unit, size = byte_unit(max(peaks.values()))
+    figure, axes = new_figure(2.4 * len(cases), 3.0, columns=len(cases))
+    drawn: dict[str, Any] = {}
+    for axis, (name, timeline) in zip(axes if len(cases) > 1 else [axes], timelines.items(), strict=True):
+        stacks, moments = _stacks(timeline), range(len(timeline.total_bytes))
+        heights = [[value / size for value in values] for values in stacks.values()]
+        areas = axis.stackplot(moments, heights, colors=[PART_COLOURS[part] for part in stacks], step="post")
+        drawn |= dict(zip(stacks, areas, strict=True))
+        axis.axhline(peaks[name] / size, color="black", linewidth=0.8, linestyle=":")
+        axis.set_title(f"{name}\npeak {format_bytes(peaks[name])}", fontsize=9, loc="left")
+        axis.set_xlim(0, len(moments) - 1 or 1)
+        axis.set_ylim(0, 1.05 * max(peaks.values()) / size)
+        axis.set_xlabel("moments, in order", fontsize=8)
+    (axes if len(cases) == 1 else axes[0]).set_ylabel(unit)
+    figure.legend(
+        drawn.values(), drawn.keys(), loc="outside lower center", ncols=5, fontsize=8, frameon=False
+    )
+    return Picture(figure, "peaks: " + ", ".join(f"{n} {format_bytes(peak)}" for n, peak in peaks.items()))
 
 
 def _timeline_of(source: Any) -> Any:
