@@ -39,6 +39,7 @@ PICTURES = {
         {name: simulate_pipeline(name, 2, 4, Durations(1.0, 2.0)) for name in ("gpipe", "naive")}, "two"
     ),
     "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
+    "rooflines": lambda: show.rooflines({"a": (1e12, 1e11, {"norm": (1e6, 1e6)}, {"norm": 1e-5})}),
     "bucket_timeline": lambda: show.bucket_timeline(
         [("ready", 0, "b", 0.1), ("sent", 0, "", 0.1), ("ready", 1, "a", 0.2), ("sent", 1, "", 0.2)], 0.3
     ),
@@ -102,6 +103,23 @@ def test_each_picture_is_a_png_and_has_words(name: str) -> None:
 def test_out_of_memory_is_said_in_words() -> None:
     words = repr(PICTURES["predicted_and_measured"]())
     assert "b, predicted 7.6 MiB, out of memory" in words
+
+
+def test_rooflines_have_measured_points_where_seconds_are() -> None:
+    one = {"norm": (1e6, 1e6), "product": (1e9, 1e6)}
+    picture = show.rooflines(
+        {"here": (1e12, 1e11, one, dict.fromkeys(one, 0.01)), "there": (1e12, 1e11, one, None)}
+    )
+    here, there = picture.figure.axes
+    faces = [
+        [line.get_markerfacecolor() for line in axis.lines if line.get_marker() == "o"]
+        for axis in (here, there)
+    ]
+    assert "white" not in faces[0]
+    assert set(faces[1]) == {"white"}
+    assert [line.get_ydata()[0] for line in there.lines if line.get_marker() == "o"] == [0.1, 1.0]
+    with pytest.raises(ValueError, match="2 different lists"):
+        show.rooflines({"a": (1, 1, one, None), "b": (1, 1, {"norm": (1, 1)}, None)})
 
 
 def test_timelines_side_by_side_share_their_height() -> None:

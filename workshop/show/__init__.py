@@ -21,7 +21,7 @@ is imported when a picture is drawn, never before. One idea, one module:
 * `timeline`: live bytes over a step, of one run or of several;
 * `traffic`: collectives by axis;
 * `gantt`: a pipeline schedule, simulated or measured, alone or one below the other;
-* `roof`: a device's roofline and matrix products under it;
+* `roof`: a device's roofline and matrix products or other operators under it;
 * `ranks`: which rank holds which coordinate;
 * `quantized`: the values of a grid, inputs by feature, perplexity by bytes a weight;
 * `cut`: which rank holds which part of a matrix;
@@ -65,6 +65,7 @@ _PICTURES = {
     "pipeline_gantt": "workshop.show.gantt",
     "pipeline_gantts": "workshop.show.gantt",
     "roofline": "workshop.show.roof",
+    "rooflines": "workshop.show.roof",
     "layer_products": "workshop.show.roof",
     "rank_map": "workshop.show.ranks",
     "cut_matrices": "workshop.show.cut",

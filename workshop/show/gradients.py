@@ -30,6 +30,6 @@ def gradient_sizes(
         axis.text(power, axis.get_ylim()[1], f" {words}", fontsize=8, color=LIMIT, va="top")
     axis.set_xlabel("size of a gradient, power of two")
     axis.set_ylabel("how many")
-    axis.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
     zeros = ", ".join(f"{name} {share:.1%} zero" for name, share in zero_shares.items())
     return Picture(figure, f"sizes of gradients by power of two: {zeros}")

@@ -75,6 +75,39 @@ def roofline(
     return Picture(figure, said + _in_words(points, ridge, peak, bandwidth))
 
 
+Operators = Mapping[str, tuple[float, float]]
+Roof = tuple[float, float, Operators, Mapping[str, float] | None]
+
+
+def rooflines(devices: Mapping[str, Roof]) -> Picture:
+    """Devices side by side, each with its roof and the place of some operators under it, numbered.
+
+    devices: name -> (peak FLOP/s, bandwidth in bytes per second, operators, seconds measured or None).
+    Operators: name -> (FLOPs, bytes moved), the same names for each device. Filled points were measured;
+    hollow ones lie on the roof, where that operator could be. ValueError without a device, and where names
+    differ.
+    """
+    names = [tuple(operators) for _, _, operators, _ in devices.values()]
+    if len(set(names)) != 1:
+        raise ValueError(f"{len(set(names))} different lists of operators; each device needs the same ones")
+    figure, axes = new_figure(4.2 * len(devices), 3.8, columns=len(devices))
+    said = []
+    for axis, (name, roof) in zip(axes if len(devices) > 1 else [axes], devices.items(), strict=True):
+        peak, bandwidth, operators, seconds = roof
+        ridge, at = peak / bandwidth, [flops / moved for flops, moved in operators.values()]
+        _roof(axis, ridge, peak, at)
+        for number, (operator, (flops, moved)) in enumerate(operators.items(), 1):
+            x, face = flops / moved, MEASURED if seconds else "white"
+            rate = flops / seconds[operator] if seconds else min(peak, bandwidth * x)
+            axis.plot([x], [rate / 1e12], "o", markerfacecolor=face, markeredgecolor=MEASURED)
+            axis.annotate(f" {number}", (x, rate / 1e12), (3, -11), textcoords="offset points", fontsize=9)
+        axis.set_title(f"{name}: {peak / 1e12:,.3g} TFLOP/s, {bandwidth / 1e9:,.0f} GB/s", fontsize=9)
+        said.append(f"{name}: ridge at {ridge:.0f} FLOPs a byte")
+    numbered = "     ".join(f"{number} {name}" for number, name in enumerate(names[0], 1))
+    figure.supxlabel(numbered, fontsize=9)
+    return Picture(figure, "rooflines of " + "; ".join(said) + "; " + ", ".join(names[0]))
+
+
 def _points(
     products: Mapping[str, Shape], dtype: str, measured: Mapping[str, float], peak: float, bandwidth: float
 ) -> dict[str, tuple[float, float, bool]]:

@@ -2,20 +2,27 @@
 # # How long will it take?
 #
 # - **You need** `00_welcome` (what a rank is); a training step in PyTorch.
-# - **It takes** 25 minutes to read and try, under half a minute to run.
-# - **What runs where:** counting and timing run here, on one rank, on CPU or GPU with the same cells. The last part is arithmetic
-#   about clusters, held against published runs.
+# - **It takes** 40 minutes to read and try, under half a minute to run.
+# - **What runs where:** counting and timing run here, on CPU or GPU with the same cells. The last part is arithmetic about clusters,
+#   held against published runs.
 # - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
 # Somebody wants a model of 70 billion parameters, trained on 15 trillion tokens. There are 1,024 GPUs. Is that a week, a season
-# or a year? You can know before you rent the first of them, with three numbers: how much arithmetic training needs, how fast the
+# or a year? You can know before you rent the first of them, from three numbers: how much arithmetic training needs, how fast the
 # devices are, and what share of that speed is really reached.
 
 # %%
 # %load_ext workshop
+import torch
+
 from workshop import show
+from workshop.lessons.guess import beside
+from workshop.measure import measure
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+on_cpu = device.type == "cpu"
 
 # %% [markdown]
 # ## How much arithmetic?
@@ -27,125 +34,122 @@ from workshop import show
 #
 # $$\text{forward} = 2BD^2 + 2BDK = 2\,(BD^2 + BDK)$$
 #
-# Backward, a layer needs two products for each one of forward: one for the gradient of its weights, one for the gradient of its
-# input, which it hands on to the layer before.
-#
-# ## Predict
-#
-# **Say it before you run it:** is backward exactly twice forward? Look at the first layer. Is there a layer before it?
+# For each product of forward, backward needs two: one for the gradient of the weights, and one for the gradient of the input, which
+# it hands on to the layer before.
 
 # %%
-B, D, K = 32, 256, 64
-predicted_forward = 2 * (B * D**2 + B * D * K)
-predicted_backward = 2 * (B * D**2 + 2 * B * D * K)  # nobody asks for the gradient of the data
+# %%guess backward --choices less,twice,more
+# Is backward of these two layers exactly twice their forward, or less, or more?
+# Look at the first layer: who asks for the gradient of its input?
+...
 
 # %% [markdown]
-# ## Run
-#
 # `measure` looks at every operator that PyTorch really calls, and adds up the FLOPs of the products.
 
-# %%
-# %%ranks -n 1 --pass B,D,K --into two_layers
-from workshop import report
-from workshop.measure import measure
+# %% tags=["nbval-check-output"]
+B, D, K = 32, 256, 64
+forward_by_hand = 2 * (B * D**2 + B * D * K)
+backward_by_hand = 2 * (B * D**2 + 2 * B * D * K)
 
 batch = torch.randn(B, D, device=device)
 first = torch.nn.Linear(D, D, bias=False, device=device)
 second = torch.nn.Linear(D, K, bias=False, device=device)
-
 with measure(memory=False) as forward:
     loss = second(first(batch).relu()).sum()
 with measure(memory=False) as backward:
     loss.backward()
-report(forward=forward.flops, backward=backward.flops)
+print(f"forward   by hand {forward_by_hand:>9,}   counted {forward.flops:>9,}")
+print(f"backward  by hand {backward_by_hand:>9,}   counted {backward.flops:>9,}")
+assert forward.flops == forward_by_hand
+assert backward.flops == backward_by_hand
 
-# %% tags=["nbval-check-output"]
-print(f"forward   predicted {predicted_forward:>9,}   counted {two_layers[0].forward:>9,}")
-print(f"backward  predicted {predicted_backward:>9,}   counted {two_layers[0].backward:>9,}")
-assert two_layers[0].forward == predicted_forward
-assert two_layers[0].backward == predicted_backward
+# %%
+word = "less" if backward.flops < 2 * forward.flops else "twice"
+beside("backward", predicted="less", measured=word)
 
 # %% [markdown]
-# To the last operation. The first layer does without one of its two products, because data needs no gradient. In a deep model
-# that is one product of hundreds, and we forget it. What remains is a rule that you can keep in your head (Kaplan et al., 2020):
+# To the last operation. The first layer does without one of its two products, because nobody needs the gradient of the data. In a deep
+# model that is one product of hundreds, and we forget it. What remains is a rule to keep in your head (Kaplan et al., 2020):
 #
 # > **2 FLOPs a parameter and token forward, 4 backward, 6 in all.**
 #
 # ## Does the rule hold for a language model?
 #
-# Here is a small Llama: four layers, 3.5 million parameters. Its shape is a `ModelSpec`, from which `forward_flops` counts on
-# paper.
+# Here is a small Llama: four layers, 3.5 million parameters. Count one layer by hand. It has four products around attention, two
+# products in attention's core, and three in the gated MLP. With 4 of 8 heads for keys and values, these are half as wide.
 
 # %% tags=["nbval-check-output"]
-from workshop.facts.model import ModelSpec
-from workshop.predict.flops import forward_flops
-
-small = ModelSpec(
-    "small", num_layers=4, hidden_size=256, num_heads=8, num_kv_heads=4, ffn_hidden_size=704, vocab_size=1024
-)
+LAYERS, HIDDEN, HEADS, KV_HEADS, MLP, VOCAB = 4, 256, 8, 4, 704, 1024
 BATCH, SEQ_LEN = 4, 256
-tokens = BATCH * SEQ_LEN
-parts = forward_flops(small, SEQ_LEN)  # for one token
-for part, flops in parts.items():
-    if flops:
-        print(f"{part:<22} {flops:>12,.0f}   {flops / small.num_params:.2f} a parameter")
-print(
-    f"{'together':<22} {sum(parts.values()):>12,.0f}   {sum(parts.values()) / small.num_params:.2f} a parameter"
-)
+kv_width = HIDDEN * KV_HEADS // HEADS
+
+layer = {  # FLOPs for one token
+    "queries": 2 * HIDDEN * HIDDEN,
+    "keys and values": 2 * 2 * HIDDEN * kv_width,
+    "queries x keys": 2 * SEQ_LEN * HIDDEN,
+    "probabilities x values": 2 * SEQ_LEN * HIDDEN,
+    "output projection": 2 * HIDDEN * HIDDEN,
+    "gate and up": 2 * 2 * HIDDEN * MLP,
+    "down": 2 * MLP * HIDDEN,
+}
+head = 2 * HIDDEN * VOCAB
+a_token = LAYERS * sum(layer.values()) + head
+for name, flops in {**layer, "head": head}.items():
+    times = 1 if name == "head" else LAYERS
+    print(f"{name:<23} {times} x {flops:>7,}   {times * flops / a_token:5.1%}")
+print(f"{'together':<23} {a_token:>11,}")
 
 # %% [markdown]
-# Not 2.00 but 2.15. Two things pull at the rule:
-#
-# - The **embedding** has parameters but costs nothing: a look-up is no product. (The output head is a product, and it counts.)
-# - The **attention core**, queries times keys and probabilities times values, costs FLOPs but has no parameters. For each token
-#   it grows with the length of the sequence: $4sh$ a layer.
-#
-# In a large model with short sequences both are small. Here, with 256 tokens and a width of 256, the core is a seventh of
-# everything. Now the real model, forward alone and then a whole step:
+# Now the real model, forward alone and then a whole step. Does the count agree?
 
 # %%
-# %%ranks --pass BATCH,SEQ_LEN --into counted
 from workshop.models.gpt import GPT, GPTConfig
 
 torch.manual_seed(0)
-shape = GPTConfig(
-    vocab_size=1024, hidden_size=256, num_layers=4, num_heads=8, num_kv_heads=4, intermediate_size=704
-)
-model = GPT(shape).to(device)
+heads = {"num_heads": HEADS, "num_kv_heads": KV_HEADS}
+shape = {"hidden_size": HIDDEN, "intermediate_size": MLP, "num_layers": LAYERS}
+model = GPT(GPTConfig(vocab_size=VOCAB, **heads, **shape)).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-words = torch.randint(shape.vocab_size, (BATCH, SEQ_LEN), device=device)
+words = torch.randint(VOCAB, (BATCH, SEQ_LEN), device=device)
+
+
+def one_step():
+    optimizer.zero_grad()
+    with torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu):
+        loss = model(words, words)
+    loss.backward()
+    optimizer.step()
+
 
 with torch.no_grad(), measure(memory=False) as forward:
     model(words)
 with measure(model, optimizer, memory=False) as step:
-    optimizer.zero_grad()
-    model(words, words).backward()
-    optimizer.step()
-report(forward=forward.flops, step=step.flops, parameters=sum(p.numel() for p in model.parameters()))
+    one_step()
 
 # %%
-N = counted[0].parameters
-assert small.num_params == N
-counted_forward, counted_step = counted[0].forward, counted[0].step
-expected_forward = tokens * sum(parts.values())
-for name, expected, found, rule in [
-    ("forward", expected_forward, counted_forward, 2),
-    ("backward", 2 * expected_forward, counted_step - counted_forward, 4),
-]:
-    print(
-        f"{name:<9} predicted {expected:.4g}, counted {found:.4g}: {found / (N * tokens):.2f} a parameter and token (rule: {rule})"
-    )
-assert counted_forward == expected_forward
-core = tokens * parts["attention_core"]
-assert counted_step - counted_forward - 2 * expected_forward in (0, core / 2)
+N, tokens = sum(p.numel() for p in model.parameters()), BATCH * SEQ_LEN
+backward_flops = step.flops - forward.flops
+counted = {"forward": forward.flops, "backward": backward_flops}
+for (name, flops), rule in zip(counted.items(), (2, 4), strict=True):
+    found = flops / (N * tokens)
+    print(f"{name:<9} {flops:>15,} FLOPs: {found:.2f} a parameter and token ({rule})")
+core = layer["queries x keys"] + layer["probabilities x values"]
+assert forward.flops == tokens * a_token
+assert backward_flops - 2 * forward.flops in (0, tokens * LAYERS * core / 2)
 
 # %% [markdown]
-# Forward is right to the last operation. Backward is a little more than twice forward, and the difference has a name. The fused
-# attention kernel does not store its scores, which are quadratic in the sequence. It **computes them again** when backward needs
-# them (Dao et al., 2022). That is one product of the core more: half of what the core costs forward.
+# Forward is right to the last operation: 2.15 FLOPs a parameter and token, not 2.00. Two things pull at the rule:
 #
-# So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. Whoever
-# recomputes works more, and is not further for it.
+# - The **embedding** has parameters and costs nothing: a look-up is no product. (The output head is a product, and it counts.)
+# - The **attention core** costs FLOPs and has no parameters. For each token it grows with the length of the sequence: $4sh$ a layer.
+#
+# In a large model with short sequences both are small.
+#
+# Backward is a little more than twice forward. The fused attention kernel does not store its scores, which are quadratic in the
+# sequence. It **computes them again** when backward needs them (Dao et al., 2022): one product of the core more.
+#
+# So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. If you
+# recompute, you do more work, and you are no further for it.
 #
 # ### Exercise: write the rule down, attention included
 
@@ -162,86 +166,150 @@ def train_flops(
 
 
 # %% tags=["nbval-check-output"]
+extra = {}
 for seq_len in (2_048, 8_192, 32_768, 131_072):
     with_core = train_flops(70e9, 1, 80, 8_192, seq_len)
-    print(
-        f"70B, 80 layers of 8,192, sequences of {seq_len:>7,}: the core adds {with_core / (6 * 70e9) - 1:4.0%}"
-    )
+    extra[seq_len] = with_core / (6 * 70e9) - 1
+    print(f"70B, sequences of {seq_len:>7,}: the core adds {extra[seq_len]:4.0%}")
+assert extra[2_048] < 0.05
+assert extra[131_072] > 2
 
 # %% [markdown]
 # The "6" is a rule for short sequences. At 131,072 tokens it misses more than two thirds of the arithmetic.
 #
 # ## How fast is the device?
 #
-# A data sheet has a peak. This machine has none, so we take the fastest product that we can find. We time square products from
-# small to large, and one that a model does all the time: a single row by a matrix. And we time a copy, for the bytes per second.
-# We take the fastest of several tries, as noise only ever adds.
+# A data sheet has a peak. This machine may have none, so we take the fastest product that we find: in fp32 on a CPU, in bf16 on a
+# GPU, and there with matrices large enough to fill it. We take the fastest of several tries, as noise only ever adds.
 
 # %%
-# %%ranks --into timed
 import time
 
-
-def fastest(call, tries=7):
-    """Seconds of the fastest try."""
-    seconds = []
-    for _ in range(tries):
-        start = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+dtype, sizes = torch.float32, (16, 64, 256, 1024)
+if not on_cpu:
+    dtype, sizes = torch.bfloat16, (256, 1024, 4096, 8192)
 
 
-products = {f"{n} x {n}": (n, n, n) for n in (16, 64, 256, 1024)}
-products["one row"] = (1, 4096, 4096)  # 64 MiB of weights: more than the caches hold
-seconds = {}
-for name, (rows, cols, depth) in products.items():
-    a = torch.randn(rows, depth, device=device)
-    b = torch.randn(depth, cols, device=device)
-    out = torch.empty(rows, cols, device=device)
-    seconds[name] = fastest(lambda: torch.mm(a, b, out=out), tries=10 if rows * cols * depth > 2**23 else 50)
+def fastest(calls, rounds=10):
+    """Seconds of the fastest try of each call, all of them in turns."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            if not on_cpu:
+                torch.accelerator.synchronize()
+            start = time.perf_counter()
+            call()
+            if not on_cpu:
+                torch.accelerator.synchronize()
+            best[name] = min(best[name], time.perf_counter() - start)
+    return best
 
-source = torch.ones(2**24, device=device)  # 64 MiB too
+
+square = {n: torch.randn(n, n, device=device).to(dtype) for n in sizes}
+source = torch.ones(2**24 if on_cpu else 2**28, device=device)
 target = torch.empty_like(source)
-copy = fastest(lambda: target.copy_(source))
-report(products=products, seconds=seconds, bytes_per_second=2 * source.nbytes / copy)
-
-# %%
-rates = {
-    name: 2 * rows * cols * depth / timed[0].seconds[name]
-    for name, (rows, cols, depth) in timed[0].products.items()
-}
-for name, rate in rates.items():
-    print(f"{name:<12} {rate / 1e9:8.1f} GFLOP/s")
+calls = {n: lambda a=a: a @ a for n, a in square.items()}
+seconds = fastest({**calls, "copy": lambda: target.copy_(source)})
+rates = {n: 2 * n**3 / seconds[n] for n in sizes}
+for n, rate in rates.items():
+    print(f"{n:>5} x {n:<5} {rate / 1e9:10,.1f} GFLOP/s")
 peak = max(rates.values())
-assert rates["16 x 16"] < peak, "a small product is slower than the best"
+bandwidth = 2 * source.nbytes / seconds["copy"]
+print(f"a copy reads and writes {bandwidth / 1e9:,.1f} GB/s")
+assert 3 * rates[sizes[0]] < peak
 
 # %% [markdown]
-# Same device, same operation, and a factor of ten or more between the fastest and the slowest. Why? A product must also **move**
-# its numbers. It does $2mkn$ FLOPs for $mk + kn + mn$ numbers. Their quotient is its *intensity*, in FLOPs per byte. If it is
-# low, the device waits for memory. That is the **roofline** (Williams, Waterman and Patterson, 2009): the speed is at most the
-# peak, and at most the bandwidth times the intensity.
+# The same device, the same operation, and a large factor between the slowest and the fastest.
+#
+# ## The roofline
+#
+# An operator does arithmetic and it also **moves** numbers. Its FLOPs divided by the bytes it moves are its **arithmetic intensity**.
+# If the intensity is low, the device waits for its memory. So the speed is at most the peak, and at most the bandwidth
+# times the intensity: the **roofline** (Williams, Waterman and Patterson, 2009). The two meet at the *ridge*.
+#
+# Where do the parts of a model stand? Six of them, with their FLOPs and bytes counted by hand:
 
 # %%
-from workshop.facts.device import DeviceSpec
+T, H = (512, 1024) if on_cpu else (8_192, 4_096)  # tokens, width
+HEAD_DIM = 64
 
-this_device = DeviceSpec(
-    "this device", memory_bytes=1, memory_bandwidth=timed[0].bytes_per_second, peak_flops={"fp32": peak}
-)
-show.roofline(this_device, timed[0].products, dtype="fp32", measured=timed[0].seconds)
+
+def operators(e):
+    """Name: FLOPs, and bytes moved when a number has e bytes."""
+    scores = T * T * H  # of H / HEAD_DIM heads, each T x T x HEAD_DIM
+    return {
+        "GELU": (8 * T * H, 2 * T * H * e),  # about 8 FLOPs a number
+        "norm": (4 * T * H, 2 * T * H * e),  # square, add, scale, weight
+        "residual": (T * H, 3 * T * H * e),
+        "one token x matrix": (2 * H * 4 * H, (H + 4 * H * H + 4 * H) * e),
+        "attention core": (4 * scores, 4 * T * H * e),
+        "tokens x matrix": (2 * T * H * 4 * H, (T * H + 4 * H * H + 4 * T * H) * e),
+    }
+
 
 # %% [markdown]
-# A single row by a matrix uses each weight once. It stands at the slope, and no faster arithmetic would help it. (A point may lie
-# a little above the line: reading alone is faster than the copy that we timed.) Very small products lie below both: there the
-# time goes into starting them. **Large products are what a device is fast at.** It is why batches are large, and why cutting a
-# model into too many pieces makes it slow.
+# "One token x matrix" is **decoding**: text is generated token by token, and each one goes through all the weights alone.
+
+# %%
+# %%guess decode --unit %
+# An H100 does 989 TFLOP/s in bf16 and moves 3.35 TB/s. What share of its peak can
+# decoding one token reach at most? (Each weight, 2 bytes, is used for 2 FLOPs.)
+...
+
+# %%
+F = torch.nn.functional
+x, y = (torch.randn(T, H, device=device).to(dtype) for _ in range(2))
+w = torch.randn(H, 4 * H, device=device).to(dtype)
+q = x.view(1, T, H // HEAD_DIM, HEAD_DIM).transpose(1, 2)
+calls = {
+    "GELU": lambda: F.gelu(x),
+    "norm": lambda: F.rms_norm(x, (H,)),
+    "residual": lambda: x + y,
+    "one token x matrix": lambda: x[:1] @ w,
+    "attention core": lambda: F.scaled_dot_product_attention(q, q, q),
+    "tokens x matrix": lambda: x @ w,
+}
+seconds = fastest(calls)
+here = operators(x.element_size())
+reached = {name: flops / seconds[name] / peak for name, (flops, _) in here.items()}
+for name, share in reached.items():
+    flops, moved = here[name]
+    print(f"{name:<19} {flops / moved:7.1f} FLOPs a byte   {share:6.1%} of the peak")
+assert reached["tokens x matrix"] > 3 * reached["residual"]
+
+# %%
+from workshop.facts import catalogue
+
+h100 = catalogue.device("H100")
+devices = {
+    f"this device, {dtype}".replace("torch.", ""): (peak, bandwidth, here, seconds),
+    "H100, bf16": (h100.peak("bf16"), h100.memory_bandwidth, operators(2), None),
+}
+show.rooflines(devices)
+
+# %%
+ridge = h100.peak("bf16") / h100.memory_bandwidth
+flops, moved = operators(2)["one token x matrix"]
+at_most = flops / moved / ridge
+print(f"ridge of an H100: {ridge:.0f} FLOPs a byte")
+print(f"ridge of this device: {peak / bandwidth:.0f} FLOPs a byte")
+assert round(ridge) == 295
+assert at_most < 0.005
+beside("decode", predicted=100 / ridge, measured=100 * at_most)
+
+# %% [markdown]
+# (*Measured* here is counted from the shapes. The H100's panel has hollow points: what is possible, not what somebody saw.)
+#
+# Everything left of the ridge waits for memory, and no faster arithmetic would help it. On an H100 that is all of it but large products and
+# attention. And decoding one token reaches a third of a percent: people decode many sequences at once, so that each weight
+# is used more often. (A point can lie a little above the slope: what fits into the caches is not fetched again.)
+#
+# **Large products are what a device is fast at.** It is why batches are large, and why cutting a model into too many pieces makes it slow.
 #
 # ## What share is reached?
 #
 # **MFU**, model FLOPs utilization, is the share of the peak that the model gets (Chowdhery et al., 2022): the FLOPs that the
-# *model* needs in a second, over those that the devices could do.
+# *model* needs in a second, divided by those that the devices could do.
 #
 # ### Exercise: MFU from a training log
 
@@ -255,66 +323,53 @@ def mfu(
     return ...
 
 
-# %% [markdown]
-# **Predict:** our small model takes a step here. Its products are of a middling size, and between them are norms, a softmax, and
-# an optimizer. Will it reach 90 % of the peak, 50 %, 10 %?
+# %%
+# %%guess small_mfu --unit %
+# Our small model takes a step here. Its products are of a middling size, and between
+# them are norms, a softmax and an optimizer. Which MFU does it reach?
+...
 
 # %%
-# %%ranks --into stepped
-for _ in range(2):  # the first steps make the optimizer's state
-    optimizer.zero_grad()
-    model(words, words).backward()
-    optimizer.step()
-with measure(model, optimizer, memory=False, traffic=False) as step:
-    for _ in range(5):
-        optimizer.zero_grad()
-        model(words, words).backward()
-        optimizer.step()
-best = min(step.steps, key=lambda one: one.total_seconds)
-report(
-    total=best.total_seconds,
-    forward=best.forward_seconds,
-    backward=best.backward_seconds,
-    optimizer=best.optimizer_seconds,
-)
+with measure(model, optimizer, memory=False, traffic=False) as timed:
+    for _ in range(8):
+        one_step()
+best = min(timed.steps, key=lambda one: one.total_seconds)
+throughput = tokens / best.total_seconds  # tokens a second
+share = mfu(throughput, 3 * a_token, 1, peak)
+whole = best.total_seconds
+phases = [best.forward_seconds, best.backward_seconds, best.optimizer_seconds]
+for name, took in zip(("forward", "backward", "optimizer"), phases, strict=True):
+    print(f"{name:<10} {took * 1e3:7.1f} ms   {took / whole:5.1%} of the step")
+print(f"throughput {throughput:,.0f} tokens a second")
+assert 0 < share < 1.2
 
 # %%
-best = stepped[0]
-reached = mfu(tokens / best.total, 3 * sum(parts.values()), 1, peak)
-for phase in ("forward", "backward", "optimizer"):
-    print(f"{phase:<10} {best[phase] * 1e3:7.1f} ms   {best[phase] / best.total:5.1%} of the step")
-print(f"{tokens / best.total:,.0f} tokens a second, MFU {reached:.0%} of the fastest product seen")
-assert 0 < reached < 1
-
-# %%
-# %ranks stop
+beside("small_mfu", measured=100 * share)
 
 # %% [markdown]
-# ## Compare
+# The rest went into everything that is no large product: norms and activation functions, which move many bytes for few FLOPs; products too
+# small to be fast; and the start of a few thousand operators. With several devices, waiting for each other comes on top.
 #
-# What is lacking to 100 % went into everything that is no large product: norms and activations, which move many bytes for few
-# FLOPs; products too small to be fast; and the start of a few thousand operators. With several devices, waiting for each other
-# comes on top.
+# ## What do large runs reach?
 #
-# What do large runs reach? Llama 3 405B reports 38 to 43 % (Dubey et al., 2024, table 4). Others do not say, but you can work it
-# out: Llama 2's authors published their GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion tokens each (Touvron et
-# al., 2023, table 2). Hours and tokens give tokens per second.
+# The PaLM paper, which introduced MFU, prints 21.3 % for GPT-3, 32.5 % for Gopher and 46.2 % for PaLM itself. Llama 3 405B reports 38
+# to 43 % (Dubey et al., 2024, table 4). Where a paper prints none, you can work it out. Llama 2's authors published their
+# GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion tokens each (Touvron et al., 2023, table 2):
 
 # %% tags=["nbval-check-output"]
-from workshop.facts import catalogue
-
 a100 = catalogue.device("A100-80GB").peak("bf16")
-for name, gpu_hours in [("llama-2-7b", 184_320), ("llama-2-13b", 368_640), ("llama-2-70b", 1_720_320)]:
-    model = catalogue.model(name)
-    per_token = train_flops(model.num_params, 1, model.num_layers, model.hidden_size, seq_len=4_096)
+hours = {"llama-2-7b": 184_320, "llama-2-13b": 368_640, "llama-2-70b": 1_720_320}
+for name, gpu_hours in hours.items():
+    spec = catalogue.model(name)
+    sizes = (spec.num_layers, spec.hidden_size)
+    per_token = train_flops(spec.num_params, 1, *sizes, seq_len=4_096)
     share = mfu(2e12 / (gpu_hours * 3600), per_token, 1, a100)
-    print(
-        f"{name:<12} {model.num_params / 1e9:5.1f}B parameters   {gpu_hours:>9,} GPU hours   MFU {share:.0%}"
-    )
+    print(f"{name:<12} {gpu_hours:>9,} GPU hours   MFU {share:.0%}")
+    assert 0.38 < share < 0.50
 
 # %% [markdown]
-# Most reports on training quote such a share. You know now what stands above and below its line. When you compare two of them,
-# ask: was recomputation counted (then it is HFU)? Was the masked half of attention? Which peak?
+# When you compare two such numbers, ask: was recomputation counted? (Then it is **HFU**; PaLM's is 57.8 %.) Was the masked half of
+# attention counted? Which peak?
 #
 # ## At scale: how many days?
 #
@@ -329,48 +384,54 @@ def days_to_train(flops: float, num_devices: int, peak_flops_per_second: float, 
 
 
 # %% [markdown]
-# The question from the top. 70 billion parameters, 15 trillion tokens, 1,024 H100 with 989 TFLOP/s each, half of it reached:
+# The question from the top: 70 billion parameters, 15 trillion tokens, 1,024 H100, half of their peak.
+
+# %%
+# %%guess days --unit days
+# Three numbers in your head: 6 x 70e9 x 15e12 FLOPs, 1,024 devices, 989e12 FLOP/s of
+# which half is reached. A day has 86,400 seconds. How many days?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.cost import training_cost
 
 h100s = catalogue.cluster("1024xH100")
-by_hand = days_to_train(6 * 70e9 * 15e12, h100s.num_devices, h100s.device.peak("bf16"), mfu=0.5)
+by_hand = days_to_train(6 * 70e9 * 15e12, 1_024, h100s.device.peak("bf16"), mfu=0.5)
 on_paper = training_cost(70e9, 15e12, h100s, mfu=0.5)
 print(f"by hand    {by_hand:.0f} days")
 print(f"predicted  {on_paper}")
 assert round(by_hand) == 144
 assert abs(on_paper.days - by_hand) < 0.5
 
+# %%
+beside("days", measured=by_hand)
+
 # %% [markdown]
-# A season: 144 days. And what would change it? Here is the same run with other devices, and with other shares of their peak.
+# A season: 144 days. What would change it? The same run with other devices, and with other shares of their peak:
 
 # %% tags=["nbval-check-output"]
+days = {}
 print(f"{'1,024 of':<14}" + "".join(f"   MFU {share:.0%}" for share in (0.3, 0.4, 0.5)))
-for device_name in ("A100-80GB", "H100", "B200"):
-    peak = catalogue.device(device_name).peak("bf16")
-    days = [days_to_train(6 * 70e9 * 15e12, 1024, peak, share) for share in (0.3, 0.4, 0.5)]
-    print(f"{device_name:<14}" + "".join(f"{number:>7,.0f} d" for number in days))
+for name in ("A100-80GB", "H100", "B200"):
+    fast = catalogue.device(name).peak("bf16")
+    for share in (0.3, 0.4, 0.5):
+        days[name, share] = days_to_train(6 * 70e9 * 15e12, 1_024, fast, share)
+    row = [f"{days[name, share]:>7,.0f} d" for share in (0.3, 0.4, 0.5)]
+    print(f"{name:<14}" + "".join(row))
+saved = days["H100", 0.3] - days["H100", 0.5]
+print(f"from 30 to 50 % on H100: {saved:.0f} days saved")
+assert 90 < saved < 100
 
 # %% [markdown]
-# Try it with other models, tokens and devices. This count includes the attention core, so it says more than 144. (Without widgets you see the
-# first picture only.)
-
-# %%
-from workshop.jupyter.widgets import time_to_train
-
-time_to_train("llama-3-70b", "H100", 1024, tokens=15e12, mfu=0.5)
-
-# %% [markdown]
-# From 30 to 50 % is nearly a hundred days saved on H100. Nobody gives you that share: it is made, by everything in the days to come.
+# From 30 to 50 % saves nearly a hundred days. Nobody gives you that share. It is made, by everything in the days to come.
 #
 # ## What to take away
 #
 # - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4
 #   backward.
 # - The attention core adds $12Lhs$ a token. In short sequences it is little, in long ones it is most.
-# - A device reaches its peak in large products only. Left of the roofline's ridge, memory decides.
-# - **MFU** counts what the model needs; HFU also counts what was done twice. Large published runs: 38 to 46 %.
+# - A device reaches its peak in large products only. Left of the roofline's ridge (295 FLOPs a byte on an H100), memory decides.
+# - **MFU** counts what the model needs; HFU also counts what was done twice. Published: 21 % (GPT-3) to 46 % (PaLM).
 # - Days = FLOPs / (devices x peak x MFU). 70B on 15T tokens on 1,024 H100 at 50 %: 144 days.
 #
 # Next: [13_memory_of_a_step](13_memory_of_a_step.ipynb), where the memory goes.
@@ -378,10 +439,11 @@ time_to_train("llama-3-70b", "H100", 1024, tokens=15e12, mfu=0.5)
 # ## Sources
 #
 # - J. Kaplan et al., *Scaling Laws for Neural Language Models*, arXiv:2001.08361, section 2.1 (2 and 4 FLOPs a parameter).
-# - A. Chowdhery et al., *PaLM: Scaling Language Modeling with Pathways*, arXiv:2204.02311, appendix B (MFU, attention's 12Lhs).
+# - A. Chowdhery et al., *PaLM: Scaling Language Modeling with Pathways*, arXiv:2204.02311: section 4.1 and table 3 (MFU of PaLM and
+#   others, HFU), appendix B (definition, attention's 12Lhs).
 # - S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore Architectures*, CACM
 #   52(4), 2009.
 # - T. Dao et al., *FlashAttention*, arXiv:2205.14135 (scores computed again in backward).
 # - H. Touvron et al., *Llama 2: Open Foundation and Fine-Tuned Chat Models*, arXiv:2307.09288, table 2 (GPU hours).
 # - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783, table 4 (MFU).
-# - NVIDIA, *H100 Tensor Core GPU* and *A100 Tensor Core GPU* data sheets (dense peaks: 989 and 312 TFLOP/s in bf16).
+# - NVIDIA, *H100 Tensor Core GPU* and *A100 Tensor Core GPU* data sheets (dense peaks: 989 and 312 TFLOP/s in bf16; 3.35 TB/s).

@@ -279,7 +279,7 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 from workshop.rehearse import rehearse
 
 rehearsed = rehearse(two_steps, world_size=1)
-rehearsed
+print(f"rehearsed peak {format_bytes(rehearsed.peak_bytes)}")
 
 # %% [markdown]
 # ## Run
@@ -442,7 +442,7 @@ assert largest["gpt3-2.7b", "full"] > 10 * largest["gpt3-2.7b", "none"]
 assert not any(largest["gpt3-6.7b", how] for how in ("none", "selective", "full"))
 
 # %% [markdown]
-# For 2.7 billion parameters, recomputation decides whether the micro-batch is two or many. For 6.7 billion nothing helps: the state
+# For 2.7 billion parameters, recomputation decides whether the micro-batch is one sequence or a hundred. For 6.7 billion nothing helps: the state
 # alone is too large. No trick on one device changes that. More devices will, if they *share* the state (day 2). These figures leave out
 # logits and temporaries, so they are a little too good.
 #
@@ -492,7 +492,8 @@ assert step_bytes(llama.num_params) * 3 / 4 > 0.9 * seven_expected.capacity
 ...
 
 # %% [markdown]
-# Move `seq_len` and `recompute`, and watch which part grows. (Without widgets you see the first picture; the answer follows below.)
+# Move `seq_len` and `recompute`, and watch which part grows. (Without widgets you see the first picture; the answer follows below. The
+# title counts what the driver would show, which is more than tensors; see the last section.)
 
 # %%
 from workshop.jupyter.widgets import memory_explorer

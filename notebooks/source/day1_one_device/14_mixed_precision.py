@@ -2,128 +2,236 @@
 # # Why does fp16 train badly, and what saves it?
 #
 # - **You need** `11_numbers_and_tensors` (formats) and `13_memory_of_a_step` (what a step holds).
-# - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on one rank, on CPU or GPU with the same cells. fp16 is slow on most CPUs, so the model is small
-#   and the runs are short.
+# - **It takes** 40 minutes to read and try, under a minute to run.
+# - **What runs where:** all of it here, on CPU or GPU with the same cells. fp16 is slow on most CPUs, so the model is small and the
+#   runs are short. One table predicts eight H100s.
 # - **Links:** before this [13_memory_of_a_step](13_memory_of_a_step.ipynb), after it [15_optimizers](15_optimizers.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Matrix units multiply 16-bit numbers many times faster than 32-bit ones, and 16 bits are half the bytes. So one would
-# simply train in 16 bits. In fp16 the loss stops falling, or becomes NaN. In bf16 it does not. What is lost, where, and how is it had back?
+# Matrix units multiply 16-bit numbers many times faster than 32-bit ones, and 16 bits are half the bytes. So why not simply train in
+# 16 bits? Because something is lost on the way. What is it, where is it lost, and how do you get it back?
 
 # %%
 # %load_ext workshop
+import itertools
+import math
+
 import torch
 
 from workshop import show
+from workshop.lessons.guess import beside
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.text import TextBatches
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
 
 # %% [markdown]
-# ## Updates vanish
+# ## First loss: updates vanish
 #
-# A weight of 1 gets a thousand updates of 0.001. **Say what comes out** in fp32, fp16 and bf16. (From 1, the next number of bf16 is
-# 1.0078.)
+# Training adds a small number to a larger one, over and over.
+
+# %%
+# %%guess weight
+# A weight of 1 gets a thousand updates of +0.001, in bf16. What is it afterwards?
+# (In exact arithmetic it is 2. From 1, the next larger number in bf16 is 1.0078.)
+...
 
 # %% tags=["nbval-check-output"]
+after = {}
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
     weight = torch.ones((), dtype=dtype)
     for _ in range(1_000):
         weight += 0.001
+    after[dtype] = weight.item()
     print(f"{dtype!s:<15} {weight.item():.4f}")
-assert weight == 1  # bf16
+assert after[torch.bfloat16] == 1
+assert abs(after[torch.float16] - 2) > 0.02
+
+# %%
+beside("weight", measured=after[torch.bfloat16])
 
 # %% [markdown]
-# bf16 has not moved at all: each update is less than half a step, and is rounded away. fp16 moved, and by the wrong amount. More digits are the only
-# cure. So the weights that take updates stay in fp32: the **master copy**. The 16-bit weights are made from it, anew after each step.
-# Every recipe below does that.
+# In bf16 the weight has not moved at all: each update is less than half a step, and is rounded away. In fp16 it moved, but not by the
+# right amount. Only more digits help. So the weights that receive the updates stay in fp32. They are called **master weights**; the
+# 16-bit weights are made from them, anew after each step.
 #
-# ## Gradients vanish
+# ## Second loss: sums lose digits
 #
-# Gradients are small, and the larger the batch, the smaller: the loss is a *mean*. GPT-3's smallest sister was trained on 0.5 million
-# tokens a step. On one device those come in many micro-batches, and each one's loss is divided by their number, so
-# that the gradients add up to the mean.
+# The same happens inside a long sum, and a matrix product is a long sum. Add 4,096 ones, one at a time:
+
+# %% tags=["nbval-check-output"]
+ones = torch.ones(4_096, dtype=torch.bfloat16)
+total = torch.zeros((), dtype=torch.bfloat16)
+for one in ones:
+    total += one
+print(f"one at a time in bf16: {total.item():.0f}")
+print(f"torch.sum of the same: {ones.sum().item():.0f}")
+assert total == 256
+assert ones.sum() == 4_096
+
+# %% [markdown]
+# At 256 the step between two numbers of bf16 is 2, so adding 1 changes nothing any more. `torch.sum` adds up in fp32 and rounds once, at
+# the end. Matrix units do so too: 16-bit inputs, **sums in fp32**.
 #
-# Our model sees 256 tokens at once. So 0.5 million are 2,048 micro-batches. We run one of them for each step, with its loss divided by 2,048.
+# Which operators may run in 16 bits at all? `torch.autocast` has a list. Products are on it. Losses are on another one, of
+# operators that get fp32. On GPUs that second list also has `softmax`, `layer_norm`, `exp`, `pow` and `sum`. Ask this device:
+
+# %%
+import torch.nn.functional as F
+
+x, linear = torch.randn(4, 8, device=device), torch.nn.Linear(8, 8, device=device)
+with torch.autocast(device.type, torch.bfloat16):
+    y = linear(x)
+    ran = {
+        "linear": y,
+        "product": x @ x.T,
+        "mse_loss": F.mse_loss(y, y + 1),
+        "softmax": y.softmax(-1),
+        "layer_norm": F.layer_norm(y, (8,)),
+        "16-bit + fp32": y + x,
+    }
+for name, result in ran.items():
+    print(f"{name:<14} {str(result.dtype).removeprefix('torch.')}")
+assert y.dtype == ran["product"].dtype == torch.bfloat16
+assert ran["mse_loss"].dtype == torch.float32
+assert linear.weight.dtype == torch.float32
+
+# %% [markdown]
+# The weight itself stays in fp32: under autocast it *is* the master weight, and each product gets a 16-bit copy of it.
+#
+# ## Third loss: gradients vanish
+#
+# Gradients are small, and the larger the batch, the smaller: the loss is a *mean*. The smallest GPT-3 was trained on 0.5 million
+# tokens a step. On one device these come in many micro-batches, and the loss of each is divided by their number, so that the
+# gradients add up to the mean.
+#
+# Our model sees 256 tokens at once. So 0.5 million tokens are 2,048 micro-batches. We run one of them for each step, with its loss
+# divided by 2,048. First ten steps in fp32, so that the gradients are those of a model at work.
 
 # %%
 DIVIDE = 2_048  # micro-batches in a step of 0.5 million tokens
-LOWEST, HIGHEST = -50, 0  # powers of two to look at
-shape = {
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "num_layers": 2,
-    "num_heads": 4,
-    "num_kv_heads": 2,
-    "intermediate_size": 192,
-}
+sizes = {"hidden_size": 64, "intermediate_size": 192, "num_heads": 4, "num_kv_heads": 2}
+config = GPTConfig(vocab_size=256, num_layers=2, **sizes)
+text = TextBatches(seq_len=64, global_batch=4)
+
+
+def fresh():
+    torch.manual_seed(0)
+    return GPT(config).to(device)
+
+
+def adamw(model):  # gradients are small here, so eps must be smaller still
+    return torch.optim.AdamW(model.parameters(), lr=4e-3, eps=1e-15)
+
+
+model = fresh()
+optimizer = adamw(model)
+for step in range(10):
+    ((tokens, targets),) = text.step(step, device)
+    (model(tokens, targets) / DIVIDE).backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
 # %% [markdown]
-# ## Predict
-#
-# fp16's smallest number is $2^{-24}$. Multiply the loss by $S$ before backward, and by the chain rule each gradient is $S$ times
-# larger; it is divided by $S$ again in fp32, where that costs nothing. **Say before you run it:** what share of gradients will be
-# zero in fp16? Which $S$ would you take?
-#
-# ## Run: count the zeros
-#
-# Ten steps in fp32, so that the gradients are those of a model at work. Then the same batch backward in each format.
+# Now the same batch backward in each format. The smallest number of fp16 is $2^{-24}$. Multiply the loss by $S$ before backward, and by
+# the chain rule every gradient is $S$ times larger. In fp32 it is divided by $S$ again, where that loses nothing.
 
 # %%
-# %%torchrun -n 1 --pass DIVIDE,LOWEST,HIGHEST,shape --into counted
+# %%guess lost --unit %
+# Without S: what share of the gradients becomes zero in fp16?
+...
+
+# %%
 import copy
 
-import torch
 
-from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.models.text import TextBatches
-from workshop.precision.mixed import MixedTraining, count_gradients, sizes_by_power
-
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-torch.manual_seed(0)
-text = TextBatches(seq_len=64, global_batch=4)
-model = GPT(GPTConfig(**shape)).to(device)
-training = MixedTraining(model, "fp32", lambda p: torch.optim.AdamW(p, lr=4e-3))
-for step in range(10):
-    for tokens, targets in text.step(step, device):
-        training.step(lambda model: model(tokens, targets))
-
-(batch,) = text.step(99, device)
-for name, dtype, scale in [
-    ("fp32", torch.float32, 1),
-    ("fp16", torch.float16, 1),
-    ("fp16, S = 2^16", torch.float16, 2**16),
-    ("bf16", torch.bfloat16, 1),
-]:
+def gradients(dtype, scale=1.0):
+    """All gradients of one batch as one vector, backward in `dtype`."""
     one = copy.deepcopy(model).to(dtype)
-    (one(*batch) / DIVIDE * scale).backward()
-    gradients = [p.grad.float() / scale for p in one.parameters()]
-    report(**{name: (sizes_by_power(gradients, LOWEST, HIGHEST), count_gradients(gradients))})
+    ((tokens, targets),) = text.step(99, device)
+    (one(tokens, targets) / DIVIDE * scale).backward()
+    parts = [p.grad.float().flatten() / scale for p in one.parameters()]
+    return torch.cat(parts).cpu()
+
+
+exact = gradients(torch.float32)
+used = exact != 0  # words that are not in the batch have no gradient
+found = {
+    "fp32": exact,
+    "fp16": gradients(torch.float16),
+    "fp16, S = 2^16": gradients(torch.float16, 2.0**16),
+    "bf16": gradients(torch.bfloat16),
+}
+lost = {}
+for name, vector in found.items():
+    lost[name] = (vector[used] == 0).float().mean().item()
+    print(f"{name:<15} {lost[name]:6.1%} of the gradients became zero")
+assert lost["fp16"] > 0.2
+assert max(lost["fp16, S = 2^16"], lost["bf16"]) < 0.005
 
 # %%
-found = counted[0]
-zeros = {name: count.zero_share for name, (_, count) in found.items()}
-sizes = {name: histogram for name, (histogram, _) in found.items()}
-show.gradient_sizes(sizes, LOWEST, zeros, {"fp16's smallest": -24})
+from workshop.precision.mixed import sizes_by_power
+
+LOWEST, HIGHEST = -42, -10  # powers of two to look at
+drawn = {}
+for name, vector in found.items():
+    drawn[name] = sizes_by_power([vector], LOWEST, HIGHEST)
+show.gradient_sizes(drawn, LOWEST, lost, {"fp16's smallest": -24})
 
 # %%
-always = found["fp32"][1].zeros  # words that are not in the batch
-for name, (_, count) in found.items():
-    lost = (count.zeros - always) / (count.numbers - always)
-    print(f"{name:<15} {count.zeros:>7,} zeros of {count.numbers:,}: {lost:6.1%} of the gradients lost")
-assert (found["fp16"][1].zeros - always) / (found["fp16"][1].numbers - always) > 0.2
-for name in ("fp16, S = 2^16", "bf16"):
-    assert abs(found[name][1].zeros - always) < 0.005 * found[name][1].numbers
+beside("lost", measured=100 * lost["fp16"])
 
 # %% [markdown]
-# The filled shape is fp32: most gradients lie below $2^{-24}$ or just above. fp16 has cut the shape off, and what is left stands on a few
-# lines, the last values it has. Backward goes through all layers in fp16, so what vanishes at the top is missing everywhere below.
-# With $S$ nothing is lost. bf16 loses nothing by itself: it has fp32's exponent.
+# The filled shape is fp32. fp16 has cut off what lies below $2^{-24}$, and just above it only a few values exist. Backward goes through
+# all layers in fp16, so what vanishes near the loss is missing in every layer below. With $S$ next to nothing is lost. bf16 loses
+# next to nothing by itself: it has the exponent of fp32.
 #
-# ## Who finds S?
+# ## A slider that decides: which S?
 #
-# Too small, and gradients vanish. Too large, and they overflow: 65,504 is the end. The right one changes during training. So it is
-# found by trying, all the time.
+# Too small, and gradients vanish. Too large, and they pass 65,504 and become infinite. Move the slider until both are at zero.
+# **How wide is the range of good S?**
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, new_figure
+
+POWERS = list(range(41))
+nonzero = exact[used].double()
+
+
+def shares(power):
+    """Of the gradients times 2^power: what fp16 makes zero, what it makes infinite."""
+    scaled = (nonzero * 2.0**power).half()
+    return [(scaled == 0).float().mean().item(), scaled.isinf().float().mean().item()]
+
+
+zero, infinite = zip(*map(shares, POWERS), strict=True)
+
+
+def draw(power):
+    figure, axis = new_figure(6.4, 2.6)
+    axis.plot(POWERS, zero, color="#0072B2", label="become zero")
+    axis.plot(POWERS, infinite, color="#D55E00", label="become infinite")
+    axis.axvline(power, color="black", linestyle=":")
+    axis.set(xlabel="power of two of S", ylabel="share of gradients")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    lost, over = shares(power)
+    return Picture(figure, f"S = 2^{power}: {lost:.2%} zero, {over:.4%} infinite")
+
+
+explore(draw, [Control("power", 0, POWERS)])
+
+# %% tags=["nbval-check-output"]
+rows = zip(POWERS, zero, infinite, strict=True)
+good = [power for power, lost, over in rows if lost < 0.001 and over == 0]
+assert len(good) >= 10
+print("for 10 powers of two or more: less than 0.1 % lost, none infinite")
+assert 16 in good
+
+# %% [markdown]
+# The range is wide. (A page without a kernel shows both curves all the same: good is where both lie on the floor.) So $S$ need not be
+# exact. But it changes during training, and nobody wants to tune it. It is found by trying, all the time: **dynamic loss scaling**.
 #
 # ### Exercise: the decision
 
@@ -140,255 +248,270 @@ def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tu
 
 
 # %% [markdown]
-# ## Run: train
+# ## The real loop
 #
-# Twelve steps, by seven recipes, from the same weights on the same text. Your `next_scale` decides in the fourth, which begins at $2^{31}$
-# and doubles after three good steps (PyTorch's own waits for 2,000). `amp-` recipes are `torch.autocast`: fp32 weights, and a list of
-# operators that get 16-bit copies.
+# Here are the ten lines that you will write tomorrow: autocast, and a `GradScaler` around backward and step. Mind the order:
+# gradients are clipped **after** `unscale_`. Before it they are $S$ times too large, and the limit would mean nothing.
 
 # %%
-# %%torchrun -n 1 --pass DIVIDE,shape,next_scale --into trained
-import copy
-
-import torch
-
-from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.models.text import TextBatches
-from workshop.precision.mixed import LossScaler, MixedTraining
-
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-text = TextBatches(seq_len=64, global_batch=4)
+LIMIT = 1.0 / DIVIDE  # for the norm of all gradients; usually 1.0
 
 
-class YourScaler(LossScaler):
-    def update(self, finite):
-        self.value, self.good_steps, _ = next_scale(self.value, self.good_steps, finite, self.interval)
+def train(steps, dtype=None, scaler=None):
+    """Losses and scales of some steps; `dtype` None is fp32 throughout."""
+    model, losses, scales = fresh(), [], []
+    optimizer = adamw(model)
+    scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
+    for step in range(steps):
+        ((tokens, targets),) = text.step(step, device)
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            loss = model(tokens, targets) / DIVIDE
+        scales.append(scaler.get_scale())
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+        scaler.step(optimizer)  # skipped if a gradient is infinite or NaN
+        scaler.update()
+        optimizer.zero_grad()
+        losses.append(loss.detach() * DIVIDE)
+    return torch.stack(losses).tolist(), scales
 
-
-def adamw(parameters):  # the loss is divided, so gradients are small: eps must be smaller still
-    return torch.optim.AdamW(parameters, lr=4e-3, eps=1e-15)
-
-
-RECIPES = {
-    "fp32": ("fp32", None),
-    "fp16": ("fp16", None),
-    "fp16, S = 2^16": ("fp16", LossScaler(2.0**16)),
-    "fp16, your S": ("fp16", YourScaler(2.0**31, interval=3)),
-    "amp-fp16, GradScaler": ("amp-fp16", torch.amp.GradScaler(device.type)),
-    "bf16": ("bf16", None),
-    "amp-bf16": ("amp-bf16", None),
-}
-
-
-@torch.no_grad()
-def unseen_loss(model):
-    """In fp32, on text that training does not reach."""
-    one = copy.deepcopy(model).float()
-    losses = [one(*batch) for step in range(400, 410) for batch in text.step(step, device)]
-    return torch.stack(losses).mean().item()
-
-
-for name, (recipe, scaler) in RECIPES.items():
-    torch.manual_seed(0)
-    training = MixedTraining(GPT(GPTConfig(**shape)).to(device), recipe, adamw, scaler, DIVIDE)
-    steps = []
-    for step in range(12):
-        for tokens, targets in text.step(step, device):
-            steps.append(training.step(lambda model: model(tokens, targets)))
-    report(**{name: {"steps": steps, "unseen": unseen_loss(training.model)}})
 
 # %% [markdown]
+# And the same by hand, with your `next_scale` in the place of the scaler:
+
+
+# %%
+def train_by_hand(steps, dtype, scale, interval):
+    """The same as `train`, without a GradScaler."""
+    model, losses, scales, good_steps = fresh(), [], [], 0
+    optimizer = adamw(model)
+    for step in range(steps):
+        ((tokens, targets),) = text.step(step, device)
+        with torch.autocast(device.type, dtype):
+            loss = model(tokens, targets) / DIVIDE
+        scales.append(scale)
+        (loss * scale).backward()
+        for parameter in model.parameters():
+            parameter.grad /= scale
+        finite = all(p.grad.isfinite().all() for p in model.parameters())
+        decided = next_scale(scale, good_steps, bool(finite), interval)
+        scale, good_steps, may_step = decided
+        if may_step:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+            optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach() * DIVIDE)
+    return torch.stack(losses).tolist(), scales
+
+
+# %% [markdown]
+# Both start too high, at $2^{30}$, and double after three good steps. (PyTorch's defaults are $2^{16}$, and 2,000 steps.)
+
+# %%
+options = {"init_scale": 2.0**30, "growth_interval": 3}
+scaler = torch.amp.GradScaler(device.type, **options)
+by_torch, torch_scales = train(16, torch.float16, scaler)
+by_hand, hand_scales = train_by_hand(16, torch.float16, 2.0**30, interval=3)
+print("scale, power of two:", *[f"{math.log2(scale):.0f}" for scale in hand_scales])
+skipped = sum(b < a for a, b in itertools.pairwise(hand_scales))
+print(f"{skipped} of 15 steps skipped")
+
+# %% tags=["nbval-check-output"]
+assert hand_scales == torch_scales
+assert max(abs(a - b) for a, b in zip(by_hand, by_torch, strict=True)) < 1e-4
+assert hand_scales[1] < hand_scales[0]
+assert max(b / a for a, b in itertools.pairwise(hand_scales)) == 2
+print("by hand and GradScaler: the same scale in every step, the same losses")
+
+# %% [markdown]
+# Each halving is a step that was thrown away. It is why PyTorch waits 2,000 good steps before it dares to double.
+#
 # ## Compare
+#
+# Now the recipes, each with the loop above: fp32; fp16 without a scale; fp16 with PyTorch's scaler and its defaults; bf16. Three
+# seeds of data, so that we see more than luck.
 
 # %%
-runs = trained[0]
-show.training_curves(
-    {name: [step.loss for step in run["steps"]] for name, run in runs.items()},
-    {name: [step.scale for step in runs[name]["steps"]] for name in ("fp16, your S", "amp-fp16, GradScaler")},
-    "loss scale S",
-    log2=True,
-)
+# %%guess recipe --choices fp16-alone,fp16-scaled,bf16
+# Which recipe ends farthest from fp32?
+...
 
 # %%
-reference = runs["fp32"]["unseen"]
-start = runs["fp32"]["steps"][0].loss
-for name, run in runs.items():
-    zero = sum(step.gradients.zeros for step in run["steps"]) / sum(
-        step.gradients.numbers for step in run["steps"]
-    )
-    skipped = sum(step.skipped for step in run["steps"])
-    print(
-        f"{name:<22} loss on unseen text {run['unseen']:.3f}   zeros {zero:5.1%}   skipped {skipped} of 12 steps"
-    )
-learned = {name: (start - run["unseen"]) / (start - reference) for name, run in runs.items()}
-assert learned["fp16"] < 0.9
-for name in ("fp16, S = 2^16", "amp-fp16, GradScaler", "bf16", "amp-bf16"):
-    assert abs(runs[name]["unseen"] / reference - 1) < 0.02, name
-skips = [step.skipped for step in runs["fp16, your S"]["steps"]]
-assert skips[0]
-assert not all(skips)
+STEPS = 12
+recipes = {
+    "fp32": (None, None),
+    "fp16-alone": (torch.float16, None),
+    "fp16-scaled": (torch.float16, torch.amp.GradScaler),
+    "bf16": (torch.bfloat16, None),
+}
+curves = {name: [] for name in recipes}
+for seed in range(3):
+    text = TextBatches(seq_len=64, global_batch=4, seed=seed)
+    for name, (dtype, make) in recipes.items():
+        losses, _ = train(STEPS, dtype, make and make(device.type))
+        curves[name].append(losses)
+distance = {}
+for name, runs in curves.items():
+    pairs = zip(runs, curves["fp32"], strict=True)
+    off = [abs(run[-1] - reference[-1]) for run, reference in pairs]
+    distance[name] = max(off)
+    ends = ", ".join(f"{run[-1]:.3f}" for run in runs)
+    print(f"{name:<12} last losses {ends}   at most {max(off):.3f} from fp32")
+    if name == "fp16-alone":
+        assert min(off) > 0.1
+    else:
+        assert max(off) < 0.05
+
+# %%
+figure, axis = new_figure(6.6, 3.0)
+looks = {"fp32": "-", "fp16-alone": "-", "fp16-scaled": "--", "bf16": ":"}
+for name, look in looks.items():
+    mean = torch.tensor(curves[name]).mean(0)
+    axis.plot(range(1, STEPS + 1), mean, look, label=name, linewidth=2)
+axis.set(xlabel="step", ylabel="loss, mean of three seeds")
+figure.legend(loc="outside upper center", ncols=4, frameon=False)
+Picture(figure, "losses of four recipes")
+
+# %%
+beside("recipe", measured=max(distance, key=distance.get))
 
 # %% [markdown]
-# - Plain **fp16** falls behind: most of its gradients are zero, and Adam makes large steps of the few that are left.
-# - With **S** it follows fp32. $2^{16}$ was a good guess. Your scaler began too high: it skipped steps until nothing
-#   overflowed, and then tried a larger S again and again. Each overflow costs a step, which is why PyTorch waits for 2,000.
-# - **bf16** follows fp32 without any of it. That is why nearly everyone trains in bf16 today, on devices that have it.
-# - **autocast** and masters by hand learn the same. They keep different things twice.
+# - **fp16 alone** falls behind: many of its gradients are zero, and Adam makes large steps of the few that are left.
+# - **fp16 with a scaler** lies on fp32.
+# - **bf16** lies on fp32 without one. That is why nearly everybody trains in bf16 today, on devices that have it.
 #
-# ## Where the weights live twice
+# ## Does it save memory?
 #
-# Bytes a parameter, with Adam. With masters: 2 (weights) + 2 (gradients) + 4 (master) + 8 (moments). With autocast: 4 + 4 + 8, and while
-# backward waits, a 16-bit copy of each matrix: 2 more. **Both come to 16 after backward.** Measured on a wider model; a batch of
-# two tokens, so that activations are next to nothing:
+# Count the bytes a parameter, with Adam. With separate masters: 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With autocast: 4 +
+# 4 + 8; and while backward waits, one 16-bit copy of each matrix, 2 more. **Both are 16 when backward has ended.** Here is autocast,
+# measured in the second step; two tokens, so that there are next to no activations.
 
 # %%
-# %%torchrun -n 1 --into held
 import gc
 
-import torch
-
-from workshop import report
-from workshop.facts.precision import precision
 from workshop.measure import count_from_here, held_bytes
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.precision.mixed import MixedTraining
-
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-PREDICTED = {"fp32": "fp32", "bf16": "deepspeed-bf16", "amp-bf16": "amp-bf16"}
 
 
-def adamw(parameters):
-    return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
-
-
-def held_while_training(recipe):
-    """Bytes a parameter at three moments of the second step; the first has made the moments."""
+def held(dtype):
+    """Bytes a parameter at the end of forward and of backward, in the second step."""
     gc.collect()
     count_from_here()
-    config = GPTConfig(hidden_size=512, intermediate_size=1408)
-    training = MixedTraining(GPT(config).to(device), recipe, adamw)
-    numbers, seen = sum(p.numel() for p in training.model.parameters()), {}
+    wide = {"num_layers": 2, "hidden_size": 512, "intermediate_size": 1408}
+    model = GPT(GPTConfig(**wide)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    params = sum(parameter.numel() for parameter in model.parameters())
     tokens = torch.zeros(1, 2, dtype=torch.long, device=device)
-
-    def note(moment):
-        seen[moment] = held_bytes() / numbers
-
-    def loss_of(model):
-        loss = model(tokens, tokens)
-        note("forward")
-        return loss
-
-    for parameter in training.model.parameters():
-        parameter.register_post_accumulate_grad_hook(lambda _: note("backward"))  # the last one stays
-    training.optimizer.register_step_pre_hook(lambda *_: note("update"))
     for _ in range(2):
-        training.step(loss_of)
-    return seen
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            loss = model(tokens, tokens)
+        after_forward = held_bytes() / params
+        loss.backward()
+        after_backward = held_bytes() / params
+        optimizer.step()
+        optimizer.zero_grad()
+    return after_forward, after_backward
 
 
-for recipe, known_as in PREDICTED.items():
-    known = precision(known_as)
-    expected = known.params + known.grads + known.master + 2 * known.moments
-    report(**{recipe: {"expected": expected, **held_while_training(recipe)}})
-
-# %%
-for recipe, found in held[0].items():
-    moments = "   ".join(f"{moment} {found[moment]:5.2f}" for moment in ("forward", "backward", "update"))
-    print(f"{recipe:<9} bytes a parameter at the end of {moments}   predicted {found['expected']:.0f}")
-    assert abs(found["backward"] - found["expected"]) < 0.2
-assert 13 < held[0]["amp-bf16"]["forward"] < 14.3  # 4 + 8, and the casts of the matrices
-assert held[0]["bf16"]["forward"] < 14.2  # 2 + 4 + 8
+for name, dtype in {"fp32": None, "autocast to bf16": torch.bfloat16}.items():
+    forward, backward = held(dtype)
+    print(f"{name:<17} after forward {forward:.2f}, after backward {backward:.2f}")
+    assert abs(backward - 16) < 0.2
+    assert 11.9 < forward < (12.3 if dtype is None else 14.3)
+assert forward > 13, "4 + 8, and the casts"
 
 # %% [markdown]
-# (`update` is the moment before the optimizer steps.) With masters ours holds 18 there: the 16-bit gradients are gone, and
-# their fp32 copies have 4 bytes each. Megatron-LM keeps fp32 gradients all the time, 18 bytes. Mixed precision saves no state at all.
-# It saves **activations**, half of them, and time.
+# So mixed precision saves no state at all. It saves **activations**, half of them, and **time**.
 #
 # ## Speed
 #
-# Is 16 bits faster? That depends on the device, and you should ask yours:
+# Are 16 bits faster? That depends on the device, and you should ask yours:
 
 # %%
-# %%torchrun -n 1 --into speed
 import time
 
-import torch
-
-from workshop import report
-
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
 size = 256 if device.type == "cpu" else 8_192
 
 
-def seconds(dtype):
-    """Of a linear layer's forward, the best of three."""
-    layer = torch.nn.Linear(size, size, bias=False, device=device, dtype=dtype)
-    x, times = torch.randn(size, size, device=device, dtype=dtype), []
-    with torch.no_grad():
-        layer(x)
-        for _ in range(3):
-            if device.type != "cpu":
-                torch.accelerator.synchronize()
-            start = time.perf_counter()
-            layer(x)
-            if device.type != "cpu":
-                torch.accelerator.synchronize()
-            times.append(time.perf_counter() - start)
-    return min(times)
+def multiply(x):
+    """Seconds of one product."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    start = time.perf_counter()
+    x @ x
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    return time.perf_counter() - start
 
 
-names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-on_cpu = device.type == "cpu"
-units = {
-    "bf16": not on_cpu or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported(),
-    "fp16": not on_cpu or bool(torch.cpu.get_capabilities().get("amx_fp16")),
-}
-report(device=device.type, seconds={name: seconds(dtype) for name, dtype in names.items()}, units=units)
-
-# %%
-times, units = speed[0].seconds, speed[0].units
-for name, took in times.items():
-    print(
-        f"{name}: {took / times['fp32']:7.2f} x fp32's time"
-        + ("" if name == "fp32" else f"   units for it here: {units[name]}")
-    )
+square = torch.randn(size, size, device=device)
+formats = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+matrices = {name: square.to(dtype) for name, dtype in formats.items()}
+best = dict.fromkeys(formats, float("inf"))
+for _ in range(5):  # in turns, the best of each
+    for name, matrix in matrices.items():
+        best[name] = min(best[name], multiply(matrix))
+print(f"a product of {size} x {size} on {device.type}, in multiples of fp32's time:")
+print({name: f"{seconds / best['fp32']:.2f}" for name, seconds in best.items()})
 
 # %% [markdown]
-# A processor multiplies what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16, and are several times faster with it than with
-# fp32. Where there are none, each number is turned to fp32 and back, in slow code: tens of times slower. Hardly any CPU
-# multiplies fp16. On a GPU both run in the same units, at the same speed. So on a CPU without units, 16 bits are worth it for memory only.
+# A processor is fast at what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16 several times faster than fp32. Where there
+# are none, each number is turned into fp32 and back, and that is slow. Hardly any CPU multiplies fp16. On a GPU both run in the same
+# matrix units at the same speed.
 #
-# ## At scale
-#
-# What the data sheet says, and what it means for a model of 8 billion parameters on eight H100s, state sharded:
+# **TF32** is the middle way of those units: fp32 tensors whose mantissa is cut to 10 bits on the way into the product. No tensor changes
+# its type. PyTorch does not do it unless you ask: `torch.set_float32_matmul_precision("high")`. How much it loses, by rounding the
+# inputs by hand:
 
 # %% tags=["nbval-check-output"]
+from workshop.precision.formats import round_to
+
+generator = torch.Generator().manual_seed(0)
+a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
+exact_product = a.double() @ b.double()
+off = {}
+for name in ("tf32", "bf16"):
+    product = round_to(a, name).double() @ round_to(b, name).double()
+    off[name] = ((product - exact_product).norm() / exact_product.norm()).item()
+    print(f"{name}: a product is off by {off[name]:.1e}")
+assert 7 < off["bf16"] / off["tf32"] < 9  # three bits: a factor of eight
+
+# %% [markdown]
+# ## At scale
+#
+# What the data sheet says, and what the time model makes of it for a model of 8 billion parameters on eight H100s, state sharded:
+
+# %% tags=["nbval-check-output"]
+from workshop import predict_step
 from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
-from workshop import predict_step
 
-device = catalogue.device("H100")
+h100, seconds = catalogue.device("H100"), {}
 for recipe in ("fp32", "fsdp-bf16", "deepspeed-bf16"):
     layout = Layout(shard=8, zero=3, precision=recipe, recompute="selective")
     run = Run("llama-3-8b", "8xH100", layout, micro_batch=1, seq_len=4_096)
-    memory, seconds = predict_memory(run).peak_bytes / 1e9, predict_step(run).seconds
-    print(f"{recipe:<15} {memory:5.1f} GB a GPU   {seconds:5.2f} s a step")
-print(
-    f"H100, dense: fp32 {device.peak('fp32') / 1e12:.0f}, tf32 {device.peak('tf32') / 1e12:.0f}, bf16 {device.peak('bf16') / 1e12:.0f} TFLOP/s"
-)
+    seconds[recipe] = predict_step(run).seconds
+    gib = predict_memory(run).peak_bytes / 2**30
+    print(f"{recipe:<15} {gib:5.1f} GiB a GPU   {seconds[recipe]:5.2f} s a step")
+peaks = {name: h100.peak(name) / 1e12 for name in ("fp32", "tf32", "bf16")}
+print("H100, dense, TFLOP/s:", {name: f"{peak:.0f}" for name, peak in peaks.items()})
+assert 5 < seconds["fp32"] / seconds["fsdp-bf16"] < peaks["bf16"] / peaks["fp32"]
 
 # %% [markdown]
+# fp32 takes about ten times as long. Its products do not use the matrix units at all: 67 TFLOP/s against 989. The memory differs far
+# less than the time: the state is the same, and only activations and messages are halved.
+#
 # ## What to take away
 #
-# - 16 bits lose three things: small **updates** (cure: fp32 masters), small **gradients** (cure: loss scaling; fp16 only), and digits in
-#   **sums** (cure: fp32 accumulation).
-# - Loss scaling: multiply the loss by S, divide the fp32 gradients by S. Overflow: skip and halve. N good steps: double.
-# - **bf16 needs masters and no scaling.** Take it where you can.
-# - Mixed precision does not shrink the state: 16 bytes a parameter either way. It halves activations, and is faster where there are units
-#   for it. Ask your device.
+# - 16 bits lose three things. Small **updates**: keep master weights in fp32. Digits in **sums**: add up in fp32. Small **gradients**, in
+#   fp16 only: scale the loss.
+# - The loop: `autocast` around forward; `scale(loss).backward()`, `unscale_`, clip, `step`, `update`.
+# - Loss scaling: after an overflow, skip the step and halve S. After N good steps, double it.
+# - **bf16 needs master weights and no scaling.** Take it where you can.
+# - Mixed precision does not shrink the state: 16 bytes a parameter either way. It halves activations, and it is faster where there
+#   are units for it. Ask your device.
 #
 # Next: [15_optimizers](15_optimizers.ipynb), what the optimizer remembers. Scaling comes back, for every tensor, in `41_fp8_scaling`.
 #
@@ -398,5 +521,6 @@ print(
 # - T. Brown et al., *Language Models are Few-Shot Learners*, 2020, arXiv:2005.14165, table 2.1 (a batch of 0.5 million tokens for 125M).
 # - S. Rajbhandari et al., *ZeRO*, SC 2020, arXiv:1910.02054, section 3.1 (16 bytes a parameter).
 # - D. Kalamkar et al., *A Study of BFLOAT16 for Deep Learning Training*, 2019, arXiv:1905.12322.
-# - PyTorch documentation: *Automatic Mixed Precision package* (operators by list), `torch.amp.GradScaler` (2^16, 2,000 steps).
+# - PyTorch documentation: *Automatic Mixed Precision package* (operators by list), `torch.amp.GradScaler` (2^16, 2,000 steps),
+#   *CUDA semantics*, "TensorFloat-32".
 # - NVIDIA, *H100 Tensor Core GPU* data sheet.

@@ -2,52 +2,53 @@
 # # What does the optimizer remember?
 #
 # - **You need** `13_memory_of_a_step` (weights, gradients, optimizer).
-# - **It takes** 25 minutes to read and try, under half a minute to run.
-# - **What runs where:** all of it here, on a CPU or unchanged on a GPU, but for the 8-bit states of bitsandbytes, of which each device has its own kernels.
+# - **It takes** 30 minutes to read and try, about half a minute to run.
+# - **What runs where:** all of it here, on a CPU or unchanged on a GPU.
 # - **Links:** before this [14_mixed_precision](14_mixed_precision.ipynb), after it [17_profile_and_monitor](17_profile_and_monitor.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A gradient says which way is down, now. An optimizer *remembers*: how it went before, how large the gradients were. Each number remembered for each weight is 4 bytes. For AdamW
-# that is twice the model. Does it have to be so much?
+# A gradient says which way is down, now. An optimizer also *remembers*: how it went before, and how large the gradients were. In fp32
+# each number that it remembers for a weight takes 4 bytes. AdamW remembers two, so its memory is twice the model. Does it have to be
+# so much?
 
 # %%
 # %load_ext workshop
-import math
 import time
 
+import bitsandbytes
 import torch
 
-from workshop import show
+from workshop.lessons.guess import beside
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
 from workshop.train.optimizers import STATE, build_optimizers
 
-SHAPE = GPTConfig(
-    vocab_size=256,
-    hidden_size=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=176,
-    tied=True,
-)
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
+heads = {"num_heads": 4, "num_kv_heads": 2, "tied": True}
+config = GPTConfig(256, hidden_size=64, intermediate_size=176, num_layers=2, **heads)
 
 
-def fresh(shape=SHAPE):
+def fresh(config=config):
     torch.manual_seed(0)
-    return GPT(shape).to(device)
+    return GPT(config).to(device)
 
 
-num_params = sum(p.numel() for p in fresh().parameters())
+num_params = sum(parameter.numel() for parameter in fresh().parameters())
 print(f"{num_params:,} parameters")
 
 # %% [markdown]
 # ## AdamW, by hand
 #
-# Two moments for each weight: the mean of the gradients, and of their squares. The step is the one divided by the root of the other, so that every weight moves about as far as the rate says. Both moments
-# begin at zero and are corrected for it. The decay shrinks the weight and is no part of the gradient (Loshchilov and Hutter, 2017).
+# For each weight $w$ AdamW keeps two **moments**: a running mean $m$ of the gradient $g$, and a running mean $v$ of its square. Step $t$ is
+#
+# $$m \leftarrow \beta_1 m + (1 - \beta_1)\, g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\, g^2$$
+#
+# $$w \leftarrow (1 - \eta\lambda)\, w \;-\; \eta\, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}$$
+#
+# The mean is divided by the root of the mean square, so every weight moves about as far as the rate $\eta$ says, whether its gradient is
+# large or small. Both moments begin at zero; after $t$ steps $1 - \beta^t$ of the true mean is there, and they are divided by it. The decay
+# $\lambda$ shrinks the weight itself, and is no part of the gradient (Loshchilov and Hutter, 2017).
 #
 # ### Exercise: one step
 
@@ -77,7 +78,8 @@ import numpy as np
 generator = np.random.default_rng(0)
 mine, first, second = generator.normal(size=8), np.zeros(8), np.zeros(8)
 theirs = torch.nn.Parameter(torch.tensor(mine))
-optimizer = torch.optim.AdamW([theirs], lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+options = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+optimizer = torch.optim.AdamW([theirs], lr=0.01, **options)
 for step in range(1, 11):
     gradient = generator.normal(size=8)
     mine, first, second = adamw_step(mine, gradient, first, second, step)
@@ -87,24 +89,60 @@ assert np.allclose(mine, theirs.detach().numpy(), atol=1e-12)
 print("ten steps by hand and torch.optim.AdamW: equal to 1e-12")
 
 # %% [markdown]
-# ## Predict: bytes for each parameter
+# ## What others remember
 #
 # - **SGD with momentum** and **Lion** keep one moment. Lion steps by its *sign* (Chen et al., 2023).
-# - **Adafactor** keeps of a matrix of squares only the sums of its rows and columns: nearly nothing (Shazeer and Stern, 2018).
-# - **8-bit AdamW** keeps both moments in a byte each, with a scale for every block of 256 (Dettmers et al., 2021). bitsandbytes leaves small tensors in fp32; here we ask it for all.
+# - **Muon** keeps one moment for each matrix, and replaces it by the nearest matrix whose singular values are all equal: no
+#   direction is favoured (Jordan et al., 2024). Embedding, head and norms stay with AdamW.
+# - **Adafactor** keeps only the sums of the squares in each row and each column of a matrix (Shazeer and Stern, 2018).
+# - **8-bit AdamW** keeps both moments in a byte each, with a scale of 4 bytes for every block of 256 (Dettmers et al., 2021).
 #
-# Say the bytes for each before you run the next cell.
+# Muon's step in sight. The exact way is a singular value decomposition. On GPUs one takes five products of a polynomial instead
+# (*Newton-Schulz*), which come near enough:
+
+# %% tags=["nbval-check-output"]
+torch.manual_seed(0)
+moment = torch.randn(64, 32)
+left, sizes, right = torch.linalg.svd(moment, full_matrices=False)
+exact = left @ right  # every singular value is 1
+
+near = moment / moment.norm()
+for _ in range(5):
+    square = near.mT @ near
+    near = 3.4445 * near + near @ (-4.7750 * square + 2.0315 * square @ square)
+
+spread = torch.linalg.svdvals(near)
+print(f"singular values before: {sizes.min():.1f} to {sizes.max():.1f}")
+print(f"after five rounds:      {spread.min():.1f} to {spread.max():.1f}")
+assert torch.allclose(torch.linalg.svdvals(exact), torch.ones(32), atol=1e-4)
+assert spread.min() > 0.6
+assert spread.max() < 1.3
+
+# %% [markdown]
+# ## Predict: bytes for each parameter
 
 # %%
-import bitsandbytes
+# %%guess eight_bit --unit bytes
+# AdamW in 8 bits: two moments of one byte, a scale of 4 bytes for each 256 numbers.
+# How many bytes of state for each parameter? (AdamW in fp32 has 8.)
+...
 
-RATES = {"sgd-momentum": 0.1, "lion": 6e-4, "adafactor": 0.02, "adamw": 3e-3}
+# %%
+RATES = {
+    "sgd-momentum": (0.01, 0.05, 0.2),
+    "lion": (6e-4, 2e-3, 6e-3),
+    "muon": (6e-3, 2e-2, 6e-2),
+    "adafactor": (0.02, 0.06, 0.2),
+    "adamw": (3e-3, 1e-2, 3e-2),
+    "adamw, 8 bits": (3e-3, 1e-2, 3e-2),
+}
 
 
 def build(name, model, rate):
-    if name == "8-bit adamw (bitsandbytes)":
-        return [bitsandbytes.optim.AdamW8bit(model.parameters(), lr=rate, betas=(0.9, 0.95), min_8bit_size=0)]
-    return build_optimizers(name, model, rate)
+    if name != "adamw, 8 bits":
+        return build_optimizers(name, model, rate)
+    options = {"betas": (0.9, 0.95), "min_8bit_size": 0}  # small tensors too
+    return [bitsandbytes.optim.AdamW8bit(model.parameters(), lr=rate, **options)]
 
 
 def state_bytes(optimizers):
@@ -113,7 +151,9 @@ def state_bytes(optimizers):
     for optimizer in optimizers:
         for state in optimizer.state.values():
             for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.numel() > 1 and not name.startswith("qmap"):
+                if not isinstance(value, torch.Tensor) or name.startswith("qmap"):
+                    continue  # a table of codes, one for all
+                if value.numel() > 1:
                     kept[value.data_ptr()] = value.nbytes
     return sum(kept.values())
 
@@ -121,98 +161,180 @@ def state_bytes(optimizers):
 # %% [markdown]
 # ## Run
 #
-# The same small Llama, the same pages of Python's manual, the same order.
+# The same small Llama, the same pages of Python's manual in the same order. Each optimizer has **three learning rates**, because each
+# wants another one, and we count the best.
 
 # %%
-STEPS, text = 60, TextBatches(seq_len=32, global_batch=8)
-curves, held = {}, {}
-for name, rate in {**RATES, "8-bit adamw (bitsandbytes)": RATES["adamw"]}.items():
-    model = fresh()
-    optimizers, losses = build(name, model, rate), []
+STEPS, text = 50, TextBatches(seq_len=32, global_batch=8)
+
+
+def train(name, rate):
+    """Mean loss of each ten steps, and the bytes of state."""
+    model, losses = fresh(), []
+    optimizers = build(name, model, rate)
     for step in range(STEPS):
         ((tokens, targets),) = text.step(step, device)
         loss = model(tokens, targets)
         loss.backward()
-        for each in optimizers:
-            each.step()
-            each.zero_grad()
-        losses.append(loss.item())
-    curves[name] = {s: sum(losses[s - 10 : s]) / 10 for s in range(10, STEPS + 1, 10)}
-    held[name] = state_bytes(optimizers) / num_params
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.detach())
+    means = torch.stack(losses).view(-1, 10).mean(dim=1)
+    return means.tolist(), state_bytes(optimizers)
+
+
+curves, held, best = {}, {}, {}
+for name, rates in RATES.items():
+    for rate in rates:
+        curves[name, rate], kept = train(name, rate)
+    held[name] = kept / num_params
+    best[name] = min(rates, key=lambda rate, name=name: curves[name, rate][-1])
 
 # %% [markdown]
-# ## Compare
+# ## Compare: bytes
 
 # %%
-blocks = 2 * (1 + 4 / 256)  # two moments of a byte, and a scale of 4 bytes for each 256
-sums = sum(p.shape[0] + p.shape[1] if p.ndim == 2 else p.numel() for p in fresh().parameters())
-predicted = {name: STATE[name].bytes_per_parameter() for name in RATES}
-predicted |= {"8-bit adamw (bitsandbytes)": blocks, "adafactor": 4 * sums / num_params}
-print(f"{'':<28} bytes a parameter      loss of the last ten steps")
-for name in curves:
-    print(f"{name:<28} {held[name]:.3f}, predicted {predicted[name]:.3f}   {curves[name][STEPS]:.2f}")
+blocks = 2 * (1 + 4 / 256)  # two moments of a byte, and their scales
+predicted = {name: STATE[name].bytes_per_parameter() for name in RATES if name in STATE}
+predicted["adamw, 8 bits"] = blocks
+sums = sum(sum(p.shape) if p.ndim == 2 else p.numel() for p in fresh().parameters())
+predicted["adafactor"] = 4 * sums / num_params
+matrices = [p.numel() for n, p in fresh().named_parameters() if "proj" in n]
+muon_share = sum(matrices) / num_params  # the rest has AdamW's two moments
+predicted["muon"] = 4 * muon_share + 8 * (1 - muon_share)
+for name in RATES:
+    print(f"{name:<14} {held[name]:.3f} bytes, predicted {predicted[name]:.3f}")
     assert abs(held[name] - predicted[name]) < 0.05
-    assert curves[name][STEPS] < curves[name][10]
-eight, full = curves["8-bit adamw (bitsandbytes)"][STEPS], curves["adamw"][STEPS]
-assert abs(eight / full - 1) < 0.05
-show.scores_by_step(curves, "loss, mean of ten steps")
+
+# %%
+beside("eight_bit", predicted=blocks, measured=held["adamw, 8 bits"])
 
 # %% [markdown]
-# The bytes are as predicted, and a quarter of them gives AdamW's curve. (On a model this small Adafactor's sums are not nothing: 1/rows + 1/columns of a matrix.) Do not read the order of the others as a ranking: each has its own best rate,
-# and nobody looked for it here.
+# As predicted. On a model this small Adafactor's sums are not nothing: a matrix has 1/rows + 1/columns of them for each weight.
+#
+# ## Compare: loss
+#
+# One point for each optimizer: the bytes that it keeps, and the best of its three final losses. The lines reach to its other rates.
+
+# %%
+from workshop.show.style import Picture, new_figure
+
+figure, axis = new_figure(6.8, 3.6)
+for name, rates in RATES.items():
+    ends = [curves[name, rate][-1] for rate in rates if curves[name, rate][-1] < 5]
+    x = held[name]
+    axis.plot([x, x], [min(ends), max(ends)], color="#BBBBBB", zorder=0)
+    axis.plot([x], [min(ends)], "o", color="#0072B2")
+    axis.annotate(name, (x, min(ends)), (6, -4), textcoords="offset points", fontsize=9)
+axis.set(xlabel="bytes of state a parameter", ylabel="loss of the last ten steps")
+axis.set_xlim(0, 10)
+Picture(figure, "bytes of state against loss, the best of three rates")
+
+# %%
+for name, rates in RATES.items():
+    losses = ", ".join(f"{rate:g}: {curves[name, rate][-1]:.2f}" for rate in rates)
+    print(f"{name:<14} {losses}")
+for rate in RATES["adamw"]:
+    eight, full = curves["adamw, 8 bits", rate][-1], curves["adamw", rate][-1]
+    assert abs(eight / full - 1) < 0.06
+worst = {}
+for name in ("sgd-momentum", "adamw"):
+    worst[name] = max(curves[name, rate][-1] for rate in RATES[name])
+assert worst["sgd-momentum"] > worst["adamw"] + 0.2
+
+# %% [markdown]
+# Two things can be read here, and no more. **8 bits follow AdamW** at every rate, with a quarter of its bytes. And the **rate matters
+# as much as the optimizer**: with a wrong one SGD does not train at all. Who wins is another question. Fifty steps of a tiny model
+# say nothing about it, and papers that compare optimizers are mostly about how each was tuned.
 #
 # ## The same arithmetic, three ways
 #
-# PyTorch has AdamW as a *loop* over tensors, as *foreach* (one call for all tensors and each operation, with temporaries as large as the model) and *fused* (one kernel for the whole update).
+# PyTorch has AdamW as a *loop* over tensors, as *foreach* (one call for all tensors and each operation, with temporaries as large as the
+# model), and **fused** (one kernel for the whole update: the numbers travel from and to memory once).
 
 # %%
-WIDE = GPTConfig(
-    vocab_size=256,
-    hidden_size=128,
-    num_layers=6,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=352,
-    tied=True,
-)
-ways = {"loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+# %%guess fused_times
+# How many times faster is the fused update than the loop, on this device?
+...
+
+# %%
+wide = GPTConfig(256, hidden_size=128, intermediate_size=352, num_layers=6, **heads)
+ways = {
+    "loop": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
 ready = {}
 for name, options in ways.items():
-    model = fresh(WIDE)
+    model = fresh(wide)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     ready[name] = torch.optim.AdamW(model.parameters(), lr=1e-3, **options)
     ready[name].step()
-best = dict.fromkeys(ways, math.inf)
-for _ in range(20):  # in turns, the best of each
+
+
+def wait():
+    """A GPU computes while Python goes on: wait for it before looking at the clock."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
+best_seconds = dict.fromkeys(ways, float("inf"))
+for _ in range(25):  # in turns, the best of each
     for name, optimizer in ready.items():
-        started = time.perf_counter()
+        wait()
+        start = time.perf_counter()
         optimizer.step()
-        best[name] = min(best[name], time.perf_counter() - started)
-print({name: f"{1e3 * seconds:.1f} ms" for name, seconds in best.items()})
-assert best["fused"] < best["loop"]
+        wait()
+        best_seconds[name] = min(best_seconds[name], time.perf_counter() - start)
+print({name: f"{1e3 * seconds:.2f} ms" for name, seconds in best_seconds.items()})
+assert best_seconds["fused"] < best_seconds["loop"]
+
+# %%
+beside("fused_times", measured=best_seconds["loop"] / best_seconds["fused"])
 
 # %% [markdown]
 # ## The optimizer inside backward
 #
-# AdamW treats each parameter alone. So why wait until all gradients are there? Step a parameter in a hook, as soon as its gradient is complete, and free the gradient at once:
+# AdamW treats each parameter alone. So why wait until all gradients are there? Update a parameter as soon as its gradient is complete, and free
+# the gradient at once. PyTorch has a hook for that moment, and it takes eight lines:
+
+
+# %%
+def step_inside_backward(model, **options):
+    """An optimizer for each parameter, called by autograd."""
+    optimizers = {p: torch.optim.AdamW([p], **options) for p in model.parameters()}
+
+    def update(parameter):
+        optimizers[parameter].step()
+        parameter.grad = None
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+
+
+# %%
+# %%guess times_weights
+# fp32 training with AdamW holds weights, gradients and two moments: 4 times the weights.
+# How many times the weights are held at the end of backward with the hooks?
+...
 
 # %%
 import gc
-import inspect
 
 from workshop.measure import count_from_here, held_bytes
-from workshop.train.in_backward import InBackward
-
-print(inspect.getsource(InBackward._step))
 
 
 def held_after_backward(inside):
     """Bytes held at the end of the second backward, and the loss after it."""
     gc.collect()
     count_from_here()
-    model = fresh(WIDE)
-    optimizer = InBackward(model) if inside else build_optimizers("adamw", model, 1e-3)[0]
+    model, options = fresh(wide), {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
+    if inside:
+        step_inside_backward(model, **options)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), **options)
     tokens = torch.arange(16, device=device)[None]
     for _ in range(2):
         model(tokens, tokens).backward()
@@ -224,40 +346,60 @@ def held_after_backward(inside):
 
 
 after, inside = held_after_backward(False), held_after_backward(True)
-weights = 4 * sum(p.numel() for p in fresh(WIDE).parameters())
-print(
-    f"held, in multiples of the weights: {after[0] / weights:.2f} step after backward, {inside[0] / weights:.2f} inside"
-)
+weights = 4 * sum(p.numel() for p in fresh(wide).parameters())
+print(f"step after backward:  {after[0] / weights:.2f} times the weights")
+print(f"step inside backward: {inside[0] / weights:.2f} times the weights")
 assert abs(after[1] - inside[1]) < 1e-4  # the same loss after two steps
 assert abs(after[0] / weights - 4) < 0.05
 assert abs(inside[0] / weights - 3) < 0.05
 
+# %%
+beside("times_weights", predicted=3, measured=inside[0] / weights)
+
 # %% [markdown]
-# Weights, gradients and two moments are **four** times the weights; without gradients, **three**. The results are the same. What is lost: nothing may need all gradients at once, so no clipping by the global norm and no accumulation.
+# The same training, without the gradients' quarter. The price: nothing may need all gradients at once. So no clipping by the global norm,
+# and no accumulation over micro-batches. (`workshop.train.in_backward` has it for any optimizer.)
 #
 # ## At scale
+#
+# State for 70 billion parameters, with the shapes of Llama 3 70B for Adafactor's rows and columns:
 
 # %% tags=["nbval-check-output"]
-for name in ("adamw", "adamw-8bit", "lion", "adafactor"):
-    per = STATE[name].bytes_per_parameter()
-    print(f"{name:<12} {per:.0f} bytes a parameter: {70e9 * per / 1e9:5.0f} GB for 70 billion")
+from workshop.facts import catalogue
+
+llama, sums = catalogue.model("llama-3-70b"), 0
+for linear in llama.linears():
+    sums += llama.num_layers * linear.copies * (linear.inputs + linear.outputs)
+sums += 2 * (llama.vocab_size + llama.hidden_size)
+state = {name: STATE[name].bytes_per_parameter() for name in ("adamw", "lion")}
+billions = llama.num_params / 1e9
+gigabytes = {name: per * billions for name, per in state.items()}
+gigabytes |= {"adamw-8bit": blocks * billions, "adafactor": 4 * sums / 1e9}
+for name, size in gigabytes.items():
+    print(f"{name:<12} {size:8.2f} GB of state for {billions:.0f} billion")
+assert 0.02 < gigabytes["adafactor"] < 0.2
+assert gigabytes["adamw"] > 6 * catalogue.device("H100").memory_bytes / 1e9
 
 # %% [markdown]
-# (Adafactor's sums of rows and columns are too few to show here.) 560 GB for AdamW: seven H100s that hold nothing else. That is what ZeRO divides (`24_zero`), and what 8-bit states cut to a quarter.
+# AdamW's state alone fills more than six H100s. That is what ZeRO divides (`24_zero`), and what 8 bits cut to a quarter.
 #
 # ## What to take away
 #
-# - State is moments times bytes of each: 8 for AdamW, 4 for Lion, 2 in 8 bits, nearly 0 for Adafactor.
+# - State is the number of moments times the bytes of each. A parameter costs 8 bytes with AdamW, 4 with Lion, 2 in 8 bits, nearly 0 with
+#   Adafactor. Muon: 4 for inner matrices, 8 for the rest.
 # - 8-bit states follow AdamW's curve at a quarter of its bytes.
-# - Fused does in one kernel what a loop does in many. Same numbers, less time.
+# - Compare optimizers only at rates that were tuned for each.
+# - Fused does in one kernel what a loop does in many. The same numbers in less time.
 # - Stepping inside backward saves the gradients, where nobody needs them all at once.
+#
+# Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), where the seconds of a step go. On day 2, `24_zero` divides this state.
 #
 # ## Sources
 #
 # - D. Kingma, J. Ba, *Adam*, 2014, arXiv:1412.6980; I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, 2017, arXiv:1711.05101.
 # - X. Chen et al., *Symbolic Discovery of Optimization Algorithms* (Lion), 2023, arXiv:2302.06675.
+# - K. Jordan et al., *Muon: An optimizer for hidden layers in neural networks*, 2024, kellerjordan.github.io/posts/muon (the polynomial's
+#   three numbers); J. Liu et al., *Muon is Scalable for LLM Training*, 2025, arXiv:2502.16982.
 # - N. Shazeer, M. Stern, *Adafactor*, 2018, arXiv:1804.04235.
 # - T. Dettmers et al., *8-bit Optimizers via Block-wise Quantization*, 2021, arXiv:2110.02861.
 # - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023, arXiv:2306.09782.
-#
-# Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), where the seconds of a step go. On day 2, `24_zero` divides this state.
