@@ -122,6 +122,16 @@ def test_a_first_value_that_is_no_choice_is_refused() -> None:
         widgets.pipeline_explorer("1f2b")
 
 
+def test_a_number_is_typed() -> None:
+    shown = widgets.number_explorer(0.3952)
+    shown.controls["value"].value = 448.5
+    assert "448.5 becomes" in shown.picture.words
+    shown.controls["value"].value = float("inf")
+    assert "take a finite number" in shown.picture.words
+    with pytest.raises(ValueError, match="value has no choices, so it must be a number to type, not 'x'"):
+        Control("value", "x")
+
+
 def test_only_wrong_values_become_a_sentence() -> None:
     def broken(x: int) -> Picture:
         raise ZeroDivisionError(x)

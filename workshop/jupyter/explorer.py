@@ -20,14 +20,22 @@ Draw = Callable[..., Picture]
 
 @dataclass(frozen=True)
 class Control:
-    """One value that can be changed: its name in the function, its first value, and all it can be."""
+    """One value that can be changed: its name in the function, its first value, and all it can be.
+
+    Without choices it is a number that is typed.
+    """
 
     name: str
     value: Any
-    choices: Sequence[Any]
+    choices: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        check_choice(self.name, self.value, self.choices)
+        if self.choices:
+            check_choice(self.name, self.value, self.choices)
+        elif isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise ValueError(
+                f"{self.name} has no choices, so it must be a number to type, not {self.value!r}"
+            )
 
 
 class Explorer:
@@ -115,6 +123,8 @@ def _widget(control: Control) -> Any:
     import ipywidgets
 
     look = {"description": control.name.replace("_", " "), "style": {"description_width": "initial"}}
+    if not control.choices:
+        return ipywidgets.FloatText(value=control.value, continuous_update=False, **look)
     options = [(_label(choice), choice) for choice in control.choices]
     if isinstance(control.value, str):
         return ipywidgets.Dropdown(options=options, value=control.value, **look)

@@ -100,7 +100,8 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
             x, face = flops / moved, MEASURED if seconds else "white"
             rate = flops / seconds[operator] if seconds else min(peak, bandwidth * x)
             axis.plot([x], [rate / 1e12], "o", markerfacecolor=face, markeredgecolor=MEASURED)
-            axis.annotate(f" {number}", (x, rate / 1e12), (3, -11), textcoords="offset points", fontsize=9)
+            aside = (6, -11) if number % 2 else (-12, 5)
+            axis.annotate(f"{number}", (x, rate / 1e12), aside, textcoords="offset points", fontsize=9)
         axis.set_title(f"{name}: {peak / 1e12:,.3g} TFLOP/s, {bandwidth / 1e9:,.0f} GB/s", fontsize=9)
         said.append(f"{name}: ridge at {ridge:.0f} FLOPs a byte")
     numbered = "     ".join(f"{number} {name}" for number, name in enumerate(names[0], 1))

@@ -2,19 +2,20 @@
 # # Welcome: four ranks on your own machine
 #
 # - **You need** Python and a little PyTorch (tensors, a training step). Nothing about clusters.
-# - **It takes** five minutes to read, under one to run.
+# - **It takes** fifteen minutes to read and try, under one to run.
 # - **What runs where:** everything here runs now, on this machine: on the CPU with two cores if that is
 # what you have, on GPUs if you have them. The cells do not change.
 # - **Links:** after it [11_numbers_and_tensors](../day1_one_device/11_numbers_and_tensors.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A model that does not fit on one device is trained by many processes that talk to one another.
+# A model that does not fit on one **device** (a CPU, or a GPU) is trained by many processes that send each other data.
 # Each of them is called a **rank**. Does your machine play along, and what is a cell that runs on
 # four ranks at once?
 
 # %%
 # %load_ext workshop
+from workshop.lessons.guess import beside
 
 # %% [markdown]
 # ## Does the machine play along?
@@ -49,16 +50,45 @@ print("the same line on every rank")
 print("I am rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
 
 # %% [markdown]
-# The output is one text, in the order of the ranks. A line that several ranks printed stands once, with
-# their numbers. `%%torchrun` is what the command `torchrun` does on a cluster: it starts the same
-# program N times and tells each copy its rank. Here it takes a fraction of a second.
+# The output is one text, in the order of the ranks. A line that several ranks printed appears once, with
+# their numbers.
 #
-# ## Predict: what will they say together?
+# ## The same by hand
 #
-# Now the ranks talk. Each makes a tensor that holds its rank plus one: 1, 2, 3 and 4. Then all of them call
-# `dist.all_reduce`, which adds the tensors up and gives everybody the sum.
+# There is no magic in it. `%%torchrun` does what the command `torchrun` does on a cluster: it starts the same program N times, and tells each
+# copy its rank in a variable of its environment. You can do that yourself:
+
+# %% tags=["nbval-check-output"]
+import os
+import subprocess
+import sys
+
+program = """
+import os
+print("I am rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
+"""
+started = []
+for rank in range(4):
+    variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4"}
+    options = {"env": variables, "stdout": subprocess.PIPE, "text": True}
+    started.append(subprocess.Popen([sys.executable, "-c", program], **options))
+printed = [process.communicate()[0] for process in started]
+print(*printed, sep="", end="")
+assert printed == [f"I am rank {rank} of 4\n" for rank in range(4)]
+
+# %% [markdown]
+# What a launcher adds: an address where the ranks find each other (`MASTER_ADDR`, `MASTER_PORT`), and an eye on all of them,
+# so that none is left waiting when another one dies.
 #
-# **Say it before you run it:** what will rank 2 print?
+# ## Predict: what do they add up to?
+#
+# Now the ranks exchange data. Each makes a tensor that holds its rank plus one: 1, 2, 3 and 4. Then all of them call
+# `dist.all_reduce`, which adds the tensors up and gives the sum to every rank.
+
+# %%
+# %%guess total
+# What will rank 2 print after all_reduce?
+...
 
 # %% [markdown]
 # ## Run
@@ -84,12 +114,15 @@ dist.destroy_process_group()
 
 # %%
 assert [results[rank].total for rank in range(4)] == [10.0] * 4
-results[2]
+beside("total", predicted=1 + 2 + 3 + 4, measured=results[2].total)
 
 # %% [markdown]
+# Here every rank has a whole processor core or GPU for itself, if there are enough. The library underneath that carries the tensors is **gloo**
+# on CPUs and **NCCL** on GPUs.
+#
 # ## Ranks that stay
 #
-# A fresh program is what a cluster runs. To explore, you want ranks that remember. `%%ranks` keeps them
+# A cluster runs fresh programs. To explore, you want ranks that remember. `%%ranks` keeps them
 # between cells. `torch`, `dist`, `rank`, `world_size` and `device` are there from the start.
 
 # %% tags=["nbval-check-output"]
@@ -103,6 +136,33 @@ x
 print("x is still", x.item())
 
 # %% [markdown]
+# An `all_reduce` by hand needs nothing but sending and receiving. Rank 0 collects, adds, and sends the sum back:
+
+
+# %% tags=["nbval-check-output"]
+# %%ranks
+def all_reduce_by_hand(x):
+    """Every rank's x becomes the sum of all."""
+    if rank == 0:
+        other = torch.empty_like(x)
+        for source in range(1, world_size):
+            dist.recv(other, source)
+            x += other
+        for target in range(1, world_size):
+            dist.send(x, target)
+    else:
+        dist.send(x, 0)
+        dist.recv(x, 0)
+
+
+by_hand = torch.tensor([float(rank)], device=device)
+all_reduce_by_hand(by_hand)
+assert torch.equal(by_hand, x)
+print("by hand:", by_hand.item())
+
+# %% [markdown]
+# All the traffic goes through rank 0 here. Lesson 21 shows how to share it fairly.
+#
 # ## Break it
 #
 # Distributed programs fail in a way of their own: one rank stumbles, the others wait for it. Run this:
@@ -115,14 +175,14 @@ if rank == 1:
 dist.barrier()
 
 # %% [markdown]
-# You are told who failed first, on which line, and where each of the others was. They were waiting in a
-# call that would never return; the workshop cut their connections, so that they could go on. Nothing is
+# You read who failed first, on which line, and where each of the others was. They were waiting in a
+# call that would never have returned. The workshop cut their connections, so that they could go on. Nothing is
 # lost:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
 dist.all_reduce(x)
-print("x was kept, and the ranks talk again:", x.item())
+print("x was kept, and the ranks are together again:", x.item())
 
 # %% [markdown]
 # ## Compare: a prediction beside a measurement
@@ -137,6 +197,11 @@ print("x was kept, and the ranks talk again:", x.item())
 # %%
 parameters = 1_000 * 1_000
 predicted = 16 * parameters
+
+# %%
+# %%guess halfway --unit MB
+# After the first backward, and before the optimizer's first step: how many MB?
+...
 
 # %%
 # %%torchrun -n 2 --pass parameters --into measured
@@ -158,22 +223,26 @@ optimizer.step()
 report(after_backward=gradients, after_step=held_bytes(), weights=weights)
 
 # %%
-assert abs(measured[0].after_step / predicted - 1) < 0.01
+moments = ["the weights", "after backward", "after the first step"]
+expected = [4 * parameters, 8 * parameters, predicted]
+found = [measured[0].weights, measured[0].after_backward, measured[0].after_step]
+for want, have in zip(expected, found, strict=True):
+    assert abs(have / want - 1) < 0.01
+show.predicted_and_measured(moments, expected, found)
 
-show.predicted_and_measured(
-    ["the weights", "after backward", "after the first step"],
-    [4 * parameters, 8 * parameters, predicted],
-    [measured[0].weights, measured[0].after_backward, measured[0].after_step],
-)
+# %%
+beside("halfway", predicted=expected[1] / 1e6, measured=found[1] / 1e6)
 
 # %% [markdown]
-# The optimizer's half appears only with the first step. Remember that when a run fails in its second step
-# and not in its first.
+# The optimizer's half appears only with its first step. So a run can survive its first step and run out of memory in the second.
 #
 # ## Exercise: who does what?
 #
-# Your turn. Replace the `...`. The check runs your function on four real ranks. If it is wrong, you are told how, and get a
-# hint; run the cell again for the next one. Leave it unsolved if you like: the lesson goes on with
+# Your turn. Run the cell as it is, and it says what it wants: together the ranks take each item once, and none of them gets more than one item
+# more than another. Which items a rank takes is up to you.
+#
+# Replace the `...`. The check runs your function on four real ranks. If it is wrong, you read why, and a hint; run
+# it again for the next hint. What you wrote is what the next cell runs. Leave it unsolved if you like: then it runs
 # the reference solution.
 
 
@@ -192,9 +261,15 @@ rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 print("takes", my_share(list("abcdefghij"), rank, world_size))
 
 # %% [markdown]
+# ## Take the cell with you
+#
+# `%%torchrun -n 4 --save FILE.py` writes a cell as a program. It needs nothing of this workshop then:
+# `torchrun --nproc-per-node 4 FILE.py` runs it, here or on a cluster.
+#
 # ## What to take away
 #
-# - A **rank** is a process that runs the same program as the others and knows its number.
+# - A **rank** is a process that runs the same program as the others and knows its number. How many there are is the **world size**.
+# - `torchrun` starts N processes and tells each its rank.
 # - `%%torchrun -n 4` runs a cell as a program on fresh ranks. `%%ranks` keeps ranks, and their variables, from cell to cell.
 # - A **collective** such as `all_reduce` is called by all ranks, and all of them wait for it.
 # - When one rank fails, look at the rank that failed **first**; the others only waited for it.
@@ -204,5 +279,6 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 #
 # ## Sources
 #
-# - S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, arXiv:1910.02054, section 3.1.
+# - S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020,
+#   arXiv:1910.02054, section 3.1.
 # - PyTorch documentation: `torchrun` (Elastic Launch), `torch.distributed`.

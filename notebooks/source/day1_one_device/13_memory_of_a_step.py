@@ -107,9 +107,13 @@ assert sum(gib) == round(step_bytes(seven) / 2**30)
 # %%
 # %%exercise activation_bytes
 def activation_bytes(
-    seq_len: int, micro_batch: int, hidden_size: int, num_heads: int, recompute: str = "none"
+    seq_len: int,
+    micro_batch: int,
+    hidden_size: int,
+    num_heads: int,
+    recompute: str = "none",
 ) -> float:
-    """Bytes one layer keeps for backward; recompute is "none", "selective" or "full"."""
+    """Bytes one layer keeps; recompute is "none", "selective" or "full"."""
     return ...
 
 
@@ -417,7 +421,12 @@ beside(
 
 # %%
 # %%exercise largest_micro_batch
-def largest_micro_batch(memory_bytes: int, state_bytes: int, layer_bytes: float, num_layers: int) -> int:
+def largest_micro_batch(
+    memory_bytes: int,
+    state_bytes: int,
+    layer_bytes: float,
+    num_layers: int,
+) -> int:
     """The most sequences whose activations fit beside the state."""
     return ...
 

@@ -238,8 +238,13 @@ assert 16 in good
 
 # %%
 # %%exercise next_scale
-def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tuple[float, int, bool]:
-    """The next scale, the next count of good steps in a row, and whether the optimizer may step."""
+def next_scale(
+    scale: float,
+    good_steps: int,
+    finite: bool,
+    interval: int,
+) -> tuple[float, int, bool]:
+    """The next scale, the next count of good steps, and: may the optimizer step?"""
     if not finite:
         return ...
     good_steps += 1
@@ -251,7 +256,7 @@ def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tu
 # ## The real loop
 #
 # Here are the ten lines that you will write tomorrow: autocast, and a `GradScaler` around backward and step. Mind the order:
-# gradients are clipped **after** `unscale_`. Before it they are $S$ times too large, and the limit would mean nothing.
+# gradient clipping comes **after** `unscale_`. Before it they are $S$ times too large, and the limit would mean nothing.
 
 # %%
 LIMIT = 1.0 / DIVIDE  # for the norm of all gradients; usually 1.0

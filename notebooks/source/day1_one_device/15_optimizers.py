@@ -24,6 +24,7 @@ from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
 from workshop.train.optimizers import STATE, build_optimizers
 
+torch.set_num_threads(1)  # the matrices are small: more threads would only wait
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 heads = {"num_heads": 4, "num_kv_heads": 2, "tied": True}
 config = GPTConfig(256, hidden_size=64, intermediate_size=176, num_layers=2, **heads)
@@ -61,10 +62,10 @@ RATE, BETA1, BETA2, EPSILON, DECAY = 0.01, 0.9, 0.95, 1e-8, 0.1
 
 
 def adamw_step(weight, gradient, first, second, step):
-    """The new weight and moments. The decay shrinks the weight; it is no part of the gradient."""
+    """The new weight and moments. The decay shrinks the weight, not the gradient."""
     first = BETA1 * first + (1 - BETA1) * gradient
     second = ...
-    corrected_first, corrected_second = ..., ...  # both begin at zero: divide by what is missing
+    corrected_first, corrected_second = ..., ...  # both begin at zero
     weight = ...
     return weight, first, second
 
@@ -165,7 +166,7 @@ def state_bytes(optimizers):
 # wants another one, and we count the best.
 
 # %%
-STEPS, text = 50, TextBatches(seq_len=32, global_batch=8)
+STEPS, text = 40, TextBatches(seq_len=32, global_batch=8)
 
 
 def train(name, rate):
@@ -245,7 +246,7 @@ assert worst["sgd-momentum"] > worst["adamw"] + 0.2
 
 # %% [markdown]
 # Two things can be read here, and no more. **8 bits follow AdamW** at every rate, with a quarter of its bytes. And the **rate matters
-# as much as the optimizer**: with a wrong one SGD does not train at all. Who wins is another question. Fifty steps of a tiny model
+# as much as the optimizer**: with a wrong one SGD does not train at all. Who wins is another question. Forty steps of a tiny model
 # say nothing about it, and papers that compare optimizers are mostly about how each was tuned.
 #
 # ## The same arithmetic, three ways

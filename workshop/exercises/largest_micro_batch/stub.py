@@ -1,3 +1,8 @@
-def largest_micro_batch(memory_bytes: int, state_bytes: int, layer_bytes: float, num_layers: int) -> int:
+def largest_micro_batch(
+    memory_bytes: int,
+    state_bytes: int,
+    layer_bytes: float,
+    num_layers: int,
+) -> int:
     """The most sequences whose activations fit beside the state."""
     return ...

@@ -1,5 +1,10 @@
-def next_scale(scale: float, good_steps: int, finite: bool, interval: int) -> tuple[float, int, bool]:
-    """The next scale, the next count of good steps in a row, and whether the optimizer may step."""
+def next_scale(
+    scale: float,
+    good_steps: int,
+    finite: bool,
+    interval: int,
+) -> tuple[float, int, bool]:
+    """The next scale, the next count of good steps, and: may the optimizer step?"""
     if not finite:
         return scale / 2, 0, False
     good_steps += 1

@@ -2,7 +2,7 @@ import math
 
 
 def round_e4m3(value: float) -> float:
-    """The nearest value of E4M3: 3 bits of mantissa, smallest normal number 2**-6, largest value 448."""
+    """The nearest value of E4M3: 3 bits of mantissa, normal from 2**-6, up to 448."""
     if value == 0:
         return value
     exponent = max(math.floor(math.log2(abs(value))), -6)

@@ -1,0 +1,1 @@
+"""Exercise: the same batches, without the work that is done anew for each."""

@@ -1,0 +1,3 @@
+def batches(text, encode, starts):
+    tokens = encode(text)
+    return [[tokens[start : start + 65] for start in row] for row in starts]

@@ -1,0 +1,5 @@
+def batches(text, encode, starts):
+    """For each row of starts, the windows of 65 tokens that begin there."""
+    for row in starts:
+        tokens = ...
+        yield [tokens[start : start + 65] for start in row]
