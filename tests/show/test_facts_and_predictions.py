@@ -50,7 +50,7 @@ def test_parts_that_a_picture_joins() -> None:
 def test_every_part_is_drawn_under_one_name() -> None:
     for part in PARTS:
         assert list(parts_of({part: 5}).values()) == [5], part
-    with pytest.raises(ValueError, match=r"unknown part 'working'.*known: weights, gathered weights"):
+    with pytest.raises(ValueError, match=r"unknown part 'working'.*known: weights, weight cache"):
         parts_of({"working": 3})
 
 
