@@ -227,7 +227,8 @@ for name, rates in RATES.items():
     x = held[name]
     axis.plot([x, x], [min(ends), max(ends)], color="#BBBBBB", zorder=0)
     axis.plot([x], [min(ends)], "o", color="#0072B2")
-    axis.annotate(name, (x, min(ends)), (6, -4), textcoords="offset points", fontsize=9)
+    aside = (6, -14 if name == "lion" else 2)
+    axis.annotate(name, (x, min(ends)), aside, textcoords="offset points", fontsize=9)
 axis.set(xlabel="bytes of state a parameter", ylabel="loss of the last ten steps")
 axis.set_xlim(0, 10)
 Picture(figure, "bytes of state against loss, the best of three rates")
