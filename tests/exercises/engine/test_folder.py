@@ -64,6 +64,8 @@ def test_an_exercise_on_ranks_runs_its_check_with_what_it_defines(tmp_path):
         (RIGHT.replace("place = 1", 'place = "1"'), "place is '1'; wanted a whole number"),
         (RIGHT.replace("place = 1", "place = true"), "place is True; wanted a whole number"),
         (RIGHT.replace('"Twice"', "2"), "title is 2; wanted a text"),
+        (RIGHT.replace("11_numbers", "numbers"), "lesson is 'numbers'; wanted a notebook, as '22_ddp'"),
+        (RIGHT.replace("11_numbers", ""), "lesson is ''; wanted a notebook"),
         (RIGHT.replace('"x + x"', "3"), r"hints is \['Add it\\nto itself.', 3\]; wanted a list of texts"),
         (RIGHT.replace('"That is half"', "0.5"), "wanted a table of texts"),
         (RIGHT.replace("place = 1", "place ="), "twice/exercise.toml is not TOML: "),

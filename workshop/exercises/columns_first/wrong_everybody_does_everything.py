@@ -2,4 +2,10 @@ import numpy as np
 
 
 def columns_first(x, a, b, ranks):
-    return [np.maximum(x @ a, 0) @ b for _ in range(ranks)]
+    """Each rank's part of relu(x @ a) @ b; a: (inputs, width), b: (width, outputs); width divides."""
+    parts = []
+    for _ in range(ranks):
+        a_part = a
+        b_part = b
+        parts.append(np.maximum(x @ a_part, 0) @ b_part)
+    return parts

@@ -1,6 +1,9 @@
-import numpy as np
-
-
 def columns_first(x, a, b, ranks):
-    pieces = zip(np.split(a, ranks, 1), np.split(b, ranks, 0), strict=True)
-    return [x @ a_part @ b_part for a_part, b_part in pieces]
+    """Each rank's part of relu(x @ a) @ b; a: (inputs, width), b: (width, outputs); width divides."""
+    parts = []
+    width = a.shape[1] // ranks
+    for rank in range(ranks):
+        a_part = a[:, rank * width : (rank + 1) * width]
+        b_part = b[rank * width : (rank + 1) * width]
+        parts.append(x @ a_part @ b_part)
+    return parts

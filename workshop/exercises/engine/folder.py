@@ -71,6 +71,8 @@ def _check_keys(file: Path, settings: dict[str, Any]) -> None:
             raise ValueError(f"{_short(file)}: {key!r} is no key.{meant} Known: {', '.join(_KNOWN)}.")
         if not _is(value, _KNOWN[key]):
             raise ValueError(f"{_short(file)}: {key} is {value!r}; wanted {_KNOWN[key]}.")
+    if not settings.get("lesson", "0")[:1].isdigit():
+        raise ValueError(f"{_short(file)}: lesson is {settings['lesson']!r}; wanted a notebook, as '22_ddp'.")
     missing = [key for key in _NEEDED if key not in settings]
     if missing:
         raise ValueError(

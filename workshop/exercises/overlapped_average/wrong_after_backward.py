@@ -3,9 +3,14 @@ import torch.distributed as dist
 
 
 def overlapped_average(model: torch.nn.Module):
+    """Average gradients while backward runs; returns finish(), to be called after backward."""
     started = []
+
+    def start(parameter):
+        started.append(parameter)
+
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(started.append)
+        parameter.register_post_accumulate_grad_hook(start)
 
     def finish():
         for parameter in started:
