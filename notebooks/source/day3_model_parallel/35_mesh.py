@@ -726,9 +726,8 @@ def axis_order(
     def seconds(order: tuple[str, ...]) -> float:
         total, reach = 0.0, 1
         for axis in order:
-            reach *= sizes[
-                axis
-            ]  # so many neighbouring ranks hold a whole group of this axis
+            # so many neighbouring ranks hold a whole group of this axis
+            reach *= sizes[axis]
             total += ...
         return total
 

@@ -1,13 +1,16 @@
 from itertools import permutations
 
 
-def axis_order(sent: dict[str, float], sizes: dict[str, int], per_node: int) -> tuple[str, ...]:
+def axis_order(
+    sent: dict[str, float], sizes: dict[str, int], per_node: int
+) -> tuple[str, ...]:
     """The axes, innermost first, that take least time."""
 
     def seconds(order: tuple[str, ...]) -> float:
         total, reach = 0.0, 1
         for axis in order:
-            reach *= sizes[axis]  # so many neighbouring ranks hold a whole group of this axis
+            # so many neighbouring ranks hold a whole group of this axis
+            reach *= sizes[axis]
             total += ...
         return total
 

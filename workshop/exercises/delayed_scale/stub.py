@@ -1,4 +1,6 @@
-def delayed_scale(history: list[float], amax: float, length: int, largest: float) -> tuple[float, list]:
+def delayed_scale(
+    history: list[float], amax: float, length: int, largest: float
+) -> tuple[float, list]:
     """The scale of this step, from the past alone, and the history that the next step sees."""
     scale = ...
     history = ...

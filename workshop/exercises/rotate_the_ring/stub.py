@@ -10,7 +10,8 @@ def merge(out, lse, part, part_lse):
 def rotate_the_ring(query, key, value, attend):
     """Causal attention of this rank's queries, (positions, head_dim), over the keys of all ranks."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    out, lse = attend(query, key, value, causal=True)  # its own keys: the block on the diagonal
+    # its own keys: the block on the diagonal
+    out, lse = attend(query, key, value, causal=True)
     block = torch.stack((key, value))
     for step in range(1, world_size):
         block = ...  # send it to the rank on the right, take what comes from the left

@@ -9,7 +9,9 @@ def row_parallel_backward(gradient_y: torch.Tensor, h: torch.Tensor, b: torch.Te
     return gradient_h, gradient_b
 
 
-def column_parallel_backward(gradient_z: torch.Tensor, x: torch.Tensor, a: torch.Tensor):
+def column_parallel_backward(
+    gradient_z: torch.Tensor, x: torch.Tensor, a: torch.Tensor
+):
     """From the gradient of this rank's z = x @ a: the gradients of x, which all ranks used, and of a."""
     gradient_x = ...
     gradient_a = ...

@@ -7,7 +7,9 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def soft_loss(student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0) -> float:
+def soft_loss(
+    student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0
+) -> float:
     """T^2 times KL(teacher || student) of the softened probabilities, mean over positions."""
     log_p, log_q = ..., ...  # of the teacher, of the student
     ...
