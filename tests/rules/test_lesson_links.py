@@ -25,23 +25,6 @@ NOT_YET = {
     "21_collectives",
     "25_fsdp",
     "26_accelerate",
-    "31_tensor_parallel",
-    "32_pipeline",
-    "33_context_parallel",
-    "34_experts",
-    "35_mesh",
-    "36_vision_lab",
-    "41_fp8_scaling",
-    "42_fp8_training",
-    "51_adapters",
-    "52_qlora",
-    "53_quantization",
-    "54_distillation",
-    "55_pruning",
-    "61_slurm_and_apptainer",
-    "62_when_it_breaks",
-    "63_checkpoints",
-    "64_plan_a_run",
 }
 
 

@@ -5,6 +5,7 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
+# - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -616,7 +617,7 @@ assert shares["8 ranks, one node"] < min(
 # - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with t. They wait for a wire, in every layer:
 #   stay inside the node.
 #
-# Next: `32_pipeline` cuts between the layers, where there is far less to send.
+# Next: [32_pipeline](32_pipeline.ipynb) cuts between the layers, where there is far less to send.
 #
 # ## Sources
 #

@@ -5,6 +5,7 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients are. On GPUs the same
 #   code runs, but an event there is when work was *launched*: take times from a profiler. The last part rehearses one stage of 64.
+# - **Links:** before this [31_tensor_parallel](31_tensor_parallel.ipynb), after it [33_context_parallel](33_context_parallel.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -736,7 +737,7 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # - A schedule never changes a gradient. PipeDream does, and needs stashed weights for its gradients to be of anything.
 # - Cut by cost, not by number: the head is dear.
 #
-# Next: `33_context_parallel` cuts the sequence.
+# Next: [33_context_parallel](33_context_parallel.ipynb) cuts the sequence.
 #
 # ## Sources
 #

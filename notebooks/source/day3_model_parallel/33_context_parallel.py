@@ -5,6 +5,7 @@
 # - **It takes** 45 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL (untested here); make `POSITIONS` and `CAP`
 #   16 times larger there, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
+# - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -581,7 +582,7 @@ assert sent == by_hand
 # - Under a causal mask deal out early and late runs together, or all wait for the last rank.
 # - A fused kernel removes the scores. Context parallelism divides what is left: everything that grows with the positions.
 #
-# Next: `34_experts`. More parameters for the same FLOPs.
+# Next: [34_experts](34_experts.ipynb). More parameters for the same FLOPs.
 #
 # ## Sources
 #

@@ -4,6 +4,7 @@
 # - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, four ranks where there are ranks, and unchanged on GPUs. The last part rehearses 256 ranks.
+# - **Links:** before this [33_context_parallel](33_context_parallel.ipynb), after it [35_mesh](35_mesh.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -338,7 +339,7 @@ assert computing < a_token / 50e9
 # - A rank hands in k tokens' worth of bytes for each token, out and home. The slowest rank is the one with the most choices.
 # - Experts' gradients are complete already. Do not average them over the ranks that share them.
 #
-# Next: `35_mesh`, where all axes meet.
+# Next: [35_mesh](35_mesh.ipynb), where all axes meet.
 #
 # ## Sources
 #

@@ -6,6 +6,7 @@
 # - **What runs where:** the first half is on paper: layouts are predicted and held against published runs, without a single rank.
 #   The second half runs: two and three cuts at once on eight ranks here (gloo), the same cell on eight GPUs (NCCL; untested
 #   here). The last part rehearses one rank of 512.
+# - **Links:** before this [34_experts](34_experts.ipynb), after it [36_vision_lab](36_vision_lab.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -833,7 +834,7 @@ assert found.keys() == closed_form.by_axis().keys()
 # - Bytes by axis can be predicted to the byte, counted on ranks, and divided by the speed of a link. **That decides which axis is
 #   inside.**
 #
-# Next: `36_vision_lab`, where layers are not alike and a plan begins with a profile.
+# Next: [36_vision_lab](36_vision_lab.ipynb), where layers are not alike and a plan begins with a profile.
 #
 # ## Sources
 #

@@ -6,6 +6,7 @@
 # - **What runs where:** all of it here, on two ranks, with real images (Fashion-MNIST, fetched once as a package, 31 MB). On two GPUs the same
 #   cells run over NCCL, but take a larger model and a cap of gigabytes, for their allocator takes 20 MiB at a time; that has not been tried. The last cell
 #   rehearses 256 ranks.
+# - **Links:** before this [35_mesh](35_mesh.ipynb), after it [41_fp8_scaling](../day4_fp8/41_fp8_scaling.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -595,6 +596,8 @@ assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * la
 # - Batch norm is the one layer that makes data-parallel ranks differ from one process. Say what you do about it.
 #
 # That is the end of day 3.
+#
+# Next: [41_fp8_scaling](../day4_fp8/41_fp8_scaling.ipynb). Day 4 computes in 8 bits.
 #
 # ## Sources
 #

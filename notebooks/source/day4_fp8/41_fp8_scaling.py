@@ -4,6 +4,7 @@
 # - **You need** `11_numbers_and_tensors` (E4M3, E5M2, blocks) and `14_mixed_precision` (loss scaling).
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on CPU or GPU. The model is real: SmolLM2-135M (`workshop assets fetch` brings it once).
+# - **Links:** before this [36_vision_lab](../day3_model_parallel/36_vision_lab.ipynb), after it [42_fp8_training](42_fp8_training.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -320,7 +321,7 @@ for name, (rows, depth, cols) in {
 # - **Current** scaling is exact and costs a pass. **Delayed** scaling is free, and wrong for one step when a tensor grows.
 # - E4M3 for inputs and weights, E5M2 for gradients; with fine scales E4M3 for all.
 #
-# Next: `42_fp8_training`.
+# Next: [42_fp8_training](42_fp8_training.ipynb).
 #
 # ## Sources
 #

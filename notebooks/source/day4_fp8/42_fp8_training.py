@@ -6,6 +6,7 @@
 # - **What runs where:** all of it here, on one rank. On a CPU the 8-bit products are emulated: the same 8-bit numbers, multiplied in fp32, so
 #   the loss is that of FP8 and the time is not. On a GPU with 8-bit units the same cells call `torch._scaled_mm`; Accelerate and
 #   Transformer Engine need such a GPU too, and those paths have not been run.
+# - **Links:** before this [41_fp8_scaling](41_fp8_scaling.ipynb), after it [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -383,7 +384,7 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
 # - Pad the vocabulary to a multiple of 16. Keep the first and last layer. Spare wgrad first if a run is unstable.
 # - On H100 the whole step is about one and a half times faster, not twice. Memory does not shrink.
 #
-# Next: day 5, fewer parameters to train and fewer bits to keep.
+# Next: [51_adapters](../day5_adapt_compress/51_adapters.ipynb). Day 5 trains fewer parameters and keeps fewer bits.
 #
 # ## Sources
 #

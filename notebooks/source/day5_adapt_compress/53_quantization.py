@@ -5,6 +5,7 @@
 # - **It takes** 50 minutes to read and try, about a minute to run.
 # - **What runs where:** all of it here, in one process, on CPU. GPTQ and AWQ by hand run on GPUs as they are (untested here); the timings
 #   are those of this machine's kernels. The library beside ours, NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
+# - **Links:** before this [52_qlora](52_qlora.ipynb), after it [54_distillation](54_distillation.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -711,7 +712,7 @@ for label, name in MODELS.items():
 # - Calibrate on text like that of the task. Score on other text.
 # - Ask of each library whether its quantization is real or fake, and for each speed-up which kernel, and on which hardware.
 #
-# Next: `54_distillation`, a smaller model instead of smaller numbers.
+# Next: [54_distillation](54_distillation.ipynb), a smaller model instead of smaller numbers.
 #
 # ## Sources
 #

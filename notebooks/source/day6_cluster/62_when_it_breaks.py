@@ -5,6 +5,7 @@
 # - **It takes** 55 minutes to read and try, about 40 seconds to run.
 # - **What runs where:** every failure here is real and runs on two to four ranks (gloo). Where NCCL on GPUs behaves differently, the text
 #   says so, and what it says there is not tried here.
+# - **Links:** before this [61_slurm_and_apptainer](61_slurm_and_apptainer.ipynb), after it [63_checkpoints](63_checkpoints.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -812,7 +813,7 @@ Table(
 # - A restart gives fresh processes. They know what you have saved.
 # - Replicas go on without the one that died: a pause, one step's work, a little in each step. They need a peer, not a disk.
 #
-# Next: `63_checkpoints`: what a restart needs on the disk.
+# Next: [63_checkpoints](63_checkpoints.ipynb): what a restart needs on the disk.
 #
 # ## Sources
 #

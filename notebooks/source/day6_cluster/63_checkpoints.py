@@ -5,6 +5,7 @@
 # - **It takes** 45 minutes to read and try, about half a minute to run.
 # - **What runs where:** everything here runs on two and four ranks (gloo), with files in a temporary folder; the same cells run on GPUs
 #   (NCCL; untested here). The last part is arithmetic for clusters.
+# - **Links:** before this [62_when_it_breaks](62_when_it_breaks.ipynb), after it [64_plan_a_run](64_plan_a_run.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -624,7 +625,7 @@ shutil.rmtree(folder)
 # - Write beside, flush, rename. Never over the last good one.
 # - Asynchronous saving costs a copy, memory, and a group of its own.
 #
-# Next: `64_plan_a_run`, where failures, saves, days and money come together.
+# Next: [64_plan_a_run](64_plan_a_run.ipynb), where failures, saves, days and money come together.
 #
 # ## Sources
 #

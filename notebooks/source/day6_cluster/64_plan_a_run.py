@@ -5,6 +5,7 @@
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** planning is arithmetic, here. Failures are played here, with random numbers. At the end the chosen plan is
 #   rehearsed as one rank of 1,024. No GPU is needed, and none would change a number.
+# - **Links:** before this [63_checkpoints](63_checkpoints.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
