@@ -3,13 +3,21 @@ import copy
 import torch
 
 
+def random_states() -> list[torch.Tensor]:
+    """Of the CPU's generator, and of the accelerator's, where dropout on a GPU draws."""
+    states = [torch.get_rng_state()]
+    if torch.accelerator.is_available():
+        states.append(torch.get_device_module().get_rng_state())
+    return states
+
+
 def state_of(run) -> dict:
     """Everything that changes while a run trains, as it is now."""
     state = {
         "model": run.model.state_dict(),
         "schedule": run.schedule.state_dict(),
         "position": run.data.position,
-        "random": torch.get_rng_state(),
+        "random": random_states(),
     }
     return copy.deepcopy(state)
 
@@ -19,4 +27,6 @@ def go_on(run, state: dict) -> None:
     run.model.load_state_dict(state["model"])
     run.schedule.load_state_dict(state["schedule"])
     run.data.position = state["position"]
-    torch.set_rng_state(state["random"])
+    torch.set_rng_state(state["random"][0])
+    if torch.accelerator.is_available():
+        torch.get_device_module().set_rng_state(state["random"][1])
