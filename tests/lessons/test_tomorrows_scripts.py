@@ -16,7 +16,10 @@ SOURCES = sorted((Path(__file__).parents[2] / "notebooks" / "source").rglob("*.p
 SCRIPT = re.compile(r'(?s)# %% tags=\["script"\]\n# (%%torchrun[^\n]*)\n(.*?)\n# %% ')
 SCRIPTS = {path.stem: found for path in SOURCES if (found := SCRIPT.search(path.read_text(encoding="utf-8")))}
 
-PRINTED = {"23_ddp_limits": r"optimizer: 8\.00 bytes a parameter"}
+PRINTED = {
+    "21_collectives": r"alpha \d+ us, beta \d+\.\d+ GB/s",
+    "23_ddp_limits": r"optimizer: 8\.00 bytes a parameter",
+}
 """What those print that train nothing; the others print a loss for each epoch."""
 
 

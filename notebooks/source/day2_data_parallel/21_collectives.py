@@ -1,37 +1,46 @@
 # %% [markdown]
-# # Collectives: what ranks say to one another
+# # Collectives: what do ranks send each other?
 #
 # - **You need** `00_welcome` (what a rank is, what a parallel cell is).
-# - **It takes** 25 minutes to read and try, under half a minute to run.
+# - **It takes** 40 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of
 # published figures comes from a cluster.
+# - **Links:** before this [17_profile_and_monitor](../day1_one_device/17_profile_and_monitor.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Every technique of this workshop is a sequence of a few sentences that ranks say together: "take
-# mine", "give me yours", "let us add up". They are called **collectives**. What are they, how many bytes does each send, and
-# how long does that take?
+# Every technique of this workshop is a sequence of a few calls that all ranks make together: "take mine", "give me yours", "let us
+# add up". They are called **collectives**. What are they, how many bytes does each send, and how long does that take?
 
 # %%
 # %load_ext workshop
 import numpy as np
 
-from workshop import show
+from workshop import launch, show
+from workshop.lessons.guess import beside
+
+folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %% [markdown]
-# ## The five sentences
+# ## Six collectives
 #
 # Four ranks, a few numbers each, one collective at a time. Look at the colours: a box has the colour of the rank
 # whose number it holds; a white box is a sum over all ranks.
 #
-# **Broadcast**: one speaks, all have it. **Reduce**: all give, one has the sum. **All-reduce**: all give, all have
-# the sum. **All-gather**: each gives a piece, all have all pieces. **Reduce-scatter**: each gives a full list,
-# each has the sum of one piece of it. (After a reduce, what the others hold is not defined; we draw what they gave.)
-#
-# Before you run the cell: which two of them, one after the other, make an all-reduce?
+# - **Broadcast**: one gives, all have it.
+# - **Reduce**: all give, one has the sum. (What the others hold afterwards is not defined; we draw what they gave.)
+# - **All-reduce**: all give, all have the sum.
+# - **All-gather**: each gives a piece, all have all pieces.
+# - **Reduce-scatter**: each gives a full list, each has the sum of one piece of it.
+# - **All-to-all**: each has a piece for each. Rank r's piece for rank s arrives at s.
 
 # %%
-# %%torchrun -n 4 --into spoken
+# %%guess two_make_one --choices gather+reduce,reduce_scatter+all_gather,broadcast+reduce
+# Which two of them, one after the other, make an all-reduce?
+...
+
+# %%
+# %%torchrun -n 4 --into called
 import torch
 import torch.distributed as dist
 
@@ -62,28 +71,42 @@ dist.all_gather(gathered, mine(1))
 scattered = torch.empty(1, device=device)
 dist.reduce_scatter(scattered, list(mine(world_size).split(1)))
 
+exchanged = torch.empty(world_size, device=device)
+dist.all_to_all_single(exchanged, mine(world_size))
+
+both = [torch.empty(1, device=device) for _ in range(world_size)]
+dist.all_gather(both, scattered)  # what reduce_scatter gave, handed out
+
 report(one=mine(1), four=mine(4), broadcast=broadcast, all_reduce=all_reduced)
-report(reduce=reduced if rank == 0 else mine(1), all_gather=torch.cat(gathered), reduce_scatter=scattered)
+report(reduce=reduced if rank == 0 else mine(1), all_gather=torch.cat(gathered))
+report(reduce_scatter=scattered, all_to_all=exchanged, both=torch.cat(both))
 dist.destroy_process_group()
 
 # %%
-one = {rank: spoken[rank].one for rank in range(4)}
-four = {rank: spoken[rank].four for rank in range(4)}
+one = {rank: called[rank].one for rank in range(4)}
+four = {rank: called[rank].four for rank in range(4)}
 for name, before in [
     ("broadcast", one),
     ("reduce", one),
     ("all_reduce", one),
     ("all_gather", one),
     ("reduce_scatter", four),
+    ("all_to_all", four),
 ]:
-    display(show.before_and_after(before, {rank: spoken[rank][name] for rank in range(4)}, name))
+    after = {rank: called[rank][name] for rank in range(4)}
+    display(show.before_and_after(before, after, name))
 
 # %% tags=["nbval-check-output"]
 total = sum(one.values())
-assert all(spoken[rank].all_reduce == total for rank in range(4))
-assert [float(spoken[rank].reduce_scatter[0]) for rank in range(4)] == list(sum(four.values()))
+assert all(called[rank].all_reduce == total for rank in range(4))
+sums = [float(called[rank].reduce_scatter[0]) for rank in range(4)]
+assert sums == list(sum(four.values()))
+assert all(list(called[rank].both) == sums for rank in range(4)), "everybody has all"
 print("the sum that all_reduce gave everybody:", total.tolist())
-print("the sums of which reduce_scatter gave each rank one:", sum(four.values()).tolist())
+print("reduce_scatter gave each rank one of:", sum(four.values()).tolist())
+
+# %%
+beside("two_make_one", measured="reduce_scatter+all_gather")
 
 # %% [markdown]
 # A **reduce-scatter followed by an all-gather is an all-reduce**: first each rank gets the full sum of one piece, then
@@ -91,109 +114,78 @@ print("the sums of which reduce_scatter gave each rank one:", sum(four.values())
 # ZeRO and FSDP (lessons 24 and 25): do the two halves at different times, and in between hold only
 # your piece.
 #
+# ## Not all ranks at once: groups
+#
+# A collective need not include everybody. `dist.new_group` makes a group of some ranks. *All* ranks call it, also those that will not be in
+# it. Day 3 uses such groups for everything.
+
+# %%
+# %%ranks -n 4 --into grouped
+from workshop import report
+
+pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+total = torch.tensor([10.0 * (rank + 1)], device=device)
+dist.all_reduce(total, group=pairs[rank // 2])
+report(total=total)
+
+# %% tags=["nbval-check-output"]
+totals = [float(grouped[rank].total[0]) for rank in range(4)]
+print("sums within pairs:", totals)
+assert totals == [30.0, 30.0, 70.0, 70.0]
+
+# %% [markdown]
 # ## All-reduce by hand: the ring
 #
 # How would you add up a tensor over N ranks? Send everything to rank 0, add, send back: then rank 0 receives N - 1
-# tensors and sends N - 1, and the others look on. The ring shares the work. Cut the tensor into N chunks and put the ranks in a
+# tensors and sends N - 1, and the others wait. The ring shares the work. Cut the tensor into N chunks and put the ranks in a
 # circle. In each step every rank passes one chunk to the right and takes one from the left.
 #
 # - N - 1 steps of **adding**: after them each rank has the full sum of one chunk.
 # - N - 1 steps of **handing out**: after them everybody has all of them.
 #
-# Here it is, in full. Nothing else is needed but `isend` and `recv`.
+# Here is the first half. Sending and receiving begin together, in one `batch_isend_irecv`. That matters on GPUs: if every rank first sends and
+# then receives, NCCL does one after the other, and all wait for someone to receive.
 
 # %%
-# %%ranks -n 4 --into stepped
-from workshop import report
+# %%ranks --into half
 
 
-def ring_by_hand(tensor, watch=lambda: None):
-    """Sum `tensor` over all ranks, in place (Patarasuk and Yuan, 2009)."""
-    chunks = tensor.chunk(world_size)
+def pass_on(outgoing, incoming):
+    """Send to the right and receive from the left, at the same time."""
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    to_right = dist.P2POp(dist.isend, outgoing, right)
+    from_left = dist.P2POp(dist.irecv, incoming, left)
+    for request in dist.batch_isend_irecv([to_right, from_left]):
+        request.wait()
+
+
+def add_round_the_ring(tensor):
+    """Afterwards this rank has the full sum of one chunk."""
+    chunks = tensor.chunk(world_size)
     arriving = torch.empty_like(chunks[0])
-    for step in range(2 * (world_size - 1)):
-        sending = dist.isend(chunks[(rank - step) % world_size], right)
-        dist.recv(arriving, left)
-        target = chunks[(rank - step - 1) % world_size]
-        target.copy_(target + arriving if step < world_size - 1 else arriving)
-        sending.wait()
-        watch()
+    for step in range(world_size - 1):
+        pass_on(chunks[(rank - step) % world_size], arriving)
+        chunks[(rank - step - 1) % world_size].add_(arriving)
 
 
-# Each rank gives ones, so a number says how many ranks are summed in it.
-ones = torch.ones(world_size, device=device)
-history = [ones.tolist()]
-ring_by_hand(ones, watch=lambda: history.append(ones.tolist()))
-report(history=history)
-
-# %% [markdown]
-# A box is one chunk on one rank. The fuller it is, the more ranks are summed in it. Follow one diagonal.
-
-# %%
-steps = [[stepped[rank].history[step] for rank in range(4)] for step in range(7)]
-show.ring_steps(steps)
-
-# %% [markdown]
-# Ones prove little. The same on random numbers, other ones on each rank, beside the library's:
-
-# %% tags=["nbval-check-output"]
-# %%ranks
 torch.manual_seed(rank)
-by_hand = torch.randn(4_096, device=device)
-by_library = by_hand.clone()
-ring_by_hand(by_hand)
-dist.all_reduce(by_library)
-torch.testing.assert_close(by_hand, by_library)
-print("by hand and by the library: equal")
-
-# %% [markdown]
-# ## Predict the bytes
-#
-# Count what one rank sends. A chunk is an Nth of the tensor. It sends one chunk in each of 2 (N - 1) steps:
-#
-# $$\text{bytes sent by a rank} = 2\,\frac{N-1}{N}\,n$$
-#
-# With 4 ranks that is 1.5 times the tensor; with 1,024 ranks, 1.998 times. **The traffic of a rank hardly grows with the number of
-# ranks.** That is why data parallelism scales as far as it does. (The number of *steps* does grow.)
-#
-# ### Exercise: write that down
-
+mine = torch.randn(world_size, device=device)
+total = mine.clone()
+dist.all_reduce(total)
+add_round_the_ring(mine)
+complete = [c for c in range(world_size) if torch.isclose(mine[c], total[c])]
+report(complete=complete)
 
 # %%
-# %%exercise ring_bytes
-def ring_bytes(num_bytes: float, world_size: int) -> float:
-    """Bytes that each rank sends in a ring all-reduce of a tensor of num_bytes."""
-    return ...
-
-
-# %% [markdown]
-# And is it true? We count what `ring_by_hand` really sends, by putting a counter around `isend`.
-
-# %% tags=["nbval-check-output"]
-# %%ranks --pass ring_bytes
-sent = 0
-plain_isend = dist.isend
-
-
-def counting_isend(tensor, dst):
-    global sent
-    sent += tensor.nbytes
-    return plain_isend(tensor, dst)
-
-
-dist.isend = counting_isend
-tensor = torch.ones(1_000_000, device=device)
-ring_by_hand(tensor)
-dist.isend = plain_isend
-print(f"predicted {ring_bytes(tensor.nbytes, world_size):,.0f} bytes, sent {sent:,} bytes")
-assert sent == ring_bytes(tensor.nbytes, world_size)
+for rank in range(4):
+    print(f"rank {rank} has the full sum of chunk {half[rank].complete}")
+    assert (rank + 1) % 4 in half[rank].complete
 
 # %% [markdown]
 # ### Exercise: the ring, by you
 #
-# You have read it; now write it, from the idea and not from the cell above. The check compares with `dist.all_reduce` on
-# four real ranks, for several sizes, and counts your bytes.
+# Now all of it: the half above, and the handing out, which you have not seen. The check compares with `dist.all_reduce` on
+# four real ranks, for several sizes, and counts your bytes. (`dist.isend`, `dist.recv` and `wait` will do on CPUs, `batch_isend_irecv` everywhere.)
 
 # %%
 # %%exercise ring_all_reduce
@@ -213,6 +205,111 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
 
 
 # %% [markdown]
+# Watch it. Each rank gives ones, so a number tells how many ranks are summed in it. A look is taken at every message that your function sends. (Until
+# it is right, the reference solution runs.)
+
+# %%
+# %%ranks --pass ring_all_reduce --into stepped
+from torch.distributed import ProcessGroup
+
+from workshop import report
+
+ones = torch.ones(world_size, device=device)
+looks, sent, send = [], [0], vars(ProcessGroup)["send"]
+
+
+def watched(group, tensors, *rest):
+    looks.append(ones.tolist())
+    sent[0] += sum(tensor.nbytes for tensor in tensors)
+    return send.__get__(group)(tensors, *rest)
+
+
+ProcessGroup.send = watched
+ring_all_reduce(ones)
+looks.append(ones.tolist())
+sent[0], million = 0, torch.ones(1_000_000, device=device)
+ring_all_reduce(million)
+ProcessGroup.send = send
+report(looks=looks[: 2 * world_size - 1], sent=sent[0], tensor_bytes=million.nbytes)
+torch.manual_seed(rank)  # ones prove little
+by_you = torch.randn(4_096, device=device)
+by_library = by_you.clone()
+ring_all_reduce(by_you)
+dist.all_reduce(by_library)
+torch.testing.assert_close(by_you, by_library)
+print("yours and the library's: equal")
+
+# %% [markdown]
+# A box is one chunk on one rank. The fuller it is, the more ranks are summed in it. An arrow is a chunk that has just arrived from the left. Follow one
+# chunk through the rows.
+
+# %%
+steps = [[stepped[rank].looks[step] for rank in range(4)] for step in range(7)]
+assert steps[-1] == [[4.0] * 4] * 4
+show.ring_steps(steps)
+
+# %% [markdown]
+# ## Predict the bytes
+#
+# Count what one rank sends. A chunk is an Nth of the tensor, and it sends one chunk in each step.
+#
+# ### Exercise: write that down
+
+
+# %%
+# %%exercise ring_bytes
+def ring_bytes(num_bytes: float, world_size: int) -> float:
+    """Bytes that each rank sends in a ring all-reduce of a tensor of num_bytes."""
+    return ...
+
+
+# %%
+# %%guess sent_by_1024 --unit GB
+# A gradient of 14 GB, 1,024 ranks. How many GB does one rank send in a ring all-reduce?
+...
+
+# %% tags=["nbval-check-output"]
+case = stepped[0]
+predicted = ring_bytes(case.tensor_bytes, 4)
+print(f"4 ranks: predicted {predicted:,.0f} bytes, your ring sent {case.sent:,} bytes")
+assert case.sent == predicted
+assert ring_bytes(14e9, 1_024) < 1.999 * 14e9
+
+# %%
+beside("sent_by_1024", measured=ring_bytes(14e9, 1_024) / 1e9)
+
+# %% [markdown]
+# $$\text{bytes sent by a rank} = 2\,\frac{N-1}{N}\,n$$
+#
+# With 4 ranks that is 1.5 times the tensor; with 1,024 ranks, 1.998 times. **The traffic of a rank hardly grows with the number of
+# ranks.** That is why data parallelism scales as far as it does. (The number of *steps* does grow.)
+#
+# ## What if one does not come?
+#
+# All ranks must make the same calls in the same order. Here rank 3 leaves without its all_reduce. The others would
+# wait for half an hour with gloo, for ten minutes with NCCL. We give them three seconds.
+
+# %%
+# %ranks stop
+
+# %% tags=["raises-exception"]
+# %%torchrun -n 4
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group(timeout=timedelta(seconds=3))
+rank = dist.get_rank()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+loss = torch.ones(1, device=device)
+if rank < 3:  # an "if rank ..." around a collective: the classic mistake
+    dist.all_reduce(loss)
+    loss.item()
+else:
+    dist.barrier()
+
+# %% [markdown]
 # ## Predict the time
 #
 # A message of n bytes takes
@@ -222,9 +319,6 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
 # where $\alpha$ is the price of sending anything at all and $\beta$ the bytes per second of the link
 # (Hockney, 1994). Two numbers describe a link. Let us have this machine's, by ping-pong between two ranks: out and back, halved.
 # We take the fastest of several tries: noise only ever adds.
-
-# %%
-# %ranks stop
 
 # %%
 # %%torchrun -n 2 --into clocked
@@ -248,8 +342,8 @@ def fastest(call, tries):
         dist.barrier()
         start = time.perf_counter()
         call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        if device.type != "cpu":  # the call came back; the GPU may still be at it
+            torch.accelerator.synchronize()
         seconds.append(time.perf_counter() - start)
     return min(seconds)
 
@@ -291,13 +385,20 @@ def fit(message_bytes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 # %%
 sizes, one_way = np.array(clocked[0].sizes), np.array(clocked[0].one_way)
 alpha, beta = fit(sizes, one_way)
-print(f"this machine, one way: alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.1f} GB/s")
-print(
-    f"a message of alpha x beta = {alpha * beta / 1e3:,.0f} kB costs as much for its start as for its bytes"
-)
+print(f"one way: alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.1f} GB/s")
+knee = alpha * beta / 1e3
+print(f"a message of alpha x beta = {knee:,.0f} kB is half start, half bytes")
 
 # %% [markdown]
 # ## Compare: does ping-pong predict the all-reduce?
+
+# %%
+# %%guess of_16_mib --unit ms
+# Two ranks, an all-reduce of 16 MiB on this machine, with the alpha and beta above.
+# How many milliseconds?
+...
+
+# %% [markdown]
 #
 # The ring has 2 (N - 1) steps, each with a message of n / N bytes:
 #
@@ -311,14 +412,15 @@ N = 2
 predicted = 2 * (N - 1) * (alpha + sizes / N / beta)
 measured = np.array(clocked[0].all_reduce)
 ring = (2 * (N - 1) * alpha, N * beta / (2 * (N - 1)))
-show.message_curve(sizes, {"all_reduce, measured": measured}, {"ring, predicted from ping-pong": ring})
+points, line = {"measured": measured}, {"ring, predicted from ping-pong": ring}
+show.message_curve(sizes, points, line)
 
 # %%
 for size, seconds, guess in zip(sizes[::3], measured[::3], predicted[::3], strict=True):
-    print(
-        f"{size / 1024:8,.0f} KiB   predicted {guess * 1e3:7.2f} ms   measured {seconds * 1e3:7.2f} ms   ratio {seconds / guess:.1f}"
-    )
+    both = f"predicted {guess * 1e3:7.2f} ms   measured {seconds * 1e3:7.2f} ms"
+    print(f"{size / 1024:8,.0f} KiB   {both}   ratio {seconds / guess:.1f}")
 assert measured[-1] > measured[0], "sixteen megabytes take longer than four kilobytes"
+beside("of_16_mib", predicted=1e3 * predicted[-1], measured=1e3 * measured[-1])
 
 # %% [markdown]
 # The shape is right: flat while $\alpha$ rules, then straight while $\beta$ does. The measured points lie above the
@@ -344,17 +446,15 @@ curves, lines = {}, {}
 for row in published_table("allreduce_busbw_by_payload"):
     payload, ranks = int(row["payload_bytes"]), int(row["ranks"])
     on_the_wire = 2 * (ranks - 1) / ranks * payload
-    curves.setdefault(row["device"], []).append(
-        (payload, on_the_wire / (float(row["busbw_gb_per_second"]) * 1e9))
-    )
+    seconds = on_the_wire / (float(row["busbw_gb_per_second"]) * 1e9)
+    curves.setdefault(row["device"], []).append((payload, seconds))
 
 for device, points in curves.items():
     payloads, seconds = np.array(points).T
     curves[device] = seconds
     start, rate = lines[f"your fit, {device}"] = fit(payloads, seconds)
-    print(
-        f"{device:<22} alpha {start * 1e6:4.0f} microseconds, beta {rate / 1e9:4.0f} GB/s, knee at {start * rate / 2**20:5.1f} MiB"
-    )
+    knee = f"knee at {start * rate / 2**20:5.1f} MiB"
+    print(f"{device:<22} alpha {start * 1e6:.0f} us, beta {rate / 1e9:.0f} GB/s, {knee}")
 
 show.message_curve(payloads, curves, lines)
 
@@ -370,38 +470,110 @@ show.message_curve(payloads, curves, lines)
 # | | gloo | NCCL | MPI |
 # |---|---|---|---|
 # | made for | CPUs, and as a fallback | NVIDIA GPUs (RCCL: the same for AMD) | supercomputers, CPUs and GPUs |
-# | goes through | TCP, shared memory | NVLink, InfiniBand, straight from GPU memory | whatever the centre has tuned |
+# | goes through | TCP, also within a machine | NVLink, InfiniBand, straight from GPU memory | whatever the centre has tuned |
 # | waits | on the CPU, in the call | on the GPU's stream: the call returns at once | on the CPU, in the call |
 # | in PyTorch | always there | with a CUDA build | only if you build PyTorch from source with MPI |
 # | in this workshop | without GPUs | with GPUs | not used |
 #
 # The functions are the same, so are their meanings. What differs is when a call has *finished*: with NCCL `all_reduce` comes back
 # before the numbers are there, and the GPU waits for them, not you. That is why the cell above calls
-# `torch.cuda.synchronize()` before it stops the clock.
+# `torch.accelerator.synchronize()` before it stops the clock.
 #
 # ## At scale
 #
-# How long does one all-reduce of a 7-billion-parameter gradient in bf16 (14 GB) take over 1,024 ranks? Each rank sends
-# 2 (N - 1) / N times 14 GB. With 50 GB/s for each GPU (a 400 Gbit/s link) and an $\alpha$ of 10 microseconds:
+# How long does one all-reduce of a 7-billion-parameter gradient in bf16 (14 GB) take over 1,024 GPUs? Each sends nearly 28 GB.
+#
+# A first thought: each GPU has a link of 400 Gbit/s, 50 GB/s. That would be 560 ms. But a ring crosses from node to node only once for each node of
+# eight GPUs, and between them is NVLink. So libraries lay eight rings, one for each of a node's eight adapters, and each carries an eighth of the
+# tensor:
 
 # %% tags=["nbval-check-output"]
-gradient_bytes, N, link_bytes_per_second, start_seconds = 14e9, 1024, 50e9, 10e-6
-seconds = 2 * (N - 1) * (start_seconds + gradient_bytes / N / link_bytes_per_second)
-print(
-    f"each rank sends {2 * (N - 1) / N * gradient_bytes / 1e9:.1f} GB; the ring takes {seconds * 1e3:.0f} ms"
-)
+gradient_bytes, N, adapter, per_node = 14e9, 1024, 50e9, 8
+one_adapter = ring_bytes(gradient_bytes, N) / adapter
+eight_adapters = one_adapter / per_node
+print(f"a rank sends {ring_bytes(gradient_bytes, N) / 1e9:.1f} GB")
+print(f"through one adapter {one_adapter * 1e3:.0f} ms,", end=" ")
+print(f"through eight {eight_adapters * 1e3:.0f} ms")
+
+# %%
+from workshop.facts import catalogue
+from workshop.predict.collectives import Wires
+from workshop.predict.time.rates import rates_for
+
+cluster = catalogue.cluster("1024xH100")
+wires = Wires.of(cluster, rates_for(cluster.device))
+predicted = float(wires.seconds("all_reduce", gradient_bytes, N))
+print(f"the predictor, with measured rates and hops: {predicted * 1e3:.0f} ms")
+for device, (start, rate) in lines.items():
+    print(f"{device}, taken to 14 GB: {(start + gradient_bytes / rate) * 1e3:.0f} ms")
+assert eight_adapters < predicted < one_adapter / 3
 
 # %% [markdown]
-# Half a second, in every step, unless it is hidden behind the backward pass. Most of it is bytes (560 ms); the
-# 2,046 starts cost 20 ms. With 100,000 ranks the starts would rule, and libraries change from rings to trees.
+# The predictor lies above the bare eight rings: no network reaches its rate, and the message passes 128 nodes. Your fits are of one node and of four, so
+# they only give the order of magnitude. A tenth of a second in every step, then, unless it is hidden behind backward.
 #
+# ## Tomorrow's script
+#
+# Before you trust a new cluster, measure it: all-reduces of growing size, alpha and beta. `torchrun --nproc-per-node 8 bench_all_reduce.py` runs
+# it, on several nodes with `--nnodes` too.
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/bench_all_reduce.py
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+dist.init_process_group()
+ranks = dist.get_world_size()
+
+
+def seconds_of(tensor, tries=10):
+    """The fastest of some all-reduces; the slowest rank counts."""
+    times = []
+    for _ in range(tries):
+        dist.barrier()
+        start = time.perf_counter()
+        dist.all_reduce(tensor)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    fastest = torch.tensor([min(times)], device=device)
+    dist.all_reduce(fastest, op=dist.ReduceOp.MAX)
+    return fastest.item()
+
+
+largest = 30 if device.type == "cuda" else 24
+measured = {}
+for power in range(12, largest + 1, 4):
+    tensor = torch.ones(2**power // 4, device=device)
+    measured[2**power] = seconds_of(tensor)
+    bus = 2 * (ranks - 1) / ranks * 2**power / measured[2**power]
+    if dist.get_rank() == 0:
+        print(f"{2**power:>13,} B {measured[2**power] * 1e6:>10,.0f} us", end=" ")
+        print(f"bus bandwidth {bus / 1e9:.2f} GB/s")
+if dist.get_rank() == 0:
+    small, large = min(measured), max(measured)
+    beta = (large - small) / (measured[large] - measured[small])
+    print(f"alpha {measured[small] * 1e6:.0f} us, beta {beta / 1e9:.2f} GB/s")
+dist.destroy_process_group()
+
+# %% [markdown]
 # ## What to take away
 #
-# - Five collectives carry almost everything: broadcast, reduce, all-reduce, all-gather, reduce-scatter.
+# - Six collectives carry almost everything: broadcast, reduce, all-reduce, all-gather, reduce-scatter, all-to-all.
 # - All-reduce = reduce-scatter + all-gather. The two halves will be pulled apart in ZeRO and FSDP.
 # - In a ring each rank sends 2 (N - 1) / N times the tensor, however many ranks there are.
 # - t = alpha + n / beta. Below alpha x beta bytes you pay for the start: send few large messages.
-# - All ranks must call the same collectives in the same order. One that does not makes the others wait for ever.
+# - All ranks must call the same collectives in the same order. One that does not makes the others wait.
+# - Between GPUs, begin sends and receives together: `batch_isend_irecv`.
+#
+# Next: [22_ddp](22_ddp.ipynb). How do N copies stay one model?
 #
 # ## Sources
 #
