@@ -932,13 +932,14 @@ for block in model[:-1]:
 fully_shard(model, mp_policy=policy)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)  # after sharding
 saved, first, accumulation = Path(os.environ.get("CHECKPOINT", "train_fsdp")), 0, 2
-weights, moments = get_state_dict(model, optimizer)
-if saved.exists():
-    state = {"model": weights, "optimizer": moments, "epoch": torch.zeros(1)}
-    dcp.load(state, checkpoint_id=saved)
+whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
+if whole:
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=saved / str(max(whole)))
     weights, moments = state["model"], state["optimizer"]
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-    first = int(state["epoch"]) + 1
+    first = max(whole) + 1
 
 for epoch in range(first, first + 3):
     sampler.set_epoch(epoch)
@@ -957,8 +958,8 @@ for epoch in range(first, first + 3):
     if dist.get_rank() == 0:
         print(f"epoch {epoch}: mean loss {total.item() / dist.get_world_size():.3f}")
     weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": moments, "epoch": torch.tensor([epoch])}
-    dcp.save(state, checkpoint_id=saved)
+    state = {"model": weights, "optimizer": moments}
+    dcp.save(state, checkpoint_id=saved / str(epoch))
 dist.destroy_process_group()
 
 # %% [markdown]

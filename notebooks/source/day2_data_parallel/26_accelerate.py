@@ -418,13 +418,16 @@ def wrong_settings() -> dict[str, str]:
 
 
 # %% [markdown]
-# The same by machine. `read_config` takes anybody's file, Accelerate's YAML or DeepSpeed's JSON, and gives back the `Run` that
-# it asks for, the mistakes, and what it does not understand. In a terminal: `workshop configs read FILE`.
+# The same by machine, beside yours. `find_mistakes` takes anybody's file, Accelerate's YAML or DeepSpeed's JSON. In a
+# terminal: `workshop configs read FILE`.
 
 # %% tags=["nbval-check-output"]
 loop = Overrides(device="H100", program="accelerate")  # not transformers.Trainer
-for letter in "bcd":
-    print(letter, "|", find_mistakes(FILES[letter], loop)[0])
+yours = wrong_settings()
+for letter, text in FILES.items():
+    mistakes = find_mistakes(text, loop)
+    print(f"{letter}: {yours[letter]}\n   {mistakes[0] if mistakes else 'no mistake found'}")
+    assert bool(mistakes) == (yours[letter] != "nothing")
 
 # %% [markdown]
 # One more, because it costs days. DeepSpeed clips gradients by itself: the `max_norm` in the script's
@@ -460,6 +463,22 @@ def fsdp_file(num_nodes: int, gpus_per_node: int, layer: str) -> dict:
 
 
 # %% [markdown]
+# `read_config` goes the other way: from your file to the `Run` that it asks for. What only the script knows has to be added.
+
+# %% tags=["nbval-check-output"]
+overrides = Overrides(
+    model="llama-3-8b",
+    device="H100",
+    micro_batch=1,
+    seq_len=8192,
+    accumulation=8,
+)
+written = yaml.dump(fsdp_file(8, 8, "LlamaDecoderLayer"))
+asked = read_config(written, overrides).run
+print(f"{asked.cluster.name}: shard {asked.layout.shard}, ZeRO stage {asked.layout.zero}")
+assert (asked.layout.shard, asked.layout.zero) == (64, 3)
+
+# %% [markdown]
 # ## At scale: 64 GPUs
 #
 # Llama 3 8B on 8 nodes of 8 H100, with a global batch of 512 sequences of 8,192 tokens. The want, the file, and what it will need:
@@ -485,13 +504,6 @@ predict_memory(large)
 # And the way back. Say only what the file cannot, and the run comes out again, equal in every field:
 
 # %% tags=["nbval-check-output"]
-overrides = Overrides(
-    model="llama-3-8b",
-    device="H100",
-    micro_batch=1,
-    seq_len=8192,
-    accumulation=8,
-)
 reading = read_config(text, overrides)
 print(reading)
 assert reading.run == large

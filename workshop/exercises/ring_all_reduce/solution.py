@@ -8,12 +8,16 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     chunks = tensor.chunk(world_size)
     received = torch.empty_like(chunks[0])
+
+    def pass_on(outgoing: torch.Tensor, incoming: torch.Tensor) -> None:
+        to_right, from_left = dist.P2POp(dist.isend, outgoing, right), dist.P2POp(dist.irecv, incoming, left)
+        for request in dist.batch_isend_irecv(
+            [to_right, from_left]
+        ):  # together: NCCL does one after the other
+            request.wait()
+
     for step in range(world_size - 1):
-        sending = dist.isend(chunks[(rank - step) % world_size], right)
-        dist.recv(received, left)
+        pass_on(chunks[(rank - step) % world_size], received)
         chunks[(rank - step - 1) % world_size].add_(received)
-        sending.wait()
     for step in range(world_size - 1):
-        sending = dist.isend(chunks[(rank - step + 1) % world_size], right)
-        dist.recv(chunks[(rank - step) % world_size], left)
-        sending.wait()
+        pass_on(chunks[(rank - step + 1) % world_size], chunks[(rank - step) % world_size])
