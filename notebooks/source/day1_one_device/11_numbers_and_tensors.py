@@ -216,7 +216,8 @@ at_most = {"mxfp8": 0.04, "mxfp4": 0.16, "nvfp4": 0.12, "nf4": 0.12}
 for name in ("mxfp8", "mxfp4", "nvfp4", "nf4"):
     blocks = encode_blocks(weights, name)
     off = rounding_error(weights, blocks.decode()).relative
-    print(f"{name:<12} {blocks.bits:>10.2f} {off:>10.2%} {70 * blocks.bits / 8:>13.0f} GB")
+    bits = blocks.bits
+    print(f"{name:<12} {bits:>10.2f} {off:>10.2%} {70 * bits / 8:>13.0f} GB")
     assert 0.02 < off < at_most[name]
 
 # %% [markdown]

@@ -256,7 +256,8 @@ def predicted(recompute="none", accumulation=1):
     """The formula's answer for two_steps(recompute, accumulation)."""
     layout = Layout(precision="fp32", recompute=recompute)
     options = {"accumulation": accumulation, "implementation": ours}
-    return predict_memory(Run(small, "this-machine", layout, 4 // accumulation, 256, **options))
+    run = Run(small, "this-machine", layout, 4 // accumulation, 256, **options)
+    return predict_memory(run)
 
 
 expected = predicted()

@@ -318,8 +318,8 @@ def step_inside_backward(model, **options):
 
 # %%
 # %%guess times_weights
-# fp32 training with AdamW holds weights, gradients and two moments: 4 times the weights.
-# How many times the weights are held at the end of backward with the hooks?
+# fp32 training with AdamW holds weights, gradients and two moments: 4 times the
+# weights. How many times the weights are held at the end of backward with the hooks?
 ...
 
 # %%
