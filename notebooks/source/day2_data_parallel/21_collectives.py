@@ -197,8 +197,8 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
     """Sum a 1-D tensor over all ranks, in place."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
-    chunks = tensor.chunk(world_size)  # views: what is written to a chunk is written to the tensor
-    # Reduce-scatter: pass a chunk to the right, add the one from the left, world_size - 1 times.
+    chunks = tensor.chunk(world_size)  # views: to write to one is to write there
+    # Reduce-scatter, world_size - 1 times: pass one to the right, add one from the left.
     ...
     # All-gather: pass on the chunk that is complete, world_size - 1 times.
     ...
@@ -377,7 +377,7 @@ import numpy as np
 
 
 def fit(message_bytes: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """alpha in seconds and beta in bytes per second of t = alpha + n / beta, by relative least squares."""
+    """alpha (s) and beta (bytes/s) of t = alpha + n / beta: relative least squares."""
     ...
     return alpha, beta
 
@@ -454,7 +454,8 @@ for device, points in curves.items():
     curves[device] = seconds
     start, rate = lines[f"your fit, {device}"] = fit(payloads, seconds)
     knee = f"knee at {start * rate / 2**20:5.1f} MiB"
-    print(f"{device:<22} alpha {start * 1e6:.0f} us, beta {rate / 1e9:.0f} GB/s, {knee}")
+    print(f"{device:<22} alpha {start * 1e6:.0f} us,", end=" ")
+    print(f"beta {rate / 1e9:.0f} GB/s, {knee}")
 
 show.message_curve(payloads, curves, lines)
 

@@ -218,7 +218,8 @@ report(first=first, second=second, after_set_epoch=one_epoch())
 # %%
 for rank in range(4):
     mine = drawn[rank]
-    print(f"rank {rank}: {mine.first}, {mine.second}, set_epoch: {mine.after_set_epoch}")
+    print(f"rank {rank}: {mine.first}, {mine.second},", end=" ")
+    print(f"set_epoch: {mine.after_set_epoch}")
     assert mine.first == mine.second != mine.after_set_epoch
 together = [sample for rank in range(4) for sample in drawn[rank].first]
 assert set(together) == set(range(10))
@@ -244,7 +245,7 @@ import torch.distributed as dist
 
 
 def overlapped_average(model: torch.nn.Module):
-    """Average gradients while backward runs; returns finish(), to be called after backward."""
+    """Average while backward runs; returns finish(), to be called after backward."""
     started = []
 
     def start(parameter):
@@ -693,7 +694,8 @@ missed = steps[0].missed
 print("one large step misses the place where the four small ones arrive, by")
 for lr in (0.001, 0.05):
     same, four = missed[lr, 1], missed[lr, 4]
-    print(f"  small rate {lr:<5}  {same:.0%} of the way at that rate, {four:.0%} at four times")
+    print(f"  small rate {lr:<5}  {same:.0%} of the way at that rate,", end=" ")
+    print(f"{four:.0%} at four times")
 assert missed[0.001, 4] < 0.05 < 0.7 < missed[0.001, 1]
 assert missed[0.05, 4] > 0.3
 
@@ -849,12 +851,14 @@ efficiency = {}
 for sequences in (1, 2, 4, 8):
     one = Layout(precision="amp-bf16", recompute="full")
     all_ranks = Layout(replicate=1_024, precision="amp-bf16", recompute="full")
-    together = predict_step(Run(llama, "1024xH100", all_ranks, sequences, 4_096)).seconds
+    run = Run(llama, "1024xH100", all_ranks, sequences, 4_096)
+    together = predict_step(run).seconds
     single = predict_step(Run(llama, "1xH100", one, sequences, 4_096)).seconds
     efficiency[sequences] = single / together
     print(
         f"{sequences * 4_096:>7,} tokens a rank: alone {format_seconds(single):>7}, "
-        f"of 1,024 {format_seconds(together):>7}, efficiency {efficiency[sequences]:.0%}"
+        f"of 1,024 {format_seconds(together):>7}, "
+        f"efficiency {efficiency[sequences]:.0%}"
     )
 assert list(efficiency.values()) == sorted(efficiency.values())
 

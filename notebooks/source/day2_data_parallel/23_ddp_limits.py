@@ -40,7 +40,7 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %%
 def data_parallel_step(model, batch, num_devices=4):
-    """A forward and backward as DataParallel does it; bytes of outputs on GPU 0, and 1."""
+    """A step as DataParallel does it; bytes of outputs on GPU 0, and on GPU 1."""
     copies = [model, *(copy.deepcopy(model) for _ in range(num_devices - 1))]
     parts = batch.chunk(num_devices)
     outputs = [one(part) for one, part in zip(copies, parts, strict=True)]
@@ -88,7 +88,7 @@ assert len(wrapped.device_ids) == torch.accelerator.device_count()
 
 # %%
 # %%exercise ddp_bytes
-def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool = True) -> int:
+def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool = True):
     """Bytes a rank holds for weights, gradients, moments and gradient buckets."""
     return ...
 
@@ -120,7 +120,7 @@ for width in (256, 512, 768, 1024):
 # %%
 # %%exercise largest_under_cap
 def largest_under_cap(cap_bytes: int, parameters) -> int:
-    """The largest width, a multiple of 64, whose ddp_bytes are at most cap_bytes; 0 if there is none."""
+    """The largest width, a multiple of 64, with ddp_bytes of at most cap_bytes; or 0."""
     width = 0
     ...
     return width

@@ -45,9 +45,9 @@ import torch.distributed as dist
 
 
 def zero_step(weights: torch.Tensor, gradient: torch.Tensor, update) -> None:
-    """One step of ZeRO 1 on flat tensors, in place; update(part, gradient_of_part) is the optimizer."""
+    """ZeRO 1 on flat tensors, in place; update(part, its_gradient) is the optimizer."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    parts = list(weights.chunk(world_size))  # views: what is written to parts[rank] is written to weights
+    parts = list(weights.chunk(world_size))  # views: to write to one is to write there
     mine = torch.empty_like(parts[rank])  # for the mean gradient of this rank's part
     ...
 
@@ -181,9 +181,9 @@ for name in ("by hand", "torch"):
 
 # %%
 # %%exercise zero_bytes
-def zero_bytes(num_parameters: int, ranks: int, stage: int, optimizer_bytes: int = 12) -> float:
-    """Bytes a rank holds for weights, gradients and optimizer under a ZeRO stage, in mixed precision."""
-    weights, gradients, optimizer = 2 * num_parameters, 2 * num_parameters, optimizer_bytes * num_parameters
+def zero_bytes(num_parameters: int, ranks: int, stage: int, optimizer_bytes: int = 12):
+    """Bytes of weights, gradients and optimizer on a rank, in mixed precision."""
+    weights, gradients, optimizer = (num_parameters * b for b in (2, 2, optimizer_bytes))
     ...
     return weights + gradients + optimizer
 

@@ -430,7 +430,7 @@ assert by_name["bf16"][1] < 0.8 * by_name["layers"][1]
 # %%
 # %%exercise least_traffic
 def least_traffic(choices: list[tuple[str, int, int]], cap_bytes: int) -> str | None:
-    """The name of the choice that fits under the cap and sends least; None if none fits."""
+    """The name of the choice that fits and sends least; None if none fits."""
     ...
 
 
@@ -519,7 +519,8 @@ def exposed(tokens, prefetch, gb_per_second=50):
 print("nothing computed:  without prefetch   one ahead   two ahead")
 for tokens in (2_048, 8_192, 32_768):
     shares = [exposed(tokens, prefetch) for prefetch in (0, 1, 2)]
-    print(f"{tokens:>7,} tokens {shares[0]:>18.0%} {shares[1]:>11.0%} {shares[2]:>11.0%}")
+    row = f"{shares[0]:>18.0%} {shares[1]:>11.0%} {shares[2]:>11.0%}"
+    print(f"{tokens:>7,} tokens {row}")
 assert exposed(32_768, 1) < 0.05 < exposed(32_768, 0)
 assert abs(exposed(2_048, 2) - exposed(2_048, 1)) < 0.01, "a slow wire stays slow"
 beside("tokens_to_hide", measured=FLOPS / 50e9)
@@ -824,7 +825,8 @@ layout = Layout(shard=N, zero=3, recompute="full", precision="fsdp-bf16")
 run = Run(llama, f"{N}xH100", layout, 1, 2_048, implementation=how)
 predicted = predict_memory(run)
 expected_peak, peak = predicted.peak_bytes, flat.peak_bytes
-print(f"peak     predicted {expected_peak / 1e9:6.2f} GB   rehearsed {peak / 1e9:6.2f} GB")
+print(f"peak     predicted {expected_peak / 1e9:6.2f} GB", end="   ")
+print(f"rehearsed {peak / 1e9:6.2f} GB")
 assert abs(expected_peak / peak - 1) < 0.1
 show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 

@@ -406,7 +406,7 @@ for letter, text in FILES.items():
 # %%
 # %%exercise wrong_settings
 def wrong_settings() -> dict[str, str]:
-    """For each file the key that is wrong or missing, such as "num_machines"; "nothing" for the right one."""
+    """For each file the key that is wrong or missing; "nothing" for the right one."""
     return {
         "a": ...,
         "b": ...,
@@ -426,7 +426,8 @@ loop = Overrides(device="H100", program="accelerate")  # not transformers.Traine
 yours = wrong_settings()
 for letter, text in FILES.items():
     mistakes = find_mistakes(text, loop)
-    print(f"{letter}: {yours[letter]}\n   {mistakes[0] if mistakes else 'no mistake found'}")
+    verdict = mistakes[0] if mistakes else "no mistake found"
+    print(f"{letter}: {yours[letter]}\n   {verdict}")
     assert bool(mistakes) == (yours[letter] != "nothing")
 
 # %% [markdown]
@@ -446,7 +447,7 @@ print(find_mistakes(zero2, Overrides(program="accelerate"))[0])
 # %%
 # %%exercise fsdp_file
 def fsdp_file(num_nodes: int, gpus_per_node: int, layer: str) -> dict:
-    """An Accelerate configuration: FSDP2, everything sharded over all GPUs, a unit for each `layer`."""
+    """FSDP2: everything sharded over all GPUs, a unit for each `layer`."""
     return {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP",
@@ -475,8 +476,9 @@ overrides = Overrides(
 )
 written = yaml.dump(fsdp_file(8, 8, "LlamaDecoderLayer"))
 asked = read_config(written, overrides).run
-print(f"{asked.cluster.name}: shard {asked.layout.shard}, ZeRO stage {asked.layout.zero}")
-assert (asked.layout.shard, asked.layout.zero) == (64, 3)
+cut = asked.layout
+print(f"{asked.cluster.name}: shard {cut.shard}, ZeRO stage {cut.zero}")
+assert (cut.shard, cut.zero) == (64, 3)
 
 # %% [markdown]
 # ## At scale: 64 GPUs

@@ -232,7 +232,7 @@ import torch.distributed as dist
 
 
 def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
-    """DiLoCo's meeting of islands: anchor, weights and momentum, all 1-D tensors, are updated in place."""
+    """DiLoCo's meeting of islands; updates the three 1-D tensors in place."""
     mean = weights.clone()
     ...
     moved = anchor - mean
@@ -429,12 +429,12 @@ report(shapes=[tuple(p.shape) for p in GPT(config).parameters()])
 
 # %%
 def ring(payload, ranks):
-    """Bytes a rank sends in an all_reduce of `payload` bytes, or in two phases of signs."""
+    """Bytes a rank sends in an all_reduce, or in the two phases of signs."""
     return 2 * (ranks - 1) / ranks * payload
 
 
 def sign_payload(values, ranks, block=1_024):
-    """Bytes of a vector as signs: whole blocks for each rank, a 4-byte scale in each."""
+    """Bytes of a vector as signs: whole blocks, with a 4-byte scale in each."""
     blocks = -(-values // (ranks * block)) * ranks
     return blocks * (block // 8 + 4)
 
@@ -463,7 +463,8 @@ print(f"{num_params:,} parameters, {STEPS} steps, bytes sent by rank 0")
 for name, expected in predicted.items():
     measured = sum(trained[0][name][0]["sent"])
     share = measured / predicted["fp32"]
-    print(f"{name:<17} predicted {expected:>11,.0f} measured {measured:>11,} {share:6.1%}")
+    both = f"predicted {expected:>11,.0f} measured {measured:>11,}"
+    print(f"{name:<17} {both} {share:6.1%}")
     assert 0 <= measured - expected < 200, name
 
 # %% [markdown]
@@ -522,7 +523,8 @@ compute = min(min(run["seconds"]) for run in trained[0]["alone"])
 for name in ("fp32", "PowerSGD"):
     wire = sum(slow[0][name]["sent"]) * 8 / 100e6
     clocked = slow[0][name]["seconds"]
-    print(f"{name:<9} wire {wire:.2f} s, compute {10 * compute:.2f} s, clock {clocked:.2f} s")
+    computing = f"compute {10 * compute:.2f} s"
+    print(f"{name:<9} wire {wire:.2f} s, {computing}, clock {clocked:.2f} s")
     assert clocked > wire
 assert sum(slow[0]["PowerSGD"]["sent"]) < 0.4 * sum(slow[0]["fp32"]["sent"])
 
@@ -543,7 +545,7 @@ def clock(run, mbit):
 
 
 def reached(name, mbit):
-    """Seconds until a way is at the goal, the mean over seeds; infinite if one is not."""
+    """Seconds until a way is at the goal, mean over seeds; infinite if one is not."""
     times = []
     for run in trained[0][name]:
         points = zip(clock(run, mbit), run["losses"], strict=True)

@@ -2,7 +2,7 @@ import torch.distributed as dist
 
 
 def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
-    """DiLoCo's meeting of islands: anchor, weights and momentum, all 1-D tensors, are updated in place."""
+    """DiLoCo's meeting of islands; updates the three 1-D tensors in place."""
     mean = weights.clone()
     ...
     moved = anchor - mean

@@ -3,7 +3,7 @@ import torch.distributed as dist
 
 
 def overlapped_average(model: torch.nn.Module):
-    """Average gradients while backward runs; returns finish(), to be called after backward."""
+    """Average while backward runs; returns finish(), to be called after backward."""
     started = []
 
     def start(parameter):

@@ -6,8 +6,8 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
     """Sum a 1-D tensor over all ranks, in place."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
-    chunks = tensor.chunk(world_size)  # views: what is written to a chunk is written to the tensor
-    # Reduce-scatter: pass a chunk to the right, add the one from the left, world_size - 1 times.
+    chunks = tensor.chunk(world_size)  # views: to write to one is to write there
+    # Reduce-scatter, world_size - 1 times: pass one to the right, add one from the left.
     ...
     # All-gather: pass on the chunk that is complete, world_size - 1 times.
     ...

@@ -1,5 +1,5 @@
 def wrong_settings() -> dict[str, str]:
-    """For each file the key that is wrong or missing, such as "num_machines"; "nothing" for the right one."""
+    """For each file the key that is wrong or missing; "nothing" for the right one."""
     return {
         "a": ...,
         "b": ...,

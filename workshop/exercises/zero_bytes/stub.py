@@ -1,5 +1,5 @@
-def zero_bytes(num_parameters: int, ranks: int, stage: int, optimizer_bytes: int = 12) -> float:
-    """Bytes a rank holds for weights, gradients and optimizer under a ZeRO stage, in mixed precision."""
-    weights, gradients, optimizer = 2 * num_parameters, 2 * num_parameters, optimizer_bytes * num_parameters
+def zero_bytes(num_parameters: int, ranks: int, stage: int, optimizer_bytes: int = 12):
+    """Bytes of weights, gradients and optimizer on a rank, in mixed precision."""
+    weights, gradients, optimizer = (num_parameters * b for b in (2, 2, optimizer_bytes))
     ...
     return weights + gradients + optimizer
