@@ -171,6 +171,11 @@ def test_known_causes_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(RankFailed, match=r"sdpa_kernel\(torch.nn.attention.SDPBackend.MATH\)"):
         torchrun(cuts, 2, limits=SHORT)
+    (tmp_path / "kernel.so").write_bytes(b"")
+    with pytest.raises(
+        RankFailed, match=r"kernel.so: file too short.*\n(.*\n)*.*Delete the file that the message"
+    ):
+        torchrun(f"import ctypes\nctypes.CDLL('{tmp_path}/kernel.so')", 1, limits=SHORT)
 
 
 def test_a_ddp_model_may_outlive_its_group() -> None:

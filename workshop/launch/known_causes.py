@@ -52,6 +52,11 @@ KNOWN = (
         "torch cannot cut its flash attention for CPUs. Wrap the step: `with torch.nn.attention.sdpa_kernel("
         "torch.nn.attention.SDPBackend.MATH):`; on GPUs it runs as it is.",
     ),
+    KnownCause(
+        _raised(r"\.so: (file too short|invalid ELF header)"),
+        "A kernel in torch's cache of compiled code is incomplete: something stopped while it was written. "
+        "Delete the file that the message names; torch compiles it again.",
+    ),
 )
 
 
