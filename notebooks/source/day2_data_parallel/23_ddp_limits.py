@@ -120,7 +120,7 @@ for width in (256, 512, 768, 1024):
 # %%
 # %%exercise largest_under_cap
 def largest_under_cap(cap_bytes: int, parameters) -> int:
-    """The largest width, a multiple of 64, with ddp_bytes of at most cap_bytes; or 0."""
+    """The largest multiple of 64 with ddp_bytes of at most cap_bytes; 0 if none."""
     width = 0
     ...
     return width
@@ -233,8 +233,8 @@ optimizer.step()
 
 # %%
 # %%guess six_ranks
-# Four ranks stopped at the width above. Six ranks have half as much memory again, in all.
-# What is the largest width that six can train?
+# Four ranks stopped at the width above. Six ranks have half as much memory again,
+# in all. What is the largest width that six can train?
 ...
 
 # %%

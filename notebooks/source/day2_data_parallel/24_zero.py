@@ -183,9 +183,9 @@ for name in ("by hand", "torch"):
 # %%exercise zero_bytes
 def zero_bytes(num_parameters: int, ranks: int, stage: int, optimizer_bytes: int = 12):
     """Bytes of weights, gradients and optimizer on a rank, in mixed precision."""
-    weights, gradients, optimizer = (num_parameters * b for b in (2, 2, optimizer_bytes))
+    weights, gradients, state = (num_parameters * b for b in (2, 2, optimizer_bytes))
     ...
-    return weights + gradients + optimizer
+    return weights + gradients + state
 
 
 # %% [markdown]

@@ -7,7 +7,7 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
     chunks = tensor.chunk(world_size)  # views: to write to one is to write there
-    # Reduce-scatter, world_size - 1 times: pass one to the right, add one from the left.
+    # Reduce-scatter, world_size - 1 times: pass one to the right, add what arrives.
     ...
     # All-gather: pass on the chunk that is complete, world_size - 1 times.
     ...
