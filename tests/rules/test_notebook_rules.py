@@ -18,26 +18,8 @@ def test_the_lessons_keep_the_rule(rule):
     assert [str(problem) for problem in rule(LESSONS)] == []
 
 
-# Lessons with lines that a page clips. This list only ever shrinks.
-CLIPPED = {
-    "31_tensor_parallel",
-    "33_context_parallel",
-    "34_experts",
-    "35_mesh",
-    "36_vision_lab",
-    "41_fp8_scaling",
-    "42_fp8_training",
-    "51_adapters",
-    "53_quantization",
-    "54_distillation",
-    "62_when_it_breaks",
-    "64_plan_a_run",
-}
-
-
 def test_a_page_clips_no_line_of_code():
-    clipped = [problem for problem in long_line_problems(LESSONS) if problem.path.stem not in CLIPPED]
-    assert [str(problem) for problem in clipped] == []
+    assert [str(problem) for problem in long_line_problems(LESSONS)] == []
 
 
 def code(source, count=1, outputs=("hello\n",), tags=()):

@@ -11,7 +11,8 @@
            on_ranks.py     `try_on_rank`, where the answer is tried on ranks: what each of them runs
 
 Stubs and answers are text here: the engine runs them as cells, nothing imports them. `find` gives an exercise
-by name, `all_exercises` every one in the order of the lessons, `solution` the reference solution to look at.
+by name, `all_exercises` every one in the order of the lessons, `solution` the reference solution to look at;
+`beside` lays a guess beside what was measured.
 Nothing here imports torch, except what only ranks import: each ``on_ranks``, `engine.group` and
 `engine.sent_bytes`.
 """
@@ -24,8 +25,9 @@ from pathlib import Path
 
 from workshop.exercises.engine.exercise import Exercise, Solution
 from workshop.exercises.engine.folder import SETTINGS, read_exercise
+from workshop.exercises.engine.guess import beside
 
-__all__ = ["all_exercises", "find", "solution"]
+__all__ = ["all_exercises", "beside", "find", "solution"]
 
 
 @functools.cache

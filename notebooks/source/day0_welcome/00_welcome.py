@@ -15,7 +15,7 @@
 
 # %%
 # %load_ext workshop
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 # %% [markdown]
 # ## Does the machine play along?

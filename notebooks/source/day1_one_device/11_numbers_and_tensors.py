@@ -20,7 +20,7 @@ import torch
 
 from workshop import show
 from workshop.facts.formats import FORMATS
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 # %% [markdown]
 # ## A number is three fields

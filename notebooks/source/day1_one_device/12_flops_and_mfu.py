@@ -18,7 +18,7 @@
 import torch
 
 from workshop import show
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 from workshop.measure import measure
 
 device = torch.accelerator.current_accelerator() or torch.device("cpu")

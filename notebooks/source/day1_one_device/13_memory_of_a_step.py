@@ -16,7 +16,7 @@
 # %load_ext workshop
 from workshop import launch, show
 from workshop.facts.units import format_bytes
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 # %% [markdown]
 # ## Loading a model

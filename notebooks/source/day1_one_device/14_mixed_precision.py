@@ -20,7 +20,7 @@ import math
 import torch
 
 from workshop import show
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
 

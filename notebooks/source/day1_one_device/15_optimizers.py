@@ -19,7 +19,7 @@ import time
 import bitsandbytes
 import torch
 
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import TextBatches
 from workshop.train.optimizers import STATE, build_optimizers

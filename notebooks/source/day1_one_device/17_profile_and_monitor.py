@@ -24,7 +24,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from workshop import launch, report, show
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 from workshop.measure import profile_calls
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.models.text import reference_manual

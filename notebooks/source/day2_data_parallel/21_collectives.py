@@ -17,7 +17,7 @@
 import numpy as np
 
 from workshop import launch, show
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 

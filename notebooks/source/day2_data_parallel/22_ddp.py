@@ -17,7 +17,7 @@
 # %load_ext workshop
 from workshop import show
 from workshop.facts.units import format_bytes, format_seconds
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 # %% [markdown]
 # ## Four ranks, four models

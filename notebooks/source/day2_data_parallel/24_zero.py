@@ -18,7 +18,7 @@ import torch
 
 from workshop import launch, show
 from workshop.facts.units import format_bytes
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 on_gpus = torch.accelerator.device_count() >= 4

@@ -30,7 +30,7 @@ from workshop.configs import (
     read_config,
 )
 from workshop.facts.units import format_bytes, format_seconds
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 

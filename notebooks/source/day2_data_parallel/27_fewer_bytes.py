@@ -17,7 +17,7 @@ import numpy as np
 
 from workshop import show
 from workshop.facts.units import format_seconds
-from workshop.lessons.guess import beside
+from workshop.exercises import beside
 
 # %% [markdown]
 # ## Four ways to send less

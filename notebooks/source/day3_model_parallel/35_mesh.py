@@ -645,7 +645,8 @@ for name, run in runs.items():
     held = sorted({eight[rank][name]["held"] for rank in range(8)})
     assert apart < 1e-5, (name, apart)
     print(f"{name:<16} every rank's losses are one process's to 1e-5; "
-          f"a rank holds up to {held[-1]:,} numbers of {small.num_params:,}")  # fmt: skip
+          f"a rank holds up to {held[-1]:,} numbers "
+          f"of {small.num_params:,}")  # fmt: skip
 assert alone[1] < alone[0]
 
 # %% [markdown]

@@ -269,7 +269,7 @@ print(f"stem and MBConv: {in_convolutions:.0%} of the time")
 # %%
 # %%exercise place_cut
 def place_cut(costs: list[float]) -> int:
-    """Pieces of the first of two stages, such that the slower stage is as fast as possible."""
+    """Pieces of the first of two stages: the slower one shall be fastest."""
     return ...
 
 

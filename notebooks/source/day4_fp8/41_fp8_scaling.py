@@ -187,7 +187,7 @@ for where in ("row", "column"):
         for factor in factors:
             a = plain.clone()
             a[(0,) if where == "row" else (slice(None), 0)] *= factor
-            # the column's own part of the sum is as large as the factor: left out of both
+            # the column's own part of the sum grows with the factor: left out of both
             b = W.clone()
             b[:, 0] = 0 if where == "column" else b[:, 0]
             found.append(
@@ -226,7 +226,7 @@ assert (
 def delayed_scale(
     history: list[float], amax: float, length: int, largest: float
 ) -> tuple[float, list]:
-    """The scale of this step, from the past alone, and the history that the next step sees."""
+    """This step's scale, from the past alone, and the history for the next step."""
     scale = ...
     history = ...
     return scale, history

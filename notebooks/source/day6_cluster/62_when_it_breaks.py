@@ -491,7 +491,7 @@ Table(
 # %%
 # %%exercise first_to_fail
 def first_to_fail(records: list[dict]) -> int:
-    """The rank that failed by itself; where none did, the one that the others wait for."""
+    """The rank that failed by itself; if none did, the one that the others wait for."""
     by_themselves = [record for record in records if ...]
     if by_themselves:
         return ...

@@ -166,7 +166,7 @@ def gpus_for_deadline(
     sheet: dict[str, float],
     mfu: float,
 ) -> int:
-    """GPUs, in whole nodes of eight, that train on so many tokens within so many days."""
+    """GPUs, in whole nodes of eight, that see so many tokens in so many days."""
     flops = ...
     flops_of_one_gpu = ...
     return ...
@@ -310,7 +310,7 @@ print(f"in {days:.0f} days on 1,024: {days * 86_400 / between:.0f} failures")
 def checkpoint_interval(
     save_seconds: float, num_devices: int, device_hours_between: float
 ) -> float:
-    """Seconds between two saves that lose least; M is the mean time between failures of the whole job."""
+    """Seconds between saves that lose least; any device that fails ends the job."""
     seconds_between = ...
     return ...
 

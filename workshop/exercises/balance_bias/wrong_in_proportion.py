@@ -2,6 +2,6 @@ import numpy as np
 
 
 def balance_bias(bias: np.ndarray, counts: np.ndarray, rate: float = 0.01) -> np.ndarray:
-    """What is added to the experts' scores in the next step, when the best are chosen."""
+    """What the next step adds to the experts' scores when it chooses the best."""
     too_few = counts.mean() - counts
     return bias + rate * too_few

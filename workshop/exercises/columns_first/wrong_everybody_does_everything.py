@@ -2,7 +2,7 @@ import numpy as np
 
 
 def columns_first(x, a, b, ranks):
-    """Each rank's part of relu(x @ a) @ b; a: (inputs, width), b: (width, outputs); width divides."""
+    """Each rank's part of relu(x @ a) @ b; a (inputs, width), b (width, outputs)."""
     parts = []
     for _ in range(ranks):
         a_part = a

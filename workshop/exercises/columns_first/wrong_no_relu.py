@@ -1,5 +1,5 @@
 def columns_first(x, a, b, ranks):
-    """Each rank's part of relu(x @ a) @ b; a: (inputs, width), b: (width, outputs); width divides."""
+    """Each rank's part of relu(x @ a) @ b; a (inputs, width), b (width, outputs)."""
     parts = []
     width = a.shape[1] // ranks
     for rank in range(ranks):

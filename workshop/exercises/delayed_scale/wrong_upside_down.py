@@ -1,5 +1,5 @@
 def delayed_scale(history: list[float], amax: float, length: int, largest: float) -> tuple[float, list]:
-    """The scale of this step, from the past alone, and the history that the next step sees."""
+    """This step's scale, from the past alone, and the history for the next step."""
     scale = largest / max(history)
     history = [*history, amax][-length:]
     return scale, history

@@ -2,7 +2,7 @@ import numpy as np
 
 
 def gptq_column(weight, inverse, j, nearest):
-    """The matrix after column j has been rounded, and the later ones have made up for it."""
+    """The matrix with column j rounded, and the later ones making up for it."""
     moved = weight.copy()
     moved[:, j] = nearest(weight[:, j])
     error = weight[:, j] - moved[:, j]

@@ -3,14 +3,14 @@ import torch.distributed as dist
 
 
 def merge(out, lse, part, part_lse):
-    """Attention over two sets of keys as one: the output, (queries, head_dim), and lse, (queries,)."""
+    """Two sets of keys as one: the output, (queries, head_dim), and lse, (queries,)."""
     both = torch.logaddexp(lse, part_lse)
     mine, theirs = (lse - both).exp(), (part_lse - both).exp()
     return out * mine.unsqueeze(-1) + part * theirs.unsqueeze(-1), both
 
 
 def rotate_the_ring(query, key, value, attend):
-    """Causal attention of this rank's queries, (positions, head_dim), over the keys of all ranks."""
+    """Causal attention of this rank's queries over the keys of all ranks."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     out, lse = attend(query, key, value, causal=True)  # its own keys: the block on the diagonal
     block = torch.stack((key, value))

@@ -12,7 +12,7 @@ def row_parallel_backward(gradient_y: torch.Tensor, h: torch.Tensor, b: torch.Te
 def column_parallel_backward(
     gradient_z: torch.Tensor, x: torch.Tensor, a: torch.Tensor
 ):
-    """From the gradient of this rank's z = x @ a: the gradients of x, which all ranks used, and of a."""
+    """Gradients of x, which all ranks used, and of a, from that of z = x @ a."""
     gradient_x = ...
     gradient_a = ...
     return gradient_x, gradient_a

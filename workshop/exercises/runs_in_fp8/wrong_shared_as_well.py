@@ -1,5 +1,5 @@
 def runs_in_fp8(layers: list[tuple[str, int, int, bool]]) -> list[str]:
-    """Names of the layers that may run in FP8, from (name, in_features, out_features, shared)."""
+    """Names of those that may run in FP8; (name, in_features, out_features, shared)."""
     return [
         name
         for name, in_features, out_features, shared in layers[1:-1]

@@ -10,6 +10,6 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 def soft_loss(
     student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0
 ) -> float:
-    """T^2 times KL(teacher || student) of the softened probabilities, mean over positions."""
+    """T^2 KL(teacher || student) of softened probabilities, mean over positions."""
     log_p, log_q = ..., ...  # of the teacher, of the student
     ...

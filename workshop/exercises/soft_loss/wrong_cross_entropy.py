@@ -8,7 +8,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def soft_loss(student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0) -> float:
-    """T^2 times KL(teacher || student) of the softened probabilities, mean over positions."""
+    """T^2 KL(teacher || student) of softened probabilities, mean over positions."""
     log_p, log_q = log_softmax(teacher / temperature), log_softmax(student / temperature)
     divergence = (np.exp(log_p) * -log_q).sum(-1).mean()
     return temperature**2 * divergence

@@ -1,1 +1,0 @@
-"""Old names of `workshop.exercises`, which lessons use."""
