@@ -46,6 +46,7 @@ LONGEST_FIRST = (
     "tests/cluster/test_two_hosts_torchrun.py",
     "tests/cluster/test_two_hosts_ranks.py",
     "tests/launch/test_faults.py",
+    "tests/exercises/test_tomorrows_scripts.py",
     "tests/rehearse/test_against_gloo.py",
     "tests/train/test_every_way.py",
     "tests/jupyter/test_canaries.py",
