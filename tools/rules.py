@@ -342,13 +342,13 @@ CODE_COLUMNS = 88  # what a page shows of a code cell before it clips
 
 
 def long_line_problems(lessons: Path) -> list[Problem]:
-    """Code lines of lessons that a page would clip. Cell magics stand in one line and may be longer."""
+    """Code lines of lessons that a page would clip."""
     problems = []
     for path in _notebooks(lessons):
         for number, cell in enumerate(nbformat.read(path, as_version=4).cells, 1):
             lines = cell.source.splitlines() if cell.cell_type == "code" else []
             for line in lines:
-                if len(line) > CODE_COLUMNS and not line.startswith("%%"):
+                if len(line) > CODE_COLUMNS:
                     what = f"{len(line)} columns, at most {CODE_COLUMNS}: {line.strip()}"
                     problems.append(Problem(path, f"cell {number}", what))
     return problems

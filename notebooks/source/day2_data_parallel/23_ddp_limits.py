@@ -23,6 +23,7 @@ from workshop.facts.units import format_bytes
 from workshop.exercises import beside
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
+grow = folder / "grow.py"
 
 # %% [markdown]
 # ## First, the one not to use
@@ -140,7 +141,7 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 widths = [predicted_width + 64 * step for step in range(-4, 3)]
 
 # %%
-# %%torchrun -n 4 --device-memory {CAP} --pass widths,DEPTH --into grown --save {folder}/grow.py
+# %%torchrun -n 4 --device-memory {CAP} --pass widths,DEPTH --into grown --save {grow}
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -240,7 +241,7 @@ optimizer.step()
 # %%
 stopped = {}
 for n in (1, 2, 4, 6):
-    script = launch.Script(folder / "grow.py")
+    script = launch.Script(grow)
     limits = launch.Limits(device_memory=CAP, timeout=60)
     held = launch.torchrun(script, n, limits=limits)[0].held
     stopped[n] = max(width for width, size in held.items() if size is not None)

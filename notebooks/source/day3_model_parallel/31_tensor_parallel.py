@@ -535,8 +535,8 @@ for name, found in rehearsed.items():
     assert total == wanted
 
 # %% [markdown]
-# And what all eighty layers keep for their backward pass. The paper's closed form (Korthikanti et al., table 2) is for a GPT. Llama has
-# another MLP, with three matrices, and fewer heads for keys and values, so its sums are others: the predictor does them.
+# And what all eighty layers keep for their backward pass, with Megatron's kernels. The paper's closed form (Korthikanti et al., table 2) is
+# for a GPT. Llama has another MLP, with three matrices, and fewer heads for keys and values. The predictor does the sums for it:
 
 # %% tags=["nbval-check-output"]
 from workshop import Layout, Run, predict_memory

@@ -122,6 +122,11 @@ for name, (share, dropped) in busiest.items():
     )
 assert busiest["at first"][0] > 0.3 > 0.2 > busiest["after 200 steps of the loss"][0]
 assert busiest["at first"][1] > busiest["after 200 steps of the loss"][1]
+for k in (1, 2):  # all tokens choose the same k experts
+    same = MoE(MoEConfig(32, 48, num_experts=8, top_k=k, capacity_factor=1.25)).gate
+    with torch.no_grad():
+        same.weight.zero_()[:k] = 5.0
+    assert abs(same(tokens).balance.item() - 8 / k) < 1e-3
 
 # %% [markdown]
 # Here the balance loss was alone. In training it is added to the real one, a hundredth of it, say. It bends the router's gradient away from

@@ -338,12 +338,9 @@ for name, setting in settings.items():
 
 # %%
 # the best of each kind, and the best of each kind that fits with some room
-room, lists = 0.92 * CAP, {}
-fits = {
-    name: plan_vision(setting, ways[name], cap=room)[0]
-    for name, setting in settings.items()
-}
-for name in settings:
+lists, fits, too_large = {}, {}, {}
+for name, setting in settings.items():
+    fits[name], too_large[name] = plan_vision(setting, ways[name], cap=0.92 * CAP)
     both = [one.way for one in (*order[name], *fits[name])]
     lists[name] = list(dict.fromkeys(both))
 specs = {"ViT": VIT, "CoAtNet": COATNET}
@@ -456,7 +453,7 @@ for name in specs:
 
 # %%
 chosen = {}
-for name, setting in settings.items():
+for name in settings:
     fastest = min(fits[name], key=lambda one: measured[name][str(one.way)])
     chosen[name] = fastest.way
     print(
@@ -464,9 +461,8 @@ for name, setting in settings.items():
         f"first by prediction {fits[name][0].way}, "
         f"first by the clock {fastest.way}, {format_bytes(fastest.memory_bytes)}"
     )
-    _, too_large = plan_vision(setting, ways[name], cap=room)
     # in whatever micro-batches: state alone is too much
-    assert DATA.kind in {one.way.kind for one in too_large}
+    assert DATA.kind in {one.way.kind for one in too_large[name]}
 
 # %%
 LEARN = """
