@@ -27,6 +27,9 @@ def test_a_lesson_ends_in_a_script() -> None:
     assert "22_ddp" in SCRIPTS
 
 
+@pytest.mark.second_try(
+    reason="gloo's threads now and then abort a process that is leaving (pytorch pull request 179291)"
+)
 @pytest.mark.parametrize("lesson", SCRIPTS)
 def test_tomorrows_script_needs_nothing_of_ours(lesson: str, tmp_path: Path) -> None:
     printed = run_twice(lesson, tmp_path)

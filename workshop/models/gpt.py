@@ -61,6 +61,19 @@ class GPTConfig:
         return self.hidden_size // self.num_heads
 
 
+TINY = GPTConfig(
+    vocab_size=256,
+    hidden_size=64,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    intermediate_size=192,
+)
+"""The model of the lessons: a step takes milliseconds, and it knows 256 words, because a token is a byte of
+the Python reference manual (`workshop.models.text`). A lesson that needs another size says which and why:
+``replace(TINY, num_layers=8)``."""
+
+
 class RMSNorm(nn.Module):
     """Divide by the root mean square of the last dimension, in fp32; then scale (arXiv:1910.07467, eq. 4)."""
 
