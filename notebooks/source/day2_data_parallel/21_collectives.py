@@ -4,7 +4,9 @@
 # - **You need** `00_welcome` (what a rank is, what a parallel cell is).
 # - **It takes** 40 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of
-# published figures comes from a cluster.
+#   published figures comes from a cluster.
+# - **Model and text:** none. Ranks send each other plain numbers here, because what a collective costs depends on how many they are
+#   and not on what they mean. From the next lesson on they are the gradients of `TINY`.
 # - **Links:** before this [17_profile_and_monitor](../day1_one_device/17_profile_and_monitor.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -205,8 +207,8 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
 
 
 # %% [markdown]
-# Watch it. Each rank gives ones, so a number tells how many ranks are summed in it. A look is taken at every message that your function sends. (Until
-# it is right, the reference solution runs.)
+# Watch it. Each rank gives ones, so a number tells how many ranks are summed in it. The cell looks at the tensor at every message that your function
+# sends. (Until it is right, the reference solution runs.)
 
 # %%
 # %%ranks --pass ring_all_reduce --into stepped
@@ -321,17 +323,11 @@ else:
 # We take the fastest of several tries: noise only ever adds.
 
 # %%
-# %%torchrun -n 2 --into clocked
+# %%ranks -n 2 --into clocked
 import time
-
-import torch
-import torch.distributed as dist
 
 from workshop import report
 
-dist.init_process_group()
-rank = dist.get_rank()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
 sizes = [2**k for k in range(12, 25)]
 
 
@@ -363,7 +359,6 @@ for size in sizes:
     one_way.append(fastest(ping_pong, 15) / 2)
     all_reduce.append(fastest(lambda: dist.all_reduce(message), 15))
 report(sizes=sizes, one_way=one_way, all_reduce=all_reduce)
-dist.destroy_process_group()
 
 # %% [markdown]
 # ### Exercise: two numbers from thirteen points
@@ -423,9 +418,8 @@ assert measured[-1] > measured[0], "sixteen megabytes take longer than four kilo
 beside("of_16_mib", predicted=1e3 * predicted[-1], measured=1e3 * measured[-1])
 
 # %% [markdown]
-# The shape is right: flat while $\alpha$ rules, then straight while $\beta$ does. The measured points lie above the
-# prediction, often by a factor of two or three on a small machine. Three things are missing from the formula, and it is worth
-# knowing them by name:
+# The shape is right: flat while $\alpha$ rules, then straight while $\beta$ does. But look at the ratios: an all-reduce takes longer than its
+# messages. Three things are missing from the formula, and it is worth knowing them by name:
 #
 # - somebody has to **add** the numbers: each byte is read twice and written once;
 # - a collective has **software** around it: a queue, a thread that wakes up, a buffer that is filled;

@@ -5,6 +5,8 @@
 # - **It takes** 30 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it here. `--device-memory` gives each rank a small device, so that "it does not fit" really happens
 #   to you. On four GPUs or more the same cells run there, with a larger cap. The last part rehearses a model of 3 billion parameters.
+# - **Model and text:** not `TINY` but a stack of eight linear layers, fed with random numbers: its bytes can be added up by hand, and one
+#   number, the width, sets its size. The last part has a Llama of 3 billion parameters, which is `TINY`'s kind of model at full size.
 # - **Links:** before this [22_ddp](22_ddp.ipynb), after it [24_zero](24_zero.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -144,6 +146,7 @@ widths = [predicted_width + 64 * step for step in range(-4, 3)]
 # %%torchrun -n 4 --device-memory {CAP} --pass widths,DEPTH --into grown --save {grow}
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workshop import report
@@ -157,27 +160,23 @@ count_from_here()
 
 def train_two_steps(width):
     """Bytes this rank holds after two steps."""
-    layers = [torch.nn.Linear(width, width, device=device) for _ in range(DEPTH)]
-    stack = torch.nn.Sequential(*layers)
-    model = DistributedDataParallel(stack, gradient_as_bucket_view=True)
+    stack = nn.Sequential(*(nn.Linear(width, width) for _ in range(DEPTH)))
+    model = DistributedDataParallel(stack.to(device), gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(2):
-        batch = torch.randn(4, width, device=device)
         optimizer.zero_grad()
-        model(batch).square().mean().backward()
+        model(torch.randn(4, width, device=device)).square().mean().backward()
         optimizer.step()
-    del batch
     return held_bytes()
 
 
 held = {}
-for width in widths:
-    try:
+try:
+    for width in widths:
+        held[width] = None  # until it has trained
         held[width] = train_two_steps(width)
-    except torch.OutOfMemoryError:
-        held[width] = None
-        print("out of memory at width", width)
-        break
+except torch.OutOfMemoryError:
+    print("out of memory at width", width)
 report(held=held)
 dist.destroy_process_group()
 

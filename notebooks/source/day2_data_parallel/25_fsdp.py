@@ -4,6 +4,9 @@
 # - **You need** `24_zero` (what stage 3 does) and `21_collectives`.
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on CPU (gloo) or on GPUs (NCCL) with the same cells. The cells with 512 ranks rehearse.
+# - **Model and text:** `TINY` and the reference manual, with four layers in place of two: what is gathered at once is often a layer, and
+#   two would make too short a picture. One cell has the stack of lesson 23, because there it did not fit, and the last part Llama 7B, because 512
+#   ranks want a model that needs them.
 # - **Links:** before this [24_zero](24_zero.ipynb), after it [26_accelerate](26_accelerate.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -37,21 +40,9 @@ on_gpus = torch.accelerator.device_count() >= 4
 # A gather copies a number to N places, and the derivative of a copy is a sum: the gradients that belong to this shard are **added up over
 # ranks**. Told to autograd, that is the whole of fully sharded data parallelism:
 
+
 # %%
-# %%torchrun -n 4 --into gathered
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.fsdp import fully_shard
-
-from workshop import report
-from workshop.measure import measure
-
-dist.init_process_group()
-rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-
-
+# %%ranks -n 4
 class Gather(torch.autograd.Function):
     """A shard to the whole; backward, its gradients to the shard's mean gradient."""
 
@@ -67,6 +58,17 @@ class Gather(torch.autograd.Function):
         dist.reduce_scatter(mine, list(gradient.contiguous().chunk(world_size)))
         return mine / world_size
 
+
+# %% [markdown]
+# One layer by hand, by PyTorch, and by one process with the whole batch:
+
+# %%
+# %%ranks --into gathered
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+from workshop import report
+from workshop.measure import measure
 
 torch.manual_seed(0)
 weight, batch = torch.randn(64, 32).to(device), torch.randn(8, 32).to(device)
@@ -88,7 +90,6 @@ expected = alone.grad.chunk(world_size)[rank]
 torch.testing.assert_close(shard.grad, expected)
 torch.testing.assert_close(layer.weight.grad.to_local(), expected)
 report(used=[row.name for row in measured.traffic], kind=type(layer.weight).__name__)
-dist.destroy_process_group()
 
 # %%
 assert sorted(gathered[0].used) == ["all_gather", "reduce_scatter"]
@@ -106,10 +107,23 @@ beside("derivative", measured=gathered[0].used[-1])
 # sharded as soon as it is made, so that the model is never whole anywhere.
 
 # %%
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
 WIDTH, DEPTH, CAP = (8_192, 8, 8 * 2**30) if on_gpus else (768, 8, 64 * 2**20)
 
+
+def sharded_layer(width, device):
+    """A linear layer, made alike on all ranks and then cut."""
+    layer = nn.Linear(width, width, device=device)
+    for parameter in layer.parameters():
+        dist.broadcast(parameter.detach(), 0)  # fully_shard does not begin alike
+    return fully_shard(layer)
+
+
 # %%
-# %%torchrun -n 4 --device-memory {CAP} --pass WIDTH,DEPTH --into fits
+# %%torchrun -n 4 --device-memory {CAP} --pass sharded_layer,WIDTH,DEPTH --into fits
 import gc
 import time
 
@@ -119,21 +133,15 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from workshop import report
-from workshop.measure import count_from_here, held_bytes
+from workshop.measure import held_bytes
 
 dist.init_process_group()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
-count_from_here()
 
 
 def train():
-    layers = []
-    for _ in range(DEPTH):
-        layer = nn.Linear(WIDTH, WIDTH, device=device)
-        for parameter in layer.parameters():
-            dist.broadcast(parameter.detach(), 0)  # fully_shard does not begin alike
-        layers.append(fully_shard(layer))
+    layers = [sharded_layer(WIDTH, device) for _ in range(DEPTH)]
     model = fully_shard(nn.Sequential(*layers))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(2):
@@ -143,8 +151,8 @@ def train():
     dist.barrier()
     time.sleep(0.05)  # gloo's threads let go of their copies a moment late
     weight = model[0].weight
-    local = tuple(weight.to_local().shape)
-    report(held=held_bytes(), one=str(weight.placements), local=local)
+    report(held=held_bytes(), one=str(weight.placements))
+    report(local=tuple(weight.to_local().shape))
 
 
 train()
@@ -191,8 +199,8 @@ assert abs(fits[0].held / predicted - 1) < 0.01
 # ## Run
 #
 # `shard_model` is that loop for any policy, after a broadcast that makes all ranks begin alike. It is one function, so that we can vary one choice
-# at a time. Each variant trains the same GPT on four ranks, with the same global batch, beside a single process. All ranks do the same, so
-# one of them is measured.
+# at a time. Each variant trains `TINY` with four layers on four ranks, with the same global batch, beside a single process. All ranks do the
+# same, so one of them is measured.
 
 # %%
 wraps = {
@@ -207,46 +215,31 @@ choices = {
     "bf16": {"precision": "fsdp-bf16"},
     "offload": {"offload": True},
 }
-SHAPE = {
-    "vocab_size": 256,
-    "hidden_size": 128,
-    "num_layers": 4,
-    "num_heads": 4,
-    "num_kv_heads": 4,
-    "intermediate_size": 344,
-}
+
 
 # %%
-# %%torchrun -n 4 --pass wraps,choices,SHAPE --into tried
-import gc
+# %%ranks
 from contextlib import nullcontext
+from dataclasses import replace
 
-import torch
-import torch.distributed as dist
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
 
-from workshop import report
-from workshop.measure import count_from_here, measure
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.parallel.fsdp import shard_by_hand, shard_model
-
-dist.init_process_group()
-rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-STEPS = 2  # the second one uses what the optimizer did in the first
+four_layers = replace(TINY, num_layers=4)
+mine = TextBatches(seq_len=32, global_batch=4, rank=rank, num_ranks=world_size)
 
 
-def batch_of(step):
-    generator = torch.Generator().manual_seed(step)
-    return torch.randint(256, (4, 32), generator=generator).to(device)
+def fresh_model(seed):
+    torch.manual_seed(seed)
+    return GPT(four_layers).to(device)
 
 
-def train(model, mine=lambda batch: batch[rank : rank + 1]):
-    """Losses of this rank's part of each batch."""
+def train(model, text, steps=2):  # the second uses what the optimizer did in the first
+    """Losses, step by step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
-    for step in range(STEPS):
-        tokens = mine(batch_of(step))
-        loss = model(tokens, tokens)
+    for step in range(steps):
+        loss = model(*next(text.step(step, device)))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -254,28 +247,30 @@ def train(model, mine=lambda batch: batch[rank : rank + 1]):
     return torch.stack(losses)
 
 
-def build(seed):
-    torch.manual_seed(seed)
-    return GPT(GPTConfig(**SHAPE)).to(device)
+# %%
+# %%ranks --pass wraps,choices --into tried
+import gc
+
+from workshop.measure import count_from_here
+from workshop.parallel.fsdp import shard_by_hand, shard_model
 
 
 def variant(shard):
-    model = shard(build(rank))  # other weights on every rank, until they begin alike
+    """Mean losses over ranks, and what rank 0 measured."""
     gc.collect()
+    model = shard(fresh_model(rank))  # other weights on each, until they begin alike
     with measure(model) if rank == 0 else nullcontext() as measured:
-        losses = train(model)
+        losses = train(model, mine)
     dist.all_reduce(losses)
     return {"losses": (losses / world_size).tolist(), "measured": measured}
 
 
-report(alone=train(build(0), mine=lambda batch: batch).tolist())
+whole = TextBatches(seq_len=32, global_batch=4)
+report(alone=train(fresh_model(0), whole).tolist())
 count_from_here()
 report(**{"by hand": variant(shard_by_hand)})
 for name, how in {**wraps, **choices}.items():
-    gc.collect()
     report(**{name: variant(lambda model: shard_model(model, **how))})
-gc.collect()
-dist.destroy_process_group()
 
 # %% [markdown]
 # ## Compare: the losses
@@ -295,16 +290,17 @@ for name in ("by hand", *wraps, *choices):
 # ## Compare: three wraps
 
 # %%
-hidden, inner = SHAPE["hidden_size"], SHAPE["intermediate_size"]
-layer = 4 * (4 * hidden * hidden + 3 * hidden * inner + 2 * hidden)  # bytes
-ends = 4 * (2 * 256 * hidden + hidden)  # embedding, head and last norm
-P, N = SHAPE["num_layers"] * layer + ends, 4
-in_root = {
-    "root": P,
-    "layers": ends,
-    "every linear": 4 * (256 * hidden + (2 * SHAPE["num_layers"] + 1) * hidden),
-}  # every linear: also the head
-largest = {"root": P, "layers": layer, "every linear": 4 * hidden * inner}
+hidden, kv, inner, vocabulary, num_layers, N = 64, 2 * 16, 192, 256, 4, 4
+maps = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner
+layer = 4 * (maps + 2 * hidden)  # bytes: seven linear maps and two norms
+ends = 4 * (2 * vocabulary * hidden + hidden)  # embedding, head and last norm
+P, head = num_layers * layer + ends, 4 * vocabulary * hidden
+norms = 4 * (2 * num_layers + 1) * hidden
+in_root = {"root": P, "layers": ends, "every linear": head + norms}  # the embedding
+largest = {"root": P, "layers": layer, "every linear": head}
+counts = {}
+
+# %%
 print("             gathers   largest      peak      sent predicted")
 for name in wraps:
     measured = found[name]["measured"]
@@ -312,10 +308,12 @@ for name in wraps:
     kinds = ("all_gather", "reduce_scatter")
     sent = sum(row.wire_bytes for row in measured.traffic if row.name in kinds)
     expected = (N - 1) / N * (in_root[name] + 2 * (P - in_root[name]) + P)
+    counts[name] = gathers.count
     sizes = (largest[name], measured.memory.peak_bytes, sent, expected)
     shown = " ".join(f"{format_bytes(size):>9}" for size in sizes)
     print(f"{name:<12} {gathers.count:>7} {shown}")
     assert abs(sent / expected - 1) < 0.002, (sent, expected)
+assert counts == {"root": 1, "layers": 2 * 4 + 1, "every linear": 2 * (4 * 7 + 1) + 1}
 peaks = {name: found[name]["measured"].memory.peak_bytes for name in wraps}
 assert peaks["every linear"] <= peaks["layers"] < peaks["root"]
 beside("lowest_peak", measured=min(peaks, key=peaks.get).replace(" ", "-"))
@@ -328,7 +326,7 @@ beside("lowest_peak", measured=min(peaks, key=peaks.get).replace(" ", "-"))
 show.memory_timeline(found["root"]["measured"])
 
 # %% [markdown]
-# And **a unit for each layer**: gathered weights come and go, two layers' worth at a time (the one that computes and the one that is under way).
+# And **a unit for each layer**: the root stays from forward to backward, and on top of it gathered weights come and go, layer by layer.
 
 # %%
 show.memory_timeline(found["layers"]["measured"])
@@ -354,36 +352,15 @@ def is_unit(module) -> bool:
 # Your `is_unit` on the model of the table above. It should make as many gathers as *layers*:
 
 # %%
-# %%torchrun -n 4 --pass is_unit,SHAPE --into yours
-import gc
-
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-
-from workshop import report
-from workshop.measure import measure
-from workshop.models.gpt import GPT, GPTConfig
-
-dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-torch.manual_seed(0)  # alike on all ranks
-model = GPT(GPTConfig(**SHAPE)).to(device)
+# %%ranks --pass is_unit --into yours
+model = fresh_model(0)  # alike on all ranks
 for module in reversed(list(model.modules())):  # the innermost first
     if module is not model and is_unit(module):
         fully_shard(module)
 fully_shard(model, reshard_after_forward=False)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-tokens = torch.randint(256, (1, 32), device=device)
 with measure(memory=False) as measured:
-    for _ in range(2):
-        model(tokens, tokens).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    train(model, mine)
 report(gathers=sum(row.count for row in measured.traffic if row.name == "all_gather"))
-del model, optimizer
-gc.collect()
-dist.destroy_process_group()
 
 # %%
 rows = found["layers"]["measured"].traffic
@@ -462,9 +439,6 @@ assert least_traffic(in_fp32, tight) != "keep weights"
 # (On a page you see the picture of the first values.)
 
 # %%
-from workshop.jupyter.explorer import Control, explore
-from workshop.show.style import Picture, new_figure, rank_colour
-
 FLOPS, LAYER, LAYERS = 400e12, 202_383_360, 8  # one layer of Llama 7B; eight are drawn
 
 
@@ -481,6 +455,11 @@ def forward_times(tokens, gb_per_second, prefetch):
         begin = max(gathers[-1][1], layers[-1][1] if layers else 0.0)
         layers.append((begin, begin + compute))
     return gathers, layers
+
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, new_figure, rank_colour
 
 
 def forward_picture(tokens, gb_per_second, prefetch):
@@ -536,27 +515,13 @@ beside("tokens_to_hide", measured=FLOPS / 50e9)
 # all ranks' parts. `clip_grad_norm_` knows that, because gradients are DTensors.
 
 # %%
-# %%torchrun -n 4 --pass SHAPE --into loops
-import gc
-
-import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-
-from workshop import report
-from workshop.measure import measure
-from workshop.models.gpt import GPT, GPTConfig
-
-dist.init_process_group()
-rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
-generator = torch.Generator().manual_seed(0)
-batch = torch.randint(256, (4 * world_size, 32), generator=generator).to(device)
+# %%ranks --into loops
+whole = TextBatches(seq_len=32, global_batch=4 * world_size)
+micro = replace(whole, rank=rank, num_ranks=world_size, accumulation=4)
 
 
 def sharded():
-    torch.manual_seed(0)
-    model = GPT(GPTConfig(**SHAPE)).to(device)
+    model = fresh_model(0)
     for layer in model.model.layers:
         fully_shard(layer)
     return fully_shard(model)
@@ -564,29 +529,24 @@ def sharded():
 
 def step(model, whole_gradients):
     """Four micro-batches; the gradient's norm before clipping."""
-    micro_batches = batch.chunk(world_size)[rank].split(1)
-    for number, tokens in enumerate(micro_batches, 1):
+    for number, (tokens, targets) in enumerate(micro.step(0, device), 1):
         if whole_gradients:
-            model.set_requires_gradient_sync(number == len(micro_batches))
-        (model(tokens, tokens) / len(micro_batches)).backward()
-    held = sum(p.grad.to_local().nbytes for p in model.parameters())
+            model.set_requires_gradient_sync(number == 4)
+        (model(tokens, targets) / 4).backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
-    return norm.full_tensor().item(), held
+    return norm.full_tensor().item()
 
 
 for name in ("each time", "at the end"):
+    gc.collect()
     with measure() as measured:
-        norm, _ = step(sharded(), name == "at the end")
+        norm = step(sharded(), name == "at the end")
     sent = {row.name: row.wire_bytes for row in measured.traffic}
     peak = measured.memory.peak_bytes
     report(**{name: {"norm": norm, "sent": sent["reduce_scatter"], "peak": peak}})
-    gc.collect()
-torch.manual_seed(0)
-alone = GPT(GPTConfig(**SHAPE)).to(device)
-alone(batch, batch).backward()
+alone = fresh_model(0)
+alone(*next(whole.step(0, device))).backward()
 report(alone=torch.nn.utils.clip_grad_norm_(alone.parameters(), max_norm=1.0).item())
-gc.collect()
-dist.destroy_process_group()
 
 # %%
 each, end = loops[0]["each time"], loops[0]["at the end"]
@@ -605,43 +565,46 @@ print(f"one process with the whole batch: norm {loops[0].alone:.5f}")
 # ## Compile, and recompute
 #
 # Both are settings of a layer, made before it is sharded: `layer.compile()`, and `recompute` for activation checkpointing. `torch.compile` needs a C++
-# compiler on a CPU (Triton on a GPU); where there is none the cell tells you and goes on. The first step takes seconds: that is the compiler.
+# compiler on a CPU (Triton on a GPU); where there is none the cell tells you and goes on. The first step takes seconds: that is the compiler. So here
+# `TINY` has one layer.
 
 # %%
-# %%torchrun -n 2 --into compiled
-import gc
 import shutil
+
+compilers = ("g++", "clang++", "c++")
+can_compile = torch.accelerator.is_available() or any(map(shutil.which, compilers))
+
+# %%
+# %ranks stop
+
+# %%
+# %%torchrun -n 2 --pass can_compile --into compiled
+import gc
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 
 from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
 from workshop.parallel.fsdp import shard_model
-from workshop.parallel.wrapping import layers
 
 dist.init_process_group()
-rank = dist.get_rank()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
-can_compile = device.type != "cpu" or any(map(shutil.which, ("g++", "clang++", "c++")))
+mine = TextBatches(16, 4, dist.get_rank(), 2)
 
 
 def train(compile_layers):
     torch.manual_seed(0)
-    shape = {"num_heads": 2, "num_kv_heads": 2, "intermediate_size": 64}
-    config = GPTConfig(vocab_size=64, hidden_size=32, num_layers=1, **shape)
-    model = GPT(config).to(device)
+    model, losses = GPT(replace(TINY, num_layers=1)).to(device), []
     model.model.recompute = True
-    if compile_layers:
-        for layer in layers(model):
-            layer.compile()
+    for layer in model.model.layers if compile_layers else ():
+        layer.compile()
     shard_model(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses = []
     for step in range(3):
-        generator = torch.Generator().manual_seed(2 * step + rank)
-        tokens = torch.randint(64, (2, 16), generator=generator).to(device)
-        loss = model(tokens, tokens)
+        loss = model(*next(mine.step(step, device)))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -671,64 +634,62 @@ else:
 # %%
 import os
 
-os.environ["CHECKPOINT"] = str(folder / "checkpoint")
-os.environ["FIRST"] = "0"
-
-# %%
-# %%torchrun -n 4 --pass SHAPE --into four --save {folder}/resume.py
-import gc
-import os
-
-import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+checkpoint = folder / "checkpoint"
+
+
+def save(step, model, optimizer):
+    """Every rank writes its parts."""
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments, "step": step}
+    dcp.save(state, checkpoint_id=checkpoint)
+
+
+def load(model, optimizer):
+    """In place, cut for this number of ranks; the step to go on with."""
+    if not (checkpoint / ".metadata").exists():  # written last
+        return 0
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments, "step": 0}
+    dcp.load(state, checkpoint_id=checkpoint)
+    weights, moments = state["model"], state["optimizer"]
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    return state["step"]
+
+
+# %%
+# %%torchrun -n 4 --pass save,load --into four --save {folder}/resume.py
+import gc
+
+import torch
+import torch.distributed as dist
+
 from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
 from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
-checkpoint, first = os.environ["CHECKPOINT"], int(os.environ["FIRST"])
+mine = TextBatches(32, 4, rank, world_size)
 
 
-def load(model, optimizer):
-    """In place: into tensors of the right shape, cut for this number of ranks."""
-    weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=checkpoint)
-    set_state_dict(
-        model,
-        optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
-
-
-def train(last=4):
+def train():
     torch.manual_seed(10 * world_size + rank)
-    model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
+    model, losses = shard_model(GPT(TINY).to(device)), {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    if first:
-        load(model, optimizer)
-    losses = []
-    for step in range(first, last):
-        generator = torch.Generator().manual_seed(step)
-        batch = torch.randint(256, (4, 32), generator=generator)
-        tokens = batch.chunk(world_size)[rank].to(device)
-        loss = model(tokens, tokens)
+    for step in range(load(model, optimizer), 4):
+        loss = model(*next(mine.step(step, device)))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.detach())
+        losses[step] = loss.item()
         if step == 1:
-            weights, moments = get_state_dict(model, optimizer)
-            dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=checkpoint)
-    losses = torch.stack(losses)
-    dist.all_reduce(losses)
-    report(losses=(losses / world_size).tolist())
+            save(step + 1, model, optimizer)
+    report(losses=losses)
 
 
 train()
@@ -736,58 +697,67 @@ gc.collect()
 dist.destroy_process_group()
 
 # %%
-os.environ["FIRST"] = "2"
 two = launch.torchrun(launch.Script(folder / "resume.py"), 2)
 
 # %%
-print("four ranks, steps 2 and 3:", [f"{loss:.6f}" for loss in four[0].losses[2:]])
-print("two ranks, resumed:       ", [f"{loss:.6f}" for loss in two[0].losses])
-pairs = zip(four[0].losses[2:], two[0].losses, strict=True)
-assert all(abs(a - b) < 1e-5 for a, b in pairs)
+assert list(two[0].losses) == [2, 3], "two steps were left"
+for step in (2, 3):
+    on_four = sum(four[rank].losses[step] for rank in range(4)) / 4
+    on_two = sum(two[rank].losses[step] for rank in range(2)) / 2
+    print(f"step {step}: {on_four:.6f} on four ranks, {on_two:.6f} on two, resumed")
+    assert abs(on_four - on_two) < 1e-5
 
 # %% [markdown]
 # In `workshop.train` this is `Checkpoints`, which also survives a save that is killed half-way.
 #
 # ## At scale
 #
-# A cell of its own, as one of 512 ranks: Llama 7B in bf16, a unit for each layer, one sequence of 2,048 tokens a rank. The model is born on the
-# meta device, where parameters have no bytes.
+# Llama 7B in bf16 as one of 512 ranks, a unit for each layer, one sequence of 2,048 tokens a rank. The model is born on the meta device, where
+# parameters have no bytes. `cut` says how the 512 are laid out: in one row, or as a table with rows that replicate and columns that shard. (We
+# rehearse both at once, and come to the second below.)
+
 
 # %%
-# %%rehearse -n 512 --into flat
-import torch
-import torch.distributed as dist
+def llama_steps(cut):
+    """Two steps of Llama 7B, sharded over the last axis of a mesh."""
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
 
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.parallel.fsdp import shard_model
+    from workshop.facts import catalogue
+    from workshop.models.from_spec import gpt_config
+    from workshop.models.gpt import GPT
+    from workshop.parallel.fsdp import shard_model
 
-dist.init_process_group()
-with torch.device("meta"):
-    model = GPT(
-        GPTConfig(
-            vocab_size=32_000,
-            hidden_size=4_096,
-            num_layers=32,
-            num_heads=32,
-            num_kv_heads=32,
-            intermediate_size=11_008,
-        )
+    def initialise(module):
+        for parameter in module.parameters(recurse=False):
+            torch.nn.init.normal_(parameter, std=0.02)
+
+    kind = (torch.accelerator.current_accelerator() or torch.device("cpu")).type
+    names = ("replicate", "shard")[-len(cut) :]
+    mesh = init_device_mesh(kind, tuple(cut), mesh_dim_names=names)
+    with torch.device("meta"):
+        model = GPT(gpt_config(catalogue.model("llama-7b")))
+    model.model.recompute = True
+    shard_model(model, mesh, precision="fsdp-bf16", initialise=initialise)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    tokens = torch.randint(model.config.vocab_size, (1, 2_048))
+    for _ in range(2):
+        model(tokens, tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %%
+from concurrent.futures import ThreadPoolExecutor
+
+from workshop.rehearse import rehearse
+
+with ThreadPoolExecutor(2) as pool:  # side by side
+    cuts = ([512], [64, 8])
+    rehearsals = pool.map(
+        lambda cut: rehearse(llama_steps, 512, arguments=(cut,)), cuts
     )
-model.model.recompute = True
-
-
-def initialise(module):
-    for parameter in module.parameters(recurse=False):
-        torch.nn.init.normal_(parameter, std=0.02)
-
-
-shard_model(model, precision="fsdp-bf16", initialise=initialise)
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-tokens = torch.randint(32_000, (1, 2_048))
-for _ in range(2):
-    model(tokens, tokens).backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    flat, hybrid = rehearsals
 
 # %% [markdown]
 # Beside it the closed form: gathers in 2 bytes, the sum of gradients in 4, and the root gathered once. One detail is needed: `fully_shard` cuts each
@@ -838,45 +808,6 @@ show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 #
 # But a ring over 512 ranks crosses many nodes for every layer. **Hybrid sharding** (HSDP) shards inside a node, over fast links, and replicates over
 # nodes: a mesh of 64 x 8. More state a rank, and only the gradients of an eighth travel far.
-
-# %%
-# %%rehearse -n 512 --into hybrid
-import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.parallel.fsdp import shard_model
-
-dist.init_process_group()
-with torch.device("meta"):
-    model = GPT(
-        GPTConfig(
-            vocab_size=32_000,
-            hidden_size=4_096,
-            num_layers=32,
-            num_heads=32,
-            num_kv_heads=32,
-            intermediate_size=11_008,
-        )
-    )
-model.model.recompute = True
-
-
-def initialise(module):
-    for parameter in module.parameters(recurse=False):
-        torch.nn.init.normal_(parameter, std=0.02)
-
-
-device = (torch.accelerator.current_accelerator() or torch.device("cpu")).type
-mesh = init_device_mesh(device, (64, 8), mesh_dim_names=("replicate", "shard"))
-shard_model(model, mesh, precision="fsdp-bf16", initialise=initialise)
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
-tokens = torch.randint(32_000, (1, 2_048))
-for _ in range(2):
-    model(tokens, tokens).backward()
-    optimizer.step()
-    optimizer.zero_grad()
 
 # %%
 show.traffic_table({"512": flat, "64 x 8": hybrid})
