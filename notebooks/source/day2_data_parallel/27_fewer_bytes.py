@@ -4,6 +4,8 @@
 # - **You need** `21_collectives` and `22_ddp`.
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two ranks, and unchanged on GPUs. Published figures come from 64 GPUs.
+# - **Model and text:** `TINY` on the reference manual, as in lesson 22. Error feedback comes first on three numbers that one can follow by eye,
+#   and PowerSGD on a single matrix, because there its answer is exact. The last part counts the bytes of Llama 3.2 1B.
 # - **Links:** before this [26_accelerate](26_accelerate.ipynb), after it [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -97,16 +99,9 @@ for name, compress in {"one bit": one_bit, "top-1": top_1}.items():
 # **PowerSGD** (Vogels et al., 2019) sends a matrix $G$ of n x m numbers as $P Q^T$, with r columns each. $P$ is $G Q$, averaged over ranks and made
 # orthogonal. $Q$ is $G^T P$, averaged. That is one step of the power iteration, the classical way to find the largest directions of a matrix. Both
 # steps are linear in $G$, so that plain all_reduces will do. What was missed goes into the memory: **your** `send_with_memory`.
-#
-# We hold it against PyTorch's own hook and against plain DDP. With two samples on each of two ranks a linear layer's gradient has rank 4 at most.
-# So with r = 4 nothing should be missing.
 
 # %%
 # %%ranks -n 2 --pass send_with_memory
-from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.nn.parallel import DistributedDataParallel
-
 ranks = world_size
 
 
@@ -130,6 +125,17 @@ class LowRank:
 
     def __call__(self, matrix):
         return send_with_memory(matrix, self.memory, self.compress)
+
+
+# %% [markdown]
+# We hold it against PyTorch's own hook and against plain DDP. With two samples on each of two ranks a linear layer's gradient has rank 4 at most.
+# So with r = 4 nothing should be missing.
+
+# %%
+# %%ranks
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 
 
 def gradient(hook=None, state=None):
@@ -244,7 +250,7 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 #
 # ## Predict
 #
-# A small language model, two ranks, 40 steps on real text, three seeds. These are the ways:
+# `TINY` on two ranks, 40 steps, three seeds. These are the ways:
 #
 # - **fp32** and **fp16**: DDP, the second with PyTorch's `fp16_compress_hook`;
 # - **PowerSGD**, rank 4, as above; the first two steps in full;
@@ -260,19 +266,14 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 # %%
 STEPS, WARMUP, H, R, SEEDS = 40, 10, 5, 4, 3
 
+# %% [markdown]
+# A way is an object with a `model` and a `step`. The first four: what they share, DDP with a hook, and PowerSGD with your memory in `LowRank`.
+
 # %%
-# %%ranks --pass outer_step,WARMUP,H,R
-from workshop.models.gpt import GPT, GPTConfig
+# %%ranks
+from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 
-config = GPTConfig(
-    vocab_size=256,
-    hidden_size=64,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=192,
-)
 text = TextBatches(seq_len=32, global_batch=16, rank=rank, num_ranks=ranks)
 LR = 4e-3
 
@@ -298,6 +299,8 @@ class WithDDP:
         self.step = torch.optim.Adam(model.parameters(), lr=LR).step
 
 
+# %%
+# %%ranks --pass R
 class WithPowerSGD:
     """Adam; matrices travel as two thin ones, from the third step on."""
 
@@ -317,8 +320,12 @@ class WithPowerSGD:
         self.adam.step()
 
 
+# %% [markdown]
+# 1-bit Adam by hand, with your memory in `Signs`:
+
+
 # %%
-# %%ranks
+# %%ranks --pass WARMUP
 class OneBitAdam:
     """Adam for WARMUP steps; then the second moment is frozen, the momentum travels."""
 
@@ -342,6 +349,12 @@ class OneBitAdam:
         put(self.weights, self.parameters)
 
 
+# %% [markdown]
+# And an island, which meets the others by your `outer_step`:
+
+
+# %%
+# %%ranks --pass outer_step,H
 class Island(torch.optim.Optimizer):
     """An Adam of one's own; every so many steps a meeting, which is your outer_step."""
 
@@ -364,13 +377,13 @@ class Island(torch.optim.Optimizer):
 
 # %% [markdown]
 # ## Run
+#
+# The eight ways by name, and one training for all of them. It notes the loss on unseen text, and for each step what it sent and how long it took.
 
 # %%
-# %%ranks --pass STEPS,SEEDS --into trained
-import gc
+# %%ranks --pass STEPS
 import time
 
-from workshop import report
 from workshop.measure import measure
 
 WAYS = {
@@ -385,6 +398,8 @@ WAYS = {
 }
 
 
+# %%
+# %%ranks
 @torch.no_grad()
 def unseen_loss(model):
     """On text that training does not reach, the mean over ranks."""
@@ -395,7 +410,7 @@ def unseen_loss(model):
 def train(way, seed, steps=None, bytes_per_second=None):
     """Unseen loss after every 5 steps; bytes sent and seconds of each step."""
     torch.manual_seed(seed)  # alike on all ranks
-    trainer = way(GPT(config).to(device))
+    trainer = way(GPT(TINY).to(device))
     losses, sent, seconds = [], [], []
     for step in range(steps or STEPS):
         with measure(memory=False) as measured:
@@ -416,10 +431,16 @@ def train(way, seed, steps=None, bytes_per_second=None):
     return {"losses": losses, "sent": sent, "seconds": seconds}
 
 
+# %%
+# %%ranks --pass SEEDS --into trained
+import gc
+
+from workshop import report
+
 for name, way in WAYS.items():
     report(**{name: [train(way, seed) for seed in range(SEEDS)]})
     gc.collect()
-report(shapes=[tuple(p.shape) for p in GPT(config).parameters()])
+report(shapes=[tuple(p.shape) for p in GPT(TINY).parameters()])
 
 # %% [markdown]
 # ## Compare: bytes
@@ -698,20 +719,15 @@ def one_bit_steps(**shape):
 
 
 # %%
+from dataclasses import asdict
+
 from workshop.facts import catalogue
+from workshop.models.from_spec import gpt_config
 from workshop.rehearse import rehearse
 
 llama = catalogue.model("llama-3.2-1b")
-sizes = {
-    "vocab_size": llama.vocab_size,
-    "hidden_size": llama.hidden_size,
-    "num_layers": llama.num_layers,
-    "num_heads": llama.num_heads,
-    "num_kv_heads": llama.num_kv_heads,
-    "intermediate_size": llama.ffn_hidden_size,
-    "tied": llama.tied_embeddings,
-}
-large = rehearse(one_bit_steps, world_size=1_024, steps=3, keywords=sizes)
+shape = asdict(gpt_config(llama))
+large = rehearse(one_bit_steps, world_size=1_024, steps=3, keywords=shape)
 show.traffic_table(large)
 
 # %% tags=["nbval-check-output"]
