@@ -510,6 +510,7 @@ print(f"fp32 alone spreads over {spread:.2f}")
 assert abs(means["fp16"] - means["fp32"]) < max(spread, 0.1), "not told apart"
 assert means["1-bit"] < means["1-bit, no memory"] - 0.05, "memory pays"
 assert means["mean of 5"] < means["DiLoCo"] - 0.1, "eight meetings are few"
+assert means["fp32"] < means["alone"] - 0.03, "meeting pays"
 for name in predicted:
     assert means[name] < 0.8 * np.log(256), "all of them learn"
 
@@ -612,6 +613,9 @@ beside("best_at_10", measured=best.split()[0])
 # %% [markdown]
 # On a slow wire whoever sends least per step is far ahead. On a fast one all take equally long, and then the loss by step decides: send in full.
 # (A way that never reaches the goal in 40 steps shows `inf`.)
+#
+# And *alone*, which sends nothing? Its line begins far to the left, and may even be the first at the dotted line. But two ranks that never meet are
+# two models, each with half of the data, and after 40 steps they are behind. If a rank by itself reaches your goal, you need no network.
 #
 # ## Where does it pay on a cluster?
 #
