@@ -273,7 +273,9 @@ def overlapped_average(model: torch.nn.Module):
 # %%ranks -n 2
 import time
 from dataclasses import replace
+from functools import partial
 
+from workshop.measure import measure
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 
@@ -286,18 +288,18 @@ def larger_model():
     return GPT(larger).to(device)
 
 
-def fastest(prepare, tries=6):
-    """Seconds of the fastest of some calls of what prepare() returns."""
-    seconds = []
-    for _ in range(tries):
+def fastest(prepares, tries=6):
+    """Seconds of each one's fastest call; in turns, so that a busy moment hits all."""
+    seconds = {name: [] for name in prepares}
+    for name, prepare in list(prepares.items()) * tries:
         call = prepare()
         dist.barrier()  # all ranks begin together
         start = time.perf_counter()
         call()
         if device.type != "cpu":
             torch.accelerator.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+        seconds[name].append(time.perf_counter() - start)
+    return {name: min(tried) for name, tried in seconds.items()}
 
 
 sizes = [parameter.nbytes for parameter in larger_model().parameters()]
@@ -314,7 +316,6 @@ print(f"{len(sizes)} parameters' gradients are {sum(sizes) / 2**20:.1f} MiB")
 from torch.nn.parallel import DistributedDataParallel
 
 from workshop import report
-from workshop.measure import measure
 
 
 def average_flat(model):
@@ -334,20 +335,20 @@ def backward(model, finish=lambda: None):
     return lambda: (loss.backward(), finish())
 
 
-def clock(name, model, *finish):
-    seconds = fastest(lambda: backward(model, *finish))
+plain, flat, early = larger_model(), larger_model(), larger_model()
+cases = {
+    "one by one, after backward": (plain, lambda: average_gradients(plain)),
+    "flat, after backward": (flat, lambda: average_flat(flat)),
+    "one by one, during backward": (early, overlapped_average(early)),
+    "DDP": (DistributedDataParallel(larger_model(), bucket_cap_mb=2),),
+}
+seconds = fastest({name: partial(backward, *case) for name, case in cases.items()})
+for name, (model, *finish) in cases.items():
     with measure(memory=False) as measured:
         backward(model, *finish)()
     messages = sum(row.count for row in measured.traffic if row.wire_bytes > 8)
     norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
-    report(**{name: {"seconds": seconds, "messages": messages, "norm": norm}})
-
-
-plain, flat, early = larger_model(), larger_model(), larger_model()
-clock("one by one, after backward", plain, lambda: average_gradients(plain))
-clock("flat, after backward", flat, lambda: average_flat(flat))
-clock("one by one, during backward", early, overlapped_average(early))
-clock("DDP", DistributedDataParallel(larger_model(), bucket_cap_mb=2))
+    report(**{name: {"seconds": seconds[name], "messages": messages, "norm": norm}})
 
 # %%
 norm = ways[0]["DDP"]["norm"]
@@ -437,41 +438,48 @@ print("DistributedDataParallel has made the same ones")
 
 # %%
 # %%ranks --into swept
-for mib in (0.1, 0.5, 2, 8, 100):
-    model = DistributedDataParallel(larger_model(), bucket_cap_mb=mib)
-    seconds = fastest(lambda: backward(model), tries=5)
-    report(**{str(mib): {"seconds": seconds, "sizes": bucket_bytes(model)}})
-with model.no_sync():
-    report(alone=fastest(lambda: backward(model), tries=5))
+models = {
+    str(mib): DistributedDataParallel(larger_model(), bucket_cap_mb=mib)
+    for mib in (0.1, 0.5, 2, 8, 100)
+}
+prepares = {name: partial(backward, model) for name, model in models.items()}
+prepares["alone"] = partial(backward, larger_model())  # sends nothing
 for name, size in {"small": 2**10, "large": 2**21}.items():
     values = torch.ones(size, device=device)
-    report(**{name: fastest(lambda: lambda: dist.all_reduce(values), tries=5)})
+    prepares[name] = lambda values=values: partial(dist.all_reduce, values)
+report(seconds=fastest(prepares, tries=10))
+report(sizes={name: bucket_bytes(model) for name, model in models.items()})
 
 # %%
 import matplotlib.pyplot as plt
 
-sweep = swept[0]
-alpha, beta = sweep.small, 2**23 / (sweep.large - sweep.small)
+seconds, sizes = swept[0].seconds, swept[0].sizes
+alpha, beta = seconds["small"], 2**23 / (seconds["large"] - seconds["small"])
 print(f"alpha {alpha * 1e6:.0f} microseconds, beta {beta / 1e9:.2f} GB/s;", end=" ")
 print(f"alpha times beta is {alpha * beta / 2**20:.2f} MiB")
 assert alpha * beta < 25 * 2**20
-caps, lower, upper, measured = [0.1, 0.5, 2, 8, 100], [], [], []
-for cap in caps:
-    case = sweep[str(cap)]
-    wire = [alpha + size / beta for size in case["sizes"]]
-    lower.append(1e3 * (max(sweep.alone, sum(wire) - wire[-1]) + wire[-1]))
-    upper.append(1e3 * (sweep.alone + sum(wire)))
-    measured.append(1e3 * case["seconds"])
+caps, alone, lower, upper, measured = (
+    [0.1, 0.5, 2, 8, 100],
+    seconds["alone"],
+    [],
+    [],
+    [],
+)
+for cap in map(str, caps):
+    wire = [alpha + size / beta for size in sizes[cap]]
+    lower.append(1e3 * (max(alone, sum(wire) - wire[-1]) + wire[-1]))
+    upper.append(1e3 * (alone + sum(wire)))
+    measured.append(1e3 * seconds[cap])
     print(f"{cap:>5} MiB: {len(wire):>2} buckets, {measured[-1]:5.1f} ms measured")
 
 figure, axes = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
 axes.fill_between(caps, lower, upper, alpha=0.25, label="all hidden ... nothing hidden")
 axes.plot(caps, measured, "o-", color="black", label="measured")
-axes.axhline(1e3 * sweep.alone, linestyle=":", color="gray", label="backward alone")
+axes.axhline(1e3 * alone, linestyle=":", color="gray", label="backward alone")
 axes.set(xscale="log", xlabel="bucket size (MiB)", ylabel="one backward (ms)")
 axes.set_ylim(bottom=0)
 axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.3), ncols=3, frameon=False)
-counts = [len(sweep[str(cap)]["sizes"]) for cap in caps]
+counts = [len(sizes[str(cap)]) for cap in caps]
 assert counts == sorted(counts, reverse=True)
 assert counts[-1] == 1
 
