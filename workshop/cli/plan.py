@@ -16,7 +16,7 @@ from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
 from workshop.predict.plan import Plan, Proposal, Search, plan
 from workshop.predict.time.rates import rates_for
-from workshop.show.proposals import plan_table
+from workshop.show.tables import plan_table
 
 SEQ_LEN = 4096
 BAR_AFTER_SECONDS = 0.5

@@ -17,7 +17,7 @@ from IPython.display import display
 from workshop.jupyter.flags import explain_errors
 from workshop.measure.monitor import Monitor
 from workshop.measure.monitor_record import Sample
-from workshop.show.watched import monitor_strips
+from workshop.show.curves import monitor_strips
 
 _DRAWN = 240  # newest samples in the live picture
 

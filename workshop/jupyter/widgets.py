@@ -23,9 +23,9 @@ from workshop.predict.cost import training_cost_of_model
 from workshop.predict.memory import predict_memory
 from workshop.predict.pipeline import SCHEDULES, Durations, simulate_pipeline
 from workshop.predict.pipeline.closed import CHUNKED
-from workshop.show.bits import number_in_formats
-from workshop.show.gantt import pipeline_gantt
-from workshop.show.parts import memory_by_part
+from workshop.show.bars import memory_by_part
+from workshop.show.grids import number_in_formats
+from workshop.show.lanes import pipeline_gantt
 from workshop.show.style import LIMIT, MEASURED, Picture, new_figure
 
 MODELS = (

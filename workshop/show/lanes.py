@@ -1,28 +1,126 @@
-"""A trace as lanes: threads and streams one below the other, spans from left to right, inner ones below.
+"""Lanes: time from left to right, a box for what was done, one line for each rank, thread or call.
 
-Ranges of your own (`span`) are strong in colour, operators pale. What would be narrower than half a pixel is
-left out, and the words say how many that are; `save_html` writes a page where the wheel zooms in on all.
+`pipeline_gantt` draws a schedule, white where a rank waits; `trace_lanes` a profiler's trace, inner spans
+below outer ones; `icicle` the calls of a program, each below the one that called it.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workshop.facts.units import format_seconds
+from workshop.predict.pipeline import PipelineTimeline
+from workshop.predict.pipeline.simulate import Event, parts
 from workshop.show.drawing import Drawing, box, sheet, text
+from workshop.show.style import PHASE_COLOURS, Picture, headed, legend, new_figure
 
-_LEFT, _WIDTH, _ROW = 130, 830, 15
-RANGES = {
-    "data": "#D55E00",
-    "forward": "#56B4E9",
-    "backward": "#E69F00",
-    "communication": "#CC79A7",
-    "optimizer": "#009E73",
-}
-_PALE = ("#d0d8e0", "#e0dcd0", "#d4e4d4", "#e4d8e4", "#dfe7ee", "#ece4d4")
+ACTION_COLOURS = {"F": "#56B4E9", "B": "#E69F00", "I": "#CC79A7", "W": "#009E73"}
+_MEANING = {"F": "forward", "B": "backward", "I": "backward, inputs", "W": "backward, weights"}
+
+# Drawings: pixels at the left, of the whole width and of a row; pale colours, told apart by a name's hash.
+_LANES_LEFT, _LANES_WIDTH, _LANES_ROW = 130, 830, 15
+_OPERATORS = ("#d0d8e0", "#e0dcd0", "#d4e4d4", "#e4d8e4", "#dfe7ee", "#ece4d4")
+_ICICLE_WIDTH, _ICICLE_ROW = 900, 18
+_MODULES = ("#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9", "#c7e9c0", "#fee391")
+
+
+def pipeline_gantt(timeline: PipelineTimeline, title: str = "") -> Picture:
+    """A Gantt chart of what `simulate_pipeline` found: one line for each rank, white where it waits.
+
+    Forward is blue, backward orange; where the backward is split, its input half is pink and its weight half
+    green. The number in a box is the micro-batch. Of the stages of one rank, those after the first are paler.
+    The title says the share of idle rank-seconds, and what the busiest rank holds at once: activations of one
+    stage, in units of one micro-batch through ``1 / ranks`` of the model.
+
+    ``title``: words before it, such as the schedule's name.
+    """
+    ranks = len(timeline.busy_seconds)
+    figure, axis = new_figure(8.0, 0.9 + 0.32 * ranks)
+    _draw_timeline(axis, timeline, timeline.seconds)
+    _label_lines(axis, [f"rank {rank}" for rank in range(ranks)], timeline.seconds)
+    peak = float(timeline.peak_micro_batches.max())
+    said = headed(
+        title,
+        f"{format_seconds(timeline.seconds)}, idle {timeline.idle_share:.1%}, "
+        f"a rank holds at most {peak:g} micro-batches",
+    )
+    axis.set_title(said, fontsize=9, loc="left")
+    _legend(figure, _kinds(timeline))
+    return Picture(figure, f"pipeline of {ranks} ranks, {said}")
+
+
+def pipeline_gantts(timelines: Mapping[str, PipelineTimeline], title: str = "") -> Picture:
+    """Draw timelines one below the other on one axis of time, such as a simulated and a measured one.
+
+    timelines: by name; measured ones come from `predict.pipeline.measured.measured_timeline`. The title says
+    how long each takes and what share of it is idle. ValueError where there is none.
+    """
+    if not timelines:
+        raise ValueError("no timelines to draw; give at least one, by name")
+    rows = [(name, rank) for name, found in timelines.items() for rank in range(len(found.busy_seconds))]
+    longest = max(found.seconds for found in timelines.values())
+    figure, axis = new_figure(8.0, 1.0 + 0.32 * len(rows))
+    for name, found in timelines.items():
+        _draw_timeline(axis, found, longest, rows.index((name, 0)))
+    _label_lines(axis, [f"{name}, rank {rank}" for name, rank in rows], longest)
+    each = (
+        f"{name} {format_seconds(found.seconds)}, idle {found.idle_share:.1%}"
+        for name, found in timelines.items()
+    )
+    said = headed(title, "; ".join(each))
+    axis.set_title(said, fontsize=9, loc="left")
+    _legend(figure, set().union(*map(_kinds, timelines.values())))
+    return Picture(figure, f"pipelines, {said}")
+
+
+def _kinds(timeline: PipelineTimeline) -> set[str]:
+    return {action.kind for event in timeline.events for action in parts(event.action)}
+
+
+def _draw_timeline(axis: Any, timeline: PipelineTimeline, seconds: float, row: int = 0) -> None:
+    """All events, rank 0 in line ``row``; ``seconds`` is the width of the axis."""
+    first: dict[int, int] = {}
+    for event in timeline.events:
+        for action in parts(event.action):
+            first[event.rank] = min(action.stage, first.get(event.rank, action.stage))
+    for event in timeline.events:
+        _draw_event(axis, event._replace(rank=event.rank + row), first[event.rank], seconds)
+
+
+def _label_lines(axis: Any, lines: Sequence[str], seconds: float) -> None:
+    axis.set_xlim(0, seconds)
+    axis.set_ylim(len(lines) - 0.5, -0.5)
+    axis.set_yticks(range(len(lines)), lines, fontsize=8)
+    axis.set_xlabel("seconds", fontsize=8)
+    axis.tick_params(labelsize=8, length=2)
+
+
+def _draw_event(axis: Any, event: Event, first_stage: int, seconds: float) -> None:
+    """The one or two halves of an event, side by side; stages after the first of its rank are paler."""
+    actions = parts(event.action)
+    width = (event.end - event.start) / len(actions)
+    for place, action in enumerate(actions):
+        left = event.start + place * width
+        pale = 1.0 if action.stage == first_stage else 0.55
+        axis.barh(
+            event.rank, width, 0.86, left=left, color=ACTION_COLOURS[action.kind], alpha=pale,
+            edgecolor="white", linewidth=0.5,
+        )  # fmt: skip
+        if width > 0.018 * seconds:
+            axis.text(
+                left + width / 2, event.rank, str(action.micro_batch), ha="center", va="center", fontsize=7
+            )
+
+
+def _legend(figure: Any, kinds: set[str]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = {_MEANING[kind]: Patch(color=ACTION_COLOURS[kind]) for kind in "FBIW" if kind in kinds}
+    handles["idle"] = Patch(facecolor="white", edgecolor="#888888")
+    legend(figure, len(handles), handles=handles)
 
 
 class TraceLanes(Drawing):
@@ -35,7 +133,7 @@ class TraceLanes(Drawing):
 
     def save_html(self, path: str | Path) -> Path:
         """A page of its own, with every span: the wheel zooms, dragging moves, a double click resets."""
-        page = _PAGE.replace("FROM", str(_LEFT)).replace("WIDE", str(_WIDTH))
+        page = _PAGE.replace("FROM", str(_LANES_LEFT)).replace("WIDE", str(_LANES_WIDTH))
         page = page.replace("SPAN", f"{self._seconds:.9f}").replace("DRAWING", self._everything)
         Path(path).write_text(page, "utf-8")
         return Path(path)
@@ -44,52 +142,57 @@ class TraceLanes(Drawing):
 def trace_lanes(trace: Any, *, depth: int = 6, title: str = "") -> TraceLanes:
     """Draw what `measure.read_trace` gives, read by its fields: ``spans`` with lane, start, end and depth.
 
+    Threads and streams one below the other. Ranges of your own (`span`) are strong in colour, operators pale.
+    What would be narrower than half a pixel is left out, and the words say how many that are; `save_html`
+    writes a page where the wheel zooms in on all.
+
     depth: rows of a lane. ValueError for a trace without spans.
     """
     if not trace.spans:
         raise ValueError("this trace has no spans to draw")
     begin, end = min(s.start for s in trace.spans), max(s.end for s in trace.spans)
-    least = (end - begin) / _WIDTH * 0.5
+    least = (end - begin) / _LANES_WIDTH * 0.5
     drawn = [span for span in trace.spans if span.depth < depth and span.seconds >= least]
     lanes = sorted({span.lane for span in drawn})
-    words = (
-        f"{title + ': ' if title else ''}{format_seconds(end - begin)}, {len(lanes)} "
-        f"lane{'s' * (len(lanes) != 1)}, {len(drawn):,} of {len(trace.spans):,} spans wide enough to draw"
+    words = headed(
+        title,
+        f"{format_seconds(end - begin)}, {len(lanes)} lane{'s' * (len(lanes) != 1)}, {len(drawn):,} of "
+        f"{len(trace.spans):,} spans wide enough to draw",
     )
     svg = _lanes(drawn, lanes, begin, end, words)
     all_lanes = sorted({span.lane for span in trace.spans})
-    said = f"{title + ': ' if title else ''}{format_seconds(end - begin)}, all {len(trace.spans):,} spans"
+    said = headed(title, f"{format_seconds(end - begin)}, all {len(trace.spans):,} spans")
     everything = _lanes(trace.spans, all_lanes, begin, end, said)
     return TraceLanes(svg, words, everything, end - begin)
 
 
 def _lanes(spans: Sequence[Any], lanes: Sequence[str], begin: float, end: float, words: str) -> str:
     parts, top = [text(0, 12, words, 11)], 20.0
-    scale = _WIDTH / ((end - begin) or 1.0)
+    scale = _LANES_WIDTH / ((end - begin) or 1.0)
     for lane in lanes:
         inside = [span for span in spans if span.lane == lane]
         rows = 1 + max(span.depth for span in inside)
-        parts.append(text(_LEFT - 6, top + 11, lane, 9.5, anchor="end"))
+        parts.append(text(_LANES_LEFT - 6, top + 11, lane, 9.5, anchor="end"))
         for span in sorted(inside, key=lambda span: span.depth):
             place = (
-                _LEFT + (span.start - begin) * scale,
-                top + _ROW * span.depth,
+                _LANES_LEFT + (span.start - begin) * scale,
+                top + _LANES_ROW * span.depth,
                 span.seconds * scale,
-                _ROW - 1,
+                _LANES_ROW - 1,
             )
             parts.append(box(place, _colour(span), f"{span.name}: {format_seconds(span.seconds)}", span.name))
-        top += _ROW * rows + 6
-    parts.append(text(_LEFT, top + 8, "0 s", 9))
-    parts.append(text(_LEFT + _WIDTH, top + 8, format_seconds(end - begin), 9, anchor="end"))
-    return sheet(_LEFT + _WIDTH + 4, top + 14, parts)
+        top += _LANES_ROW * rows + 6
+    parts.append(text(_LANES_LEFT, top + 8, "0 s", 9))
+    parts.append(text(_LANES_LEFT + _LANES_WIDTH, top + 8, format_seconds(end - begin), 9, anchor="end"))
+    return sheet(_LANES_LEFT + _LANES_WIDTH + 4, top + 14, parts)
 
 
 def _colour(span: Any) -> str:
-    if span.name in RANGES:
-        return RANGES[span.name]
+    if span.name in PHASE_COLOURS:
+        return PHASE_COLOURS[span.name]
     if span.kind in ("user_annotation", "gpu_user_annotation"):
         return "#F0E442"
-    return _PALE[zlib.crc32(span.name.encode()) % len(_PALE)]
+    return _OPERATORS[zlib.crc32(span.name.encode()) % len(_OPERATORS)]
 
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>trace</title>
@@ -145,3 +248,47 @@ svg.addEventListener("dblclick", () => { zoom = 1; first = 0; draw(); });
 draw();
 </script>
 """
+
+
+def icicle(tree: Any, *, depth: int = 14, title: str = "") -> Drawing:
+    """Draw a tree of calls, as `measure.profile_calls` gives it: nodes with ``seconds`` and ``children``.
+
+    A box for each function, as wide as its time, below the one that called it: a flame graph upside down
+    (Gregg, 2016). A wide box with nothing below it is where the time is spent; the sum of a row's widths
+    never exceeds that of the row above.
+
+    depth: rows drawn. Colours tell modules apart, and nothing else. ValueError for a tree without time.
+    """
+    if not tree.seconds > 0:
+        raise ValueError("this tree of calls has no time to draw")
+    parts: list[str] = [text(0, 12, headed(title, format_seconds(tree.seconds)), 11)]
+    rows = _draw_call(tree, 0.0, 0, depth, tree.seconds, parts)
+    widest = max(_flat(tree), key=lambda node: node.self_seconds)
+    words = headed(
+        title,
+        f"calls, {format_seconds(tree.seconds)} in all; most time of its own: {widest.name}, "
+        f"{widest.self_seconds / tree.seconds:.0%}",
+    )
+    return Drawing(sheet(_ICICLE_WIDTH, 20 + _ICICLE_ROW * rows, parts), words)
+
+
+def _draw_call(node: Any, left: float, row: int, depth: int, whole: float, parts: list[str]) -> int:
+    """The node and those below it; returns how many rows there are."""
+    width = _ICICLE_WIDTH * node.seconds / whole
+    if row >= depth or width < 1.0:
+        return row
+    said = f"{node.name} ({node.place}): {format_seconds(node.seconds)}, {node.seconds / whole:.1%}"
+    own = f"; {format_seconds(node.self_seconds)} of its own"
+    colour = _MODULES[zlib.crc32(node.name.split(".")[0].encode()) % len(_MODULES)]
+    parts.append(
+        box((left, 18 + _ICICLE_ROW * row, width - 0.6, _ICICLE_ROW - 1), colour, said + own, node.name)
+    )
+    rows = row + 1
+    for child in node.children:
+        rows = max(rows, _draw_call(child, left, row + 1, depth, whole, parts))
+        left += _ICICLE_WIDTH * child.seconds / whole
+    return rows
+
+
+def _flat(node: Any) -> list[Any]:
+    return [node, *(below for child in node.children for below in _flat(child))]

@@ -1,7 +1,7 @@
-"""Memory by part: what was predicted, rehearsed and measured, one stacked bar each, in the same colours.
+"""Parts of memory as pictures show them: each of a run's parts under one of nine names, each name one colour.
 
 A picture has room for fewer parts than `workshop.facts.memory_parts` names. Here each of those becomes one of
-the few `DRAWN`, so that a colour means one thing in every bar. The sum of a bar is exact.
+the few `DRAWN`, so that a colour means one thing in every picture. The sum of a bar is exact.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import numpy as np
 
 from workshop.facts.checks import nearest
 from workshop.facts.memory_parts import PARTS
-from workshop.facts.units import format_bytes
-from workshop.show.style import LIMIT, RANK_COLOURS, Picture, byte_unit, new_figure
+from workshop.show.style import RANK_COLOURS
 
 _JOINED = {
     "weight cache": "weights",
@@ -67,57 +66,3 @@ def _named_bytes(source: Any) -> Mapping[str, float]:
 
 def _at(sizes: Any, stage: int) -> float:
     return float(np.atleast_1d(sizes)[stage if np.size(sizes) > 1 else 0])
-
-
-def memory_by_part(
-    cases: Mapping[str, Any], *, cap: float | None = None, title: str = "", compare: bool = True
-) -> Picture:
-    """One stacked bar for each case, for example ``{"predicted": expected, "measured": found}``.
-
-    ``cases``: label -> anything that `parts_of` reads. ``cap``: bytes of the device, drawn as a line.
-    ``title`` stands above. ``compare``: say at every bar how far the first was off it; False where the bars
-    are different things. ValueError without a case.
-    """
-    if not cases:
-        raise ValueError("no case to draw: give {'predicted': ..., 'measured': ...}")
-    stacks = {name: parts_of(source) for name, source in cases.items()}
-    totals = {name: sum(parts.values()) for name, parts in stacks.items()}
-    unit, size = byte_unit(max([*totals.values(), cap or 0]))
-    figure, axis = new_figure(7.0, 1.2 + 0.48 * len(stacks))
-    _bars(axis, stacks, size)
-    for place, (name, total) in enumerate(totals.items()):
-        over = cap is not None and total > cap
-        words = " " + format_bytes(total) + (_against_first(name, totals) if compare else "")
-        axis.text(total / size, place, words, va="center", fontsize=8, color=LIMIT if over else "black")
-    if cap is not None:
-        axis.axvline(cap / size, color=LIMIT, linewidth=1.5, label=f"cap {format_bytes(cap)}")
-    axis.set_yticks(range(len(stacks)), list(stacks))
-    axis.invert_yaxis()
-    axis.set_xlim(0, 1.3 * max([*totals.values(), cap or 0]) / size or 1)
-    axis.set_xlabel(unit)
-    axis.set_title(title, fontsize=9, loc="left")
-    handles = axis.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    return Picture(figure, "memory by part: " + "; ".join(_in_words(n, stacks[n], totals[n]) for n in stacks))
-
-
-def _bars(axis: Any, stacks: Mapping[str, Mapping[str, float]], size: float) -> None:
-    left = [0.0] * len(stacks)
-    for part in PARTS:
-        widths = [parts.get(part, 0.0) / size for parts in stacks.values()]
-        if any(widths):
-            axis.barh(range(len(stacks)), widths, 0.6, left=left, color=PART_COLOURS[part], label=part)
-            left = [a + b for a, b in zip(left, widths, strict=True)]
-
-
-def _against_first(name: str, totals: Mapping[str, float]) -> str:
-    """How far the first case was off this one, if this is not the first itself."""
-    first = next(iter(totals))
-    if name == first or not totals[name]:
-        return ""
-    return f"  ({first} {totals[first] / totals[name] - 1:+.1%})"
-
-
-def _in_words(name: str, parts: Mapping[str, float], total: float) -> str:
-    each = ", ".join(f"{part} {format_bytes(size)}" for part, size in parts.items())
-    return f"{name} {format_bytes(total)} ({each})"

@@ -16,7 +16,7 @@ from workshop.facts import catalogue
 from workshop.facts.checks import check_positive
 from workshop.facts.device import DeviceSpec
 from workshop.facts.run import Run
-from workshop.show.style import LIMIT, MEASURED, Picture, new_figure
+from workshop.show.style import LIMIT, MEASURED, Picture, name_axes, new_figure, panels
 
 ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "fp4": 0.5}
 Shape = tuple[int, int, int]
@@ -90,9 +90,9 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
     names = [tuple(operators) for _, _, operators, _ in devices.values()]
     if len(set(names)) != 1:
         raise ValueError(f"{len(set(names))} different lists of operators; each device needs the same ones")
-    figure, axes = new_figure(4.2 * len(devices), 3.8, columns=len(devices))
+    figure, axes = panels(4.2 * len(devices), 3.8, len(devices))
     said = []
-    for axis, (name, roof) in zip(axes if len(devices) > 1 else [axes], devices.items(), strict=True):
+    for axis, (name, roof) in zip(axes, devices.items(), strict=True):
         peak, bandwidth, operators, seconds = roof
         ridge, at = peak / bandwidth, [flops / moved for flops, moved in operators.values()]
         _roof(axis, ridge, peak, at)
@@ -153,8 +153,7 @@ def _roof(axis: Any, ridge: float, peak: float, at: list[float]) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_ylim(top=2 * peak / 1e12)
-    axis.set_xlabel("intensity, FLOPs a byte")
-    axis.set_ylabel("TFLOP/s")
+    name_axes(axis, "intensity, FLOPs a byte", "TFLOP/s")
 
 
 def _in_words(

@@ -8,7 +8,8 @@ from typing import Any
 from workshop.facts.units import format_bytes
 from workshop.predict.interval import Interval
 from workshop.predict.memory import MemoryPrediction
-from workshop.show.parts import memory_by_part, parts_of
+from workshop.show.bars import memory_by_part
+from workshop.show.parts import parts_of
 
 TOLERANCE = 0.05
 """How far a prediction may be off before the verdict says so."""

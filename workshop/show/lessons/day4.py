@@ -1,10 +1,10 @@
-"""Largest magnitudes: by layer beside a format's range, and by step beside what delayed scaling expected."""
+"""Day 4: magnitudes and what a scale has room for (41), trainings in few bits (42)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from workshop.show.style import LIMIT, MEASURED, Picture, new_figure, rank_colour
+from workshop.show.style import LIMIT, MEASURED, Picture, legend, name_axes, new_figure, rank_colour
 
 
 def sizes_by_layer(
@@ -15,17 +15,15 @@ def sizes_by_layer(
     """For each kind of tensor its largest and its median magnitude by layer, logarithmic; limits dashed."""
     figure, axis = new_figure(7.4, 3.4)
     for index, (name, values) in enumerate(largest.items()):
-        axis.plot(
-            range(len(values)), values, "o-", markersize=3, color=rank_colour(index), label=f"{name}, largest"
-        )
-        axis.plot(range(len(values)), typical[name], ":", color=rank_colour(index), label=f"{name}, median")
+        layers, colour = range(len(values)), rank_colour(index)
+        axis.plot(layers, values, "o-", markersize=3, color=colour, label=f"{name}, largest")
+        axis.plot(layers, typical[name], ":", color=colour, label=f"{name}, median")
     for words, limit in limits.items():
         axis.axhline(limit, color=LIMIT, linewidth=0.9, linestyle="--")
         axis.text(0, limit, words, fontsize=8, color=LIMIT, va="bottom")
     axis.set_yscale("log")
-    axis.set_xlabel("layer")
-    axis.set_ylabel("magnitude")
-    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
+    name_axes(axis, "layer", "magnitude")
+    legend(figure, 4)
     said = ", ".join(f"{name} {min(v):.1e} to {max(v):.1e}" for name, v in largest.items())
     return Picture(figure, f"largest magnitudes by layer: {said}")
 
@@ -38,9 +36,8 @@ def delayed_scaling(amax: Sequence[float], covered: Mapping[str, Sequence[float]
     for index, (name, values) in enumerate(covered.items()):
         axis.step(steps, values, where="mid", color=rank_colour(index + 1), linewidth=1.4, label=name)
     axis.set_yscale("log")
-    axis.set_xlabel("step")
-    axis.set_ylabel("amax, and room for it")
-    axis.legend(fontsize=8, frameon=False)
+    name_axes(axis, "step", "amax, and room for it")
+    legend(figure, 4)
     cut = {
         name: sum(a > 1.001 * c for a, c in zip(amax, values, strict=True))
         for name, values in covered.items()
@@ -62,10 +59,37 @@ def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Pict
             axis.text(place, height, f"{height:.1%}", ha="center", va="bottom", fontsize=7)
     axis.set_yscale("log")
     axis.set_xticks([group + 0.4 - wide / 2 for group in range(len(values))], list(values), fontsize=8)
-    axis.set_ylabel(label)
-    figure.legend(loc="outside upper center", ncols=len(names), fontsize=8, frameon=False)
+    name_axes(axis, y=label)
+    legend(figure, len(names), above=True)
     said = "; ".join(
         f"{group}: " + ", ".join(f"{name} {v:.1%}" for name, v in row.items())
         for group, row in values.items()
     )
     return Picture(figure, f"{label} by group: {said}")
+
+
+def training_curves(
+    losses: Mapping[str, Sequence[float]],
+    beside: Mapping[str, Sequence[float]],
+    label: str,
+    log2: bool = False,
+) -> Picture:
+    """Two panels over steps: each run's loss, and the number called ``label`` of the runs in ``beside``.
+
+    log2: draw that number on an axis of powers of two. ValueError for a run in ``beside`` that has no losses.
+    """
+    if unknown := set(beside) - set(losses):
+        raise ValueError(f"{sorted(unknown)} have no losses here; known are {sorted(losses)}")
+    figure, axes = new_figure(8.4, 3.2, columns=2)
+    for index, (name, values) in enumerate(losses.items()):
+        look = {"color": rank_colour(index), "linewidth": 1.3, "linestyle": "-" if index % 2 == 0 else "--"}
+        axes[0].plot(range(1, len(values) + 1), values, label=name, **look)
+        if name in beside:
+            axes[1].plot(range(1, len(beside[name]) + 1), beside[name], **look)
+    for axis, height in zip(axes, ("loss", label), strict=True):
+        name_axes(axis, "step", height)
+    if log2:
+        axes[1].set_yscale("log", base=2)
+    legend(figure, 4, above=True)
+    ends = ", ".join(f"{name} {values[-1]:.3f}" for name, values in losses.items())
+    return Picture(figure, f"loss by steps, at the end: {ends}; and {label} of {', '.join(beside)}")

@@ -1,4 +1,4 @@
-"""One number in several formats: its bits, sign, exponent and mantissa apart, and what it became."""
+"""Grids: boxes side by side, each with a word in it, such as the bits of a number; boxes and arrows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,62 @@ from collections.abc import Sequence
 from typing import Any
 
 from workshop.facts.formats import FORMATS, FloatFormat, float_format
-from workshop.show.style import Picture, new_figure
+from workshop.show.style import Picture, name_axes, new_figure
 
 FIELD_COLOURS = ("#D55E00", "#E69F00", "#56B4E9")  # sign, exponent, mantissa
 EIGHT_TO_32_BITS = ("fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2")
+_PALE = ("white", "#F0E442", "#56B4E9", "#E69F00")  # black words can be read on these
+
+
+def cell(
+    axis: Any,
+    place: tuple[float, float, float, float],
+    colour: str,
+    words: str = "",
+    *,
+    ink: str = "white",
+    size: float = 7,
+    **look: Any,
+) -> None:
+    """A box at (left, top, width, height) with words in its middle; ``look``: of matplotlib's Rectangle."""
+    from matplotlib.patches import Rectangle
+
+    left, top, width, height = place
+    axis.add_patch(Rectangle((left, top), width, height, facecolor=colour, **look))
+    if words:
+        middle = left + width / 2, top + height / 2
+        axis.text(*middle, words, ha="center", va="center", fontsize=size, color=ink)
+
+
+def round_box(
+    axis: Any, corner: tuple[float, float], size: tuple[float, float], words: str, colour: str = "white"
+) -> None:
+    """A process as a box with round corners, its words black or white, whichever can be read."""
+    from matplotlib.patches import FancyBboxPatch
+
+    style = "round,pad=0.02,rounding_size=0.06"
+    axis.add_patch(FancyBboxPatch(corner, *size, boxstyle=style, facecolor=colour, edgecolor="#333333"))
+    middle = corner[0] + size[0] / 2, corner[1] + size[1] / 2
+    ink = "black" if colour in _PALE else "white"
+    axis.text(*middle, words, ha="center", va="center", fontsize=8, color=ink)
+
+
+def arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], line: str = "-") -> None:
+    """An arrow; ``line``: "-", or "--" for a dashed one."""
+    axis.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "#555555", "linestyle": line})
+
+
+def only_boxes(axis: Any, x: tuple[float, float], y: tuple[float, float]) -> None:
+    """Limits to the right and upwards, and no axes: the boxes say all."""
+    axis.set_xlim(*x)
+    axis.set_ylim(*y)
+    axis.axis("off")
+
+
+def no_lines(axis: Any) -> None:
+    """Words at the axes, but neither their lines nor ticks."""
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
 
 
 def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -> Picture:
@@ -27,7 +79,7 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
     for row, form in enumerate(known):
         became = form.round(value)
         off = "" if not value or math.isinf(became) else f"{became / value - 1:+.2%}"
-        _row(axis, row, form, value)
+        _bits(axis, row, form, value)
         axis.text(-0.6, row, form.name, ha="right", va="center", fontsize=8)
         axis.text(32.8, row, f"{became:.6g}", va="center", fontsize=8, family="monospace")
         axis.text(39.0, row, off, va="center", fontsize=8, family="monospace", color="#666666")
@@ -35,32 +87,17 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
     for left, name, colour in zip((0, 4, 10), ("sign", "exponent", "mantissa"), FIELD_COLOURS, strict=True):
         axis.text(left, -1.0, name, fontsize=8, color=colour, weight="bold", va="center")
     axis.text(32.8, -1.0, f"{value:.6g}", fontsize=8, family="monospace", weight="bold", va="center")
-    axis.set_xlim(-3.5, 43)
-    axis.set_ylim(len(known) - 0.4, -1.6)
-    axis.axis("off")
+    only_boxes(axis, (-3.5, 43), (len(known) - 0.4, -1.6))
     return Picture(figure, f"{value:.6g} becomes {', '.join(said)}")
 
 
-def _row(axis: Any, row: int, form: FloatFormat, value: float) -> None:
-    """The bits of the nearest value, a box each."""
-    from matplotlib.patches import Rectangle
-
+def _bits(axis: Any, row: int, form: FloatFormat, value: float) -> None:
+    """The bits of the nearest value, a box each: full for a one."""
     left = 0
     for field, colour in zip(form.pattern(value).split(), FIELD_COLOURS, strict=True):
         for bit in field:
-            box = Rectangle(
-                (left, row - 0.4), 0.92, 0.8, facecolor=colour if bit == "1" else "white", edgecolor=colour
-            )
-            axis.add_patch(box)
-            axis.text(
-                left + 0.46,
-                row,
-                bit,
-                ha="center",
-                va="center",
-                fontsize=6,
-                color="white" if bit == "1" else colour,
-            )
+            fill, ink = (colour, "white") if bit == "1" else ("white", colour)
+            cell(axis, (left, row - 0.4, 0.92, 0.8), fill, bit, ink=ink, size=6, edgecolor=colour)
             left += 1
 
 
@@ -74,16 +111,12 @@ def format_ranges(formats: Sequence[str] = tuple(FORMATS)) -> Picture:
         )
         axis.barh(row, largest - normal, left=normal, height=0.6, color=FIELD_COLOURS[2])
         axis.barh(row, normal - smallest, left=smallest, height=0.6, color="#CFE8F7")
-        axis.text(
-            largest + 0.7,
-            row,
-            f"{form.mantissa_bits} bits of mantissa, to {form.largest:.5g}",
-            va="center",
-            fontsize=8,
-        )
+        words = f"{form.mantissa_bits} bits of mantissa, to {form.largest:.5g}"
+        axis.text(largest + 0.7, row, words, va="center", fontsize=8)
     axis.set_yticks(range(len(known)), [form.name for form in known], fontsize=8)
     axis.set_xlim(-47, 62)
     axis.set_xticks(range(-45, 46, 15), [f"$10^{{{power}}}$" for power in range(-45, 46, 15)], fontsize=8)
     axis.invert_yaxis()
+    name_axes(axis, "magnitude")
     ranges = ", ".join(f"{form} {form.smallest:.1e} to {form.largest:.5g}" for form in known)
     return Picture(figure, f"smallest and largest values: {ranges}")

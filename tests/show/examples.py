@@ -1,0 +1,98 @@
+"""An example of every picture, small but with all that it can hold: several names, a cap, a limit."""
+
+from __future__ import annotations
+
+from workshop import show
+from workshop.facts.layout import Layout
+from workshop.measure.report import Timeline
+from workshop.predict.pipeline import Durations, simulate_pipeline
+from workshop.predict.published_runs import reproduce
+
+LIVE = Timeline(
+    [4, 9, 6, 2],
+    {"weights": [1] * 4, "activations": [3, 8, 2, 0], "gradients": [0, 0, 3, 1]},
+    ["forward", "backward", "backward", "optimizer"],
+)
+
+PICTURES = {
+    "accuracy_by_trained": lambda: show.accuracy_by_trained({"none": (0, 0.3), "some": (1_000, 0.7)}),
+    "codes_used": lambda: show.codes_used(
+        {"two": ([-1.0, 1.0], [1, 3]), "three": ([-1.0, 0.0, 1.0], [1, 2, 1])}
+    ),
+    "predicted_and_measured": lambda: show.predicted_and_measured(
+        ["a", "b"], [4e6, 8e6], [4e6, None], cap=6e6
+    ),
+    "before_and_after": lambda: show.before_and_after({0: [1], 1: [2]}, {0: [3], 1: [3]}, "all_reduce"),
+    "ring_steps": lambda: show.ring_steps([[[1, 1], [1, 1]], [[1, 2], [2, 1]], [[2, 2], [2, 2]]]),
+    "message_curve": lambda: show.message_curve(
+        [1e3, 1e6], {"x": [1e-4, 1e-3], "y": [1e-5, 1e-3]}, {"fit": (1e-4, 1e9), "other": (1e-5, 1e9)}
+    ),
+    "held_and_sent": lambda: show.held_and_sent(
+        {"a": {"state": 4e9}, "b": {"state": 1e9, "gradients": 1e9}},
+        {"a": {"gradients": 2e9}, "b": {"gradients": 2e9, "weights": 1e9}},
+        3e9,
+        "two stages",
+    ),
+    "replicas": lambda: show.replicas({"weights": 4e9, "moments": 8e9}, 4, 16e9),
+    "parallel_cell": lambda: show.parallel_cell(2),
+    "job_tree": lambda: show.job_tree(2, 2),
+    "continued_losses": lambda: show.continued_losses([3.0, 2.0, 1.0], [(0, [3.0, 2.0]), (2, [1.0])]),
+    "memory_by_part": lambda: show.memory_by_part(
+        {"predicted": {"weights": 4e9}, "measured": {"weights": 4e9, "activations": 3e9}}, cap=6e9, title="a"
+    ),
+    "memory_timeline": lambda: show.memory_timeline(LIVE, cap=10),
+    "memory_timelines": lambda: show.memory_timelines({"plain": LIVE, "full": LIVE}),
+    "pipeline_gantt": lambda: show.pipeline_gantt(simulate_pipeline("zb-h1", 2, 4, Durations(1.0, 2.0))),
+    "pipeline_gantts": lambda: show.pipeline_gantts(
+        {name: simulate_pipeline(name, 2, 4, Durations(1.0, 2.0)) for name in ("gpipe", "naive")}, "two"
+    ),
+    "roofline": lambda: show.roofline("A100-80GB", {"qkv": (4096, 4096, 4096)}),
+    "rooflines": lambda: show.rooflines({"a": (1e12, 1e11, {"norm": (1e6, 1e6)}, {"norm": 1e-5})}),
+    "bucket_timeline": lambda: show.bucket_timeline(
+        [("ready", 0, "b", 0.1), ("sent", 0, "", 0.1), ("ready", 1, "a", 0.2), ("sent", 1, "", 0.2)], 0.3
+    ),
+    "loss_by_bytes": lambda: show.loss_by_bytes({"x": [2.0, 1.0]}, {"x": [0.0, 4e3]}),
+    "traffic_by_axis": lambda: show.traffic_by_axis(
+        {name: {"tensor": 8_000, "pipeline": 50, "data": 8_000} for name in ("predicted", "measured")}
+    ),
+    "soft_targets": lambda: show.soft_targets(["a", "b"], {"T = 1": [0.9, 0.1], "T = 4": [0.6, 0.4]}, "a"),
+    "two_fits": lambda: show.two_fits([0, 1, 2], [0, 1, 0], {"forward": [0.2, 0.6, 0.2]}),
+    "scores_by_step": lambda: show.scores_by_step({"x": {0: 2.0, 10: 1.0}}, "loss", ("teacher", 0.5)),
+    "zero_patterns": lambda: show.zero_patterns({"2:4": [[True, False], [False, True]], "row": [[True]]}),
+    "spread": lambda: show.spread({"ticket": [1.0, 1.2], "fresh": [0.8, 0.9]}, "accuracy"),
+    "predicted_and_published": lambda: show.predicted_and_published([reproduce("llama-65b")]),
+    "goodput_by_interval": lambda: show.goodput_by_interval([1, 10], {"x": [0.8, 0.9]}, {"x": 5.0}),
+    "saves_in_time": lambda: show.saves_in_time({"plain": (0.2, 0.2), "asynchronous": (0.03, 0.4)}),
+    "channel_sizes": lambda: show.channel_sizes({"layer 0": [1.0, 9.0]}, 6.0),
+    "grid_steps": lambda: show.grid_steps([-1.0, 0.2, 0.4], {"absmax": [-1.0, 0.0, 0.5]}),
+    "size_and_perplexity": lambda: show.size_and_perplexity(
+        {"rtn": (0.5, 50.0), "gptq": (0.5, 40.0)}, ("fp32", 36.0)
+    ),
+    "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
+    "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
+    "layout_seconds": lambda: show.layout_seconds({"a": (0.1, 0.12), "b": (0.2, None)}, "two"),
+    "piece_shares": lambda: show.piece_shares(["stem", "head"], {"weights": [1, 3], "seconds": [4, 1]}),
+    "cut_matrices": lambda: show.cut_matrices(
+        {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
+    ),
+    "number_in_formats": lambda: show.number_in_formats(0.3952),
+    "format_ranges": lambda: show.format_ranges(),
+    "error_by_size": lambda: show.error_by_size([1.0, 2.0], {"bf16": [1e-3, 2e-3], "fp16": [1e-4, 1.0]}),
+    "sizes_by_layer": lambda: show.sizes_by_layer({"x": [3.0, 900.0]}, {"x": [0.1, 0.2]}, {"448": 448}),
+    "delayed_scaling": lambda: show.delayed_scaling([1.0, 8.0, 1.0], {"delayed": [1.0, 1.0, 8.0]}),
+    "bars_by_group": lambda: show.bars_by_group(
+        {"a": {"x": 0.1, "y": 0.2}, "b": {"x": 0.3, "y": 0.1}}, "error"
+    ),
+    "gradient_sizes": lambda: show.gradient_sizes(
+        {"fp32": [1, 5, 2], "fp16": [0, 4, 2]}, -25, {"fp32": 0.1, "fp16": 0.4}, {"smallest": -24}
+    ),
+    "training_curves": lambda: show.training_curves(
+        {"a": [3.0, 2.0], "b": [3.0, 1.0]}, {"b": [4, 8]}, "scale", True
+    ),
+    "phase_bars": lambda: show.phase_bars(
+        {"rank 0": {"data": 0.01, "forward": 0.02, "mine": 0.001}}, "a step"
+    ),
+    "storage_and_views": lambda: show.storage_and_views(
+        6, {"x": ((2, 3), (3, 1), 0), "x.T": ((3, 2), (1, 3), 0)}
+    ),
+}

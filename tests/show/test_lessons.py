@@ -1,0 +1,130 @@
+"""Pictures that serve a single lesson: what they draw, what they refuse, and that no other day needs them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.show.examples import PICTURES
+from workshop import show
+
+ROOT = Path(__file__).parents[2]
+OF_ONE_DAY = {name: module for name, module in show._MODULE_OF.items() if module.startswith("lessons.")}
+
+
+def used_in(name: str) -> set[str]:
+    """Days whose lessons draw the picture, and modules outside `show` that name it."""
+    lessons = (ROOT / "notebooks" / "source").glob("day*/*.py")
+    users = {
+        f"lessons.{path.parent.name[:4]}": path for path in lessons if f"show.{name}(" in path.read_text()
+    }
+    rooms = (path for path in (ROOT / "workshop").rglob("*.py") if "show" not in path.parts)
+    pattern = re.compile(rf"\bshow\.{name}\b|\bworkshop\.show\S* import .*\b{name}\b")
+    return {*users, *(str(path) for path in rooms if pattern.search(path.read_text("utf-8")))}
+
+
+@pytest.mark.parametrize("name", sorted(OF_ONE_DAY))
+def test_a_picture_of_one_day_serves_no_other(name: str) -> None:
+    assert used_in(name) <= {OF_ONE_DAY[name]}, "more than one day needs it: sort it by its shape"
+
+
+def test_the_test_sees_who_draws() -> None:
+    assert used_in("parallel_cell") == {"lessons.day0"}
+    assert len(used_in("memory_by_part")) > 3
+
+
+def test_a_cut_matrix_has_a_part_for_each_rank_that_tiles_it() -> None:
+    picture = PICTURES["cut_matrices"]()
+    assert "4 ranks: A in columns; B in rows; norm whole" in repr(picture)
+    (axis,) = picture.figure.axes
+    sizes = [(patch.get_height(), patch.get_width()) for patch in axis.patches]
+    assert sizes == [(4, 2)] * 4 + [(2, 4)] * 4 + [(1, 4)]
+    assert len({patch.get_xy() for patch in axis.patches}) == len(sizes)
+    with pytest.raises(ValueError, match="A has 4 rows and 6 columns: its columns do not divide by 4 ranks"):
+        show.cut_matrices({"A": (4, 6, "columns")}, 4)
+    with pytest.raises(ValueError, match="A is cut by 'diagonal'; known are columns, rows, whole"):
+        show.cut_matrices({"A": (4, 6, "diagonal")}, 4)
+
+
+def test_the_work_under_a_causal_mask_is_the_area_below_the_diagonal() -> None:
+    picture = PICTURES["causal_work"]()
+    assert "contiguous, busiest rank 1.50 times the mean; zigzag, busiest rank 1.00" in repr(picture)
+    areas = [
+        sum(
+            (right[0] + left[0]) / 2 - corners[0][0]
+            for corners, left, right in ((p.get_xy(), p.get_xy()[1], p.get_xy()[2]) for p in axis.patches)
+        )
+        for axis in picture.figure.axes
+    ]
+    assert areas == [8.0, 8.0]  # half of 4 x 4, whoever computes it
+    with pytest.raises(ValueError, match="no runs to draw"):
+        show.causal_work({})
+
+
+def test_strides_say_where_each_element_is_read() -> None:
+    assert "x.T reads [[0, 3], [1, 4], [2, 5]]" in repr(PICTURES["storage_and_views"]())
+    with pytest.raises(ValueError, match="reads places 0 to 6 of a storage of 6"):
+        show.storage_and_views(6, {"x": ((2, 3), (4, 1), 0)})
+    with pytest.raises(ValueError, match="one or two dims"):
+        show.storage_and_views(6, {"x": ((2, 3, 1), (3, 1, 1), 0)})
+
+
+def test_a_step_that_outgrew_its_scale_is_counted() -> None:
+    assert "delayed cuts in 1 of 3 steps" in repr(PICTURES["delayed_scaling"]())
+
+
+def test_a_backward_without_messages_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"outside no_sync\(\)"):
+        show.bucket_timeline([("ready", 0, "a", 0.1)], 0.2)
+    words = repr(PICTURES["bucket_timeline"]())
+    assert "1 of 2 buckets left before the last gradient was there; 100 ms after it" in words
+
+
+def test_pieces_need_names_of_their_own() -> None:
+    words = repr(PICTURES["piece_shares"]())
+    assert "shares of 2 pieces: weights most in head; seconds most in stem" in words
+    with pytest.raises(ValueError, match="a name twice"):
+        show.piece_shares(["block", "block"], {"weights": [1, 2]})
+    with pytest.raises(ValueError, match="weights has 1 numbers for 2 pieces"):
+        show.piece_shares(["stem", "head"], {"weights": [1]})
+
+
+def test_a_point_for_each_method_and_a_line_for_none():
+    picture = show.accuracy_by_trained(
+        {"zero-shot": (0, 0.3), "lora": (1_000, 0.7), "full": (1_000_000, 0.8)}
+    )
+    (axis,) = picture.figure.axes
+    assert {text.get_text() for text in axis.texts} == {"zero-shot", "lora", "full"}
+    assert len(axis.lines) == 3
+    assert axis.get_xscale() == "log"
+    assert "lora 1,000 trained, 70%" in repr(picture)
+    assert picture._repr_png_().startswith(b"\x89PNG")
+
+
+def test_nothing_trained_is_told():
+    with pytest.raises(ValueError, match="nothing is trained"):
+        show.accuracy_by_trained({"zero-shot": (0, 0.3)})
+
+
+def test_a_stem_for_each_code():
+    picture = show.codes_used({"two": ([-1.0, 1.0], [1, 3]), "three": ([-1.0, 0.0, 1.0], [1, 2, 1])})
+    left, right = picture.figure.axes
+    assert [len(axis.collections[0].get_segments()) for axis in (left, right)] == [2, 3]
+    assert left.collections[0].get_segments()[1][1].tolist() == [1.0, 0.75]
+    assert "three: 3 numbers" in repr(picture)
+
+
+def test_lengths_that_differ():
+    with pytest.raises(ValueError, match="odd: 2 numbers and 1 counts"):
+        show.codes_used({"odd": ([0.0, 1.0], [1])})
+
+
+def test_an_impossible_save_is_refused():
+    with pytest.raises(ValueError, match="plain: stands still for 2 s and is written after 1 s"):
+        show.saves_in_time({"plain": (2, 1)})
+
+
+def test_a_save_names_both_times():
+    assert "stands still 30 ms of 400 ms" in repr(show.saves_in_time({"asynchronous": (0.03, 0.4)}))

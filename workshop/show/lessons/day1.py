@@ -1,0 +1,135 @@
+"""Day 1: tensors in memory (11), sizes of gradients (14), the phases of a step (17)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workshop.facts.units import format_seconds
+from workshop.show.bars import at_end, bars_stacked
+from workshop.show.grids import cell, only_boxes
+from workshop.show.style import (
+    LIMIT,
+    PHASE_COLOURS,
+    Picture,
+    headed,
+    legend,
+    name_axes,
+    new_figure,
+    rank_colour,
+)
+
+_OTHER_PHASES = ("#BBBBBB", "#F0E442", "#0072B2", "#888888")
+
+
+def storage_and_views(
+    num_stored: int, views: Mapping[str, tuple[Sequence[int], Sequence[int], int]]
+) -> Picture:
+    """One storage as a row of boxes, and below it tables that read it, each number the place it comes from.
+
+    num_stored: elements in the storage. views: by name, shape, strides and offset of one or two dims; an
+    element (r, c) is read from place offset + r * stride0 + c * stride1. The colour is the storage's.
+
+    ValueError for a view that reads outside the storage, or of more than two dims.
+    """
+    places = {name: _places(name, *view, num_stored) for name, view in views.items()}
+    width = max(num_stored, sum(len(rows[0]) + 1.5 for rows in places.values()))
+    tallest = max(len(rows) for rows in places.values())
+    figure, axis = new_figure(max(5.0, 0.36 * width), 1.2 + 0.36 * tallest)
+    for place in range(num_stored):
+        _stored(axis, place, 0, place, num_stored)
+    axis.text(0, -0.3, "storage", fontsize=8, va="bottom")
+    left = 0.0
+    for name, rows in places.items():
+        axis.text(left, 2.0, name, fontsize=8, va="bottom", family="monospace")
+        for row, line in enumerate(rows):
+            for column, place in enumerate(line):
+                _stored(axis, left + column, 2.3 + row, place, num_stored)
+        left += max(len(rows[0]), 0.22 * len(name)) + 1.5
+    only_boxes(axis, (-0.3, max(width, left)), (2.6 + tallest, -1.0))
+    axis.set_aspect("equal")
+    said = "; ".join(f"{name} reads {rows}" for name, rows in places.items())
+    return Picture(figure, f"{num_stored} numbers stored; {said}")
+
+
+def _places(
+    name: str, shape: Sequence[int], strides: Sequence[int], offset: int, num_stored: int
+) -> list[list[int]]:
+    """Where each element of a view is read from."""
+    if not 1 <= len(shape) <= 2 or len(shape) != len(strides):
+        raise ValueError(
+            f"{name} has shape {tuple(shape)} and strides {tuple(strides)}: draw one or two dims"
+        )
+    (rows, columns), (down, across) = ((1, *shape), (0, *strides)) if len(shape) == 1 else (shape, strides)
+    places = [[offset + row * down + column * across for column in range(columns)] for row in range(rows)]
+    flat = [place for line in places for place in line]
+    if min(flat) < 0 or max(flat) >= num_stored:
+        raise ValueError(f"{name} reads places {min(flat)} to {max(flat)} of a storage of {num_stored}")
+    return places
+
+
+def _stored(axis: Any, left: float, top: float, place: int, num_stored: int) -> None:
+    colour = rank_colour(place * 6 // num_stored)
+    cell(axis, (left, top, 0.94, 0.94), colour, str(place), alpha=0.75, edgecolor="white")
+
+
+def gradient_sizes(
+    histograms: Mapping[str, Sequence[int]],
+    lowest: int,
+    zero_shares: Mapping[str, float],
+    limits: Mapping[str, int],
+) -> Picture:
+    """A step line for each name over powers of two, shares of zero in the legend, limits as dotted lines.
+
+    histograms: how many numbers have a magnitude from 2^k, for k from ``lowest`` on. zero_shares: by the same
+    names. limits: words for some powers, such as the smallest number of a format.
+    """
+    figure, axis = new_figure(7.4, 3.2)
+    for index, (name, counts) in enumerate(histograms.items()):
+        powers = [lowest + number for number in range(len(counts) + 1)]
+        label = f"{name}: {zero_shares[name]:.1%} zero"
+        axis.stairs(
+            counts, powers, color=rank_colour(index), linewidth=1.5, label=label, fill=index == 0, alpha=0.7
+        )
+    for words, power in limits.items():
+        axis.axvline(power, color=LIMIT, linewidth=0.9, linestyle=":")
+        axis.text(power, axis.get_ylim()[1], f" {words}", fontsize=8, color=LIMIT, va="top")
+    name_axes(axis, "size of a gradient, power of two", "how many")
+    legend(figure, 2, above=True)
+    zeros = ", ".join(f"{name} {share:.1%} zero" for name, share in zero_shares.items())
+    return Picture(figure, f"sizes of gradients by power of two: {zeros}")
+
+
+def phase_bars(seconds: Mapping[str, Mapping[str, float]], title: str = "") -> Picture:
+    """A bar for each name (a rank, a step, a version of the code), made of its seconds by phase.
+
+    seconds: by name, then by phase, as `measure.StepTimer` gives them. ValueError where there is none.
+    """
+    if not seconds or not any(sum(phases.values()) > 0 for phases in seconds.values()):
+        raise ValueError("no seconds to draw: give at least one bar, by name, with seconds by phase")
+    present = [
+        phase
+        for phase in dict.fromkeys([*PHASE_COLOURS, *(p for phases in seconds.values() for p in phases)])
+        if any(phases.get(phase, 0.0) > 0 for phases in seconds.values())
+    ]
+    others = iter(_OTHER_PHASES * len(present))
+    colours = {phase: PHASE_COLOURS.get(phase) or next(others) for phase in present}
+    figure, axis = new_figure(7.4, 1.1 + 0.34 * len(seconds))
+    milliseconds = {name: {phase: 1e3 * took for phase, took in row.items()} for name, row in seconds.items()}
+    bars_stacked(axis, milliseconds, colours)
+    for row, phases in enumerate(seconds.values()):
+        whole = sum(phases.values())
+        at_end(axis, 1e3 * whole, row, format_seconds(whole))
+    axis.margins(x=0.12)
+    axis.set_xlim(left=0)
+    name_axes(axis, "milliseconds of a step")
+    axis.set_title(title, fontsize=9, loc="left")
+    legend(figure, 6)
+    said = "; ".join(f"{name}: {_most(phases)}" for name, phases in seconds.items())
+    return Picture(figure, headed(title, f"seconds by phase; {said}"))
+
+
+def _most(phases: Mapping[str, float]) -> str:
+    whole = sum(phases.values()) or 1.0
+    first = max(phases, key=lambda phase: phases[phase])
+    return f"{format_seconds(whole)}, most in {first} ({phases[first] / whole:.0%})"

@@ -1,0 +1,222 @@
+"""Day 3: cut matrices (31), work under a causal mask (33), ranks in their nodes (35), the vision lab (36)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workshop.facts.layout import AXES, Layout
+from workshop.facts.units import format_seconds
+from workshop.show.bars import at_end, bars_beside, bars_stacked
+from workshop.show.grids import cell, no_lines, only_boxes
+from workshop.show.style import LIMIT, Picture, headed, legend, name_axes, new_figure, panels, rank_colour
+
+CUTS = ("columns", "rows", "whole")
+_SHORT = {"tensor": "t", "context": "c", "shard": "s", "replicate": "r", "pipeline": "p"}
+_PER_LINE = 8
+
+
+def cut_matrices(matrices: Mapping[str, tuple[int, int, str]], ranks: int, title: str = "") -> Picture:
+    """Matrices side by side, on one scale, in the order in which they are applied (x A: inputs are rows).
+
+    matrices: by name, (rows, columns, how), how one of "columns", "rows", "whole" (grey: every rank has it).
+    ValueError for another cut, or where what is cut does not divide by the ranks.
+    """
+    for name, (rows, columns, how) in matrices.items():
+        if how not in CUTS:
+            raise ValueError(f"{name} is cut by {how!r}; known are {', '.join(CUTS)}")
+        if how != "whole" and (columns if how == "columns" else rows) % ranks:
+            raise ValueError(
+                f"{name} has {rows} rows and {columns} columns: its {how} do not divide by {ranks} ranks"
+            )
+    tallest = max(rows for rows, _, _ in matrices.values())
+    gap = 0.15 * tallest
+    figure, axis = new_figure(7.4, 2.4)
+    left = 0.0
+    for name, (rows, columns, how) in matrices.items():
+        _matrix(axis, left, (rows, columns, how), ranks)
+        axis.text(left + columns / 2, -0.06 * tallest, name, ha="center", va="bottom", fontsize=8)
+        size = f"{rows} x {columns}"
+        axis.text(left + columns / 2, rows + 0.04 * tallest, size, ha="center", va="top", fontsize=7)
+        left += columns + gap
+    only_boxes(axis, (-gap, left), (1.2 * tallest, -0.25 * tallest))
+    axis.set_aspect("equal")
+    said = "; ".join(
+        f"{name} {'in ' if how != 'whole' else ''}{how}" for name, (_, _, how) in matrices.items()
+    )
+    axis.set_title(title or f"{ranks} ranks", fontsize=9, loc="left")
+    return Picture(figure, f"{title + ', ' if title else ''}{ranks} ranks: {said}")
+
+
+def _matrix(axis: Any, left: float, matrix: tuple[int, int, str], ranks: int) -> None:
+    """One rectangle for each rank's part, with the rank's number in it."""
+    rows, columns, how = matrix
+    parts = 1 if how == "whole" else ranks
+    for rank in range(parts):
+        wide = columns / (parts if how == "columns" else 1)
+        tall = rows / (parts if how == "rows" else 1)
+        x, y = left + (rank * wide if how == "columns" else 0), rank * tall if how == "rows" else 0
+        colour, words = ("#BBBBBB", "") if how == "whole" else (rank_colour(rank), f"{rank}")
+        cell(axis, (x, y, wide, tall), colour, words, edgecolor="white", linewidth=1.0)
+
+
+def causal_work(owners: Mapping[str, Sequence[int]]) -> Picture:
+    """One panel for each way to deal out a sequence: queries downwards, keys to the right.
+
+    owners: by name, the rank that holds each of the equal runs of positions, first to last. A rank computes
+    what is below the diagonal in its rows; the busiest rank's share over the mean stands above.
+
+    Raises ValueError where there is nothing to draw.
+    """
+    if not owners or not all(owners.values()):
+        raise ValueError("no runs to draw; give at least one way, with the rank that holds each run")
+    figure, axes = panels(3.2 * len(owners), 3.2, len(owners))
+    words = []
+    for axis, (name, ranks) in zip(axes, owners.items(), strict=True):
+        busiest = _busiest(ranks)
+        _scores(axis, ranks)
+        axis.set_title(f"{name}: busiest rank {busiest:.2f} x mean", fontsize=9, loc="left")
+        words.append(f"{name}, busiest rank {busiest:.2f} times the mean")
+    return Picture(figure, f"scores under a causal mask by rank: {'; '.join(words)}")
+
+
+def _busiest(ranks: Sequence[int]) -> float:
+    """Area below the diagonal of the busiest rank's rows, over the mean of all."""
+    area: dict[int, float] = {}
+    for row, rank in enumerate(ranks):
+        area[rank] = area.get(rank, 0.0) + row + 0.5
+    return max(area.values()) * len(area) / sum(area.values())
+
+
+def _scores(axis: Any, ranks: Sequence[int]) -> None:
+    from matplotlib.patches import Polygon
+
+    runs = len(ranks)
+    for row, rank in enumerate(ranks):
+        corners = [(0, row), (row, row), (row + 1, row + 1), (0, row + 1)]
+        axis.add_patch(Polygon(corners, facecolor=rank_colour(rank), edgecolor="white", linewidth=0.8))
+        axis.text(-0.15, row + 0.5, f"rank {rank}", ha="right", va="center", fontsize=7)
+    axis.plot([0, runs], [0, runs], color="#888888", linewidth=0.8)
+    axis.set_xlim(-1.6 * runs / 8, runs)
+    axis.set_ylim(runs, 0)
+    axis.set_aspect("equal")
+    axis.set_xticks([])
+    axis.set_yticks([])
+    name_axes(axis, "keys", "queries")
+    no_lines(axis)
+
+
+def rank_map(layout: Layout, *, devices_per_node: int = 8, max_nodes: int = 8) -> Picture:
+    """Boxes of ranks with their coordinates: t tensor, c context, s shard, r replicate, p pipeline stage.
+
+    Ranks of one colour share a pipeline stage. Read a row of a node from left to right: the digit that
+    changes first is the axis that talks most, so it should be the one that stays within a node.
+
+    Axes of size one are left out. Of a larger world the first nodes and the last are drawn, ``max_nodes`` in
+    all, and the words say how many there are. ValueError when a number is below 1.
+    """
+    if devices_per_node < 1 or max_nodes < 1:
+        raise ValueError(
+            f"devices_per_node = {devices_per_node}, max_nodes = {max_nodes}: both must be at least 1"
+        )
+    world = layout.world_size
+    per_node = min(devices_per_node, world)
+    num_nodes = -(-world // per_node)
+    nodes = list(range(num_nodes))
+    if num_nodes > max_nodes:
+        nodes = [*range(max_nodes - 1), num_nodes - 1]
+    axes = [axis for axis in AXES if getattr(layout, axis) > 1] or ["shard"]
+    tall = -(-per_node // _PER_LINE)
+    figure, axis = new_figure(7.4, 0.5 + len(nodes) * (0.25 + 0.5 * tall))
+    for line, node in enumerate(nodes):
+        ranks = range(node * per_node, min(world, (node + 1) * per_node))
+        _node(axis, layout, (node, ranks), axes, line * (tall + 0.45))
+    bottom = len(nodes) * (tall + 0.45) - 0.25
+    only_boxes(axis, (-1.1, min(per_node, _PER_LINE) + 0.1), (bottom, -0.2))
+    said = _layout_in_words(layout, axes, per_node, num_nodes)
+    left = f"; {num_nodes - len(nodes):,} nodes are not drawn" if num_nodes > len(nodes) else ""
+    axis.set_title(said + left, fontsize=9, loc="left")
+    return Picture(figure, (said + left).replace("\n", " "))
+
+
+def _node(axis: Any, layout: Layout, node: tuple[int, range], axes: Sequence[str], top: float) -> None:
+    number, ranks = node
+    wide, tall = min(len(ranks), _PER_LINE), -(-len(ranks) // _PER_LINE)
+    cell(axis, (-0.06, top - 0.08, wide + 0.12, tall + 0.16), "none", edgecolor="#333333")
+    axis.text(-0.15, top + tall / 2, f"node {number:,}", ha="right", va="center", fontsize=8)
+    for place, rank in enumerate(ranks):
+        down, across = divmod(place, _PER_LINE)
+        at = layout.coordinates(rank)
+        colour = rank_colour(at["pipeline"])
+        cell(axis, (across + 0.04, top + down + 0.04, 0.92, 0.92), colour, edgecolor=colour, alpha=0.35)
+        words = " ".join(f"{_SHORT[name]}{at[name]}" for name in axes)
+        axis.text(
+            across + 0.5, top + down + 0.3, f"{rank:,}", ha="center", va="center", fontsize=8, weight="bold"
+        )
+        axis.text(across + 0.5, top + down + 0.68, words, ha="center", va="center", fontsize=6.5)
+
+
+def _layout_in_words(layout: Layout, axes: Sequence[str], per_node: int, num_nodes: int) -> str:
+    """The sizes, and which axes leave the node."""
+    sizes = ", ".join(f"{_SHORT[name]} {name} {getattr(layout, name)}" for name in axes)
+    leaving = [name for name in axes if len({rank // per_node for rank in layout.group(0, name)}) > 1]
+    across = f"across nodes: {', '.join(leaving)}" if leaving else "everything stays within a node"
+    nodes = f"{num_nodes:,} node{'s' if num_nodes > 1 else ''} of {per_node}"
+    return f"{layout.world_size:,} ranks on {nodes}: {sizes};\n{across}"
+
+
+def layout_seconds(cases: Mapping[str, tuple[float, float | None]], title: str = "") -> Picture:
+    """A grey bar (predicted) and a blue one (measured) for each layout, in the order given.
+
+    cases: layout -> (predicted, measured) seconds of a step; measured None: it was not run. ValueError
+    without a case.
+    """
+    if not cases:
+        raise ValueError("no case to draw: give {'data parallel': (predicted, measured), ...}")
+    figure, axis = new_figure(6.4, 0.9 + 0.5 * len(cases))
+    lengths = {
+        "predicted": [1e3 * predicted for predicted, _ in cases.values()],
+        "measured": [1e3 * (measured or 0) for _, measured in cases.values()],
+    }
+    places = bars_beside(axis, list(cases), lengths)
+    for seconds, *at in zip(cases.values(), *places, strict=True):
+        for place, took in zip(at, seconds, strict=True):
+            words, colour = ("not run", LIMIT) if took is None else (format_seconds(took), "black")
+            at_end(axis, 1e3 * (took or 0), place, words, colour)
+    name_axes(axis, "milliseconds a step")
+    axis.set_xlim(0, 1.2 * max(map(max, lengths.values())))
+    axis.set_title(title, fontsize=9, loc="left")
+    legend(figure, 2)
+    each = (
+        f"{name}, predicted {format_seconds(a)}, "
+        + ("not run" if b is None else f"measured {format_seconds(b)}")
+        for name, (a, b) in cases.items()
+    )
+    return Picture(figure, f"{title or 'seconds a step'}: " + "; ".join(each))
+
+
+def piece_shares(names: Sequence[str], shares: Mapping[str, Sequence[float]], title: str = "") -> Picture:
+    """One bar for each quantity, cut in the shares of the pieces, in order; a colour for a piece.
+
+    names: of the pieces. shares: quantity -> a number for every piece, in any unit. ValueError where a
+    quantity has not one number for each piece, and where two pieces have one name.
+    """
+    if len(set(names)) != len(names):
+        raise ValueError(f"{list(names)}: a name twice, and one colour for each piece")
+    for quantity, numbers in shares.items():
+        if len(numbers) != len(names):
+            raise ValueError(f"{quantity} has {len(numbers)} numbers for {len(names)} pieces")
+    figure, axis = new_figure(7.0, 1.1 + 0.42 * len(shares))
+    percent = {
+        quantity: {name: 100 * number / sum(numbers) for name, number in zip(names, numbers, strict=True)}
+        for quantity, numbers in shares.items()
+    }
+    bars_stacked(axis, percent, {name: rank_colour(index) for index, name in enumerate(names)})
+    axis.set_xlim(0, 100)
+    name_axes(axis, "% of the whole model, from the first piece to the last")
+    axis.set_title(title, fontsize=9, loc="left")
+    legend(figure, 4)
+    most = (
+        f"{quantity} most in {max(each, key=lambda name: each[name])}" for quantity, each in percent.items()
+    )
+    return Picture(figure, headed(title, f"shares of {len(names)} pieces: " + "; ".join(most)))
