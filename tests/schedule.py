@@ -83,6 +83,7 @@ LONGEST_FIRST = (
     "tests/tools/test_notebooks.py",
     "tests/jupyter/test_monitor_magic.py",
     "tests/show/test_pictures.py",
+    "tests/show/test_look.py",
     "tests/jupyter/test_restart.py",
     "tests/published/test_left_out.py",
 )
