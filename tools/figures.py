@@ -73,7 +73,7 @@ def _covers(box: Any, artist: Any, renderer: Any) -> bool:
     if isinstance(artist, Line2D):
         path = artist.get_path().transformed(artist.get_transform())
         if artist.get_linestyle() == "None":
-            return any(place.contains(x, y) for x, y in path.vertices)
+            return place.count_contains(path.vertices) > 0
         return path.intersects_bbox(place, filled=False)
     if isinstance(artist, Patch):
         return artist.get_path().transformed(artist.get_transform()).intersects_bbox(place, filled=True)

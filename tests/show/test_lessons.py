@@ -11,14 +11,15 @@ from tests.show.examples import PICTURES
 from workshop import show
 
 ROOT = Path(__file__).parents[2]
-OF_ONE_DAY = {name: module for name, module in show._MODULE_OF.items() if module.startswith("lessons.")}
+LESSONS = "workshop.show.lessons"
+OF_ONE_DAY = {name: module for name, module in show._MODULE_OF.items() if module.startswith(LESSONS)}
 
 
 def used_in(name: str) -> set[str]:
     """Days whose lessons draw the picture, and modules outside `show` that name it."""
     lessons = (ROOT / "notebooks" / "source").glob("day*/*.py")
     users = {
-        f"lessons.{path.parent.name[:4]}": path for path in lessons if f"show.{name}(" in path.read_text()
+        f"{LESSONS}.{path.parent.name[:4]}": path for path in lessons if f"show.{name}(" in path.read_text()
     }
     rooms = (path for path in (ROOT / "workshop").rglob("*.py") if "show" not in path.parts)
     pattern = re.compile(rf"\bshow\.{name}\b|\bworkshop\.show\S* import .*\b{name}\b")
@@ -31,7 +32,7 @@ def test_a_picture_of_one_day_serves_no_other(name: str) -> None:
 
 
 def test_the_test_sees_who_draws() -> None:
-    assert used_in("parallel_cell") == {"lessons.day0"}
+    assert used_in("parallel_cell") == {f"{LESSONS}.day0"}
     assert len(used_in("memory_by_part")) > 3
 
 

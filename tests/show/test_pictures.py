@@ -24,7 +24,7 @@ DRAWINGS = {"monitor_strips", "trace_lanes", "icicle"}  # SVG: tests/measure
 def written() -> Iterator[tuple[str, str]]:
     """The module and name of every public function that returns what shows itself."""
     for path in ROOM.rglob("*.py"):
-        module = ".".join(path.relative_to(ROOM).with_suffix("").parts)
+        module = ".".join(["workshop.show", *path.relative_to(ROOM).with_suffix("").parts])
         for node in ast.parse(path.read_text("utf-8")).body:
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or not node.returns:
                 continue
@@ -40,7 +40,7 @@ def test_every_picture_is_listed_once_under_its_module() -> None:
 
 @pytest.mark.parametrize("name", show.__all__)
 def test_every_listed_name_exists(name: str) -> None:
-    module = importlib.import_module(f"workshop.show.{show._MODULE_OF[name]}")
+    module = importlib.import_module(show._MODULE_OF[name])
     assert getattr(show, name) is getattr(module, name)
 
 

@@ -15,26 +15,28 @@ import importlib
 from typing import Any
 
 _BY_MODULE = {
-    "bars": ("memory_by_part", "predicted_and_measured", "traffic_by_axis"),
-    "curves": (
+    "workshop.show.bars": ("memory_by_part", "predicted_and_measured", "traffic_by_axis"),
+    "workshop.show.curves": (
         "error_by_size", "loss_by_bytes", "memory_timeline", "memory_timelines", "monitor_strips", "spread",
     ),
-    "roof": ("layer_products", "roofline", "rooflines"),
-    "lanes": ("icicle", "pipeline_gantt", "pipeline_gantts", "trace_lanes"),
-    "grids": ("format_ranges", "number_in_formats"),
-    "tables": ("plan_table", "traffic_table", "wire_bytes_by_axis"),
-    "lessons.day0": ("parallel_cell",),
-    "lessons.day1": ("gradient_sizes", "phase_bars", "storage_and_views"),
-    "lessons.day2": (
+    "workshop.show.roof": ("layer_products", "roofline", "rooflines"),
+    "workshop.show.lanes": ("icicle", "pipeline_gantt", "pipeline_gantts", "trace_lanes"),
+    "workshop.show.grids": ("format_ranges", "number_in_formats"),
+    "workshop.show.tables": ("plan_table", "traffic_table", "wire_bytes_by_axis"),
+    "workshop.show.lessons.day0": ("parallel_cell",),
+    "workshop.show.lessons.day1": ("gradient_sizes", "phase_bars", "storage_and_views"),
+    "workshop.show.lessons.day2": (
         "before_and_after", "bucket_timeline", "held_and_sent", "message_curve", "replicas", "ring_steps",
     ),
-    "lessons.day3": ("causal_work", "cut_matrices", "layout_seconds", "piece_shares", "rank_map"),
-    "lessons.day4": ("bars_by_group", "delayed_scaling", "sizes_by_layer", "training_curves"),
-    "lessons.day5": (
+    "workshop.show.lessons.day3": (
+        "causal_work", "cut_matrices", "layout_seconds", "piece_shares", "rank_map",
+    ),
+    "workshop.show.lessons.day4": ("bars_by_group", "delayed_scaling", "sizes_by_layer", "training_curves"),
+    "workshop.show.lessons.day5": (
         "accuracy_by_trained", "channel_sizes", "codes_used", "grid_steps", "scores_by_step",
         "size_and_perplexity", "soft_targets", "two_fits", "zero_patterns",
     ),
-    "lessons.day6": (
+    "workshop.show.lessons.day6": (
         "continued_losses", "goodput_by_interval", "job_tree", "predicted_and_published", "saves_in_time",
     ),
 }  # fmt: skip
@@ -49,4 +51,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'workshop.show' has no picture {name!r}; it has {', '.join(_MODULE_OF)}"
         )
-    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
