@@ -217,6 +217,9 @@ choices = {
 }
 
 
+# %% [markdown]
+# Model, text and loop are as in lesson 22, on ranks that stay:
+
 # %%
 # %%ranks
 from contextlib import nullcontext
@@ -246,6 +249,9 @@ def train(model, text, steps=2):  # the second uses what the optimizer did in th
         losses.append(loss.detach().float())
     return torch.stack(losses)
 
+
+# %% [markdown]
+# And each variant: cut the model, train it, measure rank 0. `shard_by_hand` puts `Gather` from above around each layer.
 
 # %%
 # %%ranks --pass wraps,choices --into tried
@@ -713,7 +719,7 @@ for step in (2, 3):
 # ## At scale
 #
 # Llama 7B in bf16 as one of 512 ranks, a unit for each layer, one sequence of 2,048 tokens a rank. The model is born on the meta device, where
-# parameters have no bytes. `cut` says how the 512 are laid out: in one row, or as a table with rows that replicate and columns that shard. (We
+# parameters have no bytes. `cut` says how the 512 are laid out: in one row, or as a mesh of 64 x 8, where the 64 replicate and the 8 shard. (We
 # rehearse both at once, and come to the second below.)
 
 
@@ -807,7 +813,7 @@ show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 # prediction takes its peak where the last layer's whole gradients exist; the rehearsal counts these, until they are reduced, as temporaries.
 #
 # But a ring over 512 ranks crosses many nodes for every layer. **Hybrid sharding** (HSDP) shards inside a node, over fast links, and replicates over
-# nodes: a mesh of 64 x 8. More state a rank, and only the gradients of an eighth travel far.
+# nodes: a mesh of 64 x 8. More state a rank, and only the gradients of an eighth travel far. Here are both rehearsals side by side:
 
 # %%
 show.traffic_table({"512": flat, "64 x 8": hybrid})
