@@ -492,7 +492,8 @@ beside(
 
 # %% [markdown]
 # *Predicted* in this table is the upper line, nothing hidden. On a CPU a bucket travels on the cores that compute, so the black
-# line may even lie above the band: two ranks and their communication threads share two cores. On a GPU, copy engines and network
+# line may even lie above the band: two ranks and their communication threads share two cores. (If other programs compute at the same
+# time, it may lie anywhere. Run the cell again.) On a GPU, copy engines and network
 # move the bytes, and the band is a promise.
 #
 # The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above for this machine. PyTorch's choice is 25 MiB,
