@@ -735,6 +735,9 @@ show.memory_by_part(
 # $$\text{peak} = \frac{16\,P}{N} + 4 \cdot 4\,p, \qquad p = \text{parameters of one layer}$$
 
 # %%
+# %ranks stop
+
+# %%
 WIDTH, DEPTH, CAP = (8_192, 8, 8 * 2**30) if on_gpus else (768, 8, 64 * 2**20)
 layer = WIDTH * WIDTH + WIDTH
 predicted_peak = 16 * DEPTH * layer // 4 + 4 * 4 * layer
