@@ -24,6 +24,16 @@ SCRIPTS = {path.stem: found for path in SOURCES if (found := SCRIPT.search(path.
 
 EPOCH = re.compile(r"epoch (\d+): mean loss (\S+)")
 PRINTED = {
+    # 6 FLOPs for each of 256 samples and 512 x 256 + 256 x 256 weights of products
+    "12_flops_and_mfu": r"(?s)301,989,888 FLOPs.*(epoch \d: [\d,]+ samples/s, MFU \d+\.\d%, loss [123]\.\d\d\s*){3}",
+    # checkpointing leaves the state alone, and of the activations the layers' inputs and the last output
+    "13_memory_of_a_step": r"plain: (weights [\d.]+ MB, gradients .*, moments [\d.]+ MB), activations 1\d\.\d+ MB, "
+    r"(loss \S+)\ncheckpoint: \1, activations 1\.31 MB, \2\n",
+    # Muon keeps 4 bytes for the 64 x 64 matrix inside, AdamW 8 for the rest
+    "15_optimizers": r"(?s)sgd: 4\.00 bytes.*adamw: 8\.00 bytes.*loss 0\.\d+\nmuon: 4\.92 bytes.*loss 0\.0\d+",
+    # the four names leave next to nothing of a step over
+    "17_profile_and_monitor": r"trace_\d+\.json: (\w+ \d+%, ){4}together (8\d|9\d|100)% of a step\n"
+    r"most self time: aten::\w+\n",
     "21_collectives": r"alpha \d+ us, beta \d+\.\d+ GB/s",
     "23_ddp_limits": r"optimizer: 8\.00 bytes a parameter",
 }
@@ -31,7 +41,8 @@ PRINTED = {
 
 
 def test_a_lesson_ends_in_a_script() -> None:
-    assert "22_ddp" in SCRIPTS
+    day_one = {"12_flops_and_mfu", "13_memory_of_a_step", "14_mixed_precision", "15_optimizers"}
+    assert day_one | {"17_profile_and_monitor", "22_ddp"} <= set(SCRIPTS)
 
 
 @pytest.mark.second_try(
@@ -42,29 +53,30 @@ def test_tomorrows_script_needs_nothing_of_ours(
     lesson: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / "saved.pt"))
-    script = written(lesson, tmp_path)
-    printed = by_plain_torchrun(script)
+    script, ranks = written(lesson, tmp_path)
+    printed = by_plain_torchrun(script, ranks)
     if lesson in PRINTED:
         assert re.search(PRINTED[lesson], printed), printed
         return
     assert (tmp_path / "saved.pt").exists(), "CHECKPOINT says where"
     first = EPOCH.findall(printed)
-    second = EPOCH.findall(launch.torchrun(launch.Script(script), 2).text)
+    second = EPOCH.findall(launch.torchrun(launch.Script(script), ranks).text)
     assert [epoch for epoch, _ in first] == ["0", "1", "2"], printed
     assert [epoch for epoch, _ in second] == ["3", "4", "5"]
     assert float(second[-1][1]) < 0.5 * float(first[0][1])
 
 
-def written(lesson: str, folder: Path) -> Path:
-    """The script as the lesson's cell leaves it."""
+def written(lesson: str, folder: Path) -> tuple[Path, int]:
+    """The script as the lesson's cell leaves it, and the ranks that the cell asks for."""
     line, cell = SCRIPTS[lesson].groups()
     assert "workshop" not in cell
-    return save(folder / "script.py", line.replace("{folder}", str(folder)), cell, {})
+    (ranks,) = re.findall(r" -n (\d+)", line)
+    return save(folder / "script.py", line.replace("{folder}", str(folder)), cell, {}), int(ranks)
 
 
-def by_plain_torchrun(script: Path) -> str:
-    """What the script prints on two ranks."""
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+def by_plain_torchrun(script: Path, ranks: int) -> str:
+    """What the script prints on so many ranks."""
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
     done = subprocess.run(
         [*torchrun, str(script)],
         cwd=script.parent,

@@ -3,7 +3,9 @@
 #
 # - **You need** Python, and to have seen a tensor.
 # - **It takes** 40 minutes to read and try, a few seconds to run.
-# - **What runs where:** all of it here, in the notebook. A number rounds the same on every device. Nothing is trained yet.
+# - **What runs where:** all of it here, in the notebook. A number rounds the same on every device.
+# - **Model and text:** none, for nothing is trained yet. The tensors are small enough to be drawn element by element. The model that days 1
+#   to 5 share comes in lesson 12.
 # - **Links:** before this [00_welcome](../day0_welcome/00_welcome.ipynb), after it [12_flops_and_mfu](12_flops_and_mfu.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

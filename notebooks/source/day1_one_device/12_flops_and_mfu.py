@@ -5,6 +5,8 @@
 # - **It takes** 40 minutes to read and try, under half a minute to run.
 # - **What runs where:** counting and timing run here, on CPU or GPU with the same cells. The last part is arithmetic about clusters,
 #   held against published runs.
+# - **Model and text:** `TINY`, the small Llama that the lessons of days 1 to 5 share, on its text, Python's reference manual. Once it is
+#   made four times as wide, because large products are what that part is about.
 # - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -15,14 +17,19 @@
 
 # %%
 # %load_ext workshop
+from dataclasses import replace
+from functools import partial
+
 import torch
 
-from workshop import show
+from workshop import launch, show
 from workshop.exercises import beside
 from workshop.measure import measure
 
+folder = launch.Session.get().directory  # private, gone when the kernel goes
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 on_cpu = device.type == "cpu"
+torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs less
 
 # %% [markdown]
 # ## How much arithmetic?
@@ -75,13 +82,16 @@ beside("backward", predicted="less", measured=word)
 #
 # ## Does the rule hold for a language model?
 #
-# Here is a small Llama: four layers, 3.5 million parameters. Count one layer by hand. It has four products around attention, two
-# products in attention's core, and three in the gated MLP. With 4 of 8 heads for keys and values, these are half as wide.
+# Here is `TINY`, the small Llama that you will meet in nearly every lesson from now on. It knows 256 words, because a token is a byte,
+# and reads Python's reference manual. Count one layer by hand. It has four products around attention, two products in
+# attention's core, and three in the gated MLP. With 2 of 4 heads for keys and values, these are half as wide.
 
 # %% tags=["nbval-check-output"]
-LAYERS, HIDDEN, HEADS, KV_HEADS, MLP, VOCAB = 4, 256, 8, 4, 704, 1024
+from workshop.models.gpt import GPT, TINY
+
 BATCH, SEQ_LEN = 4, 256
-kv_width = HIDDEN * KV_HEADS // HEADS
+LAYERS, HIDDEN, MLP = TINY.num_layers, TINY.hidden_size, TINY.intermediate_size
+kv_width = HIDDEN * TINY.num_kv_heads // TINY.num_heads
 
 layer = {  # FLOPs for one token
     "queries": 2 * HIDDEN * HIDDEN,
@@ -92,7 +102,7 @@ layer = {  # FLOPs for one token
     "gate and up": 2 * 2 * HIDDEN * MLP,
     "down": 2 * MLP * HIDDEN,
 }
-head = 2 * HIDDEN * VOCAB
+head = 2 * HIDDEN * TINY.vocab_size
 a_token = LAYERS * sum(layer.values()) + head
 for name, flops in {**layer, "head": head}.items():
     times = 1 if name == "head" else LAYERS
@@ -103,20 +113,18 @@ print(f"{'together':<23} {a_token:>11,}")
 # Now the real model, forward alone and then a whole step. Does the count agree?
 
 # %%
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.text import TextBatches
 
 torch.manual_seed(0)
-heads = {"num_heads": HEADS, "num_kv_heads": KV_HEADS}
-shape = {"hidden_size": HIDDEN, "intermediate_size": MLP, "num_layers": LAYERS}
-model = GPT(GPTConfig(vocab_size=VOCAB, **heads, **shape)).to(device)
+model = GPT(TINY).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-words = torch.randint(VOCAB, (BATCH, SEQ_LEN), device=device)
+((words, targets),) = TextBatches(seq_len=SEQ_LEN, global_batch=BATCH).step(0, device)
 
 
-def one_step():
+def one_step(model, optimizer):
     optimizer.zero_grad()
     with torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu):
-        loss = model(words, words)
+        loss = model(words, targets)
     loss.backward()
     optimizer.step()
 
@@ -124,7 +132,7 @@ def one_step():
 with torch.no_grad(), measure(memory=False) as forward:
     model(words)
 with measure(model, optimizer, memory=False) as step:
-    one_step()
+    one_step(model, optimizer)
 
 # %%
 N, tokens = sum(p.numel() for p in model.parameters()), BATCH * SEQ_LEN
@@ -135,15 +143,16 @@ for (name, flops), rule in zip(counted.items(), (2, 4), strict=True):
     print(f"{name:<9} {flops:>15,} FLOPs: {found:.2f} a parameter and token ({rule})")
 core = layer["queries x keys"] + layer["probabilities x values"]
 assert forward.flops == tokens * a_token
+assert round(forward.flops / (N * tokens), 2) == 2.74
 assert backward_flops - 2 * forward.flops in (0, tokens * LAYERS * core / 2)
 
 # %% [markdown]
-# Forward is right to the last operation: 2.15 FLOPs a parameter and token, not 2.00. Two things pull at the rule:
+# Forward is right to the last operation. But it is 2.74 FLOPs a parameter and token, not 2.00. Two things pull at the rule:
 #
 # - The **embedding** has parameters and costs nothing: a look-up is no product. (The output head is a product, and it counts.)
 # - The **attention core** costs FLOPs and has no parameters. For each token it grows with the length of the sequence: $4sh$ a layer.
 #
-# In a large model with short sequences both are small.
+# In a large model with short sequences both are small. `TINY` is four times narrower than its sequences are long, so here they are not.
 #
 # Backward is a little more than twice forward. The fused attention kernel does not store its scores, which are quadratic in the
 # sequence. It **computes them again** when backward needs them (Dao et al., 2022): one product of the core more.
@@ -151,6 +160,21 @@ assert backward_flops - 2 * forward.flops in (0, tokens * LAYERS * core / 2)
 # So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. If you
 # recompute, you do more work, and you are no further for it.
 #
+# PyTorch has a counter of its own, `FlopCounterMode`. It knows the products, but not every fused kernel. So have attention written
+# out as plain products while it counts. Then nothing is computed twice, and what you get are the model's FLOPs.
+
+# %% tags=["nbval-check-output"]
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    model(words, targets).backward()
+model_flops = counter.get_total_flops()
+print(f"FlopCounterMode {model_flops:>13,}")
+print(f"by hand         {3 * tokens * a_token:>13,}   three times forward")
+assert model_flops == 3 * tokens * a_token
+
+# %% [markdown]
 # ### Exercise: write the rule down, attention included
 
 
@@ -183,8 +207,8 @@ assert extra[131_072] > 2
 #
 # ## How fast is the device?
 #
-# A data sheet has a peak. This machine may have none, so we take the fastest product that we find: in fp32 on a CPU, in bf16 on a
-# GPU, and there with matrices large enough to fill it. We take the fastest of several tries, as noise only ever adds.
+# A data sheet has a peak. This machine may have none, so we take the fastest product that we find: in fp32 on one core of a CPU, in bf16
+# on a GPU, and there with matrices large enough to fill it. We take the fastest of several tries, as noise only ever adds.
 
 # %%
 import time
@@ -194,18 +218,23 @@ if not on_cpu:
     dtype, sizes = torch.bfloat16, (256, 1024, 4096, 8192)
 
 
+def seconds_of(call):
+    """A GPU computes while Python goes on: wait for it before looking at the clock."""
+    if not on_cpu:
+        torch.accelerator.synchronize()
+    start = time.perf_counter()
+    call()
+    if not on_cpu:
+        torch.accelerator.synchronize()
+    return time.perf_counter() - start
+
+
 def fastest(calls, rounds=10):
     """Seconds of the fastest try of each call, all of them in turns."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
-            if not on_cpu:
-                torch.accelerator.synchronize()
-            start = time.perf_counter()
-            call()
-            if not on_cpu:
-                torch.accelerator.synchronize()
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], seconds_of(call))
     return best
 
 
@@ -318,46 +347,86 @@ beside("decode", predicted=100 / ridge, measured=100 * at_most)
 # *model* needs in a second, divided by those that the devices could do.
 #
 # ### Exercise: MFU from a training log
+#
+# A log has a line for each step. The first ones are slow: memory is taken for the first time, kernels are chosen or compiled. They
+# say nothing about the weeks to come, so they are left out. A slow step later on is part of the run, and counts.
 
 
 # %%
 # %%exercise mfu
 def mfu(
-    tokens_per_second: float,
+    log: list[tuple[int, float]],
     flops_per_token: float,
     num_devices: int,
     peak_flops_per_second: float,
+    warm_up: int = 1,
 ) -> float:
-    """Model FLOPs per second over what the devices could do, 0 to 1."""
+    """MFU, 0 to 1, of a log that holds (tokens of all devices, seconds) of each step."""
+    steady = ...  # what counts of the log
+    tokens_per_second = ...
     return ...
 
 
+# %% [markdown]
+# Now `TINY` takes ten steps, in turns with a model of the same kind that is four times as wide, and with a large product for the peak.
+# Your function makes MFU of the two logs: over all steps but the first, and for the fastest step alone.
+
 # %%
 # %%guess small_mfu --unit %
-# Our small model takes a step here. Its products are of a middling size, and between
-# them are norms, a softmax and an optimizer. Which MFU does it reach?
+# TINY's products are 64 wide, and between them are norms, a softmax and an optimizer.
+# Which MFU does it reach on this device?
 ...
 
 # %%
-with measure(model, optimizer, memory=False, traffic=False) as timed:
-    for _ in range(8):
-        one_step()
-best = min(timed.steps, key=lambda one: one.total_seconds)
-throughput = tokens / best.total_seconds  # tokens a second
-share = mfu(throughput, 3 * a_token, 1, peak)
-whole = best.total_seconds
-phases = [best.forward_seconds, best.backward_seconds, best.optimizer_seconds]
-for name, took in zip(("forward", "backward", "optimizer"), phases, strict=True):
-    print(f"{name:<10} {took * 1e3:7.1f} ms   {took / whole:5.1%} of the step")
-print(f"throughput {throughput:,.0f} tokens a second")
-assert 0 < share < 1.2
+configs = {"TINY, width 64": TINY}
+configs["width 256"] = replace(TINY, hidden_size=256, intermediate_size=768)
+large = square[sizes[-1]]
+trained, a_word, calls = {}, {}, {"large product": lambda: large @ large}
+for name, config in configs.items():
+    torch.manual_seed(0)
+    one = GPT(config).to(device)
+    trained[name] = one, torch.optim.AdamW(one.parameters(), fused=True)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        one(words, targets).backward()
+    a_word[name] = counter.get_total_flops() / tokens
+    calls[name] = partial(one_step, *trained[name])
+logs = {name: [] for name in calls}
+for _ in range(10):
+    for name, call in calls.items():  # in turns, so that none has the quiet minute
+        logs[name].append((tokens, seconds_of(call)))
+peak = max(peak, 2 * sizes[-1] ** 3 / min(took for _, took in logs["large product"]))
 
 # %%
-beside("small_mfu", measured=100 * share)
+reached = {}
+for name in configs:
+    steady = mfu(logs[name], a_word[name], 1, peak)
+    fastest_step = min(logs[name][1:], key=lambda line: line[1])
+    reached[name] = mfu([fastest_step], a_word[name], 1, peak, warm_up=0)
+    print(f"{name:<15} MFU {steady:6.1%}, in the fastest step {reached[name]:6.1%}")
+assert 0 < reached["TINY, width 64"] < reached["width 256"] < 1.2
+
+# %%
+beside("small_mfu", measured=100 * reached["TINY, width 64"])
 
 # %% [markdown]
-# The rest went into everything that is no large product: norms and activation functions, which move many bytes for few FLOPs; products too
-# small to be fast; and the start of a few thousand operators. With several devices, waiting for each other comes on top.
+# Same code, same tokens: the wider model gets a larger share, because its products are larger. And the rest? It went into everything
+# that is no large product. Look at the phases of `TINY`'s fastest step:
+
+# %%
+with measure(*trained["TINY, width 64"], memory=False, traffic=False) as timed:
+    for _ in range(8):
+        one_step(*trained["TINY, width 64"])
+best = min(timed.steps, key=lambda one: one.total_seconds)
+phases = [best.forward_seconds, best.backward_seconds, best.optimizer_seconds]
+for name, took in zip(("forward", "backward", "optimizer"), phases, strict=True):
+    share = took / best.total_seconds
+    print(f"{name:<10} {took * 1e3:7.1f} ms   {share:5.1%} of the step")
+assert sum(phases) <= 1.001 * best.total_seconds
+
+# %% [markdown]
+# The optimizer does no product at all, so its whole time is lost to MFU. In forward and backward there are norms and activation
+# functions, which move many bytes for few FLOPs, and each operator has to be started. With several devices, waiting for each
+# other comes on top.
 #
 # ## What do large runs reach?
 #
@@ -372,7 +441,7 @@ for name, gpu_hours in hours.items():
     spec = catalogue.model(name)
     sizes = (spec.num_layers, spec.hidden_size)
     per_token = train_flops(spec.num_params, 1, *sizes, seq_len=4_096)
-    share = mfu(2e12 / (gpu_hours * 3600), per_token, 1, a100)
+    share = mfu([(2e12, gpu_hours * 3_600)], per_token, 1, a100, warm_up=0)
     print(f"{name:<12} {gpu_hours:>9,} GPU hours   MFU {share:.0%}")
     assert 0.38 < share < 0.50
 
@@ -382,23 +451,26 @@ for name, gpu_hours in hours.items():
 #
 # ## At scale: how many days?
 #
-# ### Exercise: one division
+# ### Exercise: a run in stages
+#
+# A long run is seldom one piece. It starts on fewer devices, or it ends with long sequences, where attention costs more and the MFU is
+# another one. The stages follow each other.
 
 
 # %%
 # %%exercise days_to_train
 def days_to_train(
-    flops: float,
-    num_devices: int,
+    stages: list[tuple[float, int, float]],
     peak_flops_per_second: float,
-    mfu: float,
 ) -> float:
-    """Days of a training run; mfu is a share of the peak, 0 to 1."""
+    """Days of a run whose stages are (FLOPs, devices, MFU as a share, 0 to 1)."""
+    for flops, num_devices, share in stages:
+        ...
     return ...
 
 
 # %% [markdown]
-# The question from the top: 70 billion parameters, 15 trillion tokens, 1,024 H100, half of their peak.
+# The question from the top, in one stage: 70 billion parameters, 15 trillion tokens, 1,024 H100, half of their peak.
 
 # %%
 # %%guess days --unit days
@@ -410,7 +482,8 @@ def days_to_train(
 from workshop.predict.cost import training_cost
 
 h100s = catalogue.cluster("1024xH100")
-by_hand = days_to_train(6 * 70e9 * 15e12, 1_024, h100s.device.peak("bf16"), mfu=0.5)
+flops, fast = 6 * 70e9 * 15e12, h100s.device.peak("bf16")
+by_hand = days_to_train([(flops, 1_024, 0.5)], fast)
 on_paper = training_cost(70e9, 15e12, h100s, mfu=0.5)
 print(f"by hand    {by_hand:.0f} days")
 print(f"predicted  {on_paper}")
@@ -421,7 +494,21 @@ assert abs(on_paper.days - by_hand) < 0.5
 beside("days", measured=by_hand)
 
 # %% [markdown]
-# A season: 144 days. What would change it? The same run with other devices, and with other shares of their peak:
+# A season: 144 days. What if the last trillion tokens come in sequences of 131,072, so that the model learns to read long texts? Say
+# that half of the peak is still reached. How many days does the last fifteenth of the tokens take? Your two functions know:
+
+# %% tags=["nbval-check-output"]
+short = train_flops(70e9, 14e12, 80, 8_192, 8_192)
+long = train_flops(70e9, 1e12, 80, 8_192, 131_072)
+whole = days_to_train([(short, 1_024, 0.5), (long, 1_024, 0.5)], fast)
+last = days_to_train([(long, 1_024, 0.5)], fast)
+print(f"14 of 15 trillion tokens in sequences of 8,192: {whole - last:.0f} days")
+print(f"the last trillion in sequences of 131,072: {last:.0f} days")
+assert 2.5 < last / ((whole - last) / 14) < 3.5
+
+# %% [markdown]
+# A token in a long sequence costs about three times as much. Now the run in short sequences again, with other devices and other shares
+# of their peak:
 
 # %% tags=["nbval-check-output"]
 days = {}
@@ -429,7 +516,7 @@ print(f"{'1,024 of':<14}" + "".join(f"   MFU {share:.0%}" for share in (0.3, 0.4
 for name in ("A100-80GB", "H100", "B200"):
     fast = catalogue.device(name).peak("bf16")
     for share in (0.3, 0.4, 0.5):
-        days[name, share] = days_to_train(6 * 70e9 * 15e12, 1_024, fast, share)
+        days[name, share] = days_to_train([(flops, 1_024, share)], fast)
     row = [f"{days[name, share]:>7,.0f} d" for share in (0.3, 0.4, 0.5)]
     print(f"{name:<14}" + "".join(row))
 saved = days["H100", 0.3] - days["H100", 0.5]
@@ -439,6 +526,67 @@ assert 90 < saved < 100
 # %% [markdown]
 # From 30 to 50 % saves nearly a hundred days. Nobody gives you that share. It is made, by everything in the days to come.
 #
+# ## Tomorrow's script
+#
+# A training loop that knows its own MFU, without this workshop. It counts the FLOPs of one step, then prints tokens a second and the
+# share of the peak beside the loss. Set `PEAK_TFLOPS` to your data sheet's figure; without it the script times a large product. The model
+# is small and guesses the next byte of the manual from the sixteen before it. Put yours in its place. If it has attention, that is counted too.
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/train_mfu.py
+import os
+import time
+from pydoc_data.topics import topics
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+data = torch.tensor(list("\n".join(topics.values()).encode()), device=device)
+layers = [nn.Embedding(256, 32), nn.Flatten(), nn.Linear(16 * 32, 256), nn.GELU()]
+model = nn.Sequential(*layers, nn.Linear(256, 256)).to(device)  # yours
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+BATCH, STEPS = 256, 50
+
+
+def step():
+    """Sixteen bytes of the manual in, the next one out."""
+    starts = torch.randint(len(data) - 17, (BATCH, 1), device=device)
+    rows = data[starts + torch.arange(17, device=device)]
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        loss = nn.functional.cross_entropy(model(rows[:, :16]), rows[:, 16])
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+def timed(call, times):
+    """Seconds of so many calls, and what the last one gave."""
+    start = time.perf_counter()
+    for _ in range(times):
+        last = call()
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    return time.perf_counter() - start, last
+
+
+with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    step()  # this also warms up
+flops = counter.get_total_flops()
+square = torch.randn(1024, 1024, device=device, dtype=dtype)
+took, _ = timed(lambda: square @ square, 10)
+peak = 1e12 * float(os.environ.get("PEAK_TFLOPS", 10 * 2e-12 * 1024**3 / took))
+print(f"{flops:,} FLOPs a step, peak {peak / 1e12:.2f} TFLOP/s")
+for epoch in range(3):
+    took, loss = timed(step, STEPS)
+    rate, share = STEPS * BATCH / took, STEPS * flops / took / peak
+    print(f"epoch {epoch}: {rate:,.0f} samples/s, MFU {share:.1%}, loss {loss:.2f}")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4

@@ -5,6 +5,8 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** the small model is trained here, on one rank, on CPU or GPU with the same cells. The model of 7 billion
 #   parameters is *rehearsed* here: its real code runs, on tensors without bytes. One table comes from a cluster.
+# - **Model and text:** `TINY` four times as wide and twice as deep, because at its own size activations are nearly everything and the
+#   state cannot be seen beside them. Random bytes stand in for the text: memory does not ask which tokens it holds.
 # - **Links:** before this [12_flops_and_mfu](12_flops_and_mfu.ipynb), after it [14_mixed_precision](14_mixed_precision.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -14,9 +16,13 @@
 
 # %%
 # %load_ext workshop
+from dataclasses import replace
+
 from workshop import launch, show
 from workshop.facts.units import format_bytes
 from workshop.exercises import beside
+
+folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %% [markdown]
 # ## Loading a model
@@ -189,24 +195,27 @@ print(f"{len(plain)} gradients, three ways: equal, bit for bit")
 #
 # ## A training step, whole
 #
-# Now a real model that is small enough to train here: a Llama of four layers, AdamW, two steps. It is a plain function, because we
-# will run it in two ways. The middle part switches the recomputation on. `"by hand"` uses the class from above, `"full"` PyTorch's
-# `checkpoint`. `"selective"` tells `checkpoint` which results to keep: those of matrix products and of attention, which are expensive
-# to compute again. Norms and activation functions are cheap and are computed again.
+# Now a real model that is small enough to train here: `TINY` of lesson 12, made larger, with AdamW, two steps. It is one plain function,
+# because we will run it in two ways, here and in a rehearsal. The middle part switches the recomputation on. `"by hand"` uses the class
+# from above, `"full"` PyTorch's `checkpoint`. `"selective"` tells `checkpoint` which results to keep: those of matrix products and of
+# attention, which are expensive to compute again. Norms and activation functions are cheap and are computed again.
 
 
 # %%
-def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **shape):
+def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **sizes):
     """Train a Llama, one step for each of `lengths`; `batch` sequences a step."""
+    from dataclasses import replace
     from functools import partial
 
     import torch
     from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-    from workshop.models.gpt import GPT, GPTConfig
+    from workshop.models.gpt import GPT, TINY
 
     device = torch.accelerator.current_accelerator() or torch.device("cpu")
-    config = GPTConfig(**{"vocab_size": 1024, "num_kv_heads": 8, **shape})
+    wider = {"hidden_size": 256, "intermediate_size": 704, "num_layers": 4}
+    heads = {"num_heads": 8, "num_kv_heads": 8}
+    config = replace(TINY, **{**wider, **heads, **sizes})
     model = GPT(config).to(device)
 
     ops = torch.ops.aten
@@ -216,8 +225,7 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
     ways = {"full": partial(checkpoint, use_reentrant=False)}
     contexts = partial(create_selective_checkpoint_contexts, keep)
     ways["selective"] = partial(ways["full"], context_fn=contexts)
-    if recompute == "by hand":
-        ways["by hand"] = Recompute.apply
+    ways["by hand"] = lambda *given: Recompute.apply(*given)
     for layer in model.model.layers if recompute != "none" else []:
         layer.forward = partial(ways[recompute], layer.forward)
 
@@ -239,8 +247,6 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
 # it needs no room of its own.
 
 # %% tags=["nbval-check-output"]
-from dataclasses import replace
-
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
@@ -248,7 +254,7 @@ from workshop.facts.run import Run
 from workshop.predict.memory import predict_memory
 
 shape = {"num_layers": 4, "hidden_size": 256, "num_heads": 8, "ffn_hidden_size": 704}
-small = ModelSpec("small", vocab_size=1024, **shape)
+small = ModelSpec("TINY, wider", vocab_size=256, **shape)
 ours = replace(implementation("torch"), norm="eager", step_room=0.0)
 
 
@@ -365,10 +371,13 @@ for name, size in {"predicted": expected, "rehearsed": rehearsed}.items():
 print(f"{'measured':<10} {peak:>12,} bytes")
 assert abs(rehearsed.peak_bytes / peak - 1) < 0.005
 assert abs(expected.peak_bytes / peak - 1) < 0.06
+parts = plain.memory.peak_parts
+assert 0 < parts["gradients"] < parts["weights"] / 4
 
 # %% [markdown]
-# The totals agree; the colours do not quite. The formula has a part "logits and loss". To the measurement some of those bytes are
-# tensors that live for a moment (*temporaries*) and some are activations. It sees who holds a tensor, and not what it means.
+# The totals agree; the parts do not quite. The measured peak lies a moment after the turn: the first gradients are there, and the
+# activations that made them are gone. The formula takes all the activations of forward, and adds what lives for a moment in backward
+# (*temporaries*). So it comes out a little high.
 #
 # The formula comes within a few percent. The rehearsal meets the measurement, because it runs the same code. So you can trust it
 # with a model that you cannot run. We will.
@@ -418,6 +427,8 @@ beside(
 # that needs less of it can even win. FLOPs are the column that carries over to a GPU.
 #
 # ### Exercise: how large may the micro-batch be?
+#
+# The batch of a step is given: so many sequences make a good step. What can be chosen is how many go through at once.
 
 
 # %%
@@ -427,34 +438,42 @@ def largest_micro_batch(
     state_bytes: int,
     layer_bytes: float,
     num_layers: int,
+    logits_bytes: int,
+    batch: int,
 ) -> int:
-    """The most sequences whose activations fit beside the state."""
+    """The most sequences at once that fit and that divide `batch`; 0 where none fits."""
+    one_sequence = ...
+    fitting = ...  # as many as there is room for
+    ...
     return ...
 
 
 # %% [markdown]
-# Your three functions together: GPT-3's smaller sisters on one H100, sequences of 2,048 tokens, mixed precision.
+# Your three functions together: GPT-3's smaller sisters on one H100, mixed precision, a batch of 512 sequences of 2,048 tokens. At the
+# peak of the loss a logit takes 12 bytes: in fp32 the log probability, its gradient, and the logit's gradient.
 
 # %% tags=["nbval-check-output"]
 largest = {}
 for name in ("gpt3-760m", "gpt3-2.7b", "gpt3-6.7b"):
     model = catalogue.model(name)
     state = step_bytes(model.num_params, value_bytes=2)
+    logits = 12 * 2_048 * model.vocab_size
     for recompute in ("none", "selective", "full"):
         width, heads = model.hidden_size, model.num_heads
         layer = activation_bytes(2_048, 1, width, heads, recompute)
-        fits = largest_micro_batch(h100, state, layer, model.num_layers)
+        layers = model.num_layers
+        fits = largest_micro_batch(h100, state, layer, layers, logits, 512)
         largest[name, recompute] = fits
     mine = {how: fits for (of, how), fits in largest.items() if of == name}
     row = "   ".join(f"{how} {fits:>3}" for how, fits in mine.items())
     print(f"{name:<10} state {format_bytes(state):>10}   {row}")
-assert largest["gpt3-2.7b", "full"] > 10 * largest["gpt3-2.7b", "none"]
+assert largest["gpt3-2.7b", "full"] == 16 * largest["gpt3-2.7b", "none"]
 assert not any(largest["gpt3-6.7b", how] for how in ("none", "selective", "full"))
 
 # %% [markdown]
-# For 2.7 billion parameters, recomputation decides whether the micro-batch is one sequence or a hundred. For 6.7 billion nothing helps: the state
-# alone is too large. No trick on one device changes that. More devices will, if they *share* the state (day 2). These figures leave out
-# logits and temporaries, so they are a little too good.
+# For 2.7 billion parameters, recomputation decides whether one sequence goes through at a time or sixteen. For 6.7 billion nothing helps: the
+# state alone is too large. No trick on one device changes that. More devices will, if they *share* the state (day 2). These figures still
+# leave out what lives for a moment in backward, so they are a little too good.
 #
 # ## At scale: a model that does not fit here
 #
@@ -663,6 +682,65 @@ for name in ("megatron-22B", "gpt3-175B"):
 # top of a step that costs three. Sequence parallelism and selective recomputation together bring activations below a fifth, for a few
 # percent of the time. So try them first, and "just switch on checkpointing" last.
 #
+# ## Tomorrow's script
+#
+# Where does *your* memory go? This loop answers on a CPU and on a GPU, without this workshop. It adds up the bytes of weights, gradients and
+# moments, and counts what forward keeps for backward: `saved_tensors_hooks` calls a function for every tensor that is kept. It trains
+# once plain and once with `checkpoint`, and the losses are the same. On a GPU it also prints the allocator's own peak.
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/where_memory_goes.py
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
+def train(recompute, steps=10):
+    """Bytes by part at the end of backward, what forward kept, and the last loss."""
+    torch.manual_seed(0)
+    layers = [nn.TransformerEncoderLayer(64, 4, 192, 0.0) for _ in range(4)]  # yours
+    model = nn.ModuleList(layers).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x = torch.randn(64, 16, 64, device=device)  # sequence, batch, width
+    for _ in range(steps):
+        optimizer.zero_grad()
+        kept = {}
+
+        def keep(tensor, kept=kept):
+            storage = tensor.untyped_storage()  # several views of one count once
+            kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            y = x
+            for layer in model:
+                y = checkpoint(layer, y, use_reentrant=False) if recompute else layer(y)
+            loss = (y - x.flip(0)).square().mean()
+        loss.backward()
+        optimizer.step()
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    moments = [v for state in optimizer.state.values() for v in state.values()]
+    parts = {
+        "weights": sum(p.nbytes for p in model.parameters()),
+        "gradients": sum(p.grad.nbytes for p in model.parameters()),
+        "moments": sum(moment.nbytes for moment in moments),
+        "activations": sum(size for at, size in kept.items() if at not in weights),
+    }
+    return parts, loss.item()
+
+
+for way in ("plain", "checkpoint"):
+    parts, loss = train(way == "checkpoint")
+    listed = ", ".join(f"{name} {size / 1e6:.2f} MB" for name, size in parts.items())
+    print(f"{way}: {listed}, loss {loss:.4f}")
+    if device.type == "cuda":
+        print(f"allocator's peak {torch.cuda.max_memory_allocated() / 1e6:.0f} MB")
+        torch.cuda.reset_peak_memory_stats()
+
+# %% [markdown]
 # ## What to take away
 #
 # - Training with AdamW holds **16 bytes a parameter**, in fp32 and in mixed precision. 7B: 26 + 26 + 52 = 104 GiB.

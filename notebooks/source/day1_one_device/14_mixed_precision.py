@@ -5,6 +5,8 @@
 # - **It takes** 40 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on CPU or GPU with the same cells. fp16 is slow on most CPUs, so the model is small and the
 #   runs are short. One table predicts eight H100s.
+# - **Model and text:** `TINY` on its text, Python's reference manual. Where a table counts bytes a parameter it is eight times as wide,
+#   so that two tokens' activations are nothing beside the state.
 # - **Links:** before this [13_memory_of_a_step](13_memory_of_a_step.ipynb), after it [15_optimizers](15_optimizers.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -16,14 +18,19 @@
 # %load_ext workshop
 import itertools
 import math
+import os
+from dataclasses import replace
 
 import torch
 
-from workshop import show
+from workshop import launch, show
 from workshop.exercises import beside
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
 
+folder = launch.Session.get().directory  # private, gone when the kernel goes
+os.environ["CHECKPOINT"] = f"{folder}/train_amp.pt"  # for the last cell
+torch.set_num_threads(1)  # the matrices are small: more threads would only wait
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 
 # %% [markdown]
@@ -111,14 +118,12 @@ assert linear.weight.dtype == torch.float32
 
 # %%
 DIVIDE = 2_048  # micro-batches in a step of 0.5 million tokens
-sizes = {"hidden_size": 64, "intermediate_size": 192, "num_heads": 4, "num_kv_heads": 2}
-config = GPTConfig(vocab_size=256, num_layers=2, **sizes)
 text = TextBatches(seq_len=64, global_batch=4)
 
 
 def fresh():
     torch.manual_seed(0)
-    return GPT(config).to(device)
+    return GPT(TINY).to(device)
 
 
 def adamw(model):  # gradients are small here, so eps must be smaller still
@@ -402,8 +407,8 @@ def held(dtype):
     """Bytes a parameter at the end of forward and of backward, in the second step."""
     gc.collect()
     count_from_here()
-    wide = {"num_layers": 2, "hidden_size": 512, "intermediate_size": 1408}
-    model = GPT(GPTConfig(**wide)).to(device)
+    wide = replace(TINY, hidden_size=512, intermediate_size=1_536)
+    model = GPT(wide).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     params = sum(parameter.numel() for parameter in model.parameters())
     tokens = torch.zeros(1, 2, dtype=torch.long, device=device)
@@ -508,6 +513,57 @@ assert 5 < seconds["fp32"] / seconds["fsdp-bf16"] < peaks["bf16"] / peaks["fp32"
 # fp32 takes about ten times as long. Its products do not use the matrix units at all: 67 TFLOP/s against 989. The memory differs far
 # less than the time: the state is the same, and only activations and messages are halved.
 #
+# ## Tomorrow's script
+#
+# The loop once more, as a program without this workshop. It takes bf16 where a GPU has it, and there the scaler is switched off; elsewhere
+# it takes fp16. Mind one thing that the lesson did not need: the **scale belongs in the checkpoint**. A run that goes on with the first
+# scale throws its first steps away again.
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/train_amp.py
+import os
+from pathlib import Path
+
+import torch
+
+on_gpu = torch.cuda.is_available()
+device = torch.device("cuda" if on_gpu else "cpu")
+bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+dtype = torch.bfloat16 if bf16 else torch.float16
+
+torch.manual_seed(0)
+inputs = torch.randn(512, 16, device=device)
+targets = inputs.sum(dim=1, keepdim=True)
+layers = [torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)]
+model = torch.nn.Sequential(*layers).to(device)  # yours
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scaler = torch.amp.GradScaler(device.type, enabled=dtype is torch.float16)
+parts = {"model": model, "optimizer": optimizer, "scaler": scaler}
+saved, first = Path(os.environ.get("CHECKPOINT", "train_amp.pt")), 0
+if saved.exists():
+    state = torch.load(saved, map_location=device)
+    first = state["epoch"] + 1
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
+
+for epoch in range(first, first + 3):
+    total = 0.0
+    order = torch.randperm(len(inputs), device=device).split(64)
+    for batch in order:
+        with torch.autocast(device.type, dtype):  # forward and loss, not backward
+            loss = (model(inputs[batch]) - targets[batch]).square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)  # before the norm is taken
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)  # skipped after an overflow
+        scaler.update()
+        optimizer.zero_grad()
+        total += loss.detach() / len(order)
+    print(f"epoch {epoch}: scale {scaler.get_scale():.0f}, mean loss {total:.3f}")
+    state = {name: part.state_dict() for name, part in parts.items()}
+    torch.save({"epoch": epoch, **state}, saved)
+
+# %% [markdown]
 # ## What to take away
 #
 # - 16 bits lose three things. Small **updates**: keep master weights in fp32. Digits in **sums**: add up in fp32. Small **gradients**, in

@@ -5,6 +5,8 @@
 # - **It takes** 35 minutes to read and try, under half a minute to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on GPUs. What only an NVIDIA driver can tell is named with its
 #   source, and no number is made up for it.
+# - **Model and text:** `TINY` on Python's reference manual. But the text is cut by a colleague's function and not by `TextBatches`, because how
+#   data gets in is the question.
 # - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [21_collectives](../day2_data_parallel/21_collectives.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -16,6 +18,7 @@
 # %%
 # %load_ext workshop
 import contextlib
+import os
 import time
 
 import torch
@@ -26,16 +29,17 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from workshop import launch, report, show
 from workshop.exercises import beside
 from workshop.measure import profile_calls
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
 from workshop.models.text import reference_manual
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
+os.environ["TRACES"] = str(folder)  # for the last cell
 
 # %% [markdown]
 # ## The program
 #
-# A small Llama on two ranks, on pages of Python's manual. A colleague wrote how the data gets in. Read it as you would read a
-# colleague's code.
+# `TINY` on two ranks, on pages of Python's manual. A colleague wrote how the data gets in. Read it as you would read a colleague's
+# code.
 
 # %%
 LETTERS = [chr(code) for code in range(256)]
@@ -110,9 +114,7 @@ def program(batches):
     text = bytes(reference_manual()[:160_000].tolist()).decode("latin-1")
     starts = torch.randint(len(text) - 65, (20, 8), generator=generator).tolist()
     torch.manual_seed(0)
-    heads = {"num_heads": 4, "num_kv_heads": 2}
-    sizes = {"hidden_size": 64, "intermediate_size": 176, "num_layers": 3}
-    model = GPT(GPTConfig(256, **sizes, **heads)).to(device)
+    model = GPT(TINY).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     rest = (model, optimizer, iter(batches(text, encode, starts)))
 
@@ -125,7 +127,9 @@ def program(batches):
     seconds, more = train(*rest, 12, device)
     step = (time.perf_counter() - begin) / 12
     with profile(activities=activities) as trace:
-        train(*rest, 2, device)
+        clock, _ = train(*rest, 2, device)
+    rows = {row.key: row.cpu_time_total / 2e6 for row in trace.key_averages()}
+    report(clock=clock, profiler={name: rows[name] for name in clock})
     with profile_calls() as calls:
         train(*rest, 4, device)
     path = f"{folder}/trace_{batches.__name__}_{dist.get_rank()}.json"
@@ -200,6 +204,25 @@ show.trace_lanes(trace, depth=4, title="two steps of two ranks")
 # %% [markdown]
 # Operators lie under `forward` and `backward`, most of them too short to be seen at this width. Under `data` there is next to nothing: PyTorch did
 # not work there. It waited for Python. (On a GPU there is also a lane for each stream, with its kernels.)
+#
+# ### Two clocks
+#
+# Can you believe a profiler? During these two steps our clock by hand was running, too. `key_averages()` is PyTorch's own sum over the trace: one
+# row for each name, an operator's or one that you gave with `record_function`.
+
+# %%
+clock, profiler = slow[0].clock, slow[0].profiler
+print(f"{'':<15} {'by hand':>10} {'profiler':>10}")
+for name, took in clock.items():
+    print(f"{name:<15} {1e3 * took:>7.2f} ms {1e3 * profiler[name]:>7.2f} ms")
+together = sum(profiler.values()) / sum(clock.values())
+print(f"the profiler's phases are {together:.1%} of ours")
+assert 0.9 < together < 1.01
+assert 0.9 < profiler["data"] / clock["data"] < 1.01
+
+# %% [markdown]
+# They agree. Ours takes a little more, because it starts before the name is opened and stops after it is closed. (On a GPU the row holds
+# the wait, too: `phase` synchronises inside the name.)
 #
 # To zoom, open the file itself in Perfetto: https://ui.perfetto.dev, "Open trace file"; it stays in your browser. Or write a page:
 
@@ -410,6 +433,66 @@ print(line.replace(" --", " \\\n    --"))
 #
 # On a shared node, the GPU that looks idle may be somebody's. `%%torchrun` takes as many free GPUs as it has ranks, with a lease that
 # ends with the launch or with your kernel, however it ends. Two notebooks never get the same one, and `workshop gpus` says who holds which.
+#
+# ## Tomorrow's script
+#
+# Nobody profiles a whole run. `schedule` waits some steps, warms up for one, and records a few; `prof.step()` tells it where a step ends.
+# Then it calls your function, which writes the trace for Perfetto and prints where the time went. Put your own steps between the
+# names.
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/profile_steps.py
+import os
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+layers = [torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)]
+model = torch.nn.Sequential(*layers).to(device)  # yours
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+folder = Path(os.environ.get("TRACES", "."))
+phases = ("data", "forward", "backward", "optimizer")
+
+
+def one_step():
+    with record_function("data"):
+        x = torch.randn(128, 256).to(device)
+    with record_function("forward"):
+        loss = (model(x) - x).square().mean()
+    with record_function("backward"):
+        loss.backward()
+    with record_function("optimizer"):
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def written(prof):
+    """Called after the last step: the trace as a file, and where its time went."""
+    trace = folder / f"trace_{prof.step_num}.json"
+    prof.export_chrome_trace(str(trace))
+    rows = {row.key: row for row in prof.key_averages()}
+    step = rows["ProfilerStep*"].cpu_time_total
+    shares = {name: rows[name].cpu_time_total / step for name in phases}
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    print(f"{trace.name}: {listed}, together {sum(shares.values()):.0%} of a step")
+    operators = [row for row in rows.values() if row.key.startswith("aten::")]
+    on_gpu = device.type == "cuda"
+    own = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    print("most self time:", max(operators, key=lambda row: getattr(row, own)).key)
+
+
+kinds = [ProfilerActivity.CPU]
+kinds += [ProfilerActivity.CUDA] if device.type == "cuda" else []
+plan = schedule(wait=2, warmup=1, active=4, repeat=1)
+with profile(activities=kinds, schedule=plan, on_trace_ready=written) as prof:
+    for _ in range(10):
+        one_step()
+        prof.step()
+
+# %% [markdown]
+# On a GPU these are the times in which Python hands work over, for nothing waits here; what the device does with it is in the trace.
 #
 # ## What to take away
 #

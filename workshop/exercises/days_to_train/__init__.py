@@ -1,1 +1,1 @@
-"""Exercise: FLOPs, devices, their peak and the share of it that is reached make days."""
+"""Exercise: days of a run in stages, from FLOPs, devices and the share of their peak."""

@@ -1,51 +1,73 @@
-"""Exercise: FLOPs, devices, their peak and the share of it that is reached make days.
+"""Exercise: days of a run in stages, from FLOPs, devices and the share of their peak.
 
 The figure to reproduce: 70 billion parameters, 15 trillion tokens, 1,024 H100 at half of 989 TFLOP/s, 144
-days.
+days. A run of two stages tells a sum of times from a time at a mean share.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from workshop.exercises.engine.check import Call, Mistake, compare
 
+Stages = list[tuple[float, int, float]]
+
 DAY = 24 * 60 * 60
 CALLS = (
-    Call((6 * 70e9 * 15e12, 1024, 989e12, 0.5)),
-    Call((3.8e25, 16384, 989e12, 0.4)),  # Llama 3 405B's FLOPs and MFU (arXiv:2407.21783)
-    Call((1e18, 1, 1e12, 0.25)),
+    Call(([(6 * 70e9 * 15e12, 1024, 0.5)], 989e12)),
+    Call(([(3e24, 1024, 0.5), (3e24, 512, 0.2)], 989e12)),
+    Call(([(1e18, 1, 0.25), (4e18, 8, 0.5), (1e18, 2, 0.4)], 1e12)),
 )
 
+
+def _days(seconds: Callable[[float, int, float, float], float]) -> Callable[[Stages, float], float]:
+    """The formula that adds up ``seconds(flops, devices, peak, share)`` of the stages."""
+    return lambda stages, peak: sum(seconds(f, n, peak, share) for f, n, share in stages) / DAY
+
+
+_right = _days(lambda f, n, peak, share: f / (n * peak * share))
+
+
+def _at_mean_share(stages: Stages, peak: float) -> float:
+    flops = sum(f for f, _, _ in stages)
+    devices = sum(n for _, n, _ in stages) / len(stages)
+    share = sum(share for _, _, share in stages) / len(stages)
+    return flops / (devices * peak * share) / DAY
+
+
 MISTAKES = (
-    Mistake(lambda f, n, peak, mfu: f / (n * peak * mfu), "These are seconds. A day has 86,400 of them."),
-    Mistake(lambda f, n, peak, mfu: f / (n * peak * mfu) / 3600, "These are hours. A day has 24 of them."),
+    Mistake(lambda stages, peak: DAY * _right(stages, peak), "These are seconds. A day has 86,400 of them."),
+    Mistake(lambda stages, peak: 24 * _right(stages, peak), "These are hours. A day has 24 of them."),
     Mistake(
-        lambda f, n, peak, _: f / (n * peak) / DAY,
-        "That is the time at the full peak. `mfu` is the share of it that is reached.",
+        _days(lambda f, n, peak, _: f / (n * peak)),
+        "That is the time at the full peak. The third number of a stage is the share of it that is reached.",
     ),
     Mistake(
-        lambda f, n, peak, mfu: f / (n * peak) * mfu / DAY,
-        "A lower share of the peak must make the run longer, not shorter: divide by `mfu`.",
+        _days(lambda f, n, peak, share: f * share / (n * peak)),
+        "A lower share of the peak must make a stage longer, not shorter: divide by the share.",
     ),
     Mistake(
-        lambda f, _, peak, mfu: f / (peak * mfu) / DAY,
-        "That is one device. `num_devices` of them share the work.",
+        _days(lambda f, _, peak, share: f / (peak * share)),
+        "That is one device. The second number of a stage says how many share the work.",
     ),
     Mistake(
-        lambda f, n, peak, mfu: 6 * f / (n * peak * mfu) / DAY,
-        "`flops` are already all FLOPs of the run: the 6 of parameters and tokens is in them.",
+        lambda stages, peak: _right(stages[-1:], peak),
+        "That is the last stage alone: their times add up.",
+    ),
+    Mistake(
+        lambda stages, peak: _right(stages[:1], peak),
+        "That is the first stage alone: their times add up. (A `return` inside the loop ends it.)",
+    ),
+    Mistake(
+        _at_mean_share,
+        "A mean of the shares, and of the devices, counts a short stage as much as a long one. Take the time "
+        "of each stage, and add.",
     ),
 )
 
 
 def check(names: dict[str, Any]) -> str:
-    """Three runs against seconds over 86,400."""
-    compare(
-        names["days_to_train"],
-        "days_to_train",
-        CALLS,
-        lambda f, n, peak, mfu: f / (n * peak * mfu) / DAY,
-        MISTAKES,
-    )
+    """Runs of one, two and three stages against the sum of their seconds, over 86,400."""
+    compare(names["days_to_train"], "days_to_train", CALLS, _right, MISTAKES)
     return "70B on 15T tokens with 1,024 H100 at half their peak: 144 days."

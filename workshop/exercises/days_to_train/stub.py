@@ -1,8 +1,8 @@
 def days_to_train(
-    flops: float,
-    num_devices: int,
+    stages: list[tuple[float, int, float]],
     peak_flops_per_second: float,
-    mfu: float,
 ) -> float:
-    """Days of a training run; mfu is a share of the peak, 0 to 1."""
+    """Days of a run whose stages are (FLOPs, devices, MFU as a share, 0 to 1)."""
+    for flops, num_devices, share in stages:
+        ...
     return ...

@@ -1,9 +1,9 @@
 def days_to_train(
-    flops: float,
-    num_devices: int,
+    stages: list[tuple[float, int, float]],
     peak_flops_per_second: float,
-    mfu: float,
 ) -> float:
-    """Days of a training run; mfu is a share of the peak, 0 to 1."""
-    seconds = flops / (num_devices * peak_flops_per_second)
+    """Days of a run whose stages are (FLOPs, devices, MFU as a share, 0 to 1)."""
+    seconds = 0.0
+    for flops, num_devices, _ in stages:
+        seconds += flops / (num_devices * peak_flops_per_second)
     return seconds / (24 * 60 * 60)

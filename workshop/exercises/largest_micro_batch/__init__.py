@@ -1,1 +1,1 @@
-"""Exercise: how many sequences go through a device at once, state and activations counted."""
+"""Exercise: how many sequences go through a device at once, state, activations and logits counted."""

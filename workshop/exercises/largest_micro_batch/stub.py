@@ -3,6 +3,11 @@ def largest_micro_batch(
     state_bytes: int,
     layer_bytes: float,
     num_layers: int,
+    logits_bytes: int,
+    batch: int,
 ) -> int:
-    """The most sequences whose activations fit beside the state."""
+    """The most sequences at once that fit and that divide `batch`; 0 where none fits."""
+    one_sequence = ...
+    fitting = ...  # as many as there is room for
+    ...
     return ...

@@ -3,7 +3,13 @@ def largest_micro_batch(
     state_bytes: int,
     layer_bytes: float,
     num_layers: int,
+    logits_bytes: int,
+    batch: int,
 ) -> int:
-    """The most sequences whose activations fit beside the state."""
-    one_sequence = num_layers * layer_bytes
-    return int((memory_bytes - state_bytes) // one_sequence)
+    """The most sequences at once that fit and that divide `batch`; 0 where none fits."""
+    one_sequence = num_layers * layer_bytes + logits_bytes
+    fitting = int((memory_bytes - state_bytes) // one_sequence)
+    fitting = min(fitting, batch)
+    while fitting > 0 and batch % fitting:
+        fitting -= 1
+    return fitting

@@ -1,1 +1,1 @@
-"""Exercise: model FLOPs utilization from the number that every training log has, tokens per second."""
+"""Exercise: model FLOPs utilization from a training log."""

@@ -1,7 +1,8 @@
-"""Exercise: model FLOPs utilization from the number that every training log has, tokens per second.
+"""Exercise: model FLOPs utilization from a training log.
 
 PaLM, arXiv:2204.02311, appendix B. What the model needs counts, not what the hardware does: recomputation is
-left out, or wasting time would look like using it.
+left out, or wasting time would look like using it. The steps of the logs differ in tokens and in seconds, so
+that a mean of rates is not the rate.
 """
 
 from __future__ import annotations
@@ -10,38 +11,68 @@ from typing import Any
 
 from workshop.exercises.engine.check import Call, Mistake, compare
 
+Log = list[tuple[int, float]]
+
+SLOW_START = [(4_096, 9.0), (4_096, 1.0), (4_096, 1.1), (4_096, 3.9), (2_048, 0.4)]  # one step saved a file
 CALLS = (
-    Call((1_000_000, 6 * 70e9, 1024, 989e12)),
-    Call((3_600, 6 * 7e9, 1, 312e12)),
-    Call((512, 1e9, 4, 1e12)),
+    Call((SLOW_START, 6 * 7e9, 1, 312e12)),
+    Call(([(4_000_000, 60.0), (4_000_000, 20.0), (4_000_000, 4.0)], 6 * 70e9, 1024, 989e12, 2)),
+    Call(([(2_000, 4.0), (1_000, 1.0)], 1e9, 4, 1e12), {"warm_up": 0}),
 )
+
+
+def _rate(log: Log, warm_up: int = 1) -> float:
+    steady = log[warm_up:]
+    return sum(tokens for tokens, _ in steady) / sum(took for _, took in steady)
+
+
+def _mean_rate(log: Log, warm_up: int = 1) -> float:
+    rates = [tokens / took for tokens, took in log[warm_up:]]
+    return sum(rates) / len(rates)
+
+
+def _right(log: Log, flops: float, devices: int, peak: float, warm_up: int = 1) -> float:
+    return _rate(log, warm_up) * flops / (devices * peak)
+
 
 MISTAKES = (
     Mistake(
-        lambda t, f, _, peak: t * f / peak,
+        lambda log, f, n, peak, *_, **__: _rate(log, 0) * f / (n * peak),
+        "The first steps are in it: they are slow, and the weeks to come are not. `log[warm_up:]` counts.",
+    ),
+    Mistake(
+        lambda log, f, n, peak, warm_up=1: _mean_rate(log, warm_up) * f / (n * peak),
+        "That is a mean of the steps' rates, in which a short step counts as much as a long one. The rate of "
+        "the run is all its tokens over all its seconds.",
+    ),
+    Mistake(
+        lambda log, f, _, peak, warm_up=1: _rate(log, warm_up) * f / peak,
         "That is how many devices at full speed would do it. There are `num_devices`.",
     ),
-    Mistake(lambda t, f, n, peak: 100 * t * f / (n * peak), "That is in per cent. A share runs from 0 to 1."),
     Mistake(
-        lambda t, f, n, peak: n * peak / (t * f),
+        lambda log, f, n, peak, warm_up=1: n * _rate(log, warm_up) * f / peak,
+        "All tokens are already counted, of all devices: divide by them.",
+    ),
+    Mistake(
+        lambda *given, **named: 100 * _right(*given, **named),
+        "That is in per cent. A share runs from 0 to 1.",
+    ),
+    Mistake(
+        lambda *given, **named: 1 / _right(*given, **named),
         "Upside down: what was needed stands above, what the devices could do below.",
     ),
     Mistake(
-        lambda t, f, n, peak: 6 * t * f / (n * peak),
+        lambda *given, **named: 6 * _right(*given, **named),
         "`flops_per_token` already holds forward and backward: the 6 is in it.",
     ),
     Mistake(
-        lambda t, f, n, peak: 4 / 3 * t * f / (n * peak),
+        lambda *given, **named: 4 / 3 * _right(*given, **named),
         "A repeated forward pass is work of the hardware, not of the model. With it this is the HFU.",
-    ),
-    Mistake(
-        lambda t, f, n, peak: t * f / peak * n,
-        "All tokens per second are already counted, of all devices: divide by them.",
     ),
 )
 
 
 def check(names: dict[str, Any]) -> str:
-    """Three logs against FLOPs per second over peak."""
-    compare(names["mfu"], "mfu", CALLS, lambda t, f, n, peak: t * f / (n * peak), MISTAKES)
-    return "A 7B model at 3,600 tokens a second on one A100 (312 TFLOP/s): 48.5 %."
+    """Three logs against all tokens over all seconds, times FLOPs a token, over the peak."""
+    compare(names["mfu"], "mfu", CALLS, _right, MISTAKES)
+    return "A 7B model on one A100: 30 %, although its usual step reaches more than half of the peak."

@@ -1,8 +1,11 @@
 def mfu(
-    tokens_per_second: float,
+    log: list[tuple[int, float]],
     flops_per_token: float,
     num_devices: int,
     peak_flops_per_second: float,
+    warm_up: int = 1,
 ) -> float:
-    """Model FLOPs per second over what the devices could do, 0 to 1."""
+    """MFU, 0 to 1, of a log that holds (tokens of all devices, seconds) of each step."""
+    steady = log[warm_up:]
+    tokens_per_second = sum(tokens for tokens, _ in steady) / sum(took for _, took in steady)
     return 6 * tokens_per_second * flops_per_token / (num_devices * peak_flops_per_second)
