@@ -559,7 +559,7 @@ for epoch in range(first, first + 3):
         scaler.update()
         optimizer.zero_grad()
         total += loss.detach() / len(order)
-    print(f"epoch {epoch}: scale {scaler.get_scale():.0f}, mean loss {total:.3f}")
+    print(f"epoch {epoch}: mean loss {total:.3f} (scale {scaler.get_scale():.0f})")
     state = {name: part.state_dict() for name, part in parts.items()}
     torch.save({"epoch": epoch, **state}, saved)
 
