@@ -366,7 +366,7 @@ def mfu(
     peak_flops_per_second: float,
     warm_up: int = 1,
 ) -> float:
-    """MFU, 0 to 1, of a log that holds (tokens of all devices, seconds) of each step."""
+    """MFU, 0 to 1, of a log: (tokens of all devices, seconds) of each step."""
     steady = ...  # what counts of the log
     tokens_per_second = ...
     return ...

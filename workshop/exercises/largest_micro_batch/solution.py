@@ -6,7 +6,7 @@ def largest_micro_batch(
     logits_bytes: int,
     batch: int,
 ) -> int:
-    """The most sequences at once that fit and that divide `batch`; 0 where none fits."""
+    """The most sequences at once that fit and divide `batch`; 0 where none fits."""
     one_sequence = num_layers * layer_bytes + logits_bytes
     fitting = int((memory_bytes - state_bytes) // one_sequence)
     fitting = min(fitting, batch)

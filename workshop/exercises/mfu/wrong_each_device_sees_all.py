@@ -5,7 +5,7 @@ def mfu(
     peak_flops_per_second: float,
     warm_up: int = 1,
 ) -> float:
-    """MFU, 0 to 1, of a log that holds (tokens of all devices, seconds) of each step."""
+    """MFU, 0 to 1, of a log: (tokens of all devices, seconds) of each step."""
     steady = log[warm_up:]
     tokens_per_second = sum(tokens for tokens, _ in steady) / sum(took for _, took in steady)
     return num_devices * tokens_per_second * flops_per_token / peak_flops_per_second
