@@ -225,6 +225,93 @@ beside("drawn", measured=len(together))
 #
 # And without `set_epoch` every epoch comes in the same order. Nothing complains about that either.
 #
+# ## Two traps
+#
+# **A mean of means.** Real sequences differ in length, and padding does not count. Below, the four ranks have 24, 8, 16 and 16 tokens. If
+# each rank takes the mean over its own tokens, and DDP the mean over ranks, then a token of rank 1 counts three times as much as one of
+# rank 0. One process with all 64 tokens would count them alike.
+
+# %%
+# %%guess mean_of_means --unit %
+# By how many percent is the gradient off, if you do nothing about it? (By its norm.)
+...
+
+# %%
+# %%ranks --into weighed
+import torch.nn.functional as F
+
+counts = (24, 8, 16, 16)  # tokens of each rank; the rest of a row is padding
+draw = torch.Generator().manual_seed(5)
+x = torch.randn(4, 24, 6, generator=draw).to(device)
+y = torch.randn(4, 24, 1, generator=draw).to(device)
+real = (torch.arange(24) < torch.tensor(counts)[:, None]).to(device)
+
+
+def gradient(wrap, rows, loss_of):
+    """Of a linear model: the gradient of a loss of the tokens that are real."""
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(6, 1).to(device)
+    model = wrap(linear)
+    by_token = F.mse_loss(model(x[rows]), y[rows], reduction="none")
+    loss_of(by_token.squeeze(-1)[real[rows]]).backward()
+    return linear.weight.grad
+
+
+whole = gradient(lambda model: model, slice(None), torch.mean)  # one process
+of_means = gradient(DistributedDataParallel, rank, torch.mean)
+
+total = real[rank].sum().float()
+dist.all_reduce(total)  # tokens of all ranks; DDP will divide by world_size
+of_tokens = gradient(
+    DistributedDataParallel, rank, lambda own: own.sum() * world_size / total
+)
+off = [((g - whole).norm() / whole.norm()).item() for g in (of_means, of_tokens)]
+report(of_means=off[0], of_tokens=off[1])
+
+# %%
+for rank in range(4):
+    assert weighed[rank].of_tokens < 1e-5 < 0.05 < weighed[rank].of_means
+beside("mean_of_means", measured=100 * weighed[0].of_means)
+
+# %% [markdown]
+# The remedy is one message: sum the tokens of all ranks, and let every rank divide its sum of losses by that. (Multiplied by the
+# number of ranks, because DDP divides by it.) It also holds for accumulation, whose micro-batches are such parts too.
+#
+# **A parameter without a gradient.** DDP waits for every parameter's gradient before a bucket goes out. Where `forward` leaves a layer
+# out, as an early exit or a second head may, that gradient never comes. The second step then stops with an error:
+
+
+# %% tags=["raises-exception"]
+# %%ranks
+class TwoHeads(torch.nn.Module):
+    """A body and two heads, of which only one is used."""
+
+    def __init__(self):
+        super().__init__()
+        layers = (torch.nn.Linear(6, 6) for _ in range(3))
+        self.body, self.used, self.unused = layers
+
+    def forward(self, x):
+        return self.used(self.body(x)).sum()
+
+
+def two_steps(**options):
+    ddp = DistributedDataParallel(TwoHeads().to(device), **options)
+    for _ in range(2):
+        ddp(x[rank]).backward()
+
+
+two_steps()
+
+# %%
+# %%ranks
+two_steps(find_unused_parameters=True)
+print("two steps, although a head has no gradient")
+
+# %% [markdown]
+# `find_unused_parameters=True` looks through the graph after each forward and counts what is missing as ready. That takes time in each
+# step, so switch it on only where a part really rests.
+#
 # ## While backward runs
 #
 # Our averaging waits for the end of backward, and then sends. But the last layer's gradient is complete long before the first
@@ -499,6 +586,71 @@ beside(
 # The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above for this machine. PyTorch's choice is 25 MiB,
 # and 1 MiB for the first bucket. That is well above $\alpha\beta$, so little is paid for $\alpha$; and a model of several GB still
 # has a hundred buckets to hide.
+#
+# ### A slider that decides
+#
+# On a GPU nothing competes for cores, so two numbers and a little arithmetic are enough. Take 5 GB of gradients, a backward of 400 ms and
+# a wire that carries 25 GB in a second. **Which bucket size leaves the least to wait for after backward?** Find it for an $\alpha$ of
+# 30 microseconds, then for one of 3,000.
+
+# %%
+import math
+
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, new_figure
+
+GRADIENTS, BACKWARD, BETA = 5e9, 0.4, 25e9  # bytes, seconds, bytes a second
+SIZES, ALPHAS = (0.1, 1, 5, 25, 100, 500, 5_000), (5, 30, 300, 3_000)
+
+
+def buckets_on_the_wire(bucket_mib, alpha_us):
+    """When each bucket is full, and when it has arrived; seconds since backward began."""
+    count = math.ceil(GRADIENTS / (bucket_mib * 2**20))
+    full = [BACKWARD * (number + 1) / count for number in range(count)]
+    arrived = []
+    for ready in full:  # one after the other: a bucket waits until the wire is free
+        start = max(ready, arrived[-1]) if arrived else ready
+        arrived.append(start + alpha_us * 1e-6 + GRADIENTS / count / BETA)
+    return full, arrived
+
+
+def left_to_wait(bucket_mib, alpha_us):
+    """Milliseconds after backward until the last bucket has arrived."""
+    return 1e3 * (buckets_on_the_wire(bucket_mib, alpha_us)[1][-1] - BACKWARD)
+
+
+# %%
+def draw(bucket_mib, alpha_us):
+    """Gradients that are complete, and gradients that have arrived, over time."""
+    figure, axis = new_figure(7.0, 3.0)
+    share = GRADIENTS / len(buckets_on_the_wire(bucket_mib, alpha_us)[0]) / 1e9
+    for label, times in zip(
+        ("complete", "arrived"), buckets_on_the_wire(bucket_mib, alpha_us), strict=True
+    ):
+        gigabytes = [share * (number + 1) for number in range(len(times))]
+        axis.step([1e3 * t for t in times], gigabytes, where="post", label=label)
+    axis.axvline(1e3 * BACKWARD, color="gray", linestyle=":", label="end of backward")
+    axis.set(xlabel="milliseconds since backward began", ylabel="gradients (GB)")
+    waits = f"{left_to_wait(bucket_mib, alpha_us):,.1f} ms left to wait"
+    axis.set_title(f"{bucket_mib} MiB, alpha {alpha_us} us: {waits}", fontsize=9)
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    return Picture(figure, waits)
+
+
+explore(draw, [Control("bucket_mib", 25, SIZES), Control("alpha_us", 3_000, ALPHAS)])
+
+# %% tags=["nbval-check-output"]
+best = {}
+for alpha_us in ALPHAS:
+    best[alpha_us] = min(SIZES, key=lambda size: left_to_wait(size, alpha_us))
+    waits = left_to_wait(best[alpha_us], alpha_us)
+    print(f"alpha {alpha_us:>5} us: {best[alpha_us]:>3} MiB leaves {waits:5.2f} ms")
+assert list(best.values()) == sorted(best.values())
+assert left_to_wait(25, 30) < 0.01 * 1e3 * BACKWARD  # PyTorch's 25 MiB: next to nothing
+
+# %% [markdown]
+# The larger $\alpha$, the larger the best bucket. And the choice matters little as long as it is neither tiny nor the whole model: at
+# 30 microseconds PyTorch's 25 MiB leaves 1 ms of 400 to wait for.
 #
 # ## Predict the bytes
 #
