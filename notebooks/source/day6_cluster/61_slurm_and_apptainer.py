@@ -239,6 +239,57 @@ def srun_line(num_nodes: int, ranks_per_node: int) -> str:
 
 
 # %% [markdown]
+# **Does your line work?** Try it, without a cluster. The script below plays the letter. Its `srun` is a few lines of shell: it skips
+# srun's own flags, which the check has counted already, and starts what follows once for each of two "nodes", both of which are this
+# machine. Everything else is real: two torchruns, your rendezvous, four ranks. The program only prints what its rank was told.
+
+# %%
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+(folder / "train.py").write_text(
+    """import os
+said = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
+print("rank {} of {}: node {}, local rank {}".format(*said), flush=True)
+"""
+)
+SCRIPT = f"""
+export SLURM_JOB_ID=61 SLURM_JOB_NUM_NODES=2 SLURM_NNODES=2
+head=127.0.0.1 port={port}
+srun() {{
+    until [[ $1 == *python* || $1 == torchrun ]]; do shift; done
+    for node in 0 1; do "$@" & done
+    wait
+}}
+{srun_line(2, 2)}
+"""
+print(SCRIPT)
+
+# %% tags=["nbval-check-output"]
+path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+letter_carrier = subprocess.Popen(
+    ["bash", "-c", SCRIPT], cwd=folder, env={**os.environ, "PATH": path}, text=True,
+    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+)  # fmt: skip
+try:
+    said, _ = letter_carrier.communicate(timeout=120)
+finally:  # two torchruns that never met would wait for long
+    if letter_carrier.poll() is None:
+        os.killpg(letter_carrier.pid, signal.SIGKILL)
+print("".join(sorted(said.splitlines(keepends=True))), end="")
+assert {line.partition(":")[0] for line in said.splitlines()} == {
+    f"rank {rank} of 4" for rank in range(4)
+}
+
+# %% [markdown]
+# One world of four ranks on two nodes. Had the two torchruns not met, there would have been two worlds of two, or none.
+#
 # ### Hand it in
 #
 # `sbatch --test-only` is a good first question: it checks the script against the cluster, and makes no job. Then the real

@@ -114,23 +114,12 @@ assert max(shards.values()) / expected.per_rank(4) < 1.05
 # easily forgotten: where the **schedule** of the learning rate is, where the **data** are, and the **random state**, from which
 # dropout draws.
 #
-# Here is a run that has all five. It trains three steps, saves, and takes four more. Then a fresh run takes up everything *but one*.
-#
-# **Predict:** for each of the five, which loss after going on is the first that differs: the first, or the second? (The first loss is
-# computed before anything is updated.)
+# Here is a run that has all five:
 
 # %%
-# %%torchrun -n 2 --into left_out
-import copy
-
+# %%ranks -n 2
 import torch
-import torch.distributed as dist
 from torch import nn
-
-from workshop import report
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
 
 
 class Data:
@@ -138,19 +127,18 @@ class Data:
 
     def next(self):
         self.position += 1
-        return torch.randn(
-            4, 8, generator=torch.Generator().manual_seed(1_000 * rank + self.position)
-        )
+        drawn = torch.Generator().manual_seed(1_000 * rank + self.position)
+        return torch.randn(4, 8, generator=drawn).to(device)
 
 
 class Run:
     def __init__(self, seed):
         torch.manual_seed(seed)
-        self.model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 8))
+        layers = nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 8)
+        self.model = nn.Sequential(*layers).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer, lambda step: 0.7**step
-        )
+        rates = torch.optim.lr_scheduler
+        self.schedule = rates.LambdaLR(self.optimizer, lambda step: 0.7**step)
         self.data = Data()
 
     def step(self):
@@ -165,10 +153,19 @@ class Run:
         return loss.item()
 
 
+# %% [markdown]
+# For each of the five, how it is taken and how it is put back. The random state has a trap: dropout on a GPU draws from the GPU's own
+# generator.
+
+# %%
+# %%ranks
+import copy
+
+
 def random_states():
     """Of the CPU's generator, and of the accelerator's where there is one."""
     states = [torch.get_rng_state()]
-    if torch.accelerator.is_available():  # dropout on a GPU draws from the GPU's own
+    if torch.accelerator.is_available():
         states.append(torch.get_device_module().get_rng_state())
     return states
 
@@ -179,43 +176,46 @@ def put_back(states):
         torch.get_device_module().set_rng_state(states[1])
 
 
-def save(run):
-    return copy.deepcopy(
-        {
-            "weights": run.model.state_dict(),
-            "moments": run.optimizer.state_dict(),
-            "schedule": run.schedule.state_dict(),
-            "data": run.data.position,
-            "random": random_states(),
-        }
-    )
+PARTS = {  # name: how to take it, how to put it back
+    "weights": (
+        lambda r: r.model.state_dict(),
+        lambda r, s: r.model.load_state_dict(s),
+    ),
+    "moments": (
+        lambda r: r.optimizer.state_dict(),
+        lambda r, s: r.optimizer.load_state_dict(s),
+    ),
+    "schedule": (
+        lambda r: r.schedule.state_dict(),
+        lambda r, s: r.schedule.load_state_dict(s),
+    ),
+    "data": (lambda r: r.data.position, lambda r, s: setattr(r.data, "position", s)),
+    "random": (lambda r: random_states(), lambda r, s: put_back(s)),
+}
 
+# %% [markdown]
+# The run trains three steps, saves, and takes four more. Then a fresh run takes up everything *but one*.
+#
+# **Predict:** for each of the five, which loss after going on is the first that differs: the first, or the second? (The first loss is
+# computed before anything is updated.)
 
-def go_on(run, saved):
-    load = {
-        "weights": run.model.load_state_dict,
-        "moments": run.optimizer.load_state_dict,
-        "schedule": run.schedule.load_state_dict,
-        "data": lambda position: setattr(run.data, "position", position),
-        "random": put_back,
-    }
-    # a copy: an optimizer may keep the very tensors that it loads
-    for name, value in copy.deepcopy(saved).items():
-        load[name](value)
-
+# %%
+# %%ranks --into left_out
+from workshop import report
 
 first = Run(seed=0)
 for _ in range(3):
     first.step()
-saved = save(first)
+saved = copy.deepcopy({name: take(first) for name, (take, _) in PARTS.items()})
 losses = {"unbroken": [first.step() for _ in range(4)]}
-for missing in ("nothing", *saved):
+for missing in ("nothing", *PARTS):
     torch.manual_seed(99)
     again = Run(seed=5)
-    go_on(again, {name: value for name, value in saved.items() if name != missing})
+    for name, (_, put) in PARTS.items():
+        if name != missing:  # a copy: an optimizer may keep the tensors that it loads
+            put(again, copy.deepcopy(saved[name]))
     losses[missing] = [again.step() for _ in range(4)]
 report(losses=losses)
-dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
 losses = left_out[0].losses
@@ -283,6 +283,36 @@ def go_on(run, state: dict) -> None:
     run.model.load_state_dict(state["model"])
     ...
 
+
+# %% [markdown]
+# Now with yours, and through a file. Each rank writes what your `state_of` returns after four of eight steps. Then a fresh run, with other
+# weights and another seed, reads it and takes the last four steps by your `go_on`:
+
+# %%
+own_states = str(folder / "own-states")
+Path(own_states).mkdir()
+
+# %%
+# %%ranks --pass state_of,go_on,own_states --into yours
+where = f"{own_states}/{rank}.pt"
+run, unbroken = Run(seed=0), []
+for step in range(8):
+    if step == 4:
+        torch.save(state_of(run), where)
+    unbroken.append(run.step())
+
+torch.manual_seed(99)
+again = Run(seed=5)
+go_on(again, torch.load(where, weights_only=False))  # a file of our own
+report(unbroken=unbroken[4:], resumed=[again.step() for _ in range(4)])
+
+# %% tags=["nbval-check-output"]
+for rank in range(2):
+    assert yours[rank].resumed == yours[rank].unbroken
+print("saved and taken up by your two functions: four losses equal, to the last bit")
+
+# %%
+# %ranks stop
 
 # %% [markdown]
 # ## Saved on four, loaded on two, and cut another way

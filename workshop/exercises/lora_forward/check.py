@@ -34,27 +34,52 @@ MISTAKES: tuple[tuple[Forward, str], ...] = (
 
 
 def _cases() -> list[tuple[Any, ...]]:
-    import numpy as np
+    import torch
 
-    drawn = np.random.default_rng(0)
-    small = (np.eye(2), np.zeros((3, 2)), np.array([[1.0, 2.0]]), np.array([[1.0], [0.0], [10.0]]), 2.0)
+    drawn = torch.Generator().manual_seed(0)
+    readable = ([[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0]] * 3, [[1.0, 2.0]], [[1.0], [0.0], [10.0]])
     shapes = ((5, 6), (7, 6), (3, 6), (7, 3))
-    return [small, (*(drawn.standard_normal(shape) for shape in shapes), 8.0)]
+    random = (torch.randn(shape, generator=drawn, dtype=torch.float64) for shape in shapes)
+    small = (torch.tensor(values, dtype=torch.float64) for values in readable)
+    return [(*small, 2.0), (*random, 8.0)]
 
 
 def check(names: dict[str, Any]) -> str:
-    """A small case to read, a random one, and the low-rank way taken."""
-    import numpy as np
-
-    cases = _cases()
+    """A small case to read, a random one, the low-rank way taken, and gradients that come through."""
+    forward, cases = names["lora_forward"], _cases()
     for case in cases:
-        found = np.asarray(call(names["lora_forward"], "lora_forward", Call(case)), dtype=float)
-        wanted = _right(*case)
-        if found.shape != wanted.shape:
-            raise Wrong(f"The result has shape {found.shape}; wanted {wanted.shape}.")
-        if np.allclose(found, wanted, atol=1e-9):
-            continue
-        why = next((s for mistake, s in MISTAKES if np.allclose(found, mistake(*case), atol=1e-9)), "")
-        rows = [shown(each[0].round(4).tolist()) for each in (found, wanted)]
-        raise Wrong(f"The first row is {rows[0]}; wanted {rows[1]}. {why}".rstrip())
+        _one(forward, case)
+    _trains(forward, cases[-1])
     return "r (inputs + outputs) products a token beside the frozen ones. Merged, there will be none."
+
+
+def _one(forward: Any, case: tuple[Any, ...]) -> None:
+    import torch
+
+    found, wanted = call(forward, "lora_forward", Call(case)), _right(*case)
+    if not isinstance(found, torch.Tensor):
+        raise Wrong(f"`lora_forward` gave {shown(found)}; wanted a tensor.")
+    if found.shape != wanted.shape:
+        raise Wrong(f"The result has shape {tuple(found.shape)}; wanted {tuple(wanted.shape)}.")
+    if _same(found, wanted):
+        return
+    why = next((s for mistake, s in MISTAKES if _same(found, mistake(*case))), "")
+    rows = [shown([round(value, 4) for value in each[0].tolist()]) for each in (found, wanted)]
+    raise Wrong(f"The first row is {rows[0]}; wanted {rows[1]}. {why}".rstrip())
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    import torch
+
+    return torch.allclose(found.double(), wanted, atol=1e-9)
+
+
+def _trains(forward: Any, case: tuple[Any, ...]) -> None:
+    x, weight, a, b, alpha = case
+    a, b = a.clone().requires_grad_(), b.clone().requires_grad_()
+    found = forward(x, weight, a, b, alpha)
+    if found.requires_grad:
+        found.sum().backward()
+    for name, factor in (("a", a), ("b", b)):
+        if factor.grad is None:
+            raise Wrong(f"The numbers are right. No gradient comes to `{name}`: it would never be trained.")

@@ -1,7 +1,13 @@
-import numpy as np
+import torch
 
 
-def lora_forward(x: np.ndarray, weight: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: float) -> np.ndarray:
+def lora_forward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    alpha: float,
+) -> torch.Tensor:
     rank = a.shape[0]
-    narrow = np.einsum("ti,ri->tr", x, a)
-    return np.einsum("ti,oi->to", x, weight) + np.einsum("tr,or->to", narrow, b) * alpha / rank
+    narrow = torch.einsum("ti,ri->tr", x, a)
+    return torch.einsum("ti,oi->to", x, weight) + torch.einsum("tr,or->to", narrow, b) * alpha / rank

@@ -1,7 +1,13 @@
-import numpy as np
+import torch
 
 
-def lora_forward(x: np.ndarray, weight: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: float) -> np.ndarray:
+def lora_forward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    alpha: float,
+) -> torch.Tensor:
     """W x + (alpha / r) B A x for each row: (tokens, inputs) -> (tokens, outputs)."""
     frozen = x @ weight.T
     change = alpha * ((x @ a.T) @ b.T)
