@@ -11,11 +11,6 @@ from workshop.exercises import all_exercises
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").rglob("*.ipynb"))
 STUBS = {exercise.name: exercise.stub for exercise in all_exercises()}
 
-# Their lessons do not call them yet in a later cell; best is none.
-NOT_CALLED_YET = {
-    *("columns_first", "row_parallel_backward", "rotate_the_ring", "gptq_column", "fix_the_guard"),
-}
-
 
 def code_of(notebook):
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -96,7 +91,4 @@ def test_what_puts_something_else_under_a_name(cell, found):
 def test_a_later_cell_calls_what_the_learner_wrote(exercise):
     text = "\n".join(later_cells(exercise, lesson(exercise.lesson)))
     called = [name for name in exercise.defines if re.search(rf"\b{name}\(|--pass \S*\b{name}\b", text)]
-    if exercise.name in NOT_CALLED_YET:
-        assert called != list(exercise.defines), f"{exercise.name} is called: take it off NOT_CALLED_YET"
-    else:
-        assert called == list(exercise.defines)
+    assert called == list(exercise.defines)

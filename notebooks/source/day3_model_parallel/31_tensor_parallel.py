@@ -5,6 +5,8 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
+# - **Model and text:** `TINY` and the reference manual, with twice as many heads: on four ranks each needs a key and value head of its own.
+#   Before that two matrices of random numbers; the last part has the widths of Llama 70B.
 # - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -106,6 +108,20 @@ def columns_first(x, a, b, ranks):
 
 
 # %% [markdown]
+# The four ranks from above are still there, and know $x$ and $A$. Give them a $B$, and let each compute what *your* function says is its
+# part. One sum, and that is all that is sent:
+
+# %%
+# %%ranks --pass columns_first
+B = torch.randn(12, 6, device=device)
+arrays = (tensor.cpu().numpy() for tensor in (x, A, B))
+y = torch.from_numpy(columns_first(*arrays, world_size)[rank]).to(device)
+dist.all_reduce(y)
+torch.testing.assert_close(y, (x @ A).relu() @ B)
+if rank == 0:
+    print("your parts, summed once over four ranks: relu(x A) B")
+
+# %% [markdown]
 # ## And backward? f and g
 #
 # At the exit the parts are summed: an all_reduce, which the paper calls **g** (Shoeybi et al., 2019). Its backward is nothing: move one
@@ -137,11 +153,75 @@ def column_parallel_backward(
 
 
 # %% [markdown]
+# That is enough to train with, without autograd. Each rank holds a quarter of $A$ and of $B$. All hold $x$, and it learns too, as an
+# embedding does: so its gradient must be right on every rank, or the four drift apart.
+
+
+# %%
+# %%ranks --pass row_parallel_backward,column_parallel_backward
+wanted, rate = torch.randn(3, 6, device=device), 1e-3
+
+
+def on_four_ranks():
+    """The losses of 30 steps with your two backwards."""
+    own_x, a, b = x.clone(), mine_of(A, 1).clone(), mine_of(B, 0).clone()
+    losses = []
+    for _ in range(30):
+        z = own_x @ a
+        y = z.relu() @ b
+        dist.all_reduce(y)  # g
+        losses.append((y - wanted).square().sum().item())
+        gradient_h, gradient_b = row_parallel_backward(2 * (y - wanted), z.relu(), b)
+        gradient_z = gradient_h * (z > 0)
+        gradient_x, gradient_a = column_parallel_backward(gradient_z, own_x, a)
+        for weight, gradient in ((own_x, gradient_x), (a, gradient_a), (b, gradient_b)):
+            weight -= rate * gradient
+    return losses
+
+
+by_hand = on_four_ranks()
+
+# %% [markdown]
+# Beside it one process, with the whole block and autograd:
+
+
+# %%
+# %%ranks --into trained
+from workshop import report
+
+
+def in_one_process():
+    """The same steps, whole, by autograd."""
+    whole = [tensor.clone().requires_grad_() for tensor in (x, A, B)]
+    losses = []
+    for _ in range(30):
+        loss = ((whole[0] @ whole[1]).relu() @ whole[2] - wanted).square().sum()
+        losses.append(loss.item())
+        gradients = torch.autograd.grad(loss, whole)
+        with torch.no_grad():
+            for weight, gradient in zip(whole, gradients, strict=True):
+                weight -= rate * gradient
+    return losses
+
+
+report(by_hand=by_hand, whole=in_one_process())
+
+# %%
+print("step   four ranks, your backwards   one process, autograd")
+by_hand, whole = trained[0].by_hand, trained[0].whole
+for step in (0, 1, 9, 29):
+    print(f"{step + 1:>4} {by_hand[step]:>28.4f} {whole[step]:>23.4f}")
+for rank in range(4):
+    for mine, its in zip(trained[rank].by_hand, whole, strict=True):
+        assert abs(mine - its) < 1e-4 * whole[0]
+assert whole[-1] < 0.5 * whole[0], "and it learns"
+
+# %% [markdown]
 # ## A transformer
 #
 # The gated MLP of a Llama has two matrices at its entrance, gate and up: columns, both the same ones. Then down, by rows. In attention the
 # thing in between that must stay whole is a *head*. So q, k and v are cut by columns, whole heads at a time, and o by rows. Each block has
-# one f and one g. Our small model, to scale: width 64, eight query heads, four key and value heads, inner width 96.
+# one f and one g. Our small model, to scale: width 64, eight query heads, four key and value heads, inner width 192.
 
 # %%
 show.cut_matrices(
@@ -151,9 +231,9 @@ show.cut_matrices(
         "v": (64, 32, "columns"),
         "o": (64, 64, "rows"),
         "norms": (64, 2, "whole"),
-        "gate": (64, 96, "columns"),
-        "up": (64, 96, "columns"),
-        "down": (96, 64, "rows"),
+        "gate": (64, 192, "columns"),
+        "up": (64, 192, "columns"),
+        "down": (192, 64, "rows"),
     },
     4,
     "one layer on four ranks (grey: on all of them)",
@@ -204,6 +284,7 @@ def kept_in_forward(model, tokens, targets):
 
 # %%
 # %%torchrun -n 4 --pass kept_in_forward --into cut
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -213,7 +294,8 @@ from torch.nn.functional import cross_entropy
 
 from workshop import report
 from workshop.measure import measure
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
 from workshop.parallel.tensor import cut_tensor
 from workshop.parallel.tensor_collectives import all_gather
 from workshop.parallel.tensor_plans import cut_by_plan
@@ -226,14 +308,7 @@ device = torch.accelerator.current_accelerator() or torch.device("cpu")
 def pair(layers):
     """The whole model, the same on all ranks, and a copy to be cut."""
     torch.manual_seed(10 + rank)
-    config = GPTConfig(
-        vocab_size=96,
-        hidden_size=64,
-        num_layers=layers,
-        num_heads=8,
-        num_kv_heads=4,
-        intermediate_size=96,
-    )
+    config = replace(TINY, num_layers=layers, num_heads=8, num_kv_heads=4)
     plain, copy = GPT(config).to(device), GPT(config).to(device)
     for parameter in plain.parameters():
         dist.broadcast(parameter.data, 0)
@@ -259,8 +334,7 @@ def name_of(name):
     return name.replace("decoder.", "model.").replace(".inner.", ".")
 
 
-torch.manual_seed(3)
-tokens, targets = torch.randint(96, (2, 1, 32), device=device)
+((tokens, targets),) = TextBatches(seq_len=32, global_batch=1).step(0, device)
 
 for layers in (1, 2):
     plain, _ = pair(layers)
@@ -385,7 +459,7 @@ assert all_reduces == both
 # Tensor parallelism divides what is inside. Sequence parallelism divides what is outside too.
 
 # %% tags=["nbval-check-output"]
-k, m, positions, hidden, heads = 32 / 64, 96 / 64, 1 * 32, 64, 8
+k, m, positions, hidden, heads = 32 / 64, 192 / 64, 1 * 32, 64, 8
 unit = 4 * positions * hidden
 
 
@@ -480,17 +554,16 @@ def sent_in_a_step(ranks, layers, hidden, positions, value_bytes, sequence_paral
 
 # %%
 # %%torchrun -n 4 --pass one_step --into live
+from dataclasses import asdict, replace
 
 import torch.distributed as dist
 
 from workshop import report
 from workshop.measure import measure
+from workshop.models.gpt import TINY
 
 dist.init_process_group()
-shape = {
-    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_layers": 2,
-    "num_heads": 8, "num_kv_heads": 4,
-}  # fmt: skip
+shape = asdict(replace(TINY, num_heads=8, num_kv_heads=4))
 for name, sequence_parallel in {"tensor": False, "sequence": True}.items():
     with measure(memory=False) as measured:
         one_step(**shape, sequence_parallel=sequence_parallel)

@@ -5,6 +5,8 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients are. On GPUs the same
 #   code runs, but an event there is when work was *launched*: take times from a profiler. The last part rehearses one stage of 64.
+# - **Model and text:** `TINY` with eight layers in place of two, so that there is something to cut, on the reference manual. Where seconds are
+#   measured it is wider too, or an action would be over before it is seen; there the tokens are random, for only their number matters.
 # - **Links:** before this [31_tensor_parallel](31_tensor_parallel.ipynb), after it [33_context_parallel](33_context_parallel.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -55,27 +57,21 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # %%
 # %%torchrun -n 2 --into timed
 import time
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
 from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
 from workshop.parallel.pipeline import open_wire, run_schedule
 from workshop.parallel.stages import cut_stages, split_evenly
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 M, LENGTH = 4, 256
-config = GPTConfig(
-    vocab_size=256,
-    hidden_size=128,
-    num_layers=8,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=352,
-)
+config = replace(TINY, num_layers=8, hidden_size=128, intermediate_size=384)
 stages = cut_stages(GPT(config), split_evenly(config.num_layers, 2), [rank])
 tokens = torch.randint(config.vocab_size, (M, 1, LENGTH)).unbind()
 wire = open_wire((1, LENGTH, config.hidden_size))
@@ -182,54 +178,51 @@ def one_f_one_b_order(rank: int, ranks: int, micro_batches: int) -> list[str]:
 
 # %%
 # %%ranks -n 4
+from dataclasses import replace
+
 import torch
 from torch.nn.functional import cross_entropy
 
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
 from workshop.parallel.pipeline import open_wire, run_order, run_schedule
 from workshop.parallel.stages import cut_stages, split_evenly
 
-config = GPTConfig(
-    vocab_size=64,
-    hidden_size=32,
-    num_layers=8,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=96,
-)
+config = replace(TINY, num_layers=8)
 M, BATCH, LENGTH = 8, 2, 16
 torch.manual_seed(rank)
 whole = GPT(config).to(device)
 for parameter in whole.parameters():
     dist.broadcast(parameter.data, 0)
-torch.manual_seed(7)  # the batch is the same for all
-inputs, targets = torch.randint(config.vocab_size, (2, M, BATCH, LENGTH), device=device)
-inputs, targets = inputs.unbind(), targets.unbind()
+# The batch is the same for all.
+batches = TextBatches(LENGTH, M * BATCH, accumulation=M)
+inputs, targets = zip(*batches.step(0, device), strict=True)
 
 
 def loss_of(logits, targets):
     return cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-torch.stack(
-    [loss_of(whole(x), y) for x, y in zip(inputs, targets, strict=True)]
-).mean().backward()
+losses = [loss_of(whole(x), y) for x, y in zip(inputs, targets, strict=True)]
+torch.stack(losses).mean().backward()
 right = {name: parameter.grad for name, parameter in whole.named_parameters()}
+
+# %% [markdown]
+# And two functions, one to cut and one to compare:
+
+# %%
+# %%ranks
 
 
 def cut(mine, num_stages):
-    """The stages of this rank, with the weights of the whole model and no gradients
-    yet.
-    """
+    """The stages of this rank, with the whole model's weights and no gradients yet."""
     copy = GPT(config).to(device)
     copy.load_state_dict(whole.state_dict())
     return cut_stages(copy, split_evenly(config.num_layers, num_stages), mine)
 
 
 def worst_error(stages):
-    """Of all gradients of this rank: the largest distance from those of one
-    process, as a share.
-    """
+    """The largest distance of a gradient of this rank from one process's, as a share."""
     return max(
         ((parameter.grad - right[name]).norm() / right[name].norm()).item()
         for stage in stages.values()
@@ -237,13 +230,9 @@ def worst_error(stages):
     )
 
 
-held = sum(
-    parameter.numel() for parameter in cut([rank], world_size)[rank].parameters()
-)
-print(
-    f"this stage has {held:,} parameters of "
-    f"{sum(p.numel() for p in whole.parameters()):,}"
-)
+held = sum(p.numel() for p in cut([rank], world_size)[rank].parameters())
+total = sum(p.numel() for p in whole.parameters())
+print(f"this stage has {held:,} parameters of {total:,}")
 
 # %% [markdown]
 # The first stage has the embedding besides, the last one the head.
@@ -393,17 +382,12 @@ def pipeline_step(
 
 # %%
 # %%ranks --pass pipeline_step --into counted
+from dataclasses import asdict
+
 from workshop.measure import measure
 
-small = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_layers": 8,
-    "num_heads": 4,
-    "num_kv_heads": 2,
-}
 with measure(memory=False) as measured:
-    pipeline_step(**small, intermediate_size=96)
+    pipeline_step(**asdict(config))
 rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
 report(sent=rows["send"], received=rows["recv"])
 
@@ -411,7 +395,7 @@ report(sent=rows["send"], received=rows["recv"])
 # **Predict:** between two stages goes one tensor of (batch, sequence, hidden) for each micro-batch, down; and its gradient, up.
 
 # %% tags=["nbval-check-output"]
-one_message = 4 * 2 * 16 * 32  # fp32, batch, sequence, hidden
+one_message = 4 * 2 * 16 * 64  # fp32, batch, sequence, hidden
 for rank in range(4):
     neighbours = 1 if rank in (0, 3) else 2
     predicted = (8 * neighbours, 8 * neighbours * one_message)
@@ -459,26 +443,21 @@ for name, (first, last) in cuts.items():
 # %%
 # %%torchrun -n 2 --pass cuts --into unequal
 import time
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
 from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
 from workshop.parallel.pipeline import open_wire, run_schedule
 from workshop.parallel.stages import cut_stages
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-config = GPTConfig(
-    vocab_size=16_384,
-    hidden_size=256,
-    num_layers=8,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=704,
-)
+wide = {"vocab_size": 16_384, "hidden_size": 256, "intermediate_size": 704}
+config = replace(TINY, num_layers=8, **wide)
 tokens = torch.randint(config.vocab_size, (4, 1, 128)).unbind()
 wire = open_wire((1, 128, config.hidden_size))
 

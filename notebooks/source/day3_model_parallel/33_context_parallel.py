@@ -5,6 +5,8 @@
 # - **It takes** 45 minutes to read and try, half a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL (untested here); make `POSITIONS` and `CAP`
 #   16 times larger there, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
+# - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Attention alone is counted on
+#   random numbers, for only its sizes matter; the last part has a layer of the widths of Llama 70B.
 # - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -76,6 +78,54 @@ def rotate_the_ring(query, key, value, attend):
             out, lse = merge(out, lse, *attend(query, block[0], block[1], causal=False))
     return out
 
+
+# %% [markdown]
+# Your ring goes into a model: it takes the place of attention in every layer of `TINY`. Each rank reads 64 of the 256 bytes. The rotary
+# embedding is told where they stand in the whole text; nothing else changes. (Forward only: `isend` and `recv` have no backward.)
+
+# %%
+# %%torchrun -n 4 --pass rotate_the_ring --into yours
+import torch
+import torch.distributed as dist
+
+from workshop import report
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
+
+
+def attend(query, key, value, causal):
+    """One block: what the queries get from these keys, and their lse."""
+    scores = query @ key.mT * query.shape[-1] ** -0.5
+    if causal:
+        scores = scores + torch.full_like(scores, float("-inf")).triu(1)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1)
+
+
+class YourAttention(torch.nn.Module):
+    def forward(self, query, key, value):
+        shared = query.shape[1] // key.shape[1]  # query heads of one key head
+        key, value = (x.repeat_interleave(shared, dim=1) for x in (key, value))
+        heads = zip(query[0], key[0], value[0], strict=True)
+        return torch.stack([rotate_the_ring(*head, attend) for head in heads])[None]
+
+
+dist.init_process_group()
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(0)  # the same model on every rank
+model = GPT(TINY).to(device).requires_grad_(False)
+((tokens, _),) = TextBatches(seq_len=256, global_batch=1).step(0, device)
+whole = model(tokens)
+
+mine = torch.arange(256, device=device).chunk(dist.get_world_size())[dist.get_rank()]
+for layer in model.model.layers:
+    layer.self_attn.core = YourAttention()
+model.model.positions = lambda count, device: mine
+report(apart=(model(tokens[:, mine]) - whole[:, mine]).abs().max().item())
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+assert all(yours[rank].apart < 1e-4 for rank in range(4))
+print("TINY with your ring, 64 bytes a rank: the logits of one process, to 1e-4")
 
 # %% [markdown]
 # ## Another way: change what is cut
@@ -250,26 +300,18 @@ import torch
 import torch.distributed as dist
 
 from workshop import report
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches
 from workshop.parallel.context_gpt import cut_context, cut_sequence
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 torch.manual_seed(10 + rank)
-config = GPTConfig(
-    vocab_size=96,
-    hidden_size=64,
-    num_layers=2,
-    num_heads=8,
-    num_kv_heads=4,
-    intermediate_size=96,
-)
-plain = GPT(config).to(device)
+plain = GPT(TINY).to(device)
 for parameter in plain.parameters():
     dist.broadcast(parameter.data, 0)
-torch.manual_seed(3)
-tokens, targets = torch.randint(96, (2, 1, 256), device=device)
+((tokens, targets),) = TextBatches(seq_len=256, global_batch=1).step(0, device)
 
 
 def kept_in_forward(model, *batch):
@@ -291,7 +333,7 @@ loss, kept = kept_in_forward(plain, tokens, targets)
 loss.backward()
 report(whole=kept)
 for method in ("ring", "ulysses"):
-    model = GPT(config).to(device)
+    model = GPT(TINY).to(device)
     model.load_state_dict(plain.state_dict())
     model = cut_context(model, method=method)
     own, own_kept = kept_in_forward(

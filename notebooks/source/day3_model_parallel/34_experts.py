@@ -4,6 +4,8 @@
 # - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, four ranks where there are ranks, and unchanged on GPUs. The last part rehearses 256 ranks.
+# - **Model and text:** `TINY` and the reference manual, with eight experts in the place of each gated network. Before that a mixture alone, on
+#   random vectors: what a router prefers is set by hand there. The last part has the widths of DeepSeek-V3.
 # - **Links:** before this [33_context_parallel](33_context_parallel.ipynb), after it [35_mesh](35_mesh.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -181,40 +183,39 @@ assert np.mean(shares[-20:]) < 0.15
 # One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0 tells the others its weights.
 
 # %%
-# %%ranks -n 4 --into cut
+# %%ranks -n 4
 import torch
 
 from workshop import report
 from workshop.measure import measure
-from workshop.models.gpt import GPT, GPTConfig
+from workshop.models.gpt import GPT, TINY
 from workshop.models.moe import MoEConfig, balance_of, with_experts
+from workshop.models.text import TextBatches
 from workshop.parallel.expert import cut_experts, expert_parameters
 
-shape = GPTConfig(
-    vocab_size=64,
-    hidden_size=32,
-    num_layers=2,
-    num_heads=4,
-    num_kv_heads=2,
-    intermediate_size=48,
-)
-config = MoEConfig(hidden_size=32, intermediate_size=24, num_experts=8, top_k=2)
+# Two experts of half the width: a token costs what it cost in TINY.
+half = TINY.intermediate_size // 2
+config = MoEConfig(TINY.hidden_size, half, num_experts=8, top_k=2)
 torch.manual_seed(rank)
-whole = with_experts(GPT(shape), config).to(device)
+whole = with_experts(GPT(TINY), config).to(device)
 for parameter in whole.parameters():
     dist.broadcast(parameter.data, 0)
-mine = with_experts(GPT(shape), config).to(device)
+mine = with_experts(GPT(TINY), config).to(device)
 mine.load_state_dict(whole.state_dict())
 cut_experts(mine)
 
-torch.manual_seed(7)  # all batches are known to all; each rank takes one
-batches = torch.randint(64, (4, 2, 16), device=device)
-joined = batches.flatten(0, 1)
-(whole(joined, joined) + 0.01 * balance_of(whole)).backward()
+((tokens, targets),) = TextBatches(seq_len=16, global_batch=8).step(0, device)
+(whole(tokens, targets) + 0.01 * balance_of(whole)).backward()
 right = {name: parameter.grad for name, parameter in whole.named_parameters()}
 
+# %% [markdown]
+# That was the whole, with the batch of all. Now the one that is cut, with two of the eight sequences:
+
+# %%
+# %%ranks --into cut
+tokens, targets = (part.chunk(world_size)[rank] for part in (tokens, targets))
 with measure(memory=False) as measured:
-    (mine(batches[rank], batches[rank]) + 0.01 * balance_of(mine)).backward()
+    (mine(tokens, targets) + 0.01 * balance_of(mine)).backward()
 
 own = {id(parameter) for parameter in expert_parameters(mine)}
 errors = []
@@ -239,7 +240,7 @@ report(
 # out (2 x 16 tokens, two experts each), and what has come to it on the way home.
 
 # %%
-choices, width = 2 * 16 * 2, 4 * 32  # of a rank and layer; bytes of a token in fp32
+choices, width = 2 * 16 * 2, 4 * 64  # of a rank and layer; bytes of a token in fp32
 for rank in range(4):
     count, num_bytes = cut[rank].sent
     predicted = sum(8 * 8 + 2 * (choices + load) * width for load in cut[rank].loads)

@@ -6,6 +6,8 @@
 # - **What runs where:** the first half is on paper: layouts are predicted and held against published runs, without a single rank.
 #   The second half runs: two and three cuts at once on eight ranks here (gloo), the same cell on eight GPUs (NCCL; untested
 #   here). The last part rehearses one rank of 512.
+# - **Model and text:** on paper, the large models of published runs. What runs here is `TINY` on the reference manual, with four layers, so
+#   that each of two stages has two, and with one matrix for embedding and head: a matrix on both stages is the hardest thing to cut.
 # - **Links:** before this [34_experts](34_experts.ipynb), after it [36_vision_lab](36_vision_lab.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -510,7 +512,7 @@ print(had.verdict)
 #
 # # The live half: eight ranks
 #
-# So far nothing ran. Now a small Llama is cut in two and three ways at once, on eight ranks. Two questions. Is it still one model?
+# So far nothing ran. Now `TINY` is cut in two and three ways at once, on eight ranks. Two questions. Is it still one model?
 # And does each axis say what the formulas say?
 #
 # A `Layout` says how many ways. On the ranks it becomes a *device mesh*: a box of ranks, from which each rank takes the groups it
@@ -554,8 +556,9 @@ from workshop.facts.implementation import implementation
 from workshop.facts.model import ModelSpec
 
 small = ModelSpec(
-    "small", 4, 64, 4, 256, num_kv_heads=2, ffn_hidden_size=176, tied_embeddings=True
-)
+    "TINY, four layers", 4, 64, 4, 256, num_kv_heads=2, ffn_hidden_size=192,
+    tied_embeddings=True,
+)  # fmt: skip
 ours = implementation(
     "torch", norm="eager", step_room=0.0
 )  # fused AdamW, norms written out

