@@ -222,7 +222,7 @@ def cut(mine, num_stages):
 
 
 def worst_error(stages):
-    """The largest distance of a gradient of this rank from one process's, as a share."""
+    """The largest distance of a gradient here from one process's, as a share."""
     return max(
         ((parameter.grad - right[name]).norm() / right[name].norm()).item()
         for stage in stages.values()

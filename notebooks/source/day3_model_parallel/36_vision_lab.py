@@ -6,6 +6,8 @@
 # - **What runs where:** all of it here, on two ranks, with real images (Fashion-MNIST, fetched once as a package, 31 MB). On two GPUs the same
 #   cells run over NCCL, but take a larger model and a cap of gigabytes, for their allocator takes 20 MiB at a time; that has not been tried. The last cell
 #   rehearses 256 ranks.
+# - **Model and text:** neither. `TINY`'s layers are all alike, and a layout has little to choose there; so two models that see, on photographs of
+#   clothes: one with equal layers and one without.
 # - **Links:** before this [35_mesh](35_mesh.ipynb), after it [41_fp8_scaling](../day4_fp8/41_fp8_scaling.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

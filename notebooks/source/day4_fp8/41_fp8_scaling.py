@@ -4,6 +4,8 @@
 # - **You need** `11_numbers_and_tensors` (E4M3, E5M2, blocks) and `14_mixed_precision` (loss scaling).
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on CPU or GPU. The model is real: SmolLM2-135M (`workshop assets fetch` brings it once).
+# - **Model and text:** SmolLM2, a Llama like `TINY` but trained on far more text, reading speeches: the outliers that break one scale for all
+#   are learned, and `TINY` has not had the time.
 # - **Links:** before this [36_vision_lab](../day3_model_parallel/36_vision_lab.ipynb), after it [42_fp8_training](42_fp8_training.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

@@ -6,6 +6,8 @@
 # - **What runs where:** all of it here, on one rank. On a CPU the 8-bit products are emulated: the same 8-bit numbers, multiplied in fp32, so
 #   the loss is that of FP8 and the time is not. On a GPU with 8-bit units the same cells call `torch._scaled_mm`; Accelerate and
 #   Transformer Engine need such a GPU too, and those paths have not been run.
+# - **Model and text:** some layers of SmolLM2, as in the lesson before, trained further on presidents' speeches; its words are those that occur
+#   in them.
 # - **Links:** before this [41_fp8_scaling](41_fp8_scaling.ipynb), after it [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

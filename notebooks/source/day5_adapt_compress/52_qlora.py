@@ -5,6 +5,8 @@
 # - **It takes** 30 minutes to read and try, a good minute to run.
 # - **What runs where:** all of it here, on CPU, with a real model; the cells on ranks run on GPUs too (untested here). Paged optimizers
 #   need an NVIDIA GPU.
+# - **Model and text:** SmolLM2 as in the lesson before, eight of its layers, or two where ranks train it: how a trained model's weights are spread
+#   decides what four bits can hold. The ranks are back at the reference manual, in SmolLM2's tokens.
 # - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

@@ -5,6 +5,8 @@
 # - **It takes** 50 minutes to read and try, about a minute to run.
 # - **What runs where:** all of it here, in one process, on CPU. GPTQ and AWQ by hand run on GPUs as they are (untested here); the timings
 #   are those of this machine's kernels. The library beside ours, NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
+# - **Model and text:** all of SmolLM2 on Lincoln's addresses. Rounding harms what a model knows, so it must know something, and perplexity on
+#   plain prose is where the harm is read off.
 # - **Links:** before this [52_qlora](52_qlora.ipynb), after it [54_distillation](54_distillation.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

