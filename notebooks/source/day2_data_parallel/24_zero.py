@@ -845,8 +845,8 @@ for stage, found in enumerate(rehearsed):
 # The paper's figure has no column *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
 # That is nearly as much as all that the rank keeps. So the layer decides what fits, and no longer N.
 #
-# So what would a thousand ranks bring? One more rehearsal, in a cell of its own, this time of a transformer: the same 7.5 billion parameters
-# as 36 layers.
+# So what would a thousand ranks bring? One more rehearsal, in a cell of its own, this time of a transformer of about as many parameters: 18
+# wide layers, an embedding and a head.
 
 # %%
 # %%rehearse -n 1024 --into thousand
@@ -861,11 +861,11 @@ with torch.device("meta"):
     model = GPT(
         GPTConfig(
             vocab_size=50_304,
-            hidden_size=4_096,
-            num_layers=36,
-            num_heads=32,
-            num_kv_heads=32,
-            intermediate_size=10_922,
+            hidden_size=5_760,
+            num_layers=18,
+            num_heads=45,
+            num_kv_heads=45,
+            intermediate_size=15_360,
         )
     ).bfloat16()
 
@@ -883,8 +883,8 @@ for _ in range(2):
     optimizer.zero_grad()
 
 # %% tags=["nbval-check-output"]
-h, layers, vocabulary, N = 4_096, 36, 50_304, 1024
-one_layer = 4 * h * h + 3 * h * 10_922 + 2 * h
+h, layers, vocabulary, N = 5_760, 18, 50_304, 1024
+one_layer = 4 * h * h + 3 * h * 15_360 + 2 * h
 ends = 2 * vocabulary * h + h  # embedding, head, last norm: the root's
 count = layers * one_layer + ends
 state = zero_bytes(count, N, 3)
@@ -899,7 +899,7 @@ assert abs(sent / expected - 1) < 0.001
 assert peak > 10 * state, "N no longer decides"
 
 # %% [markdown]
-# The state of 7.5 billion parameters has become a tenth of a gigabyte, and the peak has not followed. It consists of the root (embedding and head,
+# The state of 7.7 billion parameters has become a tenth of a gigabyte, and the peak has not followed. It consists of the root (embedding and head,
 # which this code keeps gathered from forward to backward) and one layer. From here on more ranks save next to nothing.
 #
 # And each of the thousand ranks still sends 45 GB in every step, whatever N is. Where ranks are many and each has little to compute, the wire
