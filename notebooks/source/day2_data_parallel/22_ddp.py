@@ -604,7 +604,7 @@ SIZES, ALPHAS = (0.1, 1, 5, 25, 100, 500, 5_000), (5, 30, 300, 3_000)
 
 
 def buckets_on_the_wire(bucket_mib, alpha_us):
-    """When each bucket is full, and when it has arrived; seconds since backward began."""
+    """When each bucket is full and when it has arrived, in seconds of backward."""
     count = math.ceil(GRADIENTS / (bucket_mib * 2**20))
     full = [BACKWARD * (number + 1) / count for number in range(count)]
     arrived = []
