@@ -255,9 +255,6 @@ show.cut_matrices(
 # The ranks are seeded differently. So rank 0's weights are sent to all first. Each rank also keeps the whole model: that is our one
 # process. We compare the loss, and every gradient. While forward runs we note what autograd keeps for backward, without the weights.
 
-# %%
-# %ranks stop
-
 
 # %%
 def kept_in_forward(model, tokens, targets):
@@ -283,26 +280,14 @@ def kept_in_forward(model, tokens, targets):
 
 
 # %%
-# %%torchrun -n 4 --pass kept_in_forward --into cut
+# %%ranks --pass kept_in_forward
 from dataclasses import replace
 
-import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor
-from torch.nn.functional import cross_entropy
-
-from workshop import report
-from workshop.measure import measure
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
-from workshop.parallel.tensor import cut_tensor
 from workshop.parallel.tensor_collectives import all_gather
-from workshop.parallel.tensor_plans import cut_by_plan
 
-dist.init_process_group()
-rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+((tokens, targets),) = TextBatches(seq_len=32, global_batch=1).step(0, device)
 
 
 def pair(layers):
@@ -314,6 +299,49 @@ def pair(layers):
         dist.broadcast(parameter.data, 0)
     copy.load_state_dict(plain.state_dict())
     return plain, copy
+
+
+# %% [markdown]
+# One step of a copy, cut in one of the three ways:
+
+# %%
+# %%ranks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.functional import cross_entropy
+
+from workshop.measure import measure
+from workshop.parallel.tensor import cut_tensor
+from workshop.parallel.tensor_plans import cut_by_plan
+
+
+def step(way, copy):
+    """The cut model, its loss, the bytes it kept, and what was sent."""
+    if way == "by plan":
+        names = {"mesh_dim_names": ("tensor",)}
+        model = cut_by_plan(copy, init_device_mesh(device.type, (world_size,), **names))
+    else:
+        model = cut_tensor(copy, sequence_parallel=way == "sequence parallel")
+    with measure(memory=False) as measured:
+        if way == "by plan":
+            loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+            kept = 0
+        else:
+            loss, kept = kept_in_forward(model, tokens, targets)
+        loss.backward()
+    sent = {row.name: (row.count, row.wire_bytes) for row in measured.traffic}
+    return model, loss, kept, sent
+
+
+# %% [markdown]
+# To compare, what each rank has of a gradient is brought together again, under the name that it has in the uncut model:
+
+# %%
+# %%ranks
+from torch.distributed.tensor import DTensor
+
+
+def name_of(name):
+    return name.replace("decoder.", "model.").replace(".inner.", ".")
 
 
 def whole_gradients(model):
@@ -330,49 +358,34 @@ def whole_gradients(model):
     return found
 
 
-def name_of(name):
-    return name.replace("decoder.", "model.").replace(".inner.", ".")
+# %% [markdown]
+# With one layer and with two, in three ways:
 
-
-((tokens, targets),) = TextBatches(seq_len=32, global_batch=1).step(0, device)
-
+# %%
+# %%ranks --into cut
 for layers in (1, 2):
     plain, _ = pair(layers)
-    loss, kept = kept_in_forward(plain, tokens, targets)
+    loss, kept_whole = kept_in_forward(plain, tokens, targets)
     loss.backward()
     right = {name: parameter.grad for name, parameter in plain.named_parameters()}
     for way in ("by hand", "sequence parallel", "by plan"):
         _, copy = pair(layers)
-        if way == "by plan":
-            mesh = init_device_mesh(
-                device.type, (world_size,), mesh_dim_names=("tensor",)
-            )
-            model = cut_by_plan(copy, mesh)
-        else:
-            model = cut_tensor(copy, sequence_parallel=way == "sequence parallel")
-        with measure(memory=False) as measured:
-            if way == "by plan":
-                own = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-                own_kept = 0
-            else:
-                own, own_kept = kept_in_forward(model, tokens, targets)
-            own.backward()
+        model, own, kept, sent = step(way, copy)
         found = whole_gradients(model)
         assert found.keys() == right.keys()
-        off = max(
-            ((found[name] - right[name]).norm() / right[name].norm()).item()
-            for name in right
-        )
+        off = [
+            (found[name] - right[name]).norm() / right[name].norm() for name in right
+        ]
         report(**{
             f"{way}, {layers}": {
-                "loss": abs(own - loss).item(), "gradients": off,
-                "compared": len(found), "kept": own_kept, "kept_whole": kept,
-                "traffic": {
-                    row.name: (row.count, row.wire_bytes) for row in measured.traffic
-                },
+                "loss": abs(own - loss).item(), "gradients": max(off).item(),
+                "compared": len(found), "kept": kept, "kept_whole": kept_whole,
+                "traffic": sent,
             }
         })  # fmt: skip
-dist.destroy_process_group()
+
+# %%
+# %ranks stop
 
 # %% [markdown]
 # ## Compare
