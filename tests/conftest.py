@@ -11,14 +11,15 @@ import gc
 import os
 import signal
 
+from tests import called_exercises, schedule, second_try
 from tests import loaded_engine as loaded
-from tests import schedule, second_try
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
 from tests.warm_python import warm_rehearsals  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WORKSHOP_WARM_UP", "off")
+called_exercises.start(os.environ)
 for _name in leaked(os.environ):
     del os.environ[_name]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -29,6 +30,7 @@ def pytest_configure(config):
     """Ideas in files of their own."""
     for plugin in (schedule, second_try, loaded):
         config.pluginmanager.register(plugin)
+    config.pluginmanager.register(called_exercises.CalledExercises())
 
 
 def pytest_collection_finish():
