@@ -242,6 +242,10 @@ def fastest(calls, rounds=10):
     return best
 
 
+# %% [markdown]
+# Square products of four sizes, and a copy, which computes nothing and only moves numbers.
+
+# %%
 square = {n: torch.randn(n, n, device=device).to(dtype) for n in sizes}
 source = torch.ones(2**24 if on_cpu else 2**28, device=device)
 target = torch.empty_like(source)

@@ -11,19 +11,22 @@
 #
 # ## Question
 #
-# ZeRO and FSDP keep a part of each layer, but to *compute* a layer they bring it together on every rank. In the end the layer at work
-# decides what fits. Can four ranks compute one layer without any of them ever having it? What must they tell each other, and how often?
+# ZeRO and FSDP store a part of each layer, but to *compute* a layer they gather all of it on every rank. So the largest
+# layer decides what fits. Can four ranks compute one layer without any of them ever holding the whole of it? What must
+# they send each other, and how often?
 
 # %%
 # %load_ext workshop
 from workshop import show
+from workshop.exercises import beside
 from workshop.facts.units import format_bytes
 
 # %% [markdown]
 # ## Two ways to cut a product
 #
-# A layer computes $y = xA$. The columns of $A$ can be dealt out: each rank then has some *columns of y*, finished. Or its rows, with the
-# same columns of $x$: each rank then has a *part of the sum* that makes all of $y$.
+# A layer computes $y = xA$. We can deal out the columns of $A$: each rank then computes some *columns of y*, and they
+# are finished. Or we deal out its rows, together with the matching columns of $x$: each rank then computes one *term of
+# the sum* that makes up all of $y$.
 
 # %%
 # %%ranks -n 4
@@ -56,7 +59,8 @@ if rank == 0:
     )
 
 # %% [markdown]
-# Both are right. Both need one collective. A transformer block has two products, with an activation between them:
+# Both give the right answer, and both need one collective. A transformer block has two products, with an activation
+# between them:
 #
 # $$y = \mathrm{relu}(x A)\,B$$
 #
@@ -64,8 +68,8 @@ if rank == 0:
 #
 # ## The activation decides
 #
-# Cut $A$ by rows, and each rank has a term of a sum. May it apply the ReLU to its own term? Two numbers are enough to see it. Say rank 0
-# has 3 and rank 1 has −2:
+# Cut $A$ by rows, and each rank has one term of a sum. May it apply the ReLU to its own term? Two numbers settle it.
+# Suppose that rank 0 has 3 and rank 1 has −2:
 
 # %% tags=["nbval-check-output"]
 first, second = 3, -2
@@ -75,8 +79,9 @@ print(f"ReLU of the sum: {of_the_sum}   sum of the ReLUs: {of_each}")
 assert of_the_sum != of_each
 
 # %% [markdown]
-# So rows first would need the sum *before* the activation. Columns first needs nothing there: a rank's columns are finished, and ReLU (or
-# GELU, or SiLU) looks at one number at a time. And then the columns of $xA$ meet exactly the rows of $B$ with the same numbers:
+# So with rows first, the ranks would have to sum *before* the activation. With columns first they send nothing there: a
+# rank's columns are finished, and ReLU (or GELU, or SiLU) looks at one number at a time. What is more, a rank's columns
+# of $xA$ meet exactly its own rows of $B$:
 #
 # $$\mathrm{relu}(x\,[A_0\ A_1])\begin{bmatrix}B_0\\B_1\end{bmatrix} = \mathrm{relu}(xA_0)B_0 + \mathrm{relu}(xA_1)B_1$$
 
@@ -124,9 +129,11 @@ if rank == 0:
 # %% [markdown]
 # ## And backward? f and g
 #
-# At the exit the parts are summed: an all_reduce, which the paper calls **g** (Shoeybi et al., 2019). Its backward is nothing: move one
-# part, and the sum moves by as much. At the entrance nothing is sent, for all ranks have $x$ already. But all of them *used* it, so its
-# gradients must be summed: **f** is nothing forward, and an all_reduce backward. Each is the other's mirror.
+# At the exit the parts are summed: an all_reduce, which the paper calls **g** (Shoeybi et al., 2019). Its backward
+# sends nothing: when one part changes by some amount, the sum changes by the same amount, so each part's gradient is
+# simply the gradient of the sum. At the entrance it is the other way round. Nothing is sent forward, because all ranks
+# have $x$ already. But all of them *used* it, so its gradients must be summed: **f** does nothing forward, and an
+# all_reduce backward. The two mirror each other.
 #
 # ### Exercise: finish the row-parallel backward
 
@@ -219,9 +226,10 @@ assert whole[-1] < 0.5 * whole[0], "and it learns"
 # %% [markdown]
 # ## A transformer
 #
-# The gated MLP of a Llama has two matrices at its entrance, gate and up: columns, both the same ones. Then down, by rows. In attention the
-# thing in between that must stay whole is a *head*. So q, k and v are cut by columns, whole heads at a time, and o by rows. Each block has
-# one f and one g. Our small model, to scale: width 64, eight query heads, four key and value heads, inner width 192.
+# The gated MLP of a Llama has two matrices at its entrance, gate and up. Both are cut by columns, the same columns of
+# each; then down is cut by rows. In attention, what must stay whole in between is a *head*. So q, k and v are cut by
+# columns, whole heads at a time, and o by rows. Each block has one f and one g. Our small model, to scale: width 64,
+# eight query heads, four key and value heads, inner width 192.
 
 # %%
 show.cut_matrices(
@@ -240,9 +248,10 @@ show.cut_matrices(
 )
 
 # %% [markdown]
-# What is outside of the layers is cut by words of the vocabulary. A rank looks up the words it has and adds zeros for the others. At the
-# end it has the logits of its words, and the loss is computed **without ever bringing the logits together**: softmax needs the largest
-# logit of a position, and the sum of exponentials. The target's logit is the third number. Three numbers a position are sent, instead of a
+# Outside the layers, embedding and head are cut by words of the vocabulary. A rank looks up the words that it holds and
+# puts zeros for the others; an all_reduce adds the ranks up. At the end a rank has the logits of its own words, and the
+# loss is computed **without ever gathering the logits**. For each position softmax needs the largest logit and the sum
+# of exponentials, and the loss needs the target's logit. So three numbers for each position are sent, instead of a
 # whole vocabulary.
 #
 # `workshop/parallel/tensor.py` does all this by hand. `tensor_plans.py` does it with PyTorch's DTensor: a *plan* names each matrix and its
@@ -278,6 +287,12 @@ def kept_in_forward(model, tokens, targets):
         loss = model(tokens, targets)
     return loss, sum(kept.values())
 
+
+# %%
+# %%guess all_reduces
+# One layer under tensor parallelism, forward and backward:
+# how many all_reduces?
+...
 
 # %%
 # %%ranks --pass kept_in_forward
@@ -390,7 +405,7 @@ for layers in (1, 2):
 # %% [markdown]
 # ## Compare
 #
-# First: is it still the same model?
+# First of all, is it still the same model?
 
 # %% tags=["nbval-check-output"]
 for way in ("by hand", "sequence parallel", "by plan"):
@@ -403,7 +418,7 @@ for way in ("by hand", "sequence parallel", "by plan"):
     )
 
 # %% [markdown]
-# Now what was said. The model ran with one layer and with two: the difference is one layer.
+# Now for the traffic. The model ran with one layer and with two: the difference is what one layer sends.
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.collectives import wire_bytes
@@ -438,6 +453,9 @@ for way, wanted in predicted.items():
             f"{found[name][0]:>5} calls, {found[name][1]:>7,} B"
         )
     assert found == wanted, (found, wanted)
+
+# %%
+beside("all_reduces", predicted=4, measured=of_a_layer("by hand")["all_reduce"][0])
 
 # %% [markdown]
 # **Four all_reduces a layer**, as in figure 4 of the paper: g of attention and of the MLP forward, f of each backward. To the byte.
@@ -681,11 +699,11 @@ assert shares["8 ranks, one node"] < min(
 )
 
 # %% [markdown]
-# - **One GPU a node** is bad: each has one adapter, and waits for most of its time.
-# - **Whole nodes together** send hardly slower than NVLink: eight adapters a node work on one ring. (This is the prediction for a network
-#   that delivers.) But look at the products. More ranks divide the work, and **not what is sent**: each rank sends $2(t-1)/t$ of a whole
-#   block of activations, whatever $t$ is. So the share of waiting grows with $t$, even on a perfect wire. And those adapters are wanted by
-#   data parallelism.
+# - **One GPU a node** is bad: each has a single adapter, and spends most of its time waiting.
+# - **Whole nodes together** send hardly slower than NVLink: eight adapters a node work on one ring. (This is the
+#   prediction for a network that delivers.) But look at the products. More ranks divide the work, and **not what is
+#   sent**: each rank sends $2(t-1)/t$ of a whole block of activations, whatever $t$ is. So the share of time spent
+#   waiting grows with $t$, even on a perfect wire. And data parallelism needs those adapters too.
 # - The heads set a limit too. Eight key and value heads cannot be dealt out to sixteen ranks as whole heads: `cut_tensor` refuses it before
 #   anything starts.
 #
@@ -696,7 +714,8 @@ assert shares["8 ranks, one node"] < min(
 #
 # ## What to take away
 #
-# - Columns first, then rows. Then the activation, or a head, needs nobody, and one sum at the end serves both products.
+# - Columns first, then rows. Then the activation, or a head, needs nothing from other ranks, and one sum at the end
+#   serves both products.
 # - **f**: nothing forward, all_reduce backward. **g**: all_reduce forward, nothing backward. A layer has two of each: **four all_reduces**.
 # - Sequence parallelism: 4 all_gathers and 4 reduce_scatters, **the same bytes**; norms and residuals are divided too.
 # - The vocabulary is cut as well, and the logits are never brought together.

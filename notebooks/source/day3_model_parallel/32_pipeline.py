@@ -11,24 +11,26 @@
 #
 # ## Question
 #
-# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next on rank 1. Rank 0
-# hands its activations to rank 1, and in backward rank 1 hands their gradient back. That is all a **pipeline** says: one tensor each
-# way, to one neighbour. No other cut is so cheap on the wire.
+# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next on
+# rank 1. Rank 0 hands its activations to rank 1, and in backward rank 1 hands their gradient back. That is all a
+# **pipeline** sends: one tensor each way, to one neighbour. No other cut sends so little.
 #
 # But while rank 1 works, what does rank 0 do?
 
 # %%
 # %load_ext workshop
 from workshop import show
+from workshop.exercises import beside
 from workshop.facts.units import format_seconds
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
 
 # %% [markdown]
 # ## A schedule is an order
 #
-# Cut the batch into *micro-batches*, and let rank 1 work on the first while rank 0 begins the second. Who does what when is a
-# **schedule**. It is nothing but a list for each rank: F0 is the forward of micro-batch 0, B0 its backward. What has to be waited for
-# follows from the lists. Here are those of GPipe (Huang et al., 2019) for two ranks and four micro-batches:
+# Cut the batch into *micro-batches*, and let rank 1 work on the first while rank 0 begins the second. Who does what
+# when is a **schedule**. It is nothing but a list for each rank: F0 is the forward of micro-batch 0, B0 its backward.
+# Who waits for what follows from the lists. Here are those of GPipe (Huang et al., 2019) for two ranks and four
+# micro-batches:
 
 # %% tags=["nbval-check-output"]
 for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
@@ -41,8 +43,8 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # All forwards, then all backwards. Gradients add up over micro-batches, and the optimizer steps when all are back. So the result is
 # that of the whole batch. (A layer that looks across the batch, such as batch normalisation, sees micro-batches only.)
 #
-# **Predict:** two ranks, four micro-batches, stages of equal length. What share of the time is a rank idle, if one micro-batch goes
-# through and back before the next one starts (*naive*)? And under GPipe?
+# **Predict:** two ranks, four micro-batches, and stages that take equally long. For what share of the time is a rank
+# idle if each micro-batch goes through and back before the next one starts (*naive*)? And under GPipe?
 #
 # A rank works on $m$ micro-batches, and waits for the length of $p - 1$ while the pipe fills and drains. That is the **bubble**:
 #
@@ -50,9 +52,15 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 #
 # ## Run: two ranks, real compute
 #
-# `run_schedule` executes such a list over send and receive; read it in `workshop/parallel/pipeline.py`, it is one loop. Each rank
-# writes down when each action began and ended. Waiting is in none of them. Every schedule runs eight times, and we look at the
-# try whose actions took least, for other programs share these cores.
+# `run_schedule` executes such a list over send and receive; read it in `workshop/parallel/pipeline.py`, it is one loop.
+# Each rank writes down when each action began and ended; time spent waiting belongs to no action. Every schedule runs
+# eight times, and we look at the run whose actions took least time, because other programs share these cores.
+
+# %%
+# %%guess naive_idle --unit %
+# Two ranks, four micro-batches, one after the other (naive).
+# For how many percent of the time is a rank idle?
+...
 
 # %%
 # %%torchrun -n 2 --into timed
@@ -121,12 +129,16 @@ assert (
     < measured["naive"].idle_share
 )
 
+# %%
+beside("naive_idle", predicted=50, measured=100 * measured["naive"].idle_share)
+
 # %% [markdown]
-# *Simulated* knows no formula. It plays the two lists, each action as long as its median was. So it knows that the stages are not quite
-# equal: the last one has the head. *Measured* has besides what no model knows: sending, and whatever else this machine does. On two quiet cores the
-# two differ by a few points. On a busy machine by more, and then the measured one says more about the machine than about the schedule.
-# That is why only the order is asserted here: the naive schedule wastes most. (An action ends a moment after its message has left. So on a busy
-# machine even the naive schedule may look as if two ranks had worked at once.)
+# *Simulated* uses no formula. It plays the two lists, and lets each action take its median time. So it knows that the
+# stages are not quite equal: the last one has the head. *Measured* also contains what no model knows: the time to send,
+# and whatever else this machine is doing. On two quiet cores the two differ by a few points. On a busy machine they
+# differ by more, and then the measurement tells more about the machine than about the schedule. That is why only the
+# order is asserted here: the naive schedule wastes most. (An action ends a moment after its message has left. So on a
+# busy machine even the naive schedule may look as if two ranks had worked at once.)
 
 # %%
 show.pipeline_gantts(
@@ -143,10 +155,10 @@ show.pipeline_gantts(
 #
 # ## What has to be kept
 #
-# Between F and B of a micro-batch its activations are kept. GPipe keeps all $m$ of them on every rank. To make the bubble small one
-# wants many micro-batches; to fit one wants few.
+# Between its F and its B, a micro-batch's activations have to be kept. GPipe keeps all $m$ of them on every rank. A
+# small bubble asks for many micro-batches; memory asks for few.
 #
-# **1F1B** (PipeDream-Flush; Narayanan et al., 2021) goes back as soon as something can go back:
+# **1F1B** (PipeDream-Flush; Narayanan et al., 2021) starts a backward as soon as one can start:
 
 # %%
 show.pipeline_gantts(
@@ -173,8 +185,9 @@ def one_f_one_b_order(rank: int, ranks: int, micro_batches: int) -> list[str]:
 # %% [markdown]
 # ## Four ranks run your order
 #
-# Now with a model in one process beside it. Every rank is seeded with its own number; rank 0 tells the others its weights, and each
-# keeps a *stage*: two of eight layers. For comparison each also computes the whole, as one process would.
+# Now on real ranks, with the same model in one process beside it. Every rank is seeded with its own number; rank 0
+# broadcasts its weights, and each rank keeps a *stage*: two of eight layers. For comparison each rank also computes the
+# whole model, as one process would.
 
 # %%
 # %%ranks -n 4
@@ -235,7 +248,7 @@ total = sum(p.numel() for p in whole.parameters())
 print(f"this stage has {held:,} parameters of {total:,}")
 
 # %% [markdown]
-# The first stage has the embedding besides, the last one the head.
+# The first stage also has the embedding, the last one the head.
 
 # %%
 # %%ranks --pass one_f_one_b_order --into by_hand
@@ -282,8 +295,9 @@ for name, schedule in {"naive": "naive", "gpipe": "gpipe", "yours": "1f1b"}.item
 print("\nevery gradient is that of one process, to 1e-5")
 
 # %% [markdown]
-# Executed, not simulated: GPipe keeps $m = 8$ everywhere, 1F1B keeps $p - r$ on rank $r$, whatever $m$. The bubble is the same for both. So
-# with 1F1B one takes many micro-batches, and the bubble goes.
+# This was executed, not simulated: GPipe keeps $m = 8$ micro-batches on every rank, 1F1B keeps $p - r$ on rank $r$,
+# whatever $m$ is. The bubble is the same for both. So with 1F1B you can take many micro-batches, and the bubble
+# shrinks.
 #
 # ## A smaller bubble for the same batch
 #
@@ -293,9 +307,8 @@ print("\nevery gradient is that of one process, to 1e-5")
 # long as forward. Pink is the half for the input, green that for the weights; paler boxes are a rank's second stage:
 
 # %%
-thin = Durations(
-    forward=0.5, backward=1.0
-)  # two stages on each rank, each half as long
+# two stages on each rank, each half as long
+thin = Durations(forward=0.5, backward=1.0)
 show.pipeline_gantts(
     {
         "1F1B": simulate_pipeline("1f1b", 4, 8, Durations(forward=1.0, backward=2.0)),
@@ -424,9 +437,8 @@ for rank in range(4):
 # %% tags=["nbval-check-output"]
 from workshop.parallel.stages import split_by_cost, split_evenly
 
-layer = (
-    3 * 256**2 + 3 * 256 * 704
-)  # weights in a layer's matrices: what it costs for each token
+# weights in a layer's matrices: what it costs for each token
+layer = 3 * 256**2 + 3 * 256 * 704
 head = 256 * 16_384
 cuts = {"even": split_evenly(8, 2), "by cost": split_by_cost([layer] * 8, 2, last=head)}
 for name, (first, last) in cuts.items():
@@ -519,10 +531,10 @@ for name in cuts:
 assert idle["by cost"] < idle["even"]
 
 # %% [markdown]
-# Seven layers on one rank, one on the other, and both are busy. *Undisturbed* takes of each action the quickest of twenty, and plays the
-# lists with that; the picture has what else happened on this machine. (Softmax and loss cost too, which the count of weights does not know; a
-# measured cost is better still.) Llama 3 405B was trained with one layer less in the first and in the last stage, for this reason (Dubey et
-# al., 2024, section 3.3.2).
+# Seven layers on one rank, one on the other, and both are busy. *Undisturbed* plays the lists with the quickest of
+# twenty runs of each action; the picture also shows what else happened on this machine. (Softmax and loss take time
+# too, and a count of weights does not see it; a measured cost is better still.) Llama 3 405B was trained with one layer
+# less in the first and in the last stage, for this reason (Dubey et al., 2024, section 3.3.2).
 #
 # ## A pipeline that never empties
 #
@@ -593,11 +605,12 @@ for mode in ("none", "stashing", "vertical-sync"):
 assert true == {"none": False, "stashing": True, "vertical-sync": True}
 
 # %% [markdown]
-# Without stashing, what comes out is the gradient of nothing. With it, it is the true gradient of a model that never stood anywhere as a whole:
-# its first stage is three updates older than its last. **Vertical sync** gives all stages the version that the first one used. Then it is
-# the gradient of one real model, three updates old, and the late stages have to keep more versions.
+# Without stashing, the result is not the gradient of any function. With stashing, it is the true gradient of a model
+# that never existed as a whole at any one moment: its first stage is three updates older than its last. **Vertical
+# sync** makes all stages use the version that the first one used. Then it is the gradient of one real model, three
+# updates old, and the late stages have to keep more versions.
 #
-# How wrong is "nothing"?
+# How far off is it without?
 
 # %%
 dream = PipeDream(pieces, square, "none", learning_rate=0.3)
@@ -609,8 +622,8 @@ print(
 assert furthest(dream, trace) > 0.05
 
 # %% [markdown]
-# Large models are trained with a flush today, and 1F1B is what has stayed of PipeDream. Keeping versions of weights costs what pipelines are meant to save,
-# and a stale gradient is one more thing to tune.
+# Large models are trained with a flush today; what remains of PipeDream is 1F1B. Extra versions of the weights cost the
+# memory that a pipeline is meant to save, and a stale gradient is one more thing to tune.
 #
 # ## At scale: 64 stages
 #
@@ -694,9 +707,10 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # Messages to the byte: 13 GB in each step, for two layers that hold 31 GB of weights. Over a network adapter of 50 GB/s that is a quarter
 # of a second, a hundredth of the step. So pipelines may cross nodes, where tensor parallelism may not.
 #
-# Memory is the other half. What a micro-batch keeps in two such layers is gigabytes. GPipe multiplies it with $m$, 1F1B with $p - r$. (Our
-# loop also keeps what it has sent until the end of the step, the 13 GB again, under both schedules.) Still too much for 80 GB: that is why the real run cut each
-# layer in 8 besides, and computed activations again in backward.
+# Memory is the other half. What a micro-batch keeps in two such layers is gigabytes. GPipe multiplies it with $m$, 1F1B
+# with $p - r$. (Our loop also keeps what it has sent until the end of the step, the 13 GB again, under both schedules.)
+# That is still too much for 80 GB, which is why the real run also cut each layer in 8, and recomputed activations in
+# backward.
 #
 # **Published:**
 #
@@ -713,8 +727,9 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # - **Bubble: (p - 1) / (m + p - 1).** More micro-batches make it small. They come from the batch.
 # - GPipe keeps m micro-batches, **1F1B p - r on rank r**, with the same bubble.
 # - Thin stages (interleaved) divide the bubble and multiply messages. Splitting backward (zero bubble) fills it.
-# - A schedule never changes a gradient. PipeDream does, and needs stashed weights for its gradients to be of anything.
-# - Cut by cost, not by number: the head is dear.
+# - A schedule never changes a gradient. PipeDream does: only with stashed weights is its gradient that of some
+#   function.
+# - Cut by cost, not by number of layers: the head costs as much as several.
 #
 # Next: [33_context_parallel](33_context_parallel.ipynb) cuts the sequence.
 #

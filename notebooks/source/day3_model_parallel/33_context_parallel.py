@@ -11,21 +11,24 @@
 #
 # ## Question
 #
-# More data-parallel ranks take more sequences. A *long* sequence helps none of them: what a layer keeps grows with every position, and one
-# device must keep it all. Can four ranks each have a quarter of the positions? Norms, products and the loss look at one position at a time,
-# they do not mind. But in attention every position wants to see all before it.
+# Data parallelism gives each rank other sequences. With one *long* sequence that is no help: what a layer keeps grows
+# with every position, and one device must keep all of it. Can four ranks each take a quarter of the positions? Norms,
+# products and the loss look at one position at a time, so they do not mind. But in attention every position looks at
+# all positions before it.
 
 # %%
 # %load_ext workshop
 from workshop import show
+from workshop.exercises import beside
 from workshop.facts.units import format_bytes
 
 # %% [markdown]
 # ## One way: let keys and values go round
 #
-# Each rank keeps its queries. In N steps it sees everybody's keys and values, a block at a time, and hands each block on. It never has all
-# of them. But softmax divides by a sum over **all** keys. How can it be computed in parts? Keep, beside each output, the logarithm of its
-# denominator, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ are one:
+# Each rank keeps its queries. In N steps it sees the keys and values of all ranks, one block at a time, and passes each
+# block on. It never holds all of them. But softmax divides by a sum over **all** keys. How can it be computed in parts?
+# Keep, beside each output, the logarithm of its denominator, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then
+# be merged into one:
 #
 # $$\ell = \log(e^{\ell_a} + e^{\ell_b}) \qquad o = a\,e^{\ell_a - \ell} + b\,e^{\ell_b - \ell}$$
 
@@ -158,21 +161,22 @@ def context_bytes(
 print("ranks        ring     Ulysses")
 for n in (2, 4, 8, 16):
     by_ring = context_bytes("ring", 131_072, 64, 8, 128, n)
-    by_ulysses = context_bytes(
-        "ulysses", 131_072, 64, max(8, n), 128, n
-    )  # a key head for each rank
+    # a key head for each rank
+    by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)
     print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
 assert by_ring > by_ulysses
 
 # %% [markdown]
-# Few key heads make the ring cheap at first. But all keys pass by every rank, however many there are. In Ulysses each rank sends its own
-# things only: the paper counts $4Nh/P$ for N positions, width h and P ranks, without shared heads. (At 16 ranks a key head is sent to two
-# ranks; that is counted.) **And a rank needs a head:** past 64 ranks there is none left to give.
+# Few key heads make the ring cheap at first. But all keys pass every rank, however many ranks there are. In Ulysses
+# each rank sends only what is its own: the paper counts $4Nh/P$ for N positions, width h and P ranks, without shared
+# heads. (At 16 ranks a key head is sent to two ranks; that is counted.) **And every rank needs a head:** past 64 ranks
+# there is none left to give.
 #
 # ## Run: forward and backward on four ranks
 #
-# `workshop/parallel/context.py` has both, forward and backward, in less than 300 lines. Keys and values take the gradients they gather along, and what
-# a rank found for its own waits at home. We compare with plain attention over the whole sequence, and count bytes and FLOPs. Positions can
+# `workshop/parallel/context.py` has both, forward and backward, in less than 300 lines. In backward the keys and values
+# go round once more and carry along the gradients that each rank adds to them; the gradient of a rank's own queries
+# stays where it is. We compare with plain attention over the whole sequence, and count bytes and FLOPs. Positions can
 # be dealt out in order, or *zigzag*; you will see why.
 
 # %%
@@ -189,9 +193,8 @@ from workshop.parallel.context import positions_of, ring_attention, ulysses_atte
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
-torch.manual_seed(
-    0
-)  # for once the same everywhere: every rank knows the whole, to compare
+# for once the same everywhere: every rank knows the whole, to compare
+torch.manual_seed(0)
 whole = [
     torch.randn(1, heads, 256, 16, device=device, requires_grad=True)
     for heads in (8, 4, 4)
@@ -240,9 +243,8 @@ dist.destroy_process_group()
 # %% tags=["nbval-check-output"]
 print("                       forward, predicted   measured   backward")
 for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
-    wanted = 2 * context_bytes(
-        name.split(",")[0], 256, 8, 4, 16, 4
-    )  # fp32 here: twice bf16
+    # fp32 here: twice bf16
+    wanted = 2 * context_bytes(name.split(",")[0], 256, 8, 4, 16, 4)
     forward, backward = ran[0][name]["sent"]
     print(f"{name:<22} {wanted:>16,.0f} B {forward:>8,} B {backward:>8,} B")
     assert forward == wanted
@@ -251,8 +253,9 @@ for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
 print("output and gradients of q, k, v are those of one process, to 1e-5")
 
 # %% [markdown]
-# To the byte. The ring's backward sends twice its forward: the keys and values once more, and their gradients. (In 16 bits three times: our
-# gradients travel in fp32, for they are sums.) Ulysses trades the same four tensors back.
+# Equal to the byte. The ring's backward sends twice as much as its forward: the keys and values once more, and their
+# gradients. (In 16 bits it sends three times as much: our gradients travel in fp32, because they are sums.) Ulysses
+# sends the same four tensors back.
 #
 # ## Who works, and who waits?
 #
@@ -283,15 +286,17 @@ for name, wanted in predicted.items():
     assert measured == wanted
 
 # %% [markdown]
-# The ring waits for its slowest rank in **every** step, so in order the others' savings are worth nothing: three ranks wait for the last.
-# Striped Attention (Brandon et al., 2023) deals out single positions in turn instead, for the same reason: up to 1.45 times the throughput
-# at 256k positions. Megatron-LM, Llama 3 and PyTorch cut 2N runs as we do. Ulysses has no such problem: a head is a head.
+# The ring waits for its slowest rank in **every** step. So dealt out in order, the work that is saved saves no time:
+# three ranks wait for the last. Striped Attention (Brandon et al., 2023) deals out single positions in turn instead,
+# for the same reason: up to 1.45 times the throughput at 256k positions. Megatron-LM, Llama 3 and PyTorch cut 2N runs
+# as we do. Ulysses has no such problem: a head is a head.
 #
 # ## A whole GPT
 #
-# What else must know? The rotary embedding turns a key by its place in the *whole* sequence. That is all: `cut_context` gives each layer the
-# attention from above, and the decoder its positions. Each rank's loss is the mean over its own positions. So the loss is the mean over
-# ranks, and the gradients are averaged: **just as in data parallelism**. DDP or FSDP over these ranks does it.
+# What else depends on the position? Only the rotary embedding, which turns a key by its place in the *whole* sequence.
+# So `cut_context` gives each layer the attention from above, and the decoder its positions, and that is all. Each
+# rank's loss is the mean over its own positions. So the loss is the mean over ranks, and the gradients are averaged:
+# **just as in data parallelism**. DDP or FSDP over these ranks does it.
 
 # %%
 # %%torchrun -n 4 --into gpt
@@ -370,12 +375,13 @@ for method in ("ring", "ulysses"):
     assert 0.22 < share < 0.3
 
 # %% [markdown]
-# A quarter of all that forward keeps, without a weight being cut. (A little more under Ulysses: it keeps
-# the output before and after its way home.) What is **not** divided: weights, gradients, optimizer. ZeRO divides those, over the same ranks.
+# Each rank keeps a quarter of what forward keeps, and no weight has been cut. (A little more under Ulysses: it keeps
+# the output before and after the all_to_all.) What is **not** divided: weights, gradients, optimizer. ZeRO divides
+# those, over the same ranks.
 #
 # ## A sequence that one device cannot hold
 #
-# 8,192 positions, four heads of 32. Two limits must be kept apart:
+# 8,192 positions, four heads of 32. Two limits have to be told apart:
 #
 # - **The scores**, heads x positions². Plain attention writes them down. Fused kernels (FlashAttention) never do, on one device too. So for
 #   these alone nobody needs several ranks.
@@ -395,8 +401,8 @@ print("the same 8 tensors on each of four", format_bytes(8 * tensor // 4))
 assert 8 * tensor // 4 < CAP < 8 * tensor < 4 * HEADS * POSITIONS**2
 
 # %% [markdown]
-# One program for all. Where the launch has no cap it runs on a device that is large enough and saves what it found. That is what the others
-# are compared with, number by number.
+# One program for all cases. Launched without a cap, it stands for a device that is large enough, and saves its results.
+# The other runs are compared with those, number by number.
 
 # %%
 from workshop import launch
@@ -462,6 +468,12 @@ dist.destroy_process_group()
 # **Predict:** which of these fit under 28 MiB a rank, and what fails first?
 
 # %%
+# %%guess first_that_fits --choices plain,fused,ring,ulysses
+# Plain and fused attention on one rank, ring and Ulysses on four, 28 MiB a rank.
+# Which is the first in this row that runs forward and backward?
+...
+
+# %%
 from pathlib import Path
 
 ended = {}
@@ -489,6 +501,10 @@ for way, said in ended.items():
         )
         assert said < 1e-5
 assert [isinstance(said, str) for said in ended.values()] == [True, True, False, False]
+
+# %%
+fitting = [way for way, said in ended.items() if not isinstance(said, str)]
+beside("first_that_fits", measured=fitting[0])
 
 # %% [markdown]
 # Plain attention fails where it writes the scores down. The fused kernel comes through forward, where five tensors are held, and fails in
@@ -519,9 +535,8 @@ config = GPTConfig(
 )
 model = cut_context(GPT(config).bfloat16(), method="ring")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-own = torch.randint(
-    1_024, (1, 131_072 // dist.get_world_size())
-)  # as cut_sequence gives them
+# as cut_sequence gives them
+own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))
 model(own, own).backward()
 optimizer.step()
 
@@ -555,10 +570,8 @@ forward = {
         "ulysses", 131_072, 64, 64, 128, 64
     ),  # 8 key heads, each to 8 ranks: 64
 }
-closed_form = {
-    "ring": 4 * forward["ring"],
-    "ulysses": 2 * forward["ulysses"],
-}  # see above
+# see above
+closed_form = {"ring": 4 * forward["ring"], "ulysses": 2 * forward["ulysses"]}
 for name, found in {"ring": ring, "ulysses": ulysses}.items():
     sent = sum(row.wire_bytes for row in found.traffic)
     print(
@@ -567,16 +580,14 @@ for name, found in {"ring": ring, "ulysses": ulysses}.items():
     assert sent == closed_form[name]
 
 # %% [markdown]
-# To the byte again. Is it hidden? While a block travels, a rank computes with the one before. In bf16 a block of $c$ positions is
-# $4 c \cdot d_{kv}$ bytes (keys and values), and works for $4 c^2 d$ FLOPs, half of them under a causal mask in zigzag. Sending takes no
-# longer if $c \ge 2 \frac{F}{B} \frac{d_{kv}}{d}$. Without mask and shared heads it is the paper's $c \ge F/B$ (Liu et al., section 3).
+# Equal to the byte again. Can the sending be hidden? While a block travels, a rank computes with the one before. In
+# bf16 a block of $c$ positions is $4 c \cdot d_{kv}$ bytes (keys and values), and works for $4 c^2 d$ FLOPs, half of
+# them under a causal mask in zigzag. Sending takes no longer if $c \ge 2 \frac{F}{B} \frac{d_{kv}}{d}$. Without mask
+# and shared heads it is the paper's $c \ge F/B$ (Liu et al., section 3).
 
 # %% tags=["nbval-check-output"]
-flops, d, d_kv = (
-    400e12,
-    64 * 128,
-    8 * 128,
-)  # what a GPU reached in training Llama 3, about; widths of q and of k
+# what a GPU reached in training Llama 3, about; widths of q and of k
+flops, d, d_kv = (400e12, 64 * 128, 8 * 128)
 for name, bandwidth in {
     "NVLink, 450 GB/s": 450e9,
     "400 Gbit/s InfiniBand": 50e9,
@@ -606,9 +617,8 @@ run = Run(
 sent = sum(
     row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context"
 )
-by_hand = (
-    80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)
-)  # 80 layers, gradients in bf16 too
+# 80 layers, gradients in bf16 too
+by_hand = 80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)
 print(
     f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B"
 )
@@ -620,11 +630,12 @@ assert sent == by_hand
 # - Only attention looks across positions. Cut the sequence, and everything else runs as it is; the loss and the gradients are averaged, as
 #   in data parallelism.
 # - **Ring:** keys and values go round, and parts of a softmax are merged by their lse. A rank sends nearly all keys, whatever N is.
-# - **Ulysses:** two trades of heads for positions. A rank sends about 1 / N, and there must be a head for each rank.
+# - **Ulysses:** an all_to_all swaps positions for heads, another swaps them back. A rank sends about 1 / N, and there
+#   must be a head for each rank.
 # - Under a causal mask deal out early and late runs together, or all wait for the last rank.
 # - A fused kernel removes the scores. Context parallelism divides what is left: everything that grows with the positions.
 #
-# Next: [34_experts](34_experts.ipynb). More parameters for the same FLOPs.
+# Next: [34_experts](34_experts.ipynb) has more parameters for the same FLOPs.
 #
 # ## Sources
 #

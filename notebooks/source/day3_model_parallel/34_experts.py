@@ -10,21 +10,22 @@
 #
 # ## Question
 #
-# A larger model is a better model, and every parameter costs two FLOPs for each token forward, four backward. Must it? A **mixture of
-# experts** has many gated networks in the place of one. For each token a small *router* picks a few. All parameters are there, and
-# most rest.
+# Larger models learn more, but every parameter costs two FLOPs for each token forward and four backward. Does it have
+# to? A **mixture of experts** replaces one gated network by many. For each token a small *router* picks a few of them.
+# All the parameters are there, and most of them are idle.
 #
-# They have to be somewhere, though. How are experts spread over ranks, what does it cost that tokens travel to them, and what if all
-# want the same one?
+# They still have to be stored somewhere. How are experts spread over ranks, what does it cost to send tokens to them,
+# and what happens if all tokens want the same one?
 
 # %%
 # %load_ext workshop
 from workshop import show
+from workshop.exercises import beside
 from workshop.facts import catalogue
 
 # %% [markdown]
-# **Predict:** Mixtral 8x7B has eight experts in each of 32 layers, and a token uses two. Has it 56 billion parameters? How many does a
-# token use?
+# **Predict:** Mixtral 8x7B has eight experts in each of 32 layers, and a token uses two. Does it have 56 billion
+# parameters? And how many does a token use?
 
 # %% tags=["nbval-check-output"]
 mixtral = catalogue.model("mixtral-8x7b")
@@ -37,17 +38,18 @@ assert round(mixtral.num_params / 1e9) == 47
 assert round((mixtral.num_params - resting) / 1e9) == 13
 
 # %% [markdown]
-# 47 and 13, as published (Jiang et al., 2024). Only the gated networks are there eight times, attention is not. So it costs what a model of 13 billion costs
-# in FLOPs, and what one of 47 billion costs in memory.
+# 47 and 13, as published (Jiang et al., 2024). Only the gated networks exist eight times; attention does not. So in
+# FLOPs it costs what a model of 13 billion costs, and in memory what one of 47 billion costs.
 #
 # ## A router, by hand
 #
-# A router is one matrix. It scores the experts, the best $k$ answer, and their scores, made to add up to one, weigh the answers:
+# A router is one matrix. It scores the experts. The best $k$ compute an answer, and the answers are weighted by their
+# scores, scaled to add up to one:
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #
-# Read slowly, that is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that each expert works once,
-# on all its tokens together. Equal?
+# Written plainly, that is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
+# each expert runs once, on all its tokens together. Are they equal?
 
 # %% tags=["nbval-check-output"]
 import torch
@@ -83,9 +85,10 @@ print("a loop over tokens and the sorted mixture: equal")
 # %% [markdown]
 # ## When all want the same expert
 #
-# Nothing makes a router use all experts. One that is a little better gets more tokens, learns more, and gets better still. The others
-# rest for good. Below, expert 0 begins as everybody's favourite. An expert must not become a bottleneck, so implementations give it a **capacity**: 1.25
-# times its fair share, say. What comes beyond is *dropped*, and the token goes on with what it has.
+# Nothing forces a router to use all experts. One that is a little better gets more tokens, learns more, and gets better
+# still; the others stay idle for good. Below, expert 0 begins as the favourite of every token. An expert must not
+# become a bottleneck, so implementations give it a **capacity**, 1.25 times its fair share, say. Tokens beyond that are
+# *dropped*: they skip the expert and pass on unchanged.
 #
 # The classic cure is a loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, with $f_i$ the share of choices that fell on expert
 # $i$ and $P_i$ its mean score. It is 1 if all are used alike. The other end depends on how many experts a token chooses: where all tokens
@@ -131,10 +134,11 @@ for k in (1, 2):  # all tokens choose the same k experts
     assert abs(same(tokens).balance.item() - 8 / k) < 1e-3
 
 # %% [markdown]
-# Here the balance loss was alone. In training it is added to the real one, a hundredth of it, say. It bends the router's gradient away from
-# what is best for the token.
+# Here we trained on the balance loss alone. In real training a small multiple of it, a hundredth, say, is added to the
+# loss of the model. It pulls the router's gradient away from what is best for the token.
 #
-# There is a way without. Add to each score a **bias**, only for choosing, and move it by hand after every step (Wang et al., 2024).
+# It can be done without a loss. Add a **bias** to each score, only for the choice, and adjust it by a rule after every
+# step (Wang et al., 2024).
 #
 # ### Exercise: fix the router without a loss
 
@@ -176,11 +180,13 @@ assert np.mean(shares[-20:]) < 0.15
 # %% [markdown]
 # ## Experts on ranks
 #
-# Now eight experts on four ranks, two each. Every rank has its own tokens and its own copy of all the rest, as in data parallelism. The experts
-# stay, **tokens travel**: an all_to_all to the experts (*dispatch*), another one home (*combine*), and in backward two more. Before that, ranks tell each other how
-# many will come.
+# Now eight experts on four ranks, two each. Every rank has its own tokens and its own copy of all the rest, as in data
+# parallelism. The experts stay where they are and the **tokens travel**: one all_to_all brings them to the experts
+# (*dispatch*), another brings the results back (*combine*), and backward has two more. Before each dispatch, ranks
+# exchange how many tokens will come.
 #
-# One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0 tells the others its weights.
+# One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0
+# broadcasts its weights.
 
 # %%
 # %%ranks -n 4
@@ -236,8 +242,15 @@ report(
 )
 
 # %% [markdown]
-# **Predict:** how many all_to_alls in the two layers, forward and backward? And bytes: what a rank hands in is its own choices on the way
-# out (2 x 16 tokens, two experts each), and what has come to it on the way home.
+# **Predict:** how many all_to_alls are there in the two layers, forward and backward? And how many bytes? On the way
+# out a rank hands in its own choices (2 x 16 tokens, two experts each); on the way back it hands in what had come to
+# it.
+
+# %%
+# %%guess all_to_alls
+# Two layers of experts, forward and backward:
+# how many all_to_alls does a rank take part in?
+...
 
 # %%
 choices, width = 2 * 16 * 2, 4 * 64  # of a rank and layer; bytes of a token in fp32
@@ -257,9 +270,13 @@ assert all(
 )
 print("every gradient is that of one process with the joined batch, to 1e-5")
 
+# %%
+beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
+
 # %% [markdown]
-# To the byte, the 8 counts of 8 bytes included. And look at the choices that came: fair would be 64 for each rank and layer. **A layer lasts
-# as long as the rank with the most**, and the others wait in the all_to_all. Balance is not only for learning, it is time.
+# Equal to the byte, the 8 counts of 8 bytes included. And look at how many choices arrived: 64 for each rank and layer
+# would be fair. **A layer takes as long as the rank with the most tokens**, and the others wait in the all_to_all. So
+# balance matters for time, not only for learning.
 #
 # Mind the two kinds of gradients. What all ranks hold is averaged, as in DDP. An expert has seen every rank's tokens already: averaging it again
 # would be wrong.
@@ -305,17 +322,15 @@ show.traffic_table({"rank 17 of 256": at_scale})
 # %% tags=["nbval-check-output"]
 row = next(row for row in at_scale.traffic if row.name == "all_to_all")
 choices = 8 * 4_096
-closed_form = 2 * (
-    8 * 256 + 4 * choices * 4 * 7_168
-)  # layers: counts, and fp32 tokens out and home, twice
+# layers: counts, and fp32 tokens out and home, twice
+closed_form = 2 * (8 * 256 + 4 * choices * 4 * 7_168)
 print(f"rehearsed   {row.count} all_to_all, {row.payload_bytes:,} bytes")
 print(f"closed form {2 * 5} all_to_all, {closed_form:,} bytes")
 assert (row.count, row.payload_bytes) == (2 * 5, closed_form)
 
 a_token = 4 * 8 * 7_168 * 2  # out and home, forward and backward, in bf16
-computing = (
-    6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)
-)  # six FLOPs a parameter; an H100 at half its bf16 peak
+# six FLOPs a parameter; an H100 at half its bf16 peak
+computing = 6 * 8 * 3 * 7_168 * 2_048 / (0.5 * 989e12)
 print(
     f"\na token and layer in bf16: {a_token:,} bytes; "
     f"{a_token / 50e9 * 1e6:.1f} us at 50 GB/s between nodes,"
@@ -327,8 +342,9 @@ print(
 assert computing < a_token / 50e9
 
 # %% [markdown]
-# To the byte again. Between nodes the journey takes longer than the work. That is why DeepSeek-V3 lets a token go to at most four nodes, sends in fewer bits, and hides
-# the journey behind other micro-batches (DeepSeek-AI, 2024, sections 2.1.2, 3.2 and 3.3). Expert parallelism wants the fast links, as tensor parallelism does.
+# Equal to the byte again. Between nodes, sending takes longer than computing. That is why DeepSeek-V3 sends a token to
+# at most four nodes, sends fewer bits, and hides the sending behind the work on other micro-batches (DeepSeek-AI, 2024,
+# sections 2.1.2, 3.2 and 3.3). Expert parallelism needs fast links, as tensor parallelism does.
 #
 # **Published:**
 #
@@ -339,11 +355,12 @@ assert computing < a_token / 50e9
 #
 # ## What to take away
 #
-# - Parameters cost memory, **used** parameters cost FLOPs. A mixture of experts parts the two.
-# - A router left alone prefers few experts. A loss evens it out, or a bias that only chooses.
+# - Parameters cost memory, **used** parameters cost FLOPs. A mixture of experts separates the two.
+# - A router left alone prefers few experts. A loss evens it out, and so does a bias that only affects the choice.
 # - Experts stay, tokens travel: two all_to_alls forward, two backward in each layer, and one for the counts.
-# - A rank hands in k tokens' worth of bytes for each token, out and home. The slowest rank is the one with the most choices.
-# - Experts' gradients are complete already. Do not average them over the ranks that share them.
+# - A rank sends k copies of each token out, and gets k results back. The slowest rank is the one to which most tokens
+#   come.
+# - An expert's gradient already contains all ranks' tokens. Do not average it over ranks as you do the rest.
 #
 # Next: [35_mesh](35_mesh.ipynb), where all axes meet.
 #

@@ -20,6 +20,7 @@
 # %%
 # %load_ext workshop
 from workshop import show
+from workshop.exercises import beside
 from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.published import published_table
@@ -29,9 +30,9 @@ from workshop.facts.units import format_bytes, format_seconds
 # %% [markdown]
 # ## A box of ranks
 #
-# A layout is a box. Each rank has one coordinate on each axis, so the sizes multiply. Not everything with "parallel" in its name
-# is an axis, though: sequence parallelism is done by the tensor-parallel ranks, and experts are spread over ranks that are there
-# anyway.
+# A layout is a box. Each rank has one coordinate on each axis, so the sizes multiply. Not everything with "parallel" in
+# its name is an axis, though: sequence parallelism is done by the tensor-parallel ranks, and experts are spread over
+# ranks that already exist.
 #
 # ### Exercise: how many GPUs?
 
@@ -67,20 +68,25 @@ assert gpus_of_layout(tensor=8, pipeline=35, data=16) == 4_480
 assert gpus_of_layout(tensor=8, pipeline=64, data=6) == 3_072
 
 # %% [markdown]
-# Ranks are numbered through the box, one axis after another. The first axis has neighbours, and neighbours share a node. Here is
-# a small one, 2 x 2 x 4 in nodes of four:
+# Ranks are numbered through the box, one axis after another. Along the first axis rank numbers are consecutive, and
+# consecutive ranks share a node. Here is a small one, 2 x 2 x 4 in nodes of four:
 
 # %%
 show.rank_map(Layout(tensor=2, replicate=2, pipeline=4), devices_per_node=4)
 
 # %% [markdown]
-# ## Who talks how much?
+# ## Which axis sends how much?
 #
-# Inside a node of H100s a GPU sends 450 GB/s to the others, by NVLink. To another node it sends 50 GB/s, by its network adapter.
-# So the axis that talks most should sit inside. Which one is it?
+# Inside a node of H100s a GPU sends 450 GB/s to the others, by NVLink. To another node it sends 50 GB/s, by its network
+# adapter. So the axis that sends most should sit inside. Which one is it?
 #
 # **Predict:** GPT-3 on 512 GPUs, 8 x 8 x 8, each micro-batch one sequence of 2,048 tokens, eight micro-batches a step. Order the
 # three axes by what a rank sends in a step.
+
+# %%
+# %%guess sends_most --choices tensor,pipeline,data
+# GPT-3 on 512 GPUs, 8 x 8 x 8. Along which axis does a rank send most in a step?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.collectives import wire_bytes
@@ -88,9 +94,8 @@ from workshop.predict.collectives import wire_bytes
 gpt3 = catalogue.model("gpt3-175b")
 tensor = pipeline = data = 8
 micro_batches, seq_len = 8, 2_048
-activation = (
-    2 * seq_len * gpt3.hidden_size
-)  # one sequence between two layers, in 16 bits
+# one sequence between two layers, in 16 bits
+activation = 2 * seq_len * gpt3.hidden_size
 layers_here = gpt3.num_layers // pipeline
 
 # Two all-reduces a layer forward and two backward (Shoeybi et al., 2019, figure 4).
@@ -110,9 +115,14 @@ for axis, sent in [("tensor", by_tensor), ("data", by_data), ("pipeline", by_pip
     )
 assert by_tensor > by_data > by_pipeline
 
+# %%
+by_axis = {"tensor": by_tensor, "pipeline": by_pipeline, "data": by_data}
+beside("sends_most", measured=max(by_axis, key=by_axis.get))
+
 # %% [markdown]
-# Tensor parallelism sends more than three hundred times what the pipeline sends, and it cannot wait: the next layer needs the
-# sum. Data parallelism speaks once a step, and can do so behind the backward pass. The pipeline hardly speaks at all.
+# Tensor parallelism sends more than three hundred times what the pipeline sends, and it cannot wait: the next layer
+# needs the sum. Data parallelism sends once a step, and can do so behind the backward pass. The pipeline hardly sends
+# anything.
 #
 # So the rule that Narayanan et al. (2021, section 3) draw from this: **tensor inside the node, pipeline across nodes, no more of
 # both than the model needs to fit; data for the rest.**
@@ -154,9 +164,9 @@ assert choose_axes(4_480, 8, 280) == (8, 35, 16), "MT-NLG"
 #
 # ## What a pipeline costs
 #
-# The rule uses the pipeline last, though it talks least. Why? Because of its **bubble**. The last stage waits until the first
-# micro-batch has come through; at the end the first stage has nothing left to do. Four stages, eight micro-batches, backward
-# twice as long as forward:
+# The rule uses the pipeline last, though it sends least. Why? Because of its **bubble**. The last stage waits until the
+# first micro-batch has come through; at the end the first stage has nothing left to do. Four stages, eight
+# micro-batches, backward twice as long as forward:
 
 # %%
 from workshop.predict.pipeline import Durations, simulate_pipeline
@@ -166,10 +176,10 @@ show.pipeline_gantt(
 )
 
 # %% [markdown]
-# White is waiting. With $p$ stages, a rank waits for the time of $p - 1$ micro-batches, whatever their number $m$. (Papers divide that in
-# two ways. The Megatron papers divide by the time without waiting: $(p-1)/m$. We divide by the whole time, waiting included, since that is
-# the share that you lose: $(p-1)/(m+p-1)$.) The
-# *interleaved* schedule gives each rank several thin chunks of layers instead of one thick one. The pipe fills sooner.
+# White is waiting. With $p$ stages, a rank waits for the time of $p - 1$ micro-batches, whatever their number $m$.
+# (Papers divide that in two ways. The Megatron papers divide by the time without waiting: $(p-1)/m$. We divide by the
+# whole time, waiting included, since that is the share that you lose: $(p-1)/(m+p-1)$.) The *interleaved* schedule
+# gives each rank several thin chunks of layers instead of one thick one, and so the pipe fills sooner.
 #
 # ### Exercise: the share of waiting
 
@@ -182,7 +192,7 @@ def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
 
 
 # %% [markdown]
-# The formula beside the simulation, which knows no formula: it plays each rank's list of actions, one by one.
+# The formula beside the simulation. The simulation uses no formula: it plays each rank's list of actions, one by one.
 
 # %% tags=["nbval-check-output"]
 for name, p, m, v in [
@@ -223,9 +233,9 @@ for name, chunks in [
     )
 
 # %% [markdown]
-# Nothing is free. Interleaving sends four times as often, ZB-H2 holds twice as much. (In ZB-H2 ranks start one after the other
-# and never wait in between; what is left as idle is that shift.) And the cheapest cure for a bubble is more micro-batches, which
-# means a larger batch or fewer data-parallel ranks.
+# None of this is free. Interleaving sends four times as often, and ZB-H2 holds twice as much. (In ZB-H2 ranks start one
+# after the other and never wait in between; what is left as idle is that shift.) And the cheapest cure for a bubble is
+# more micro-batches, which means a larger batch or fewer data-parallel ranks.
 #
 # Look at them, and change what you like. (Without widgets you see the first picture only.)
 
@@ -313,12 +323,13 @@ for box in [
     print(tried(*box))
 
 # %% [markdown]
-# Four of the seven do not fit, and the published box is the fastest of the rest. With seven stages instead of 35 it would be no
-# slower, but a GPU would have to hold 170 GiB. With tensor parallelism over 16, which leaves the node, it fits twice over and is
-# slower all the same.
+# Four of the seven do not fit, and the published box is the fastest of the rest. With seven stages instead of 35 it
+# would be no slower, but a GPU would have to hold 170 GiB. With tensor parallelism over 16, which reaches beyond the
+# node, it would fit twice over and still be slower.
 #
-# Its price is the bubble: 1,920 / 16 = 120 micro-batches for 35 stages. That is more than a fifth of the time. And it grows with
-# every data-parallel rank that is added, since the batch stays. The authors measured it (section 2.4). Their steps, and ours:
+# Its price is the bubble: 1,920 / 16 = 120 micro-batches for 35 stages, and so more than a fifth of the time. It grows
+# with every data-parallel rank that is added, because the batch stays the same. The authors measured it (section 2.4).
+# Their step times, and ours:
 
 # %% tags=["nbval-check-output"]
 for data, published_seconds, published_tflops in [
@@ -353,8 +364,9 @@ for data, published_seconds, published_tflops in [
     assert abs(seconds / published_seconds - 1) < 0.2
 
 # %% [markdown]
-# Here the prediction is too hopeful, by 13 to 16 %. None of its constants was fitted on this run, and it knows no stragglers.
-# Mind that when you plan: it says how a well-tuned program does. What it gets right is the order, and the loss as GPUs are added.
+# Here the prediction is too hopeful, by 13 to 16 %. None of its constants was fitted on this run, and it knows no
+# stragglers. Keep that in mind when you plan: it predicts a well-tuned program. What it gets right is the order of
+# layouts, and how much is lost as GPUs are added.
 #
 # ## A plan for 405B
 #
@@ -387,8 +399,8 @@ assert best.pipeline == 16
 # fills a node; with less, other axes have to grow. The pipeline has as many stages as it needs, and *virtual stages* make its
 # bubble small.
 #
-# Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner was not told. Their rates, and
-# ours for the same layouts (a thirtieth to an eighth too hopeful):
+# Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner did not know that.
+# Their rates, and ours for the same layouts (a thirtieth to an eighth too hopeful):
 
 # %% tags=["nbval-check-output"]
 cases, _ = read_table(FOLDER / "llama3_405b_layouts.csv")
@@ -406,8 +418,8 @@ for case, found in zip(cases, predict_cases(cases), strict=True):
 # In sequences of 131,072 tokens context parallelism enters. Sixteen million tokens are only 128 such sequences, and one of them
 # is far too much for eight GPUs. So 16 of the 128 data-parallel ranks now share a sequence, and 128 becomes 8.
 #
-# Our plan differs from theirs in one thing: context 2 at 8,192 tokens. A plan is an argument, and you can argue back. Fix an
-# axis, and look what it costs:
+# Our plan differs from theirs in one thing: context 2 at 8,192 tokens. A plan is an argument, and you can argue back.
+# Fix an axis, and see what it costs:
 
 # %%
 from workshop.predict.plan import Limits
@@ -427,9 +439,9 @@ for name, found in (("free", planned.best), ("context 1", theirs.best)):
 print("limited by", theirs.best.limit)
 
 # %% [markdown]
-# The difference is memory. Context 2 halves the activations on a GPU. Without it, this search finds no room for sixteen stages,
-# and must recompute everything. Yet Meta did train with tensor 8 and pipeline 16, at 8,192 tokens, and recomputed nothing. How?
-# Their section 3.3.2 says it, and each sentence is a field of `Layout`:
+# The difference is memory. Context 2 halves the activations on a GPU. Without it, this search finds no room for sixteen
+# stages, and must recompute everything. Yet Meta did train with tensor 8 and pipeline 16, at 8,192 tokens, and
+# recomputed nothing. How? Their section 3.3.2 explains it, and each sentence is a field of `Layout`:
 #
 # - the optimizer's state *and the gradients* are sharded over the data-parallel ranks, the weights stay whole: `zero=2` (the
 #   search tries only 1 and 3);
@@ -484,16 +496,17 @@ assert had.fits
 # another eight off the first stage, which had the embedding as well. The stages in between keep 8 layers of 16 micro-batches, and
 # those are nearly all that is left.
 #
-# So 71 of the device's 79 GiB are live tensors, and the driver and NCCL want two more. That is tight: a caching allocator would
-# like some GiB for blocks that fit nothing. It is why the section ends with two more habits. Tensors are freed as soon as nothing
-# will use them, inputs and outputs of stages among them, and sends in flight keep no second reference to what they send. Our
-# verdict says how tight:
+# So 71 of the device's 79 GiB are live tensors, and the driver and NCCL want two more. That is tight: a caching
+# allocator would like some GiB for blocks that fit nothing. That is why their section ends with two more habits.
+# Tensors are freed as soon as nothing will use them, inputs and outputs of stages among them, and a send that is under
+# way keeps no second reference to its tensor. Our verdict tells how tight it is:
 
 # %%
 print(had.verdict)
 
 # %% [markdown]
-# A planner that does not know such a trick pays for it. So read the reasons, and ask which of them you could remove.
+# A planner that does not know such a trick rules such layouts out. So read the reasons, and ask which of them you could
+# remove.
 #
 # ## Why a layout wins
 #
@@ -507,13 +520,13 @@ print(had.verdict)
 # | data | the batch | gradients once a step, mostly hidden | everything that is left |
 # | data, sharded (ZeRO) | state | gathers and scatters | as far as the network hides them |
 #
-# The product of the sizes is fixed, and so is the batch. **Whatever one axis gets, another lacks.** The best layout is the one
-# that fits with the least of what cannot be hidden.
+# The product of the sizes is fixed, and so is the batch. **Whatever one axis gets, another one lacks.** The best layout
+# is the one that fits and has the least that cannot be hidden.
 #
 # # The live half: eight ranks
 #
-# So far nothing ran. Now `TINY` is cut in two and three ways at once, on eight ranks. Two questions. Is it still one model?
-# And does each axis say what the formulas say?
+# So far nothing ran. Now `TINY` is cut in two and three ways at once, on eight ranks. Two questions. Is it still one
+# model? And does each axis send what the formulas predict?
 #
 # A `Layout` says how many ways. On the ranks it becomes a *device mesh*: a box of ranks, from which each rank takes the groups it
 # belongs to. Here is the box, as if four ranks were a node. Colours are pipeline stages.
@@ -559,9 +572,8 @@ small = ModelSpec(
     "TINY, four layers", 4, 64, 4, 256, num_kv_heads=2, ffn_hidden_size=192,
     tied_embeddings=True,
 )  # fmt: skip
-ours = implementation(
-    "torch", norm="eager", step_room=0.0
-)  # fused AdamW, norms written out
+# fused AdamW, norms written out
+ours = implementation("torch", norm="eager", step_room=0.0)
 
 
 def run_of(layout, accumulation):
@@ -597,9 +609,8 @@ from workshop.train.group import join_group
 join_group()
 rank = dist.get_rank()
 for name, run in runs.items():
-    torch.manual_seed(
-        rank
-    )  # every rank another model: apply_layout makes them parts of rank 0's
+    # every rank another model: apply_layout makes them parts of rank 0's
+    torch.manual_seed(rank)
     settings = Settings(num_steps=2, log_every=100, clip_norm=0.0)
     ready = apply_layout(
         GPT(gpt_config(run.model)), run.layout, settings,
@@ -653,8 +664,8 @@ for name, run in runs.items():
 assert alone[1] < alone[0]
 
 # %% [markdown]
-# Two steps, with an update between them. So every gradient was right, too: summed where it came in parts, averaged where ranks saw other
-# tokens, and the tied embedding, of which two stages hold a copy, summed over both.
+# Two steps, with an update between them. So every gradient was right, too: summed where it came in parts, averaged
+# where ranks saw different tokens, and for the tied embedding, of which two stages hold a copy, summed over both.
 #
 # 2D holds an eighth of every matrix. 3D holds a little more than that: the first and the last stage have a copy of the embedding
 # each. With context a rank holds twice as much: two ranks share a sequence, not weights.
@@ -705,15 +716,15 @@ for name in ("2D", "3D"):
     )
 
 # %% [markdown]
-# To the byte, each axis and each collective. (The context run is left out here; its ring has a
-# formula too, and a test that counts it.)
+# Equal to the byte, for each axis and each collective. (The context run is left out here; its ring has a formula too,
+# and a test that counts it.)
 #
 # ## Which axis belongs within a node?
 #
-# Here a rank says most along tensor, then shard, then pipeline: the order of GPT-3 on 512 GPUs. That is no law. Tensor parallelism
-# sends activations, so its bytes grow with the tokens of a micro-batch; FSDP sends weights, and does not care how many tokens there
-# are. With a quarter of the tokens our shard axis would send more. So let the links decide: bytes over speed. Nodes of four, the
-# speeds from above, and six orders of three axes.
+# Here a rank sends most along tensor, then shard, then pipeline: the order of GPT-3 on 512 GPUs. That is no law. Tensor
+# parallelism sends activations, so its bytes grow with the tokens of a micro-batch; FSDP sends weights, however many
+# tokens there are. With a quarter of the tokens our shard axis would send more. So let the links decide: bytes divided
+# by speed. Nodes of four, the speeds from above, and six orders of three axes.
 #
 # ### Exercise: which axis goes innermost?
 
@@ -763,16 +774,18 @@ for axis in sorted(sent, key=lambda axis: -sent[axis]):
     )
 
 # %% [markdown]
-# Inside a node each axis takes a ninth of the time. What says most gains most, so it goes inside. And bytes are not all: FSDP gathers
-# the next layer while this one computes, and a pipeline has other micro-batches to work on. Tensor parallelism must wait for its sums.
+# Inside a node each axis takes a ninth of the time. The axis that sends most gains most, so it goes inside. And bytes
+# are not everything: FSDP gathers the next layer while this one computes, and a pipeline has other micro-batches to
+# work on. Tensor parallelism has to wait for its sums.
 #
 # That is `AXES` in `workshop/facts/layout.py`, from the innermost to the outermost, and Megatron-LM's "tp-cp-dp-pp": the layout you
 # looked at puts tensor and shard inside a node of four, and only activations between stages cross.
 #
 # ## At scale: one rank of 512
 #
-# Llama 3 8B, eight stages, FSDP over eight, tensor over eight: 512 GPUs. It is the same `apply_layout`. No byte exists and none is
-# sent, but every collective is written down by axis. We are rank 500, on the last stage, with sequences of 4,096 tokens.
+# Llama 3 8B, eight stages, FSDP over eight, tensor over eight: 512 GPUs. It is the same `apply_layout`. No tensor has
+# any bytes and nothing is sent, but every collective is written down by axis. We are rank 500, on the last stage, with
+# sequences of 4,096 tokens.
 
 # %%
 large = Run(
@@ -821,9 +834,10 @@ for axis, size in closed_form.by_axis().items():
 assert found.keys() == closed_form.by_axis().keys()
 
 # %% [markdown]
-# The program on 512 ranks and the formula agree. Tensor parallelism says most and belongs into the node of eight. FSDP is not far behind:
-# under a pipeline it gathers each layer twice for *every* micro-batch. That is why the two are seldom combined so. Llama 3 kept the
-# weights whole in its stages (`zero=2` above), and torchtitan by default does not reshard after forward where there is a pipeline.
+# The program on 512 ranks and the formula agree. Tensor parallelism sends most and belongs inside the node of eight.
+# FSDP is not far behind: under a pipeline it gathers each layer twice for *every* micro-batch. That is why the two are
+# seldom combined in this way. Llama 3 kept the weights whole in its stages (`zero=2` above), and torchtitan by default
+# does not reshard after forward where there is a pipeline.
 #
 # ## What to take away
 #
@@ -832,13 +846,13 @@ assert found.keys() == closed_form.by_axis().keys()
 #   that rule deals them out as the Megatron-LM authors did, in every open row.
 # - A pipeline waits for (p - 1) / (v m + p - 1) of its time. More micro-batches or more chunks help.
 # - With a good layout the rate for each GPU hardly falls from 32 to 3,072 GPUs.
-# - A step can be predicted to some percent, so a layout can be found before a GPU is rented. Ask of every axis what it would cost
+# - A step can be predicted before a GPU is rented, well enough to choose a layout. Ask of every axis what it would cost
 #   to change it.
 # - Cut by context, pipeline and tensor first, shard what is left, and make the optimizer last. Eight ranks then train the model of one.
 # - Bytes by axis can be predicted to the byte, counted on ranks, and divided by the speed of a link. **That decides which axis is
 #   inside.**
 #
-# Next: [36_vision_lab](36_vision_lab.ipynb), where layers are not alike and a plan begins with a profile.
+# Next: [36_vision_lab](36_vision_lab.ipynb), where layers differ and a plan begins with a profile.
 #
 # ## Sources
 #

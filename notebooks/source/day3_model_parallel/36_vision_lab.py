@@ -12,13 +12,15 @@
 #
 # ## Question
 #
-# Two models that see. **ViT** is a transformer over patches of an image: layers that are all alike. **CoAtNet** begins with convolutions on large maps
-# and ends with attention on small ones: no two stages are alike. Two ranks, too little memory for plain data parallelism. Which layout is the best
-# compromise for each: ZeRO, tensor, pipeline? You could try them all. On a cluster each try costs money. So can you say it beforehand?
+# Two models that look at images. **ViT** is a transformer over patches of an image: layers that are all alike.
+# **CoAtNet** begins with convolutions on large maps and ends with attention on small ones: no two stages are alike. Two
+# ranks, too little memory for plain data parallelism. Which layout is the best compromise for each: ZeRO, tensor,
+# pipeline? You could try them all, but on a cluster each try costs money. Can you know it beforehand?
 
 # %%
 # %load_ext workshop
 from workshop import launch, show
+from workshop.exercises import beside
 from workshop.assets import images
 from workshop.facts.layout import Layout
 from workshop.facts.units import format_bytes, format_seconds
@@ -33,8 +35,8 @@ print(
 assert pixels.shape[1:] == (28, 28)
 
 # %% [markdown]
-# Both are built from a *spec*. The ViT cuts an image into 16 patches of 7 x 7. CoAtNet halves an image five times, so each pixel is doubled and
-# the whole framed to 64 x 64.
+# Both are built from a *spec*. The ViT cuts an image into 16 patches of 7 x 7. CoAtNet halves an image five times, so
+# each pixel is doubled and the image padded to 64 x 64.
 
 # %% tags=["nbval-check-output"]
 VIT = ViTSpec("ViT", 8, 192, 6, patch_size=7, image_size=28, num_classes=10, channels=1)
@@ -57,8 +59,9 @@ for spec in (VIT, COATNET):
     print(f"{spec.name} in all: {spec.num_params:,} parameters\n")
 
 # %% [markdown]
-# These come from closed forms (`workshop/predict/vision/layers.py`), and a test asks torch's autograd what it really keeps. Look at CoAtNet: the first blocks have
-# nearly no weights and keep nearly everything; the last ones have all the weights and keep nearly nothing. Where would you cut it?
+# These come from closed forms (`workshop/predict/vision/layers.py`), and a test holds them against what torch's
+# autograd really keeps. Look at CoAtNet: the first blocks have hardly any weights and keep nearly all the activations;
+# the last blocks have nearly all the weights and keep hardly any activations. Where would you cut it?
 
 # %%
 held = pieces(COATNET)
@@ -73,8 +76,13 @@ show.piece_shares(names, shares, "CoAtNet")
 # %% [markdown]
 # ## Predict: the limit of data parallelism
 #
-# A rank may hold 56 MiB. A step takes 16 images. Data parallelism: 16 bytes for each parameter (lesson 23), and what half of the
-# batch keeps. **Predict:** how many layers may a ViT of this width have?
+# A rank may hold 56 MiB. A step takes 16 images. Under data parallelism a rank needs 16 bytes for each parameter
+# (lesson 23), and what its half of the batch keeps. **Predict:** how many layers can a ViT of this width have?
+
+# %%
+# %%guess vit_layers
+# How many layers can the ViT have under data parallelism, at 56 MiB a rank?
+...
 
 # %%
 from dataclasses import replace
@@ -111,7 +119,8 @@ deepest = max(depth for depth in depths if needs[depth] <= CAP)
 tries = range(deepest - 1, deepest + 2)
 
 # %% [markdown]
-# **Run:** the depths around it under the launcher's cap, two steps each (the moments are born in the first), until one does not fit.
+# **Run:** the depths around it under the launcher's cap, two steps each (the optimizer makes its moments in the first),
+# until one does not fit.
 
 # %%
 # %%torchrun -n 2 --device-memory {CAP} --pass VIT,DATA,BATCH,tries --into limit
@@ -148,15 +157,19 @@ dist.destroy_process_group()
 print("the deepest that trained:", max(limit[0].trained), "  predicted:", deepest)
 assert max(limit[0].trained) == max(limit[1].trained) == deepest
 
+# %%
+beside("vit_layers", predicted=deepest, measured=max(limit[0].trained))
+
 # %% [markdown]
 # Our ViT has eight layers. So it does not fit, and neither does the CoAtNet. More ranks would not help.
 #
 # ## Predict: which layout?
 #
-# Memory follows from the closed forms. For time one must know how fast a piece is, and FLOPs do not say: a depthwise convolution does few, and is slow.
-# So **profile**: one rank runs each piece alone, for 2 images and for 8, forward and backward. Both ranks do so at once, as later in training. Then the same
-# pieces, cut by the tensor plan, for what DTensor costs in Python is in no closed form. Besides, what each collective takes: libraries do not run all at one
-# rate. No layout is run. (PipeDream, 2019, planned so.)
+# Memory follows from the closed forms. For time you must know how fast a piece is, and FLOPs do not tell: a depthwise
+# convolution has few, and is slow. So **profile**: a rank runs each piece alone, for 2 images and for 8, forward and
+# backward. Both ranks do so at once, as later in training. Then the same pieces cut by the tensor plan, because what
+# DTensor costs in Python is in no closed form. Then each collective, because a library does not run all of them at the
+# same rate. No layout is run. (PipeDream, 2019, planned in this way.)
 
 # %%
 # %%torchrun -n 2 --pass VIT,COATNET --into profiled
@@ -265,7 +278,8 @@ print(f"stem and MBConv: {in_convolutions:.0%} of the time")
 #
 # ### Exercise: place the cut
 #
-# A pipeline of two stages is as fast as the slower one. Pieces are not alike: who counts them can only be lucky.
+# A pipeline of two stages is as fast as its slower stage. Pieces take different times, so counting them works only by
+# luck.
 
 
 # %%
@@ -334,9 +348,11 @@ for name, setting in settings.items():
         )
 
 # %% [markdown]
-# **Your guess first:** will the first of each list win? All five of each list will now run, with real images, without the cap; and where one of them would not
-# fit under it, the best of its kind that does. They take turns, six times, so whatever else this machine does hits all of them. The least counts, as in the profile: others can only make it slower. How far the median lies
-# above the least says how calm the machine was, so what this race can tell apart.
+# **Your guess first:** will the first of each list win? All five of each list will now run, with real images, without
+# the cap; and where one of them would not fit under it, the best of its kind that does. They take turns, six times, so
+# whatever else this machine does hits all of them. The shortest time counts, as in the profile: other programs can only
+# make a run slower. How far the median lies above it shows how quiet the machine was, and so how small a difference
+# this race can tell apart.
 
 # %%
 # the best of each kind, and the best of each kind that fits with some room
@@ -397,24 +413,23 @@ unrest = {
 }
 
 
-def beside(name):
+def raced_and_predicted(name):
     """Predicted and measured, in the order of the prediction."""
     return {
         str(one.way): (one.seconds, measured[name][str(one.way)]) for one in order[name]
     }
 
 
-show.layout_seconds(beside("ViT"), "ViT")
+show.layout_seconds(raced_and_predicted("ViT"), "ViT")
 
 # %%
-show.layout_seconds(beside("CoAtNet"), "CoAtNet")
+show.layout_seconds(raced_and_predicted("CoAtNet"), "CoAtNet")
 
 # %%
 import os
 
-busy = os.getloadavg()[0] > 1.5 * (
-    os.cpu_count() or 1
-)  # others want these cores: this race says nothing
+# others want these cores: this race says nothing
+busy = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
 for name in specs:
     times = measured[name]
     best, first_three = (
@@ -434,24 +449,30 @@ for name in specs:
     assert missed < 0.25 or busy, (name, missed)
 
 # %% [markdown]
-# Grey and blue differ: pieces were timed alone at their best, and nothing in the model knows of waiting for the other rank, or of whatever else this machine does.
-# So a prediction gives a **short list**, and not a winner. Look at ZeRO-2 in both pictures. It computes what data parallel computes and sends the same bytes, and the profile knows that gloo's
-# reduce_scatter is slow. What the profile does not know is that our ZeRO by hand copies on top. Where that is much, the prediction has it too early in the list.
+# Grey and blue differ: pieces were timed alone at their best, and the model knows nothing of waiting for the other
+# rank, or of other programs. So a prediction gives a **short list**, and not a winner. Look at ZeRO-2 in both pictures.
+# It computes what data parallel computes and sends the same bytes, and the profile knows that gloo's reduce_scatter is
+# slow. What the profile does not know is that our ZeRO by hand copies on top. Where that takes long, the prediction
+# puts it too early in the list.
 #
 # The pipeline waits while it fills; the naive one waits half of the time. Tensor parallelism stops in every layer to add up, and on a CoAtNet it leaves stem and MBConv blocks whole on both ranks: their
 # share of the time stands below the profile.
 #
-# (Where two ranks must share their cores with other programs, a layout in which one rank waits for the other looks better than it is: then measure again. So the assert above is a loose one, and silent
-# on a busy machine. Read the sentences it prints.)
+# (Where two ranks have to share their cores with other programs, a layout in which one rank waits for the other looks
+# better than it is: then measure again. So the assert above is a loose one, and is skipped on a busy machine. Read the
+# sentences it prints.)
 #
-# Is each of them still one process's training? That is a test: `tests/parallel/test_vision_plans.py` has every gradient of both models under every cut to 1e-5.
-# With one footnote: CoAtNet's **batch norm** sees what a rank has in a micro-batch. So two ranks equal one process that takes its batch in two parts. With
-# `share_batch_norm` they share statistics, and equal the whole batch.
+# Is each of them still one process's training? That is a test: `tests/parallel/test_vision_plans.py` has every gradient
+# of both models under every cut to 1e-5. One footnote: CoAtNet's **batch norm** sees only the images that a rank has in
+# a micro-batch. So two ranks equal one process that takes its batch in two parts. With `share_batch_norm` they share
+# statistics, and equal the whole batch.
 #
 # ## Compare: memory
 #
-# Under the cap the list gets shorter. Which of the rest is the fastest? You have just raced them, so let the clock choose and not the prediction. Then: does it fit under 56 MiB, and does it learn? The
-# choice (with 8 % of room) trains on real images, and is asked about 500 that it has never seen. (A fit within a few percent of the cap may need a second try: gloo's threads let go of copies a moment late.)
+# Under the cap the list gets shorter. Which of the rest is the fastest? You have just raced them, so let the clock
+# choose, not the prediction. Does the choice really fit under 56 MiB, and does it learn? It trains on real images (with
+# 8 % of room), and is tested on 500 that it has never seen. (A fit within a few percent of the cap may need a second
+# try: gloo's threads let go of copies a moment late.)
 
 # %%
 chosen = {}
@@ -526,12 +547,13 @@ for name, spec in specs.items():
 assert min(accuracy.values()) > 0.15  # who guesses knows 10 %, give or take 4 %
 
 # %% [markdown]
-# 640 images, seen once, are next to nothing: it is a sign that they learn, and no more. Who guesses knows 10 %.
+# 640 images, seen once, are next to nothing: this is a sign that the model learns, and no more. Guessing gives 10 %.
 #
 # ## At scale
 #
-# ViT-H/14 has 632 million parameters (Dosovitskiy et al., table 1): in fp32 with AdamW 10 GB of state, which one GPU holds. So why would anybody shard it over 256? Because what is not
-# held can be batch. Your own code as one of the 256, on fake tensors:
+# ViT-H/14 has 632 million parameters (Dosovitskiy et al., table 1): in fp32 with AdamW 10 GB of state, which one GPU
+# holds. So why would anybody shard it over 256? Because memory that holds no state can hold a larger batch. Your own
+# code as one of the 256, on fake tensors:
 
 # %%
 # %%rehearse -n 256 --into huge
@@ -559,9 +581,8 @@ from workshop.facts import catalogue
 
 spec, N = catalogue.vision_model("vit-h-14"), 256
 each = pieces(spec)
-root = (
-    each[0].params + each[-1].params
-)  # embedding and head stay gathered from forward to backward
+# embedding and head stay gathered from forward to backward
+root = each[0].params + each[-1].params
 layer = each[1].params
 sent = sum(
     row.wire_bytes
@@ -587,18 +608,21 @@ assert abs(sent / closed - 1) < 0.01
 assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * layer))
 
 # %% [markdown]
-# What a rank holds is nearly all activations now: images, not weights. And what it sends should not depend on N. Yet a twelfth of it is *nothing*: FSDP2 cuts each parameter
-# along its first dim, and a ViT's positions are (1, 257, 1280), its class token (1, 1, 1280). The first dim is one. So one rank has all of it, the other 255 have padding, and the
-# padding travels, forward and backward. It is what a rehearsal is for: the closed form of lesson 25 did not know.
+# A rank now holds little but activations: images, not weights. And what it sends should not depend on N. Yet a twelfth
+# of it is *padding*: FSDP2 cuts each parameter along its first dim, and a ViT's positions are (1, 257, 1280), its class
+# token (1, 1, 1280). The first dim is one. So one rank has all of it, the other 255 have padding, and the padding
+# travels, forward and backward. That is what a rehearsal is for: the closed form of lesson 25 did not know it.
 #
 # ## What to take away
 #
 # - Profile the pieces once, and every layout follows by arithmetic. That gives a short list of those that fit. **Race the list, and let the clock choose.**
 # - Data parallelism stops where a rank cannot hold 16 bytes a parameter and what its images keep. Both are closed forms.
-# - Where the model almost fits, **ZeRO** gives data parallel's computation with less memory, at the price of what your library takes for the two halves of an all-reduce.
+# - Where the model almost fits, **ZeRO** computes what data parallelism computes with less memory; the price is the
+#   time that your library takes for the two halves of an all-reduce.
 # - A pipeline holds least and waits most. Cut it **by seconds**: CoAtNet's weights sit in its last pieces, its activations and its time in the first.
-# - Tensor parallelism cuts what it has a plan for. What it leaves whole is done twice.
-# - Batch norm is the one layer that makes data-parallel ranks differ from one process. Say what you do about it.
+# - Tensor parallelism cuts what it has a plan for. What it leaves whole is computed twice.
+# - Batch norm is the one layer that makes data-parallel ranks differ from one process. Decide what to do about it, and
+#   write it down.
 #
 # That is the end of day 3.
 #

@@ -10,15 +10,17 @@
 #
 # ## Question
 #
-# An H100 multiplies 8-bit floating-point numbers twice as fast as 16-bit ones. E4M3 has three bits of mantissa, which products survive.
-# But it ends at 448, and below $2^{-9}$ there is nothing. Loss scaling had one S for all gradients, for fp16 has a range of
-# $10^{12}$. E4M3 has $10^5$. Who gets which scale, and when is it known?
+# An H100 multiplies 8-bit floating-point numbers twice as fast as 16-bit ones. E4M3 has three bits of mantissa, which
+# products survive. But it ends at 448, and below $2^{-9}$ there is nothing. Loss scaling needed one S for all
+# gradients, because fp16 has a range of $10^{12}$. E4M3 has $10^5$. Which tensor gets which scale, and when is it
+# known?
 
 # %%
 # %load_ext workshop
 import torch
 
 from workshop import show
+from workshop.exercises import beside
 from workshop.assets import language_model, text
 from workshop.facts.formats import FORMATS
 from workshop.precision.formats import cast
@@ -67,14 +69,20 @@ show.sizes_by_layer(
 #
 # ## Predict
 #
-# Say what the error of $y$ and of $dx$ will be: without a scale, and with one scale for a tensor, one for a row, one for a block of
-# 128, one for a block of 32 (MX: a power of two). E4M3 rounds by up to 6 %, typically 2 to 3 %.
+# What will the error of $y$ and of $dx$ be? Without a scale, and with one scale for each tensor, for each row, for each
+# block of 128, for each block of 32 (MX: a power of two). E4M3 rounds by up to 6 %, typically 2 to 3 %.
 
 # %% [markdown]
 # ## Run
 #
 # `quantize` rounds a matrix with the scales you ask for, and `product` multiplies two such. On a GPU with 8-bit units that is
 # `torch._scaled_mm`. Here it is emulated: the same 8-bit numbers, multiplied in fp32.
+
+
+# %%
+# %%guess fp8_error --unit %
+# E4M3, one scale for each tensor. How far off is a token's vector y, in percent?
+...
 
 
 # %%
@@ -129,12 +137,19 @@ for scaled in HOW[1:]:
     assert groups["dx, mean of tokens"][scaled] < 0.09
 assert groups["y, mean of tokens"]["block"] < groups["y, mean of tokens"]["tensor"]
 
+# %%
+# each operand is off by 2^-4 / sqrt(7) (lesson 11), and the two are independent
+of_two = 100 * 2**0.5 * 2**-4 / 7**0.5
+found = 100 * groups["y, mean of tokens"]["tensor"]
+beside("fp8_error", predicted=of_two, measured=found)
+
 # %% [markdown]
-# - **Without a scale** it is not the mean of $y$ that suffers: most inputs lie where E4M3 has its digits. It is the one token with the
-#   massive activation, cut from thousands to 448. Gradients suffer everywhere: many fall below E5M2's smallest.
-# - **One scale for a tensor** cures both. In this model it is within half a percent of the best. That is what floating point gives: each number
-#   has an exponent of its own, and the scale only has to bring the largest in.
-# - **Rows and blocks** gain a little on top. **MX** gives some back for its power of two.
+# - **Without a scale** it is not the mean of $y$ that suffers: most inputs lie where E4M3 has its digits. What suffers
+#   is the one token with the massive activation, which is cut from thousands to 448. Gradients suffer everywhere: many
+#   fall below the smallest number of E5M2.
+# - **One scale for a tensor** cures both. In this model it is within half a percent of the best. That is the benefit of
+#   floating point: each number has an exponent of its own, and the scale only has to bring the largest into range.
+# - **Rows and blocks** gain a little more. **MX** gives some of it back, because its scale is a power of two.
 #
 # Why does a power of two cost anything? Not because a part of the range lies idle: in floating point an exponent that nobody uses costs nothing.
 # Map the largest number of each block to 448, to 224 or to 28, and the error is the same. But all three are numbers that E4M3 *has*. So the
@@ -164,16 +179,17 @@ for how in ("largest to 300", "power of two"):
     )
 
 # %% [markdown]
-# So one scale for a tensor would do? Here it does. It was one scale for **all** tensors that could not: look at the first picture again. Between the
-# largest input and the median gradient lie eight powers of ten.
+# So is one scale for each tensor enough? Here it is. What cannot work is one scale for **all** tensors: look at the
+# first picture again. Between the largest input and the median gradient lie eight powers of ten.
 #
 # For $dx$ the floor is twice as high: E5M2 has one bit less. It was chosen for its range. With good scales that range is not needed, which is why newer
 # recipes (MX, DeepSeek-V3's blocks) take E4M3 for gradients too.
 #
 # ## Outliers, one at a time
 #
-# Massive activations grow with the model and with training. When does one scale for a tensor break? Make the outlier yourself. Normal numbers, 128 x 512; then one **row**, or one **column**, is multiplied by more and more. The error is that of
-# the other rows.
+# Massive activations grow with the model and with training. When does one scale for a tensor break down? Make the
+# outlier yourself. Take normal numbers, 128 x 512, and multiply one **row**, or one **column**, by more and more. The
+# picture has the error of the other rows.
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -206,14 +222,14 @@ assert end["row outlier, scale by row"] < 0.05
 assert end["row outlier, scale by mx"] < 0.05
 assert end["column outlier, scale by row"] > 0.5  # each row has the outlier
 assert end["column outlier, scale by mx"] < 0.3  # one block in sixteen is lost
-assert (
-    curves["row outlier, scale by tensor"][5] < 0.05
-)  # a factor of 1,024: no harm yet
+# a factor of 1,024: no harm yet
+assert curves["row outlier, scale by tensor"][5] < 0.05
 
 # %% [markdown]
-# FP8 bears a factor of thousands without any harm. Int8's steps are all equal: there, from a few hundred on, every other number would round to zero. Beyond
-# that the granularity decides. Row scales cure rows and not columns: **a column outlier is in every row**. Only scales along the sum, in
-# blocks, help there. Block 0 is lost, the other fifteen are not.
+# FP8 tolerates a factor of thousands without harm. The steps of int8 are all equal: there, from a few hundred on, all
+# the other numbers would round to zero. Beyond that the granularity decides. Row scales cure rows and not columns: **a
+# column outlier is in every row**. Only scales along the sum, in blocks, help there. Block 0 is lost, the other fifteen
+# are not.
 #
 # ## When is amax known?
 #
@@ -235,7 +251,8 @@ def delayed_scale(
 
 
 # %% [markdown]
-# Yours at work: amax of a gradient over forty steps, that falls slowly, jumps once, and falls again. History of 4 and of 16.
+# Your function at work on the amax of a gradient over forty steps, which falls slowly, jumps once, and falls again.
+# With a history of 4 and of 16.
 
 # %% tags=["nbval-check-output"]
 steps = [
@@ -262,9 +279,11 @@ for length in (4, 16):
 show.delayed_scaling(steps, room)
 
 # %% [markdown]
-# Three steps are cut, whatever the length: the jump, and two at the start, while amax still rose. Nobody could know. After the jump the scale has too much room,
-# for as many steps as the history is long. In floating point that costs little, until small numbers fall off the lower end. A short history would cut more
-# often where amax goes up and down. So long ones are usual: Transformer Engine takes 1,024. `AmaxHistory` is the same for tensors:
+# Three steps are clipped, whatever the length of the history: the jump, and two at the start, while amax was still
+# rising. Past steps could not tell. After the jump the scale leaves too much room, for as many steps as the history is
+# long. In floating point that costs little, until small numbers fall off the lower end. A short history would clip more
+# often where amax goes up and down. So long ones are usual: Transformer Engine keeps 1,024 steps. `AmaxHistory` is the
+# same for tensors:
 
 # %% tags=["nbval-check-output"]
 by_package = AmaxHistory("e5m2", length=4)
@@ -276,8 +295,9 @@ print(f"{len(scales)} scales of AmaxHistory are yours")
 # %% [markdown]
 # ## At scale: what does a scale cost?
 #
-# The four matrices of a Llama 70B layer on one H100, 8,192 tokens. Current scaling reads each input once more (2 bytes a number); then
-# both must be rounded (read 2, write 1). Delayed scaling has that rounding inside another kernel, at best for nothing.
+# The four matrices of a Llama 70B layer on one H100, 8,192 tokens. Current scaling reads each input once more (2 bytes
+# a number); then both must be rounded (read 2, write 1). With delayed scaling the rounding happens inside another
+# kernel, at best at no extra cost.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -312,14 +332,16 @@ for name, (rows, depth, cols) in {
     assert 1.45 < gain < 1.75
 
 # %% [markdown]
-# Two times on the sheet. One and a half to one and three quarters is left, and this is one product of three, without anything around it. Small matrices lose more: the
-# passes over inputs do not shrink with the output. In `42_fp8_training` whole steps are compared.
+# The data sheet promises a factor of two. One and a half to one and three quarters is left, and this is one product of
+# three, without anything around it. Small matrices lose more: the passes over inputs do not shrink with the output. In
+# `42_fp8_training` whole steps are compared.
 #
 # ## What to take away
 #
 # - FP8 needs a scale for each tensor, because tensors differ by more than the format's range. Weights are calm, inputs have massive
 #   activations, gradients are tiny.
-# - One scale for a **tensor** bears outliers of some thousands. **Rows** bear any outlier row, **blocks** along the sum outlier columns too.
+# - One scale for a **tensor** copes with outliers of a few thousand. Scales for **rows** cope with any outlier row,
+#   scales for **blocks** along the sum with outlier columns too.
 # - **Current** scaling is exact and costs a pass. **Delayed** scaling is free, and wrong for one step when a tensor grows.
 # - E4M3 for inputs and weights, E5M2 for gradients; with fine scales E4M3 for all.
 #

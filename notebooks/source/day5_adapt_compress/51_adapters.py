@@ -11,14 +11,16 @@
 #
 # ## Question
 #
-# A model that was trained for months does nearly what you want. Training all of it once more takes 16 bytes a parameter: weights,
-# gradients, two moments, in fp32. Must all of it move? What is the least that has to be trained, and what does that save?
+# A model that was trained for months does nearly what you want. Training all of it further takes 16 bytes a parameter:
+# weights, gradients, two moments, in fp32. Do all the weights have to change? What is the least that has to be trained,
+# and what does that save?
 
 # %%
 # %load_ext workshop
 import torch
 
 from workshop.assets import language_model, questions
+from workshop.exercises import beside
 from workshop.process.quiet import quietly
 
 with quietly():
@@ -33,7 +35,8 @@ for text, label in data.test[:3]:
 # The task: what *kind* of answer does a question ask for? TREC's six types (Li and Roth, 2002). The file holds most questions several
 # times: duplicates were removed before the split, so no test question was ever trained on.
 #
-# The model has never been told of this task. We ask it in words, and compare the six words it could say next.
+# The model was never trained for this task. We ask it in words, and compare the probabilities of the six words that it
+# could answer.
 
 # %%
 model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=DEVICE)
@@ -106,12 +109,12 @@ del gpt
 # The same logits, so the same model. From here on we take it in transformers' clothes, because peft, the library of this lesson, knows
 # those.
 #
-# ## What is frozen below the lowest adapter
+# ## Below the lowest adapter
 #
-# Backward goes from the loss down to the lowest weight that is trained, and stops there. Below it nothing is needed but forward, and
-# that gives the same every time: so it can be computed **once** for each question. We put adapters into the top six of the
-# thirty layers, run the other twenty-four over all questions now, and keep what comes out. Every method below starts from there. (Adapters in all
-# layers would have more to work with, and take five times as long.)
+# Backward goes from the loss down to the lowest weight that is trained, and stops there. Below that only forward is
+# needed, and its result never changes: so it can be computed **once** for each question. We put adapters into the top
+# six of the thirty layers, run the other twenty-four over all questions now, and keep what comes out. Every method
+# below starts from there. (Adapters in all layers would have more to work with, and take five times as long.)
 #
 # The other thing that need not be computed: logits of words that nobody asks for. Six rows of the head are enough.
 
@@ -173,12 +176,12 @@ print(f"zero-shot: {zero_shot:.0%} of {len(test)} questions")
 assert 0.15 < zero_shot < 0.5
 
 # %% [markdown]
-# Better than a guess, no more. (It has *heard* of these words; it was never asked to sort by them.)
+# Better than guessing, but not much. (The model knows these words; it was never trained to sort questions by them.)
 #
 # ## LoRA
 #
-# LoRA (Hu et al., 2021) leaves a matrix W as it is and learns a change of low rank r beside it: $h = W x + \frac{\alpha}{r} B A x$,
-# with A of r rows and B of r columns. B begins at zero, so the model begins as it was.
+# LoRA (Hu et al., 2021) leaves a matrix W as it is and learns a change of low rank r beside it: $h = W x +
+# \frac{\alpha}{r} B A x$, with A of r rows and B of r columns. B starts at zero, so the model starts unchanged.
 #
 # ### Exercise: its forward
 
@@ -235,8 +238,15 @@ def with_lora(model):
 # %% [markdown]
 # ## Predict
 #
-# A change beside a matrix of `out x in` has `r (in + out)` weights. We take the queries (576 to 576) and the values (576 to 192) of each layer, r = 8. **Say how
-# many weights are trained, before you look**, and what happens to the memory. The predictor knows an `Adapter`:
+# A change beside a matrix of `out x in` has `r (in + out)` weights. We take the queries (576 to 576) and the values
+# (576 to 192) of each layer, r = 8. **Predict** how many weights are trained, and what happens to the memory. The
+# predictor knows an `Adapter`:
+
+# %%
+# %%guess lora_weights
+# LoRA with r = 8 beside the queries (576 to 576) and the values (576 to 192)
+# of six layers: how many weights are trained?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
@@ -271,10 +281,14 @@ for name, chosen in (("full", None), ("lora", adapter)):
     print(f"{name}: weights, gradients and moments {format_bytes(kept)}")
 assert adapter.params(spec) == UPPER * 8 * (2 * 576 + 576 + 192)
 
+# %%
+by_rule = UPPER * (8 * (576 + 576) + 8 * (576 + 192))
+beside("lora_weights", predicted=by_rule, measured=adapter.params(spec))
+
 # %% [markdown]
 # ## By hand and by the library
 #
-# peft is the library that everybody uses. Give its LoRA our A and B, and the two must say the same, forward and backward.
+# peft is the library that everybody uses. Give its LoRA our A and B, and the two must agree, forward and backward.
 
 # %% tags=["nbval-check-output"]
 from workshop.adapt import lora, methods
@@ -349,24 +363,25 @@ assert by_lora > zero_shot + 0.15
 #
 # ### Merge
 #
-# $W + \frac{\alpha}{r} B A$ is one matrix again. Merged, the model has its old shape and its old speed, and says the same:
+# $W + \frac{\alpha}{r} B A$ is one matrix again. Merged, the model has its old shape and its old speed, and gives the
+# same outputs:
 
 # %% tags=["nbval-check-output"]
 with torch.no_grad():
-    beside = answers(adapted, test_floor, torch.arange(40))
+    apart = answers(adapted, test_floor, torch.arange(40))
     for layer in adapted.model.layers:
         for name in ("q_proj", "v_proj"):
             module = getattr(layer.self_attn, name)
             module.base.weight += module.alpha / len(module.a) * module.b @ module.a
             setattr(layer.self_attn, name, module.base)  # a plain linear map again
     within = answers(adapted, test_floor, torch.arange(40))
-difference = (beside - within).abs().max().item()
+difference = (apart - within).abs().max().item()
 assert not any(isinstance(module, LoRA) for module in adapted.modules())
-assert difference < 1e-4 * max(1.0, beside.abs().max().item())
+assert difference < 1e-4 * max(1.0, apart.abs().max().item())
 print("merged and unmerged agree to 1e-4")
 
 # %% [markdown]
-# ## Beside it
+# ## Other methods
 #
 # | method | what is trained |
 # |---|---|
@@ -374,14 +389,14 @@ print("merged and unmerged agree to 1e-4")
 # | IA3 | one factor for each key, value and hidden unit of the MLP |
 # | prompt tuning | eight vectors in front of the text; no weight of the model |
 #
-# Each has its own rate: what moves a few factors must move them far.
+# Each has its own learning rate: a method that trains only a few factors has to change them a lot.
 
 # %%
 results = {"zero-shot": (0, zero_shot), "lora": (adapter.params(spec), by_lora)}
 del ours, theirs, adapted
 
 
-def beside(method, rate):
+def trained_by(method, rate):
     """Trained weights and accuracy of another method, taught in the same way."""
     torch.manual_seed(0)
     upper = methods.adapt(fresh(), method)
@@ -391,13 +406,13 @@ def beside(method, rate):
     return lora.num_trainable(upper), accuracy(upper)
 
 
-results["full"] = beside("full", rate=1e-4)
+results["full"] = trained_by("full", rate=1e-4)
 
 # %%
-results["ia3"] = beside("ia3", rate=5e-2)
+results["ia3"] = trained_by("ia3", rate=5e-2)
 
 # %%
-results["prompt"] = beside("prompt", rate=1e-1)
+results["prompt"] = trained_by("prompt", rate=1e-1)
 for method, (count, share) in results.items():
     print(f"{method:<10} {count:>12,} trained   {share:.0%}")
 assert all(share > zero_shot + 0.1 for _, share in list(results.values())[1:])
@@ -411,15 +426,16 @@ from workshop import show
 show.accuracy_by_trained(results)
 
 # %% [markdown]
-# The number that is trained says little about the result. Full training moves two hundred times as many weights as LoRA, and IA3 an eighth as
-# many. All of them learn the task, eight vectors in front of the text too. Which of them is the best cannot be said here: a hundred
-# test questions are few, and a difference of ten points may be chance. (Prompts do better the larger the model: Lester et al. 2021, figure 1,
-# see them catch up with full training at ten billion parameters.)
+# How many weights are trained tells little about the result. Full training changes two hundred times as many weights as
+# LoRA, and IA3 an eighth as many. All of them learn the task, even eight vectors in front of the text. Which of them is
+# best cannot be decided here: a hundred test questions are few, and a difference of ten points may be chance. (Prompts
+# do better the larger the model: Lester et al. 2021, figure 1, see them catch up with full training at ten billion
+# parameters.)
 #
 # ## Compare: memory
 #
-# Now the prediction. One process for each method, so that nothing of another one is there; a training step on language, with
-# logits at every position and the whole head, since that is what memory is spent on.
+# Now the prediction. Each method gets a process of its own, so that nothing is left over from another one. It takes a
+# training step on text, with logits at every position and the whole head, because that is what memory is spent on.
 
 # %%
 # %%torchrun -n 1 --pass ROWS,TOKENS,UPPER --into memory
@@ -471,10 +487,11 @@ assert memory[0].lora["trained"] == adapter.params(spec)
 assert abs(expected["lora"] / memory[0].lora["peak"] - 1) < 0.02
 
 # %% [markdown]
-# LoRA within two percent, and its trained weights exactly. (*Full* needs some 225 MB more than predicted: this model's embedding is also its
-# head, and torch holds two gradients of that one matrix, 113 MB each, until it adds them.) What LoRA saves is the *state*: gradients and moments are gone,
-# three quarters of it. What it does not save are **activations**, since backward still goes through every layer, and **the
-# frozen weights**. Of these two, the second is what the next lesson takes.
+# LoRA within two percent, and its trained weights exactly. (*Full* needs some 225 MB more than predicted: this model's
+# embedding is also its head, and torch holds two gradients of that one matrix, 113 MB each, until it adds them.) What
+# LoRA saves is the *state*: gradients and moments are gone, three quarters of it. What it does not save are
+# **activations**, because backward still goes through every layer, and **the frozen weights**. The next lesson shrinks
+# the frozen weights.
 #
 # ## At scale
 #
@@ -499,11 +516,11 @@ for name in ("llama-3.1-8b", "llama-3.1-70b"):
 # ## What to take away
 #
 # - LoRA trains **r (in + out)** numbers beside a matrix: here less than half a percent of these layers, for more than fifteen points.
-# - By hand it is five lines, equal to peft's; merged it costs nothing.
+# - By hand it is five lines, equal to peft's; once merged, it adds nothing to the cost of a forward pass.
 # - It saves gradients and moments, about 12 of 16 bytes a parameter. Activations and frozen weights stay.
 # - Below the lowest adapter there is no backward, and forward can be computed once.
 # - The scale is **alpha / r**. A rate that suits full training is far too small for an adapter.
-# - An adapter can be saved empty, in silence: `methods.save_adapter` refuses.
+# - A library can save an empty adapter without a warning: `methods.save_adapter` refuses.
 #
 # Next: [52_qlora](52_qlora.ipynb), which keeps the frozen weights in four bits.
 #

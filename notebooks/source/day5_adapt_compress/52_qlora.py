@@ -11,9 +11,9 @@
 #
 # ## Question
 #
-# LoRA freed us of gradients and moments. What is left is the frozen model: 2 bytes a parameter in bf16, 130 GB at 65 billion. But a frozen weight is
-# never stepped. It need not hold a change of 0.00001; it only has to be near enough to what it was. How near is near enough, and how few
-# bits is that?
+# LoRA freed us from gradients and moments. What is left is the frozen model: 2 bytes a parameter in bf16, 130 GB for 65
+# billion. But a frozen weight is never updated. It need not represent a change of 0.00001; it only has to be close
+# enough to what it was. How close is close enough, and how few bits is that?
 
 # %%
 # %load_ext workshop
@@ -35,12 +35,14 @@ print(
 # %% [markdown]
 # ## Sixteen numbers
 #
-# Four bits are sixteen codes. Cut a matrix into blocks of 64 weights, divide each block by its largest absolute value, and all weights lie in
-# -1 to 1. Which sixteen numbers should the codes stand for? Equal steps spend most codes where few weights are. NF4 (Dettmers et al., 2023) takes
-# *quantiles of the normal distribution*, so that more codes are where more weights are, and an exact zero.
+# Four bits are sixteen codes. Cut a matrix into blocks of 64 weights, divide each block by its largest absolute value,
+# and all weights lie in -1 to 1. Which sixteen numbers should the codes stand for? Equal steps spend most codes where
+# there are few weights. NF4 (Dettmers et al., 2023) takes *quantiles of the normal distribution*, so that more codes
+# lie where more weights are, and one of them is exactly zero.
 
 # %%
 from workshop import show
+from workshop.exercises import beside
 from workshop.adapt import nf4
 
 values = nf4.nf4_values()
@@ -59,8 +61,9 @@ show.codes_used(
 )
 
 # %% [markdown]
-# (A stem stands at each number, as high as the share of weights that use it; dotted: all alike. NF4 is more even, and not even: the largest of 64
-# numbers lies further out than NF4's outermost quantile, 1.85 standard deviations.)
+# (A stem stands at each number, as high as the share of weights that use it; the dotted line is where all would be used
+# alike. NF4 is more even, but not quite even: the largest of 64 numbers lies further out than NF4's outermost quantile,
+# 1.85 standard deviations.)
 #
 # ### Exercise: the codes of a block
 
@@ -91,7 +94,7 @@ assert torch.equal(ours.dequantize(), library.dequantize_4bit(packed, state))
 print(f"{weight.numel():,} codes and {len(ours.absmax()):,} scales: equal")
 
 # %% [markdown]
-# How far off is a weight? On numbers that really are normal, NF4 is nearer than equal steps:
+# How far off is a weight? For numbers that really are normally distributed, NF4 is closer than equal steps:
 
 # %% tags=["nbval-check-output"]
 normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
@@ -111,13 +114,14 @@ print(
 assert error(normal, values) < 0.95 * error(normal, equal_steps)
 
 # %% [markdown]
-# (We do not show it on this model's own weights. They come from a file that holds them in 4 bits already, with other blocks and a scale and an offset each: they are
-# not what a quantizer usually meets. `53_quantization` has more of it.)
+# (We do not show it on this model's own weights. They come from a file that holds them in 4 bits already, with other
+# blocks, each with a scale and an offset, so they are not what a quantizer usually meets. `53_quantization` says more
+# about that.)
 #
 # ## Double quantization
 #
-# 4 bits, and one fp32 scale for each 64 weights: 4.5 bits. Half a bit for scales is much. So quantize the *scales*: 8 bits each, and
-# one fp32 number for 256 of them.
+# 4 bits, and one fp32 scale for each 64 weights: 4.5 bits. Half a bit for scales is a lot. So quantize the *scales*
+# too: 8 bits each, and one fp32 number for 256 of them.
 #
 # ### Exercise: bytes on paper
 
@@ -132,7 +136,12 @@ def qlora_bytes(num_frozen: int, num_trained: int, double: bool = True) -> float
 
 
 # %% [markdown]
-# **Say before you look:** what do the eight layers of our model take, 28,311,552 weights in linear maps?
+# **Predict:** how many bytes do the eight layers of our model take, with 28,311,552 weights in linear maps?
+
+# %%
+# %%guess packed_megabytes --unit MB
+# 28,311,552 weights in NF4 with double quantization: how many megabytes?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.adapt import qlora
@@ -148,11 +157,14 @@ for double in (False, True):
     )
     assert abs(found / expected - 1) < 0.001
 
+# %%
+beside("packed_megabytes", predicted=expected / 1e6, measured=found / 1e6)
+
 # %% [markdown]
-# ## Compute in full, store in four bits
+# ## Store in four bits, compute in full precision
 #
-# A product needs numbers, not codes. So forward unpacks a matrix, uses it, and drops it; backward needs it once more, for the gradient
-# of x, and unpacks it again. If autograd were let to keep the unpacked one, nothing would be saved:
+# A product needs numbers, not codes. So forward unpacks a matrix, uses it, and drops it; backward needs it once more,
+# for the gradient of x, and unpacks it again. If autograd kept the unpacked matrix, nothing would be saved:
 
 # %%
 import inspect
@@ -160,7 +172,7 @@ import inspect
 print(inspect.getsource(qlora.NF4Product))
 
 # %% [markdown]
-# The whole model so, with LoRA beside it, by hand and by bitsandbytes:
+# Now the whole model in this way, with LoRA beside it, by hand and by bitsandbytes:
 
 # %% tags=["nbval-check-output"]
 from workshop.adapt import lora, methods
@@ -197,12 +209,12 @@ assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-5) for a, b in pair
 print(f"the loss and {len(pairs)} gradients: equal")
 
 # %% [markdown]
-# ### A failure without a word
+# ### A silent failure
 #
-# On CPUs that have AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. The repacked one has no backward
-# that reaches below it: training goes on, the loss is computed, and **no LoRA weight gets a gradient**. Other CPUs show nothing of it.
-# `quantize_base` switches it off; if you load a model with a `BitsAndBytesConfig`, call `qlora.guard(model)` at once. And
-# look for gradients:
+# On CPUs that have AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. The repacked
+# matrix passes no gradient on to what lies below it: training goes on, the loss is computed, and **no LoRA weight gets
+# a gradient**. On other CPUs this does not happen. `quantize_base` switches it off; if you load a model with a
+# `BitsAndBytesConfig`, call `qlora.guard(model)` at once. And look for gradients:
 
 # %% tags=["nbval-check-output"]
 with torch.no_grad():
@@ -221,7 +233,8 @@ except ValueError as told:
 # %% [markdown]
 # ## Memory: full, LoRA, QLoRA
 #
-# Predict first. The frozen linear maps have 4.127 bits; embedding and head stay in fp32, and of this small model they are the larger part.
+# Predict first. The frozen linear maps have 4.127 bits a weight; embedding and head stay in fp32, and in this small
+# model they are the larger part.
 
 # %%
 from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
@@ -323,16 +336,18 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# Predicted within two percent. (Of *full*, most temporaries are two gradients of the embedding, see `51_adapters`.) Moments and gradients went with LoRA; with QLoRA the layers' weights went too. What is left here is
-# the embedding, which stays in fp32, and activations.
+# Predicted within two percent. (Of *full*, most temporaries are two gradients of the embedding, see `51_adapters`.)
+# LoRA removed moments and gradients; QLoRA also shrinks the layers' weights. What is left here is the embedding, which
+# stays in fp32, and the activations.
 #
 # ## On two ranks
 #
-# Each rank reads its part of a batch, as in `22_ddp`. DDP needs one thing more: bitsandbytes keeps the scales where DDP does not look, so
-# all ranks first `take_from_rank_0`. FSDP shards the packed bytes too, if they are *labelled* as the dtype of the other parameters
-# (`storage=torch.float32`). The embedding, which is also the head, stays whole here: gathered for each forward it would be most of
-# what travels. The ranks are seeded differently; the losses must be those of one process.
-# (A model cut to two layers talks nonsense, so the loss begins high: what counts here is that the three agree, and fall.)
+# Each rank reads its part of a batch, as in `22_ddp`. DDP needs one more thing: bitsandbytes keeps the scales where DDP
+# does not look, so all ranks first `take_from_rank_0`. FSDP shards the packed bytes too, if they are *labelled* as the
+# dtype of the other parameters (`storage=torch.float32`). The embedding, which is also the head, stays whole here: if
+# it were gathered for each forward, it would be most of the traffic. The ranks are seeded differently; the losses must
+# be those of one process. (A model cut to two layers writes nonsense, so the loss starts high. What counts here is that
+# the three losses agree, and fall.)
 
 # %%
 # %%torchrun -n 2 --into ranks
@@ -465,13 +480,15 @@ for name, bits in (
 #
 # ## What to take away
 #
-# - A frozen weight only has to be near. **NF4**: sixteen numbers at quantiles, an absmax for each 64: 4.5 bits; **double quantization: 4.127**.
+# - A frozen weight only has to be close. **NF4**: sixteen numbers at quantiles, an absmax for each 64: 4.5 bits;
+#   **double quantization: 4.127**.
 # - Store in four bits, compute in 16 or 32; backward unpacks again. By hand equal to bitsandbytes.
-# - LoRA takes gradients and moments away, QLoRA the weights. Activations stay: recompute them (`13_memory_of_a_step`).
-# - After every change of the stack ask whether each trained weight **has a gradient**.
+# - LoRA removes gradients and moments, QLoRA shrinks the weights. Activations stay: recompute them
+#   (`13_memory_of_a_step`).
+# - After every change of libraries check that each trained weight **has a gradient**.
 # - On ranks: `take_from_rank_0`, and under FSDP a storage dtype that the other parameters have.
 #
-# Next: [53_quantization](53_quantization.ipynb), where the weights are to be *used* in few bits.
+# Next: [53_quantization](53_quantization.ipynb), where the weights are *used* in few bits.
 #
 # ## Sources
 #

@@ -11,8 +11,8 @@
 #
 # ## Question
 #
-# A model of 70 billion parameters takes 140 GB in 16 bits, and then a GPU of 80 GB does not hold it. In 4 bits it takes less than 40. What
-# is lost on the way, who decides how much, and is it faster too?
+# A model of 70 billion parameters takes 140 GB in 16 bits, too much for a GPU of 80 GB. In 4 bits it takes less than
+# 40. What is lost on the way, what decides how much, and is it faster too?
 
 # %%
 # %load_ext workshop
@@ -21,6 +21,7 @@ import json
 import torch
 
 from workshop import show
+from workshop.exercises import beside
 from workshop.assets import language_model, text
 from workshop.compress.quantize import Grid, output_error, round_to_nearest
 from workshop.facts.catalogue import device, model
@@ -37,8 +38,8 @@ smol, tokenizer = language_model.load("smollm2", dtype=torch.float32)
 # %% [markdown]
 # ## A grid
 #
-# A quantized weight is a small whole number, its *code*, times a *scale* that many weights share. With 4 bits there are 16 codes. Two ways
-# to lay them over the numbers:
+# A quantized weight is a small whole number, its *code*, times a *scale* that many weights share. With 4 bits there are
+# 16 codes. There are two ways to lay them over the numbers:
 #
 # - **absmax** (symmetric): the largest magnitude gets the largest code, 7. Zero is code 0.
 # - **zero-point** (asymmetric): the codes reach from the smallest number to the largest, and a *zero point* says which code means zero.
@@ -102,8 +103,8 @@ assert same > 0.999  # ties may fall either way: yours are in 64 bits
 # %% [markdown]
 # ## What we start from
 #
-# One thing must be said first. This SmolLM2 comes from a file of 4 bits: Q4_1, blocks of 32, asymmetric, with an offset that is not a whole
-# code. The 16-bit weights that we call "the model" are those numbers, written out:
+# One warning first. This SmolLM2 comes from a file of 4 bits: Q4_1, blocks of 32, asymmetric, with an offset that is
+# not a whole code. The 16-bit weights that we call "the model" are those numbers, written out:
 
 # %% tags=["nbval-check-output"]
 blocks = W.reshape(-1, 32)
@@ -119,15 +120,20 @@ print(
 assert most <= 16
 
 # %% [markdown]
-# So a grid like the file's would look free of loss, and asymmetric ones look a little better than they are. We use **symmetric groups of
-# 64**, which share nothing with it. What follows is damage on top of damage. It compares methods; it is not the price of 4 bits for a
-# model that had 16.
+# So a grid like the file's would look free of loss, and asymmetric ones look a little better than they are. We use
+# **symmetric groups of 64**, which share nothing with it. What follows is damage on top of damage: it compares methods,
+# but it is not what 4 bits cost a model that had 16.
 #
 # ## Predict: bytes of a weight
 #
 # $$\text{bytes} = \frac{\text{bits}}{8} + \frac{\text{bits of scale and zero point}}{8 \cdot \text{group}}$$
 #
-# **Say before you run it:** int4, groups of 64, scales of 16 bits?
+# **Predict:** int4, groups of 64, scales of 16 bits: how many bytes for a weight?
+
+# %%
+# %%guess int4_bytes --unit B
+# int4 in groups of 64, each with a scale of 16 bits: how many bytes for a weight?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.compress.quantize_packed import PackedLinear
@@ -148,9 +154,15 @@ for name, grid in GRIDS.items():
     print(f"{name:<16} {predicted:9.4f}  {measured:9.4f}")
     assert abs(measured - predicted) < 1e-4
 
+# %%
+int4 = PackedLinear(round_to_nearest(W, GRIDS["int4"]))
+predicted = FORMATS["int4"].bytes_per_weight(576)
+beside("int4_bytes", predicted=predicted, measured=int4.bytes_held / W.numel())
+
 # %% [markdown]
-# These bytes are real: two codes of 4 bits lie in a byte, eight codes of 3 bits in three (`workshop/compress/quantize_packed.py`). Many
-# libraries' trial modes are *fake* quantization: weights keep 16 bits and merely take few values.
+# These bytes are real: two codes of 4 bits lie in a byte, eight codes of 3 bits in three
+# (`workshop/compress/quantize_packed.py`). Many libraries have a trial mode that is *fake* quantization: weights keep
+# 16 bits and merely take few values.
 #
 # How far do the layer's **outputs** move? We need inputs for that: what enters this layer when the model reads Lincoln's address of 1862.
 
@@ -200,7 +212,8 @@ assert errors[8, None] < 0.02 < errors[4, 64] < errors[3, 64] < errors[2, 64]
 assert errors[4, 16] < errors[4, 64] < errors[4, None]
 
 # %% [markdown]
-# Each bit less about doubles the error, until at 2 bits there are three values left. Smaller groups help. 8 bits are hardly to be noticed.
+# Each bit less about doubles the error, until at 2 bits only three values are left. Smaller groups help. At 8 bits the
+# error is hardly noticeable.
 #
 # ## Outliers: LLM.int8()
 #
@@ -258,13 +271,15 @@ assert off["outliers apart"] < off["all in int8"] / 10
 
 
 # %% [markdown]
-# Where an outlier is, the scale of that row must reach it, and all other inputs round to nothing. LLM.int8() takes the few features that
-# pass 6 out of the product, multiplies them in full precision, and adds. From here on we quantize **weights only**; inputs stay as they are.
+# Where there is an outlier, the scale of that row has to reach it, and all other inputs round to zero. LLM.int8() takes
+# the few features that pass 6 out of the product, multiplies them in full precision, and adds. From here on we quantize
+# **weights only**; inputs stay as they are.
 #
-# ## GPTQ: the others make up for it
+# ## GPTQ: later weights make up for the error
 #
-# Rounding to nearest looks at a weight alone. But if two inputs are always alike, +e on one weight is undone by −e on the other. The squared
-# error of a row's outputs is $(w-q)\,H\,(w-q)^\top$ with $H = X^\top X$. Round column $j$, and the best move of all later columns is
+# Rounding to nearest looks at each weight alone. But if two inputs are always alike, +e on one weight is undone by −e
+# on the other. The squared error of a row's outputs is $(w-q)\,H\,(w-q)^\top$ with $H = X^\top X$. Once column $j$ is
+# rounded, the best correction of all later columns is
 #
 # $$w_k \mathrel{-}= \frac{w_j - q_j}{[H^{-1}]_{jj}}\,[H^{-1}]_{jk}$$
 #
@@ -286,8 +301,9 @@ def gptq_column(weight, inverse, j, nearest):
 
 
 # %% [markdown]
-# Do that for each column, and take it out of $H^{-1}$ each time: that is GPTQ, whole. Here it runs with **your** column at its heart, on a
-# corner of the real matrix, 64 outputs and 128 inputs. (A little is added to the diagonal of $H$, so that it can be inverted.)
+# Do that for each column, and eliminate the column from $H^{-1}$ each time: that is all of GPTQ. Here it runs with
+# **your** column at its heart, on a corner of the real matrix, 64 outputs and 128 inputs. (A little is added to the
+# diagonal of $H$, so that it can be inverted.)
 
 # %%
 import time
@@ -356,9 +372,9 @@ assert alike > 0.99
 # %% [markdown]
 # ## AWQ: a finer grid for what matters
 #
-# AWQ rounds to nearest, but first multiplies the columns of important inputs by $s > 1$, and divides the input by $s$: the same product, but
-# these weights' error is divided by $s$. Important is what has a large *input*, so $s = \text{mean}|x|^a$, and the exponent $a$ is searched:
-# 0 is rounding to nearest.
+# AWQ rounds to nearest, but first multiplies the columns of important inputs by $s > 1$, and divides the input by $s$:
+# the same product, but these weights' error is divided by $s$. A column is important if its *input* is large, so $s =
+# \text{mean}|x|^a$, and the best exponent $a$ is searched for; 0 is plain rounding to nearest.
 
 # %%
 from workshop.compress.quantize_awq import awq
@@ -376,8 +392,8 @@ assert found.errors[found.exponent] < found.errors[0]
 assert by_gptq < errors[4, 64]
 
 # %% [markdown]
-# On the inputs from which it learned GPTQ wins easily, for it may fit every weight to them. What counts is other text: the same weights, on
-# what enters this layer when the model reads the address of 1863.
+# On the inputs that it was calibrated on GPTQ wins easily, because it may fit every weight to them. What counts is
+# other text: the same weights, on what enters this layer when the model reads the address of 1863.
 
 # %%
 unseen = inputs_of(smol, tokens_of("1863_abraham_lincoln_r", 2))[NAMES[0]]
@@ -397,8 +413,8 @@ for method, rounded in methods.items():
 assert max(on_other["GPTQ"], on_other["AWQ"]) < 0.9 * on_other["round to nearest"]
 
 # %% [markdown]
-# Most of what GPTQ gained on its own text is gone on other text; about a fifth of the error stays away. AWQ learned one number for each input
-# instead of one for each weight, and keeps what it has.
+# On other text most of GPTQ's gain is lost; about a fifth of the error stays removed. AWQ fitted one number for each
+# input instead of one for each weight, and keeps its gain.
 #
 # ## Run: the model
 #
@@ -476,11 +492,8 @@ for name, (size, score, seconds) in results.items():
 score = {name: result[1] for name, result in results.items()}
 assert abs(score["int8"] / unharmed - 1) < 0.02
 assert score["int4 rtn"] < score["int3 rtn"]
-for name in (
-    "int4 AWQ",
-    "int4 GPTQ",
-    "int3 GPTQ",
-):  # no order here: another CPU's sums can turn it over
+# no order here: another CPU's sums can turn it over
+for name in ("int4 AWQ", "int4 GPTQ", "int3 GPTQ"):
     assert unharmed < score[name] < 1.2 * score[f"{name[:4]} rtn"]
 
 # %%
@@ -489,12 +502,14 @@ show.size_and_perplexity(
 )
 
 # %% [markdown]
-# 8 bits are free, 3 bits are dear. Between the methods, read this table with care. GPTQ decides column after column, so a sum that another CPU
-# adds up in another order tips one weight to the next code, and all columns behind it follow. (This model has many weights that lie half way
-# between two codes, see below.) One computer, told to use other instructions or another number of threads, gave 34.7 to 35.6 for int4 GPTQ and
-# 41.6 to 46.2 for int3 GPTQ, once above plain rounding; rounding and AWQ stayed where they are. A difference of a few percent on 512 tokens is no
-# ranking. What holds on every CPU is the error of the outputs above, and what all 30 layers give, below. (AWQ holds one number more for each
-# input.) NF4 is the grid of QLoRA, lesson 52: 16 values that are not evenly spaced, but closer together where weights are many.
+# 8 bits cost next to nothing, 3 bits cost a lot. Between the methods, read this table with care. GPTQ decides column
+# after column, so a sum that another CPU adds up in another order tips one weight to the next code, and all columns
+# behind it follow. (This model has many weights that lie half way between two codes, see below.) One computer, told to
+# use other instructions or another number of threads, gave 34.7 to 35.6 for int4 GPTQ and 41.6 to 46.2 for int3 GPTQ,
+# once above plain rounding; rounding and AWQ stayed where they are. A difference of a few percent on 512 tokens is no
+# ranking. What holds on every CPU is the error of the outputs above, and what all 30 layers give, below. (AWQ holds one
+# number more for each input.) NF4 is the grid of QLoRA, lesson 52: 16 values that are not evenly spaced, but closer
+# together where weights are many.
 #
 # All 30 layers, with 3,072 tokens of calibration and 2,048 of score, measured by `benchmarks/quantization.py`:
 
@@ -507,9 +522,10 @@ assert whole["int4 gptq"] < whole["int4 rtn"]
 assert whole["int4 awq"] < whole["int4 rtn"]
 
 # %% [markdown]
-# With all layers rounding to nearest is behind both, by far more than a CPU's sums can move. Between AWQ and GPTQ this table shows AWQ ahead at
-# 4 bits and GPTQ at 3: once, on one computer, and GPTQ alone moves by half of what lies between them at 4 bits. And the asymmetric grid does well
-# with plain rounding: that is the file's own kind of grid, as said above.
+# With all layers quantized, rounding to nearest is behind both, by far more than the order of a CPU's sums can change.
+# Between AWQ and GPTQ this table shows AWQ ahead at 4 bits and GPTQ at 3. That is one run on one computer, and GPTQ
+# alone varies by half of the difference at 4 bits. The asymmetric grid does well with plain rounding, because it is the
+# file's own kind of grid.
 #
 # ## The same by a library
 #
@@ -538,8 +554,9 @@ for method, mine in by_hand.items() if has_modelopt() else []:
     assert equal > 0.95
 
 # %% [markdown]
-# What is missing here are ties: a number half way between two codes falls to one side or the other, by the last bit of a division, and moves
-# those behind it. This model has many, for its weights lay on a grid before. AWQ scales them first, and then hardly any are left.
+# The rest are ties: a number half way between two codes is rounded up or down by the last bit of a division, and
+# changes those behind it. This model has many, because its weights already lay on a grid. AWQ scales them first, and
+# then hardly any are left.
 #
 # Over all 30 layers AWQ by hand is within one percent of the library's. GPTQ by hand came out 2.8 percent lower: no more than GPTQ moves by
 # itself. Each weight first moved by about a thousandth of itself, at random, takes our own GPTQ from 48.52 to 49.79
@@ -569,8 +586,9 @@ for name, (mine, library) in compared.items():
 # %% [markdown]
 # ## Is it faster?
 #
-# A product with one token is limited by *reading the weights*: fewer bytes, less time. One with many tokens is limited by arithmetic: there
-# the processor must have instructions for int8. And in both cases somebody must have written a kernel. Six ways through one layer:
+# A product with one token is limited by *reading the weights*: fewer bytes, less time. One with many tokens is limited
+# by arithmetic: there the processor needs instructions for int8. And in both cases somebody has to have written a
+# kernel. Six ways through one layer:
 #
 # - `fp32`, `bf16`: PyTorch's usual product. Not every CPU has instructions for bf16; without them it is slow.
 # - `packed int4`: ours. Unpacks with tensor operations, then multiplies in fp32.
@@ -641,9 +659,10 @@ for column, what in enumerate(("1 token", "128 tokens")):
 #
 # ## Train through the rounding
 #
-# What if the rounding were there during training? *Quantization-aware training* rounds in every forward pass and trains the unrounded weights;
-# backward pretends that rounding was not there (the *straight-through estimator*). A little of it, on one MLP of the model: 3 bits, to give
-# the outputs that it gave before. It learns on the address of 1862, and is scored on that of 1861.
+# What if the weights were rounded already during training? *Quantization-aware training* rounds in every forward pass
+# and trains the unrounded weights; backward pretends that there was no rounding (the *straight-through estimator*). A
+# small example on one MLP of the model, in 3 bits: it is trained to give the outputs that it gave before, on the
+# address of 1862, and scored on that of 1861.
 
 # %%
 from workshop.compress.quantize_training import RoundedLinear
@@ -745,7 +764,8 @@ for label, name in MODELS.items():
 # ## What to take away
 #
 # - A code, a scale, a group: **bits/8 + 2/group bytes a weight**. The largest number of a group decides for all others.
-# - 8 bits for weights are free. At 4 bits use GPTQ or AWQ; they cost minutes, once, and nothing afterwards. At 3 bits everything shows.
+# - 8 bits for weights cost next to nothing. At 4 bits use GPTQ or AWQ; they take minutes, once, and nothing afterwards.
+#   At 3 bits the damage is plain to see.
 # - Inputs have outliers, a few features thousands of times the median. Weights do not. So weight-only is easy and int8 × int8 is not.
 # - Calibrate on text like that of the task. Score on other text.
 # - Ask of each library whether its quantization is real or fake, and for each speed-up which kernel, and on which hardware.

@@ -11,8 +11,8 @@
 #
 # ## Question
 #
-# A large model is good and slow. A small one is quick. Train the small one on the same text, and it is worse. Can the large one *teach* it, so that it
-# gets better than the text alone would make it, in as many steps?
+# A large model is good and slow. A small one is fast, but trained on the same text it is worse. Can the large one
+# *teach* it, so that after as many steps it is better than the text alone would make it?
 
 # %%
 # %load_ext workshop
@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from workshop import show
+from workshop.exercises import beside
 from workshop.assets import language_model, text
 from workshop.compress.distill import (
     DistilLoss,
@@ -36,10 +37,11 @@ device = torch.accelerator.current_accelerator() or torch.device("cpu")
 teacher, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
 
 # %% [markdown]
-# ## What a teacher says
+# ## What a teacher adds
 #
-# A label names one word. A teacher gives a probability to each. Here is the end of a sentence from Lincoln's address of 1862, and what SmolLM2
-# expects next. Divide its logits by a **temperature** T before the softmax, and the small probabilities can be seen.
+# A label names one word. A teacher gives each word a probability. Here is the end of a sentence from Lincoln's address
+# of 1862, and what SmolLM2 expects next. Divide its logits by a **temperature** T before the softmax, and the small
+# probabilities become visible.
 
 # %%
 sentence = "The dogmas of the quiet past are inadequate to the stormy"
@@ -54,8 +56,9 @@ show.soft_targets(
 )
 
 # %% [markdown]
-# (If the word that came, *present*, is among the eight, it is blue.) The label says: this word, and none of the 49,151 others. The teacher says which others would have made sense, and
-# which much less. Hinton called that *dark knowledge*: it is in the small numbers.
+# (If the word that came, *present*, is among the eight, it is blue.) The label means: this word, and none of the 49,151
+# others. The teacher also tells which others would have made sense, and which hardly. Hinton called that *dark
+# knowledge*: it is in the small numbers.
 #
 # The loss compares both softmaxes at the same temperature (Hinton et al., 2015):
 #
@@ -84,8 +87,14 @@ def soft_loss(
 
 
 # %% [markdown]
-# Yours beside the package's and PyTorch's own, and what the T² is for. The gradient of the KL alone, for a student's logit, is $(q - p)/T$, and both
-# probabilities get flatter with T. **Predict:** by how much does the gradient shrink from T = 10 to T = 100, without the T²?
+# Your function beside the package's and PyTorch's own, and then the purpose of the T². The gradient of the KL alone,
+# for one of the student's logits, is $(q - p)/T$, and both probabilities get flatter with T. **Predict:** by how much
+# does the gradient shrink from T = 10 to T = 100, without the T²?
+
+# %%
+# %%guess shrinks_by
+# Without the T^2: how many times smaller is the gradient at T = 100 than at T = 10?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.compress import distill
@@ -118,10 +127,18 @@ for temperature in (1, 10, 100):
     )
 assert cosine > 0.99
 
+# %%
+at = {}
+for temperature in (10, 100):
+    loss = forward_kl(free, teacher_logits, temperature)
+    at[temperature] = torch.autograd.grad(loss, free)[0].norm().item()
+beside("shrinks_by", predicted=100, measured=at[10] / at[100])
+
 # %% [markdown]
-# To a hundredth: the square. With the T² the gradient stays, and the weight of this loss beside another one does not depend on T. And the direction: at a
-# high temperature the gradient is **student's logit less teacher's logit**, each less its mean. Hot distillation is matching logits, and it cares for words of no
-# probability as much as for likely ones. At T = 1 it cares for the likely ones.
+# It shrinks to a hundredth: by the square. With the T² the gradient keeps its size, and so the weight of this loss
+# beside another one does not depend on T. Now the direction: at a high temperature the gradient is **the student's
+# logit minus the teacher's**, each minus its mean. So distillation at a high temperature matches logits, and unlikely
+# words count as much as likely ones. At T = 1 the likely ones count.
 #
 # ## Which way round?
 #
@@ -160,14 +177,16 @@ show.two_fits(
 )
 
 # %% [markdown]
-# **Forward** spreads to cover both, and puts much where the teacher has nothing. **Reverse** picks one hump and does it well. A small model cannot do all that a large one does, so for *writing* text
-# reverse KL is an option (MiniLLM, Gu et al., 2023: on texts that the student wrote itself). Below we score a given text, and use the forward one.
+# **Forward** KL spreads to cover both humps, and puts much probability where the teacher has none. **Reverse** KL picks
+# one hump and fits it well. A small model cannot do all that a large one does, so for *writing* text reverse KL is an
+# option (MiniLLM, Gu et al., 2023: on texts that the student wrote itself). Below we score a given text, and use the
+# forward one.
 #
 # ## The student
 #
-# DistilBERT's student is its teacher with every second layer left out (Sanh et al., 2019). Ours keeps four of thirty, the first and the last among them, with their weights. To
-# be quick here, both models also keep only the words that our text uses. That changes nothing for these words: the softmax goes over
-# fewer of them.
+# DistilBERT's student is its teacher with every second layer left out (Sanh et al., 2019). Ours keeps four of thirty
+# layers, the first and the last among them, with their weights. To save time here, both models also keep only the words
+# that our text uses. For these words nothing changes, except that the softmax goes over fewer of them.
 
 # %%
 SEQ_LEN, BATCH, STEPS, NUM_TOKENS = 64, 4, 40, 4096
@@ -202,7 +221,8 @@ print(
 )
 
 # %% [markdown]
-# **Predict:** the parameters of both, and how much quicker the student is. A layer of SmolLM2 has 3.54 million parameters, a word 576.
+# **Predict:** the parameters of both, and how much faster the student is. A layer of SmolLM2 has 3.54 million
+# parameters, a word 576.
 
 # %%
 layers = spread_layers(30, 4)
@@ -226,8 +246,9 @@ print(f"{sizes['teacher'] / sizes['student']:.1f} times fewer FLOPs for a token"
 # %% [markdown]
 # ## Run
 #
-# The teacher does not change, and we will pass over the same windows more than once. So it speaks **once**, and what it says is kept. (Real distillation
-# runs it beside the student, or keeps its best few logits: all of them for the real vocabulary would be 200 kB a token.)
+# The teacher does not change, and we will pass over the same windows more than once. So its logits are computed
+# **once** and kept. (In a real distillation the teacher runs beside the student, or only its few largest logits are
+# kept: all of them, for the real vocabulary, would be 200 kB a token.)
 
 # %%
 import time
@@ -266,8 +287,8 @@ of_teacher = held_out_loss(teacher)
 
 
 # %% [markdown]
-# The same student, the same windows in the same order, as many steps, the same optimizer. Only the loss differs: labels alone, or DistilBERT's three together, soft targets, labels
-# and the angle between hidden states.
+# The same student, the same windows in the same order, as many steps, the same optimizer. Only the loss differs: labels
+# alone, or the three of DistilBERT together: soft targets, labels, and the angle between hidden states.
 
 
 # %%
@@ -326,9 +347,10 @@ later = {name: {s: v for s, v in values.items() if s} for name, values in runs.i
 show.scores_by_step(later, "held-out loss", ("teacher", of_teacher))
 
 # %% [markdown]
-# The taught student is better after the same number of steps. Both are far from the teacher: four layers, and four thousand tokens of text where the
-# teacher saw two trillion (SmolLM2, Ben Allal et al., 2025). Is the margin larger than chance? One run does not say. Three orders of the windows, each with several losses, were run outside this
-# lesson, and here is the record:
+# The taught student is better after the same number of steps. Both are far from the teacher: four layers, and four
+# thousand tokens of text where the teacher saw two trillion (SmolLM2, Ben Allal et al., 2025). Is the margin larger
+# than chance? One run cannot tell. Three orders of the windows, each with several losses, were run outside this lesson,
+# and here is the record:
 
 # %%
 import json
@@ -347,7 +369,8 @@ assert (round(min(three), 2), round(max(three), 2)) == (0.66, 0.72)
 show.spread(record["perplexity"], "perplexity of the student, a dot for each seed")
 
 # %% [markdown]
-# With a teacher, 0.66 to 0.72 of the perplexity without, whatever the order. Most of it comes from the soft targets.
+# With a teacher the perplexity is 0.66 to 0.72 of that without, for each of the three orders. Most of it comes from the
+# soft targets.
 #
 # ## At scale
 #
@@ -357,10 +380,8 @@ show.spread(record["perplexity"], "perplexity of the student, a dot for each see
 h = 768
 layer = 12 * h * h + 13 * h
 embeddings = (30_522 + 512) * h + 2 * h  # words, positions, a layer norm
-bert, distilbert = (
-    12 * layer + embeddings + 2 * h + h * h + h,
-    6 * layer + embeddings,
-)  # BERT: segments, pooler
+# BERT: segments, pooler
+bert, distilbert = (12 * layer + embeddings + 2 * h + h * h + h, 6 * layer + embeddings)
 print(
     f"BERT base {bert:,}   DistilBERT {distilbert:,} "
     f"parameters: {1 - distilbert / bert:.0%} fewer"
@@ -380,16 +401,18 @@ for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9,
     print(f"{name:<16} {taught / alone:.2f} times the FLOPs of training alone")
 
 # %% [markdown]
-# So "equal steps" is not "equal FLOPs". What is taught better in one pass must be weighed against what the text alone would do in two or four. If text is scarce, as here, the teacher wins;
-# if a teacher's answers can be kept, it is paid for once.
+# So "equal steps" is not "equal FLOPs". What a teacher gains in one pass has to be compared with what the text alone
+# would gain in two or four. If text is scarce, as here, the teacher wins; and if its answers can be kept, you pay for
+# them once.
 #
 # ## What to take away
 #
-# - Soft targets carry information in every word's probability. T says how much the small ones count, T² keeps the gradient's size.
-# - A high temperature is matching logits. Forward KL covers, reverse KL chooses.
+# - Soft targets carry information in every word's probability. T decides how much the small ones count, T² keeps the
+#   gradient's size.
+# - A high temperature means matching logits. Forward KL covers all humps, reverse KL chooses one.
 # - A student cut from its teacher starts with real layers. DistilBERT's loss adds labels and hidden states.
 # - At equal steps the taught student is better. A step costs a teacher's forward more.
-# - Teacher and student must share a vocabulary, or their probabilities are of different things.
+# - Teacher and student must share a vocabulary, or their probabilities are about different things.
 #
 # Next: [55_pruning](55_pruning.ipynb), a smaller model without a student.
 #

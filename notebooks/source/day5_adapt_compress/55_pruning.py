@@ -11,8 +11,8 @@
 #
 # ## Question
 #
-# A trained network has more weights than it needs. Set the unimportant ones to zero. Which are unimportant? How much worse does the
-# model get? And the question that is asked too late: **what is saved**, when the zeros are there?
+# A trained network has more weights than it needs. Set the unimportant ones to zero. Which are unimportant? How much
+# worse does the model get? And the question that is usually asked too late: **what do the zeros save**?
 
 # %%
 # %load_ext workshop
@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 
 from workshop import show
+from workshop.exercises import beside
 from workshop.assets import images, language_model, text
 from workshop.compress.prune import (
     apply_masks,
@@ -43,8 +44,9 @@ model.config.use_cache = False
 # %% [markdown]
 # ## Where zeros may lie
 #
-# Three patterns, on a corner of a real matrix, all with half of the weights. **Unstructured**: the smallest go, wherever they are. **2:4**: of every four neighbours in a row two
-# stay. **Structured**: whole columns go, and the matrix gets smaller.
+# Three patterns, on a corner of a real matrix, all with half of the weights. **Unstructured**: the smallest are
+# removed, wherever they are. **2:4**: of every four neighbours in a row two stay. **Structured**: whole columns are
+# removed, and the matrix gets smaller.
 #
 # ### Exercise: the 2:4 mask
 
@@ -78,8 +80,9 @@ assert all(mask.float().mean() == 0.5 for mask in patterns.values())
 show.zero_patterns({name: mask.tolist() for name, mask in patterns.items()})
 
 # %% [markdown]
-# **Predict:** what does each save? A zero that may lie anywhere needs a bit that says where it lies. In 2:4 each kept value needs two bits, for its place among four. A smaller matrix needs nothing. And which
-# FLOPs does a kernel leave out?
+# **Predict:** what does each save? If zeros may lie anywhere, each weight needs a bit that tells whether it is one. In
+# 2:4 each value that is kept needs two bits, for its place among four. A smaller matrix needs nothing. And which FLOPs
+# can a kernel skip?
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.pruned import done_flops, pruned_bytes
@@ -93,12 +96,14 @@ assert pruned_bytes(weights, "2:4") == 2_000_000 * 9 / 16
 assert done_flops(weights, "unstructured") == done_flops(weights, "dense")
 
 # %% [markdown]
-# An ordinary kernel multiplies by zero as fast as by seven. So the middle column is what the *file* saves, and the right one what the *time* may save: for unstructured zeros, nothing. We will measure that.
+# An ordinary kernel multiplies by zero as fast as by seven. So the middle column tells how much smaller the *file*
+# gets, and the right one how much *time* may be saved: for unstructured zeros, none. We will measure that.
 #
 # ## Which weights? Perplexity of SmolLM2
 #
-# The model reads the beginning of Lincoln's address of 1863, twice 128 tokens. Its perplexity (the number of words it hesitates between, so to speak) is for comparing within
-# this lesson: it is a chat model, and the text is old. Its weights are four-bit numbers, written out.
+# The model reads the beginning of Lincoln's address of 1863, twice 128 tokens. Its perplexity (the number of words it
+# hesitates between, so to speak) is only for comparison within this lesson: it is a chat model, and the text is old.
+# Its weights are four-bit numbers, written out.
 
 # %%
 speeches = text.load("sotu")
@@ -141,10 +146,11 @@ assert (
 )
 
 # %% [markdown]
-# A fifth of the weights is hardly missed. Half of them, by size, ruins the model, and 2:4 more so: it has fewer choices.
+# A fifth of the weights is hardly missed. Removing half of them by size ruins the model, and 2:4 even more: it has less
+# choice.
 #
-# **Small is not unimportant.** A weight is multiplied by what comes in. In language models some features are much louder than others. What enters one of
-# the middle layers:
+# **Small is not unimportant.** A weight is multiplied by its input. In language models some features are much larger
+# than others. Here is what enters one of the middle layers:
 
 # %%
 from workshop.compress.hessian import Hessian
@@ -160,8 +166,10 @@ print(
 assert norms.max() > 5 * norms.median()
 
 # %% [markdown]
-# So **Wanda** (Sun et al., 2023) scores a weight by $|W_{ij}| \cdot \|X_j\|$, its size times the norm of its input over a few sentences of *calibration* text, and compares within each output (a row). No gradient, no
-# training: one pass, layer after layer, each seeing what the pruned layers before it make. Here it is whole, next to its exact form:
+# So **Wanda** (Sun et al., 2023) scores a weight by $|W_{ij}| \cdot \|X_j\|$, its size times the norm of its input over
+# a few sentences of *calibration* text, and compares within each output (a row). No gradient, no training: one pass,
+# layer after layer, each with the inputs that the pruned layers before it produce. Here it is in full, next to its
+# exact form:
 
 # %%
 weight = torch.tensor([[3.0, 1.0, -2.0, 0.5]])  # one output, four inputs
@@ -171,8 +179,9 @@ print("by |w|      ", two_of_four(weight.abs().numpy())[0].tolist())
 print("by |w| |x|  ", two_of_four(score.numpy())[0].tolist())
 
 # %% [markdown]
-# **SparseGPT** (Frantar and Alistarh, 2023) goes a step further. When a weight goes, the others of its row can make up for part of it, because inputs hang together. How much each should change follows in closed form from $H = X^T X$. It is the
-# same mathematics as GPTQ's in `53_quantization`, with "set to zero" for "round". The heart of it:
+# **SparseGPT** (Frantar and Alistarh, 2023) goes a step further. When a weight is removed, the others in its row can
+# make up for part of it, because inputs are correlated. How much each should change follows in closed form from $H =
+# X^T X$. It is the same mathematics as GPTQ's in `53_quantization`, with "set to zero" for "round". The heart of it:
 
 # %%
 import inspect
@@ -182,7 +191,8 @@ from workshop.compress import sparsegpt
 print(inspect.getsource(sparsegpt.prune_matrix_plainly))
 
 # %% [markdown]
-# **Say before you run it:** 2:4 by magnitude made perplexity so large. How much of that do Wanda and SparseGPT take back, with the same number of zeros in the same pattern?
+# **Predict:** 2:4 by magnitude made perplexity this large. How much of the damage do Wanda and SparseGPT avoid, with
+# the same number of zeros in the same pattern?
 
 
 # %%
@@ -209,12 +219,19 @@ assert found["Wanda, 2:4"] < 0.5 * found["magnitude, 2:4"]
 assert found["SparseGPT, 2:4"] < found["magnitude, 2:4"]
 
 # %% [markdown]
-# Same zeros, same pattern, and a model that still speaks. A small model suffers from 2:4 all the same: in the papers the loss shrinks as models grow. What remains is as a rule won back by training for a while
+# The same number of zeros in the same pattern, and the model still writes sentences. A small model suffers from 2:4 all
+# the same: in the papers the damage shrinks as models grow. What remains is usually repaired by training for a while
 # with the mask held.
 #
 # ## What do zeros save? Time
 #
 # One matrix of SmolLM2's feed-forward network, 128 tokens, four ways. **Predict** the time of each, in multiples of the dense one.
+
+# %%
+# %%guess sparse_kernel --choices faster,as-fast,slower
+# Half of the weights are zero, and a sparse kernel (CSR) skips them.
+# Is it faster than the dense kernel, as fast, or slower?
+...
 
 # %%
 w = model.model.layers[15].mlp.down_proj.weight.detach().cpu()
@@ -244,12 +261,18 @@ assert times["half zeros, dense kernel"] > 0.6 * times["dense"]
 assert times["half zeros, sparse kernel (CSR)"] > times["dense"]
 assert times["half of the columns"] < 0.85 * times["dense"]
 
+# %%
+against = times["half zeros, sparse kernel (CSR)"] / times["dense"]
+beside("sparse_kernel", measured="slower" if against > 1.1 else "as-fast")
+
 # %% [markdown]
-# - Zeros in a dense kernel: nothing. It does not look.
-# - A sparse kernel at one half: *slower*. For each value it reads where it belongs and fetches a row from there. It wins only when nearly everything is zero, and no language model survives that.
-# - A smaller matrix: about half.
+# - Zeros in a dense kernel save nothing: it multiplies by them like by any number.
+# - A sparse kernel with half zeros is *slower*. For each value it reads an index and fetches a row from there. It wins
+#   only when nearly everything is zero, and no language model survives that.
+# - A smaller matrix takes about half of the time.
 #
-# And 2:4? It is made for a kernel that fetches two values and their places at once. That lies in GPUs (Ampere and later) and not in this CPU:
+# And 2:4? It is made for hardware that reads two values and their places at once. GPUs have that (Ampere and later);
+# this CPU does not:
 
 # %%
 from workshop.compress.two_four_kernel import pack, use_sparse_kernels
@@ -271,8 +294,10 @@ except ValueError as error:
 #
 # ## Structured: really smaller
 #
-# A feed-forward network is a sum over its inner neurons: take a row of `gate`, one of `up` and a column of `down` away, and one term has gone. Attention is a sum over heads: SmolLM2 has nine, three
-# of which share a key and a value, so they go in threes. We choose the terms that add least (Wanda's score, summed over a column), a quarter of the neurons and a third of the heads.
+# A feed-forward network is a sum over its inner neurons: remove a row of `gate`, one of `up` and a column of `down`,
+# and one term is gone. Attention is a sum over heads: SmolLM2 has nine, three of which share a key and a value, so they
+# go in threes. We choose the terms that add least (Wanda's score, summed over a column), a quarter of the neurons and a
+# third of the heads.
 
 # %%
 from workshop.compress.prune_structured import choose, cut_structures, mask_structures
@@ -329,13 +354,16 @@ print(
 assert found["structured"] > found["whole"]
 
 # %% [markdown]
-# The masked one has done all its FLOPs and saved nothing; the cut one gives the same answers in less time, on any device, with no special kernel. It pays in quality, which
-# is why structured pruning is followed by training, best with the whole model as a **teacher** (`54_distillation`).
+# The masked model still did all its FLOPs and saved nothing; the cut one gives the same answers in less time, on any
+# device, with no special kernel. The price is quality, which is why structured pruning is followed by training, best
+# with the whole model as a **teacher** (`54_distillation`).
 #
 # ## The lottery ticket
 #
-# If a twentieth of the weights is enough, why not train only those from the start? Take a sparse network, give it fresh random weights, train: it gets less far. But *rewind* the weights that stayed to what they were at
-# **their own beginning**, train again, and it gets as far as the large one, or nearly (Frankle and Carbin, 2018). The large network held a winning ticket in the lottery of its first draw.
+# If a twentieth of the weights is enough, why not train only those from the start? Take a sparse network, give it fresh
+# random weights and train it: it ends worse. But *rewind* the weights that stayed to **their own initial values**,
+# train again, and it becomes as good as the large one, or nearly (Frankle and Carbin, 2018). The large network held a
+# winning ticket in the lottery of its first draw.
 #
 # A small network on handwritten digits: train, prune 45 % of what is left, rewind, five times. 0.55⁵ is 5 %. Three seeds.
 
@@ -407,8 +435,9 @@ show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 # For each seed the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (here by 4 to 6 points; a point is
 # ten of the 1,000 digits), and comes within a point or two of the whole network, with a twentieth of its weights. The mask and the first weights belong together.
 #
-# It is knowledge, not a way to save: to *find* the ticket, the large network was trained five times. In larger networks going back to step 0 fails, and going back to an early step works
-# (`find_ticket(..., rewind=20)`; Frankle et al., 2019).
+# This is an insight, not a way to save anything: to *find* the ticket, the large network was trained five times. In
+# larger networks going back to step 0 fails, and going back to an early step works (`find_ticket(..., rewind=20)`;
+# Frankle et al., 2019).
 #
 # ## At scale: 70 billion parameters on an H100
 #
@@ -437,13 +466,16 @@ for tokens in (1, 4096):
 assert 1.7 < dense.seconds / sparse.seconds < 2
 
 # %% [markdown]
-# These are floors: only the linear maps, at the data sheet's rates, twice the dense peak for 2:4. **No GPU was at hand to measure it**, and none of the published tables in this project has a 2:4 row, so no speed is
-# claimed here. Expect less: kernels for 2:4 reach a smaller share of their peak than dense ones, and attention, norms and communication gain nothing. What is certain are the bytes, 9/16.
+# These are floors: only the linear maps, at the data sheet's rates, twice the dense peak for 2:4. **No GPU was at hand
+# to measure it**, and none of the published tables in this project has a 2:4 row, so no speed is claimed here. Expect
+# less: kernels for 2:4 reach a smaller share of their peak than dense ones, and attention, norms and communication gain
+# nothing. Only the bytes are certain: 9/16.
 #
 # ## What to take away
 #
 # - Ask first what a zero saves. Unstructured: bytes on disk at best. 2:4: 7/16 of the bytes, and up to half of the time on a GPU that has the kernel. Structured: everything it removes, everywhere.
-# - A weight matters by what it is multiplied with. Wanda needs one pass and no gradient; SparseGPT lets the rest make up for what went.
+# - How much a weight matters depends on what it is multiplied with. Wanda needs one pass and no gradient; SparseGPT
+#   lets the remaining weights make up for the removed ones.
 # - Cutting gives the masked model's outputs exactly, in less time.
 # - A winning ticket is a mask *and* its first weights.
 # - After pruning comes training, with the whole model as a teacher.

@@ -10,9 +10,9 @@
 #
 # ## Question
 #
-# On your laptop a cell starts its ranks at once. In a centre the nodes belong to everybody, and a program called Slurm gives
-# them out. You do not start your ranks there. You leave a letter that says how, and go. What must stand in that letter? And who
-# opens it?
+# On your laptop a cell starts its ranks at once. In a centre everybody shares the nodes, and a program called Slurm
+# hands them out. You do not start your ranks there yourself. You leave a letter with instructions, and go. What must be
+# in that letter? And who opens it?
 
 # %%
 # %load_ext workshop
@@ -20,6 +20,7 @@ import json
 from dataclasses import replace
 
 from workshop import launch, show
+from workshop.exercises import beside
 from workshop.facts.tabular import Table
 from workshop.facts.tree import ROOT
 from workshop.launch import jobs
@@ -37,7 +38,7 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 #
 # You ask for **2 nodes with 4 ranks each**. Write down three numbers before you go on:
 #
-# 1. How many processes are started in all, from the letter's own shell down to the ranks?
+# 1. How many processes are started in all, from the shell that runs the letter down to the ranks?
 # 2. How many of them does Slurm start by itself?
 # 3. `%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm. How long will the same four ranks
 #    take as a job, on two nodes that are free?
@@ -45,14 +46,19 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 # Here is who starts whom:
 
 # %%
+# %%guess processes
+# Two nodes with four ranks each, as a job: how many processes in all?
+...
+
+# %%
 show.job_tree(nnodes=2, nproc_per_node=4)
 
 # %% [markdown]
 # - **sbatch** takes the letter (the *batch script*) and puts it into a queue. It returns at once, with a number.
 # - When nodes are free, Slurm runs the script **once**, on the first node. It is a plain shell program.
-# - In it, **srun** starts one *task* on every node. Our task is a torchrun, more exactly its *agent*.
+# - In it, **srun** starts one *task* on every node. Our task is a torchrun, or more precisely its *agent*.
 # - Each **agent** starts the ranks of its own node and watches over them. Slurm does not know that there are ranks.
-# - The agents must find one another. All are told one address: that of the first node. This is the *rendezvous*.
+# - The agents have to find one another. All get the same address, that of the first node. This is the *rendezvous*.
 
 # %% tags=["nbval-check-output"]
 nnodes, nproc = 2, 4
@@ -65,6 +71,9 @@ print(
     f"{scripts + agents} of them are started by Slurm "
     "(the script, and srun's tasks); the ranks are not"
 )
+
+# %%
+beside("processes", measured=scripts + agents + ranks)
 
 # %% [markdown]
 # ## Run
@@ -111,9 +120,9 @@ assert {here[rank].total for rank in range(4)} == {10}
 # %%sbatch -N 2 -n 2 --time 00:05:00 --into there
 # ```
 #
-# `--dry-run` shows the batch script instead of handing it in. Everything that is particular to a place stands in the **site's
-# file**: account, partition, modules, container, network. Here is the script that the same call makes for the example of a
-# centre (`examples/sites/slurm-apptainer.toml`). First the lines that are for Slurm; bash takes them for comments:
+# `--dry-run` shows the batch script instead of submitting it. Whatever is particular to a centre stands in the **site's
+# file**: account, partition, modules, container, network. Here is the script that the same call makes for an example of
+# a centre (`examples/sites/slurm-apptainer.toml`). First the lines for Slurm, which bash reads as comments:
 
 # %% tags=["nbval-check-output"]
 FAST = "/fast/ada"  # ada's folder on the centre's file system, which every node sees
@@ -150,10 +159,10 @@ for line in script.splitlines():
 # %% [markdown]
 # Three of them are worth a second look:
 #
-# - `--ntasks-per-node=1`: tasks are torchruns. Who writes the number of ranks here gets ranks times ranks.
-# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders live on them.
-# - `--no-requeue`: unless you say so, a program must not be started twice. One that does not resume would begin anew over its
-#   own files.
+# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, you get ranks times ranks.
+# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders run on them.
+# - `--no-requeue`: unless you ask for it, a program must not be started twice. One that does not resume would start
+#   over and overwrite its own files.
 #
 # And here is the part that runs, from the rendezvous on:
 
@@ -194,19 +203,21 @@ for word in container_line(centre, folder=f"{FAST}/course", node_variables=()).s
 # - `--bind`: of the node's folders only those that are named are seen. `--pwd` says where to begin.
 #
 # This centre is **offline**: its nodes reach no hub and no package index. The jobs of the workshop then carry
-# `HF_HUB_OFFLINE=1` and its like, so that a library says at once that a file is missing, and does not wait for a network that
-# is not there. What you need must be in the cache before (`workshop assets fetch --all`, on a machine that has a network).
+# `HF_HUB_OFFLINE=1` and its like, so that a library reports a missing file at once, instead of waiting for a network
+# that is not there. What you need must already be in the cache (`workshop assets fetch --all`, on a machine that has a
+# network).
 
 # %% tags=["nbval-check-output"]
 print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
 
 # %% [markdown]
-# `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; a wrong guess is slow, or waits for
-# ever.
+# `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; the wrong one is slow, or
+# waits for ever.
 #
 # ### Another place, the same cell
 #
-# What changes when you move from this centre to a Slurm without containers? Not the cell; only lines of the letter:
+# What changes when you move from this centre to a Slurm without containers? Not the cell, only some lines of the
+# letter:
 
 # %% tags=["nbval-check-output"]
 plain = SiteSpec(
@@ -290,7 +301,7 @@ assert ranks == [f"rank {rank} of 4" for rank in range(4)], said
 # %% [markdown]
 # One world of four ranks on two nodes. Had the two torchruns not met, there would have been two worlds of two, or none.
 #
-# ### Hand it in
+# ### Submit it
 #
 # `sbatch --test-only` is a good first question: it checks the script against the cluster, and makes no job. Then the real
 # thing. The cell below does what `%%sbatch` does, in Python, so that it can fall back on the record where there is no Slurm, or
@@ -360,7 +371,7 @@ print(there["text"], end="")
 # %% [markdown]
 # ## Compare
 #
-# The four ranks said the same as here, and now they stand on two nodes:
+# The four ranks print the same as here, but now they run on two nodes:
 
 # %%
 for rank, said in enumerate(there["reports"]):
@@ -406,13 +417,13 @@ print(
 )
 
 # %% [markdown]
-# So a job costs seconds even when nothing is in the way. For trying things out, get an *allocation* once and work inside it
-# (`%%ranks` keeps its ranks). For what takes minutes or days, hand in jobs.
+# So a job costs seconds even on free nodes. To try things out, get an *allocation* once and work inside it (`%%ranks`
+# keeps its ranks). For what takes minutes or days, submit jobs.
 #
 # ## When it has to wait
 #
-# Usually something is in the way. Slurm says what, in one word, and the cell says it in a sentence. In the record somebody
-# else had both nodes:
+# Usually the nodes are not free. Slurm gives the reason in one word, and the cell explains it in a sentence. In the
+# record somebody else had both nodes:
 
 # %% tags=["nbval-check-output"]
 for _, state in recorded["waiting"]["states"][:1]:
@@ -423,9 +434,9 @@ for word in ("Priority", "PartitionTimeLimit", "ReqNodeNotAvail"):
     )
 
 # %% [markdown]
-# One of these will never end by itself: look at the word before you go home. The stop button takes a waiting job out of
-# the queue, and ends a running one. Closing the notebook does too. `--detach` leaves the job alone; `workshop jobs` finds it
-# again.
+# One of these waits will never end by itself: look at the reason before you go home. The stop button takes a waiting
+# job out of the queue, and ends a running one. Closing the notebook does too. `--detach` leaves the job alone;
+# `workshop jobs` finds it again.
 #
 # ## When it is thrown out
 #
@@ -511,7 +522,7 @@ print([line for line in array.splitlines() if "--array" in line or "--output" in
 #   rank from `SLURM_PROCID`. Take either, and never half of each.
 # - The agents meet at the **first node's address**, at a port made from the job's number. `localhost` is another machine on
 #   every node.
-# - What a place is like stands in the **site's file**. The cell does not change.
+# - What is particular to a centre stands in the **site's file**. The cell does not change.
 # - A job costs seconds before its first step, and the queue comes on top. Read the reason it gives.
 # - With `--requeue` a job starts again from the top. It goes on only if the program **looks for its checkpoint**.
 #

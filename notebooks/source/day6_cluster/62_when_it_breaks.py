@@ -9,8 +9,9 @@
 #
 # ## Question
 #
-# A program on one process fails where it is wrong: one line, one traceback. A program on a thousand ranks fails *somewhere else*. One
-# rank goes wrong, and 999 wait for it, in a line that is right. Sometimes nobody says anything at all. How do you find the one?
+# A program in one process fails where it is wrong: one line, one traceback. A program on a thousand ranks fails
+# *somewhere else*. One rank goes wrong, and 999 wait for it, in a line that is right. Sometimes there is no message at
+# all. How do you find the one?
 
 # %%
 # %load_ext workshop
@@ -20,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 from workshop import launch
+from workshop.exercises import beside
 from workshop.facts.tabular import Table
 
 
@@ -27,9 +29,8 @@ def happens(program, n=2, **limits):
     """Run a program that is meant to fail; show its lines and what is said, and
     return the error.
     """
-    for number, line in enumerate(
-        program.splitlines(), 2
-    ):  # line 1 is that of a cell's magic
+    # line 1 is that of a cell's magic
+    for number, line in enumerate(program.splitlines(), 2):
         print(f"{number:>3}  {line}")
     print()
     try:
@@ -49,7 +50,8 @@ rank = dist.get_rank()
 # %% [markdown]
 # ## Predict, then run: nine failures
 #
-# Each lab is a few lines. **Before you look below the lines, say two things:** which rank will be named, and at which line.
+# Each lab is a few lines. **Before you look below the lines, predict two things:** which rank will be named, and at
+# which line.
 #
 # ### 1. A guard around a collective
 #
@@ -75,8 +77,9 @@ for rank, (function, line) in at.items():
 assert at == {0: ("all_reduce", 9), 1: ("barrier", 11)}
 
 # %% [markdown]
-# Both ranks wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself; wrong is that
-# they are not the same. Without a time limit this cell would never end. (Torch's own limit is 30 minutes for gloo, ten for NCCL.)
+# Both ranks wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
+# what is wrong is that they are not the same. Without a time limit this cell would never end. (Torch's own limit is 30
+# minutes for gloo, ten for NCCL.)
 #
 # ### Exercise: fix the guard
 
@@ -118,7 +121,7 @@ assert [mended[rank].own for rank in range(2)] == [1.0, 2.0], "each keeps its ow
 # %% [markdown]
 # Both reach the barrier, and one line is printed. You will see `tell_mean` once more: in lab 9 it keeps the log of a training.
 #
-# ### 2. Other shapes
+# ### 2. Different shapes
 #
 # The last batch is smaller on one rank, and its tensor is one number longer or shorter. The call is the same.
 
@@ -135,9 +138,9 @@ assert isinstance(shapes, launch.RankFailed)
 assert shapes.failures[0].line == 8
 
 # %% [markdown]
-# Here a rank *died*: gloo's C++ found more bytes than it had room for, and gave up. What it says has nothing of shapes in it. (NCCL does not
-# even notice: it hangs, or adds what lies behind.) But torch can compare before it sends. One line more, or `TORCH_DISTRIBUTED_DEBUG=DETAIL`
-# in the environment:
+# Here a rank *died*: gloo's C++ found more bytes than it had room for, and gave up. Its message does not mention
+# shapes. (NCCL does not even notice: it hangs, or adds whatever lies behind.) But torch can compare before it sends.
+# One line more, or `TORCH_DISTRIBUTED_DEBUG=DETAIL` in the environment:
 
 # %%
 detail = happens(
@@ -162,11 +165,13 @@ assert "Detected mismatch between collectives" in said
 assert shown == ["1000", "1001"]
 
 # %% [markdown]
-# Now every rank says what it was about to do. It costs a message more before each collective, so switch it on to look, not to train.
+# Now the error shows what every rank was about to do. It costs one more message before each collective, so switch it on
+# for debugging, not for training.
 #
-# ### 3. Another order
+# ### 3. A different order
 #
-# Rank 0 sums its loss and then its tokens, rank 1 the other way round. Say, because a dictionary was filled in another order.
+# Rank 0 sums its loss and then its tokens, rank 1 the other way round, perhaps because a dictionary was filled in a
+# different order.
 #
 # **Predict:** an error, a hang, or neither?
 
@@ -191,8 +196,9 @@ assert order[0].loss == 51.0
 assert order[0].tokens == 102.0
 
 # %% [markdown]
-# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was added to the tokens,
-# everybody is content, and the log says 51. The same shapes, the same call: not even `DETAIL` can see it. Sort your dictionaries.
+# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was
+# added to the tokens, no rank complains, and the log shows 51. The shapes and the call are the same, so not even
+# `DETAIL` can see it. Sort your dictionaries.
 #
 # ### 4. A hang
 #
@@ -230,13 +236,14 @@ print(
 assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 
 # %% [markdown]
-# **Do not read the loudest, read the odd one out.** Three ranks say `all_reduce`, and a network would be blamed. The fourth is in no
-# collective at all: it is in line 12, in `next_batch`. The others wait for it.
+# **Do not read the most frequent message, read the odd one out.** Three ranks are in `all_reduce`, and it is tempting
+# to blame the network. The fourth is in no collective at all: it is in line 12, in `next_batch`. The others wait for
+# it.
 #
 # Here the workshop asked every rank for its stacks when time was up. On a machine where it did not start the ranks, `py-spy dump --pid`
 # does the same from outside, and Python's own `faulthandler` from inside.
 #
-# In ranks that stay the same happens without losing them: they are freed, and their variables are kept.
+# Ranks that stay survive this: they are freed, and keep their variables.
 
 # %% tags=["raises-exception"]
 # %%ranks -n 2 --timeout 5
@@ -261,7 +268,7 @@ assert [kept[rank].total for rank in range(2)] == [21.0, 21.0]
 # %% [markdown]
 # ### 5. A dead rank
 #
-# The kernel kills a process when the host's memory is full. It has no time to say anything.
+# The kernel kills a process when the host's memory is full. The process has no time to print anything.
 
 # %%
 dead = happens(
@@ -310,9 +317,9 @@ assert (first.rank, first.error_type) == (1, "OutOfMemoryError")
 assert first.line in (9, 10)
 
 # %% [markdown]
-# On a CPU the line is 10: it asked for **four bytes**, for one number to be reduced. The line that fails is the one that asks *last*, not
-# the one that took most. What holds the memory is found with a prediction and a measurement by part, as in `13_memory_of_a_step`. And ask
-# why this rank: ranks that hold different amounts see different things.
+# On a CPU the line is 10: it asked for **four bytes**, for one number to be reduced. The line that fails is the one
+# that asks *last*, not the one that took most. What holds the memory is found with a prediction and a measurement by
+# part, as in `13_memory_of_a_step`. And ask why it was this rank: one that holds more than the others fails first.
 #
 # ### 7. A port in use
 #
@@ -344,7 +351,14 @@ assert "EADDRINUSE" in str(taken)
 #
 # In step 2, one number in the data of one of four ranks is infinite. Gradients are summed over ranks in every step.
 #
-# **Predict:** after step 2, on how many ranks are the weights NaN? And what does the mean loss in the log say about where it began?
+# **Predict:** after step 2, on how many ranks are the weights NaN? And what does the mean loss in the log tell about
+# where it began?
+
+# %%
+# %%guess ranks_with_nan
+# One of four ranks has one infinite number in its data in step 2.
+# After that step, on how many ranks are the weights NaN?
+...
 
 # %%
 # %%torchrun -n 4 --into nan
@@ -366,9 +380,8 @@ for step in range(4):
     loss = (inputs @ weight - inputs.sum(1)).square().mean()
     loss.backward()
 
-    finite = (
-        torch.isfinite(loss.detach()) & torch.isfinite(weight.grad).all()
-    )  # before anything is shared
+    # before anything is shared
+    finite = torch.isfinite(loss.detach()) & torch.isfinite(weight.grad).all()
     every = [torch.zeros(1) for _ in range(4)]
     dist.all_gather(every, finite.float().reshape(1))
     bad[step] = [number for number, one in enumerate(every) if not one.item()]
@@ -391,15 +404,18 @@ for step in range(4):
 assert nan[0].bad == {0: [], 1: [], 2: [3], 3: [0, 1, 2, 3]}
 assert nan[0].spread == {0: False, 1: False, 2: True, 3: True}
 
+# %%
+beside("ranks_with_nan", measured=sum(nan[rank].spread[2] for rank in range(4)))
+
 # %% [markdown]
-# One sum carries it to everybody. One step later all ranks look alike, and the culprit is no longer there to be found. **Look before you
-# reduce**, and keep who it was. (One number a rank, gathered: it costs a message. Where gradients are clipped, the norm is NaN in the same
-# step and says *that* it happened, not *where*.)
+# One sum carries it to all ranks. One step later all of them look alike, and the culprit can no longer be found. **Look
+# before you reduce**, and note which rank it was. (Gather one number from each rank: it costs a message. Where
+# gradients are clipped, the norm is NaN in the same step; that shows *that* it happened, not *where*.)
 #
 # ### 9. Nothing breaks, and it is wrong
 #
-# The worst. Four ranks train a small model, in four ways. One is right. One has forgotten the `all_reduce`. One began with other weights
-# on every rank. One gives every rank the same data.
+# This is the worst kind. Four ranks train a small model, in four ways. One is right. One has forgotten the
+# `all_reduce`. One began with different weights on every rank. One gives every rank the same data.
 #
 # **Predict:** all four run to the end with a falling loss. Which of them can you tell by comparing a checksum of the weights over ranks?
 
@@ -495,13 +511,13 @@ Table(
 )
 
 # %% [markdown]
-# **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same ones: four ranks
-# doing one rank's work, at four times the price. Only a checksum of what must *differ* finds it. Both are a line each; run them in the
-# first steps of every new program, and after each resume.
+# **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same
+# ones: four ranks doing one rank's work, at four times the price. Only a checksum of what must *differ* finds it. Each
+# is one line; run both in the first steps of every new program, and after each resume.
 #
 # ## Compare: who is to blame?
 #
-# Nine failures, one pattern. Evidence comes from all ranks, and most of it is effect. The rules so far:
+# Nine failures, one pattern. All ranks leave evidence, and most of it is effect, not cause. The rules so far:
 #
 # 1. Who failed by itself comes before who lost a connection.
 # 2. Of several that failed by themselves, the earliest.
@@ -545,8 +561,9 @@ assert first_to_fail(records) == 2
 # %% [markdown]
 # ## Then go on: elastic restart
 #
-# Sooner or later a rank dies and it is nobody's mistake. `--max-restarts 1` starts **all** ranks again, once. They are fresh processes:
-# what they know is what is on the disk. So a program that can be restarted is a program that saves and looks for its last checkpoint.
+# Sooner or later a rank dies and it is nobody's mistake. `--max-restarts 1` starts **all** ranks again, once. They are
+# fresh processes: all they know is what is on the disk. So a program that can be restarted is one that saves
+# checkpoints and looks for the last one.
 #
 # **Predict:** two ranks, a checkpoint after every second step. Rank 1 is killed in step 5 of 8. From which step does the second attempt go
 # on, and is its last loss that of a run that never broke?
@@ -622,7 +639,8 @@ folder.cleanup()
 # Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, after
 # the others have begun to count on it.
 #
-# **Predict:** 1. How long do the other two stand still? 2. How many steps' work do they lose? 3. How many steps must replica 2 do again?
+# **Predict:** 1. How long do the other two stand still? 2. How many steps' work do they lose? 3. How many steps must
+# replica 2 repeat?
 # 4. What does all this cost in a step in which nothing happens?
 
 # %%
@@ -646,9 +664,8 @@ replica, attempt = (
 )
 # Other weights and data everywhere; the manager makes the first weights equal.
 torch.manual_seed(10 * replica + attempt)
-logging.getLogger("torchft.manager").setLevel(
-    logging.CRITICAL
-)  # it tells of a lost peer at length
+# it tells of a lost peer at length
+logging.getLogger("torchft.manager").setLevel(logging.CRITICAL)
 model = torch.nn.Sequential(
     torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)
 )
@@ -690,9 +707,8 @@ def step_with_torchft():
         manager.wait_quorum()  # now the others count on this one
         os.kill(os.getpid(), signal.SIGKILL)
     works = [manager.allreduce(parameter.grad) for parameter in model.parameters()]
-    all(
-        work.wait() for work in works
-    )  # after one that failed, none of the others is waited for
+    # after one that failed, none of the others is waited for
+    all(work.wait() for work in works)
     optimizer.step()  # steps only where all went well
 
 
@@ -715,9 +731,8 @@ lost, pause, there, steady = 0, 0.0, None, False
 while together < 20:
     before = manager.current_step()
     took = seconds(step_with_torchft)
-    pause = (
-        max(pause, took) if steady else 0.0
-    )  # the longest step since all have been there for a while
+    # the longest step since all have been there for a while
+    pause = max(pause, took) if steady else 0.0
     if manager.current_step() == before:
         lost += 1
         continue
@@ -757,9 +772,8 @@ alive, back = ends[:2], ends[2]
 stood = max(end.pause for end in alive)
 times = statistics.median(end.with_torchft / end.plain for end in ends)
 more = statistics.median(end.with_torchft - end.plain for end in ends)
-assert (
-    stood > 0.8
-)  # the lighthouse waits a second for a sign of life, of which ten come in a second
+# the lighthouse waits a second for a sign of life, of which ten come in a second
+assert stood > 0.8
 assert all(end.lost >= 1 for end in alive)
 assert back.taken_at > 10  # it did not begin at 0
 Table(
@@ -793,23 +807,25 @@ Table(
 #
 # Three traps, all met while this cell was written:
 #
-# - **Who comes back too late is alone.** Had the others ended before, replica 2 would have begun at step 0 by itself and ended with weights
-#   of its own, without an error (`min_replica_size=1` allows it). Here all go on until all are there.
-# - **A replica that waits holds up the rest.** It sends signs of life and takes no part. If one of two does so, the other stands still
-#   for good.
-# - The `DistributedDataParallel` of torchft averages during backward. In torchft 0.2, on gloo, it raises an error in those who *live* when a
-#   peer dies while it reduces, and they die of it too. So gradients are averaged by hand here. With NCCL errors come another way, which is
-#   not tried here.
+# - **A replica that comes back too late is alone.** Had the others ended before, replica 2 would have begun at step 0
+#   by itself and ended with different weights, without an error (`min_replica_size=1` allows it). Here all go on until
+#   all are there.
+# - **A replica that waits holds up the rest.** It sends heartbeats and takes no part. If one of two does so, the other
+#   stands still for good.
+# - The `DistributedDataParallel` of torchft averages during backward. In torchft 0.2, on gloo, it raises an error in
+#   those who *live* when a peer dies while it reduces, and they die of it too. So gradients are averaged by hand here.
+#   NCCL reports errors differently, which is not tried here.
 #
-# torchft's servers know no keys: who reaches one can make a replica run code. So the workshop gives the replicas a network of their own,
-# which nobody else on the machine can enter and which has no way out. Between nodes there is no such network: there you trust the
-# cluster's.
+# torchft's servers have no authentication: whoever reaches one can make a replica run code. So the workshop gives the
+# replicas a network of their own, which nobody else on the machine can enter and which has no way out. Between nodes
+# there is no such network: there you have to trust that of the cluster.
 #
 # ## At scale: what to switch on before
 #
-# On GPUs nobody can ask a stuck kernel for its line. What helps must be on *before* it breaks. NCCL's **flight recorder** keeps the last
-# collectives of every rank, with sizes, state and stack, and writes them down when one takes too long. Then rule 3 is applied to the files:
-# the rank with the smallest number in its last finished collective is the one that the others wait for.
+# On GPUs you cannot ask a stuck kernel for its line. What helps must be switched on *before* it breaks. NCCL's **flight
+# recorder** keeps the last collectives of every rank, with sizes, state and stack, and writes them down when one takes
+# too long. Then rule 3 is applied to the files: the rank with the smallest number in its last finished collective is
+# the one that the others wait for.
 #
 # | variable | does | cost |
 # |---|---|---|
@@ -826,13 +842,15 @@ Table(
 #
 # ## What to take away
 #
-# - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: another line, another collective, no collective.
-# - Every rank makes the same collectives, in the same order, with the same shapes. Guards go around words, not around calls.
-# - A collective has no name. In another order it adds apples to pears, and says nothing.
+# - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: a different line, a different
+#   collective, no collective.
+# - Every rank makes the same collectives, in the same order, with the same shapes. An `if rank == 0:` goes around the
+#   print, not around the collective.
+# - A collective has no name. In a different order it adds apples to pears, without an error.
 # - Set a time limit. A hang with a limit is an error with a line.
-# - Check what is finite *before* it is summed. After it, everybody is guilty.
+# - Check that numbers are finite *before* they are summed. Afterwards every rank looks guilty.
 # - Weights must be equal, data must not: two checksums.
-# - A restart gives fresh processes. They know what you have saved.
+# - A restart gives fresh processes. They know only what you have saved.
 # - Replicas go on without the one that died: a pause, one step's work, a little in each step. They need a peer, not a disk.
 #
 # Next: [63_checkpoints](63_checkpoints.ipynb): what a restart needs on the disk.

@@ -9,8 +9,8 @@
 #
 # ## Question
 #
-# At three in the night a GPU falls off the bus, and 1,024 processes end. What is on the disk? Can you go on in the morning, with one
-# node less? And is the run that goes on *the same run*, or one that only looks like it?
+# At three in the morning a GPU falls off the bus, and 1,024 processes end. What is on the disk? Can you go on after
+# breakfast, with one node less? And is the run that goes on *the same run*, or one that only looks like it?
 
 # %%
 # %load_ext workshop
@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 from workshop import launch, show
+from workshop.exercises import beside
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
 
@@ -28,6 +29,11 @@ folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
 # ## How large is it?
 #
 # **Predict:** AdamW in fp32 keeps a weight and two moments. Gradients are made anew in each step. How many bytes a parameter?
+
+# %%
+# %%guess checkpoint --unit B
+# AdamW in fp32: how many bytes of checkpoint for each parameter?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.model import ModelSpec
@@ -55,8 +61,8 @@ print(
 # %% [markdown]
 # ## Run: sharded
 #
-# Four ranks with FSDP2. Nobody holds the whole model, so nobody writes it: `torch.distributed.checkpoint` lets every rank write its
-# part, and one more file say what is where.
+# Four ranks with FSDP2. No rank holds the whole model, so no rank writes it: `torch.distributed.checkpoint` lets every
+# rank write its part, and one more file records what is where.
 
 # %%
 SHAPE = {
@@ -105,14 +111,19 @@ assert len(shards) == 4
 assert 0 <= sum(shards.values()) / expected.total - 1 < 0.02
 assert max(shards.values()) / expected.per_rank(4) < 1.05
 
+# %%
+of_each = sum(shards.values()) / model.num_params
+beside("checkpoint", predicted=12, measured=of_each)
+
 # %% [markdown]
-# 12 bytes a parameter, a quarter each; the little that is over is names and headers. No rank waited for another to send it anything.
+# 12 bytes a parameter, a quarter of them on each rank; the small rest is names and headers. No rank waited for another
+# to send it anything.
 #
 # ## What must be in it?
 #
-# A run goes on exactly if nothing that changes while it trains is lost. Weights and moments are the large part. Three small ones are
-# easily forgotten: where the **schedule** of the learning rate is, where the **data** are, and the **random state**, from which
-# dropout draws.
+# A run goes on exactly if nothing that changes while it trains is lost. Weights and moments are the large part. Three
+# small ones are easily forgotten: how far the **schedule** of the learning rate is, how far the **data** are, and the
+# **random state**, from which dropout draws.
 #
 # Here is a run that has all five:
 
@@ -194,7 +205,7 @@ PARTS = {  # name: how to take it, how to put it back
 }
 
 # %% [markdown]
-# The run trains three steps, saves, and takes four more. Then a fresh run takes up everything *but one*.
+# The run trains three steps, saves, and takes four more. Then a fresh run restores everything *but one*.
 #
 # **Predict:** for each of the five, which loss after going on is the first that differs: the first, or the second? (The first loss is
 # computed before anything is updated.)
@@ -252,12 +263,13 @@ Table(
 )
 
 # %% [markdown]
-# With everything, the runs are the same to the last bit, on both ranks. Without the moments the first loss is right, so the log looks
-# fine at first. Without the schedule even two losses are: the optimizer has saved the rate of the next step with its groups. **Nothing
-# crashes.** A run that forgot something trains on, a little worse, and nobody sees why.
+# With everything restored, the runs are the same to the last bit, on both ranks. Without the moments the first loss is
+# right, so the log looks fine at first. Without the schedule even two losses are right: the optimizer has saved the
+# rate of the next step with its groups. **Nothing crashes.** A run that forgot something trains on, a little worse, and
+# nobody sees why.
 #
-# The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions of the step's
-# number*: to go on is to call them with the next number. What cannot be forgotten is not.
+# The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions
+# of the step's number*: to go on is to call them with the next number. There is nothing to forget.
 #
 # ### Exercise: what to save
 
@@ -371,8 +383,8 @@ for name, found in resumed.items():
 assert resumed["FSDP on four"].losses == unbroken[4:]
 
 # %% [markdown]
-# On the same ranks: bit by bit. On others the weights are the same bits and the sequences the same. But gradients are summed in
-# another order, and floating-point sums depend on order. Nobody's fault, and nobody's to repair.
+# On the same ranks: bit by bit. On others the weights are the same bits and the sequences the same. But gradients are
+# summed in another order, and floating-point sums depend on order. That is no mistake, and cannot be repaired.
 #
 # The random state is the exception: four states cannot be dealt to two ranks. A run with dropout that changes its number of ranks is a
 # new draw of the same lottery.
@@ -506,10 +518,10 @@ print(f"with the losses of the unbroken run, to the last bit; {halves} halves ar
 # **Predict:** what share of the time of a plain save is left in which training stands still?
 
 # %%
-beside = str(folder / "beside")
+staged = str(folder / "staged")
 
 # %%
-# %%torchrun -n 2 --pass SHAPE,beside --into timed
+# %%torchrun -n 2 --pass SHAPE,staged --into timed
 import time
 
 import torch
@@ -522,9 +534,8 @@ from workshop.models.gpt import GPT, GPTConfig
 from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
-of_its_own = dist.new_group(
-    backend="gloo"
-)  # the background must not mix its messages with training's
+# the background must not mix its messages with training's
+of_its_own = dist.new_group(backend="gloo")
 device = torch.accelerator.current_accelerator() or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
 model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
@@ -548,13 +559,13 @@ still = {"plain": [], "asynchronous": [], "until written": []}
 for attempt in range(3):
     dist.barrier()
     begin = time.perf_counter()
-    dcp.save(state(), checkpoint_id=f"{beside}-plain-{attempt}")
+    dcp.save(state(), checkpoint_id=f"{staged}-plain-{attempt}")
     still["plain"].append(time.perf_counter() - begin)
 
     dist.barrier()
     begin = time.perf_counter()
     future = dcp.async_save(
-        state(), checkpoint_id=f"{beside}-{attempt}", process_group=of_its_own
+        state(), checkpoint_id=f"{staged}-{attempt}", process_group=of_its_own
     )
     still["asynchronous"].append(time.perf_counter() - begin)
     then = {name: part.to_local().clone() for name, part in state()["model"].items()}
@@ -563,7 +574,7 @@ for attempt in range(3):
     still["until written"].append(time.perf_counter() - begin)
 
 read = {"model": state()["model"]}
-dcp.load(read, checkpoint_id=f"{beside}-{attempt}")
+dcp.load(read, checkpoint_id=f"{staged}-{attempt}")
 as_saved = all(
     torch.equal(part.to_local(), then[name]) for name, part in read["model"].items()
 )
@@ -637,9 +648,9 @@ Table(
 # A rank of 405B holds 300 MB of checkpoint. Together they fill 2 TB/s for two seconds, or keep one writer busy for most of an hour, and
 # a job that fails every three hours would hardly train. That is why everybody writes their own part.
 #
-# How often one should save, and why the last column is what it is, is in `64_plan_a_run`: $\sqrt{2 d M}$ for a save of $d$ seconds and
-# $M$ seconds between failures. An asynchronous save makes $d$ small. What is then the limit is that one save must end before the next
-# begins.
+# How often you should save, and where the last column comes from, is in `64_plan_a_run`: $\sqrt{2 d M}$ for a save of
+# $d$ seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one
+# save must end before the next begins.
 
 # %%
 shutil.rmtree(folder)

@@ -3,19 +3,20 @@
 #
 # - **You need** `12_flops_and_mfu`, `13_memory_of_a_step` and `35_mesh`. Everything here is put together from there.
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** planning is arithmetic, here. Failures are played here, with random numbers. At the end the chosen plan is
-#   rehearsed as one rank of 1,024. No GPU is needed, and none would change a number.
+# - **What runs where:** planning is arithmetic, here. Failures are simulated here, with random numbers. At the end the
+#   chosen plan is rehearsed as one rank of 1,024. No GPU is needed, and none would change a number.
 # - **Links:** before this [63_checkpoints](63_checkpoints.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Somebody gives you 1,024 H100s and wants a model of 70 billion parameters, trained on 15 trillion tokens. You answer with a page:
-# how it is cut, what fits where, how long a step takes, when it ends, what it costs, how often it will break, and how often to
-# save. Would you sign that page?
+# Somebody gives you 1,024 H100s and wants a model of 70 billion parameters, trained on 15 trillion tokens. You answer
+# with a page: how the model is cut, what fits where, how long a step takes, when the run ends, what it costs, how often
+# it will break, and how often to save. Would you sign that page?
 
 # %%
 # %load_ext workshop
 from workshop import show
+from workshop.exercises import beside
 from workshop.facts import catalogue
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
@@ -23,10 +24,16 @@ from workshop.facts.units import format_bytes, format_seconds
 # %% [markdown]
 # ## The test of a planner is what already happened
 #
-# Before you believe a plan, let the same formulas plan runs that are over. What they took is published.
+# Before you believe a plan, let the same formulas plan runs that are over. How long those took is published.
 #
-# **Predict:** BLOOM has 176 billion parameters and saw 366 billion tokens, on 384 A100s. Each did about 150 TFLOP/s. How many days?
-# The short rule says $6 \cdot 176 \cdot 10^9 \cdot 366 \cdot 10^9$ FLOPs.
+# **Predict:** BLOOM has 176 billion parameters and saw 366 billion tokens, on 384 A100s. Each did about 150 TFLOP/s.
+# How many days? The short rule gives $6 \cdot 176 \cdot 10^9 \cdot 366 \cdot 10^9$ FLOPs.
+
+# %%
+# %%guess bloom_days --unit days
+# 176 billion parameters, 366 billion tokens, 384 A100s at 150 TFLOP/s each.
+# How many days?
+...
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.training_runs import training_run
@@ -47,8 +54,9 @@ print(
 assert round(rule) == 78
 
 # %% [markdown]
-# A third too short. The run's own notes say why: its layers were computed twice, and **its 150 TFLOP/s count that**. They are
-# *hardware* FLOPs. So we must count them, too: four forwards of the layers instead of three, attention, and the head.
+# That is a third less than the calendar. The run's own notes explain most of it: its layers were computed twice, and
+# **its 150 TFLOP/s count that**. They are *hardware* FLOPs. So we must count them, too: four forwards of the layers
+# instead of three, attention, and the head.
 
 # %% tags=["nbval-check-output"]
 again = reproduce("bloom-176b")
@@ -63,12 +71,15 @@ print(f"and {a_step:.1f} s a step; the run's notes say 105")
 assert round(again.days) in (105, 106)
 assert abs(a_step - 105) < 1
 
+# %%
+beside("bloom_days", predicted=again.days, measured=bloom.days)
+
 # %% [markdown]
 # 105 days of computing, 117 on the calendar. What lies between is no error of counting: failures, restarts, a slow start with small
 # batches. A prediction of pure computing must lie *below* what was published, and not far below.
 #
-# Now all runs that we have facts for. Where the authors told no rate, the share of the peak that their earlier model reached stands
-# in: nobody told us what Llama 2 ran at.
+# Now all runs that we have facts for. Where the authors published no rate, we take the share of the peak that their
+# earlier model reached: nobody published the rate of Llama 2.
 
 # %% tags=["nbval-check-output"]
 reproduced_table()
@@ -79,20 +90,20 @@ show.predicted_and_published(reproduce_all())
 # %% tags=["nbval-check-output"]
 assert abs(reproduce("llama-65b").days - 21) < 0.3  # published: 21 days on 2,048 A100
 assert -0.10 < reproduce("llama-2-70b").deviation < 0  # published: 1,720,320 hours
-assert (
-    round(reproduce("70b-on-1024").days) == 144
-)  # published: 144 days at half the peak
+# published: 144 days at half the peak
+assert round(reproduce("70b-on-1024").days) == 144
 assert all(abs(run.deviation) < 0.15 for run in reproduce_all())
 low = sorted(reproduce_all(), key=lambda run: abs(run.deviation))
 typical = abs(low[len(low) // 2].deviation)
 print(f"half of the runs are within {typical:.0%}, all within 15 %")
 
 # %% [markdown]
-# From a model's shape, tokens, and one measured rate: within 15 %, half of them within 7 %. LLaMA-65B comes out to a fraction of a
-# day because its rate was told in tokens; that tests division and nothing else. Llama 2 is the real test: nothing was told, and
-# one share of the peak, 49 %, carries over from the model before. It is a little optimistic, as it should be. LLaMA-13B lies the
-# other way: it ran *better* than its large sister, 54 %. A share is no constant of nature. (OPT's 147 TFLOP/s are read as hardware FLOPs;
-# its paper does not say. As model FLOPs they would give 26 days.)
+# From a model's shape, tokens, and one measured rate: within 15 %, half of them within 7 %. LLaMA-65B comes out to a
+# fraction of a day because its rate was published in tokens; that tests division and nothing else. Llama 2 is the real
+# test: no rate was published, and one share of the peak, 49 %, is taken from the model before. It is a little
+# optimistic, as it should be. LLaMA-13B lies the other way: it ran *better* than its large sister, 54 %. A share is no
+# constant of nature. (OPT's 147 TFLOP/s are read as hardware FLOPs; its paper leaves it open. As model FLOPs they would
+# give 26 days.)
 #
 # And 405B: 400 TFLOP/s on 16,384 GPUs. The published hours hold more than the main run: long sequences, annealing, interruptions.
 #
@@ -151,8 +162,8 @@ assert 0 < rate / 400 - 1 < 0.1
 #
 # ## How many GPUs for a deadline?
 #
-# Turned around, the same division says what to rent. Four things go wrong in it so often that they are the exercise: which
-# parameters cost FLOPs, which peak, whose FLOPs, and what share.
+# Turned around, the same division tells what to rent. Four things go wrong in it so often that they are the exercise:
+# which parameters cost FLOPs, which peak, whose FLOPs, and what share.
 #
 # ### Exercise: rent GPUs
 
@@ -190,8 +201,8 @@ print(
 # %% [markdown]
 # ## The layout
 #
-# The planner times every layout on 1,024 H100s, with 1,024 sequences of 4,096 tokens a step, drops what does not fit, and says why
-# the best is the best.
+# The planner times every layout on 1,024 H100s, with 1,024 sequences of 4,096 tokens a step, drops what does not fit,
+# and gives reasons for the best.
 #
 # **Predict:** will it use tensor parallelism 8, as the rule of `35` says? Will it shard the weights (ZeRO-3)?
 
@@ -258,7 +269,7 @@ assert abs(step.seconds / best.seconds - 1) < 0.01
 # %% [markdown]
 # ## Money
 #
-# Prices change, so none is built in. Put yours here; the energy is the devices' own, with the building's overhead.
+# Prices change, so none is built in. Put yours here. The energy is that of the devices, with the building's overhead.
 
 # %%
 from workshop.predict.cost import Terms, cost_of_seconds
@@ -270,8 +281,8 @@ whole = cost_of_seconds(
 whole
 
 # %% [markdown]
-# Meta's card for Llama 3 70B says 6.4 million H100 hours. Our plan says 4.3. It does not know what else is in theirs. When a plan
-# and a published number are 1.5 apart, and you cannot say why, tell whoever pays.
+# Meta's card for Llama 3 70B gives 6.4 million H100 hours. Our plan gives 4.3. It does not know what else is in theirs.
+# When a plan and a published number are 1.5 apart, and you cannot say why, tell whoever pays.
 #
 # ## It will break
 #
@@ -287,9 +298,8 @@ from workshop.predict.failures import (
     young_interval,
 )
 
-failures = Failures(
-    restart_seconds=600
-)  # ten minutes to notice, replace and restart: our assumption
+# ten minutes to notice, replace and restart: our assumption
+failures = Failures(restart_seconds=600)
 for number in (8, 1_024, 16_384):
     print(
         f"{number:>6,} GPUs: a failure every "
@@ -299,8 +309,8 @@ between = failures.seconds_between(1_024)
 print(f"in {days:.0f} days on 1,024: {days * 86_400 / between:.0f} failures")
 
 # %% [markdown]
-# After each, the job goes back to its last checkpoint. Save often, and you lose time to saving; save seldom, and you lose what is
-# done again: half an interval on average. Between the two lies a best.
+# After each, the job goes back to its last checkpoint. Save often, and you lose time to saving; save seldom, and you
+# lose the work that has to be repeated: half an interval on average. In between there is an optimum.
 #
 # ### Exercise: how often to save
 
@@ -317,7 +327,8 @@ def checkpoint_interval(
 
 # %% [markdown]
 # How long does a save take? A checkpoint is 12 bytes a parameter (`63`). Over a file system that takes 20 GB/s, and over one that takes
-# 200. Then the exact formula (Daly, 2006) for what is left, and the same **played**: 20,000 intervals, failures at random times.
+# 200. Then the exact formula (Daly, 2006) for the share of time that is left, and the same **simulated**: 20,000
+#      intervals, failures at random times.
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.checkpoints import checkpoint_bytes, write_seconds
@@ -390,9 +401,10 @@ paid = served_to_break_even((60e9, tokens_for_loss(60e9, loss)), (70e9, TOKENS))
 print(f"60B instead of 70B is paid back after {paid / 1e12:.0f} trillion tokens of use")
 
 # %% [markdown]
-# By this fit the rule buys nothing here, and the same loss costs nearly the same from 60 to 150 billion parameters: the valley is flat
-# again. So one takes a small model in it, because **every later use is cheaper**. That is the thought behind Llama's long training. (The fit is of 2022 and of small
-# models, and errors were found in it. Use it for comparing neighbours.)
+# By this fit the rule gains nothing here, and the same loss costs nearly the same from 60 to 150 billion parameters:
+# the valley is flat again. So take a small model within it, because **every later use is cheaper**. That is the reason
+# for Llama's long training. (The fit is of 2022 and of small models, and errors were found in it. Use it for comparing
+# neighbours.)
 #
 # ## What if?
 #
@@ -438,19 +450,19 @@ assert 1.8 < ends_in["10 Gbit/s Ethernet"] / ends_in["as planned"] < 2.2
 Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), rows)
 
 # %% [markdown]
-# - **Longer sequences** take longer though MFU rises: attention is more arithmetic a token, and it is useful arithmetic. And another
-#   cut appears, context.
-# - **A slower network** is answered with more stages: a pipeline speaks least. It still takes a third longer, and over
+# - **Longer sequences** take longer although MFU rises: attention adds arithmetic for each token, and it is useful
+#   arithmetic. And another axis appears, context.
+# - **A slower network** is answered with more stages: a pipeline sends least. It still takes a third longer, and over
 #   plain Ethernet twice as long.
 # - **A100s** reach a higher share of a lower peak. MFU compares layouts on one device, not devices. (61 % is what the time model thinks
 #   possible. LLaMA-65B had 49 %: here is the fifth again.)
 #
 # ## Run: rehearse it
 #
-# A plan is paper. Before renting, let the program itself run as one rank of 1,024: the last stage, without data. It is the plan's
-# layout. One thing differs: the planner's engine is Megatron-LM, which sums gradients **once a step** (ZeRO-1). Ours is FSDP2 with
-# whole weights between forward and backward (`zero=2`). Is that a detail? (We rehearse four of the step's 16 micro-batches; the program does the
-# same with each.)
+# A plan is only paper. Before renting, let the program itself run as one rank of 1,024: the last stage, without data.
+# It is the plan's layout. One thing differs: the planner's engine is Megatron-LM, which sums gradients **once a step**
+# (ZeRO-1). Ours is FSDP2 with whole weights between forward and backward (`zero=2`). Is that a detail? (We rehearse
+# four of the step's 16 micro-batches; the program does the same with each.)
 #
 # **Predict:** which axis will send more than planned, and how much?
 
@@ -567,8 +579,8 @@ more = gathers["planned"].payload_bytes - gathers["ours"].payload_bytes
 assert more == again * a_block - logits
 
 # %% [markdown]
-# But both say what the plan did not: our engine sums its gradients for **every micro-batch**, in fp32. What was a sum once a step is now 16, and no step of four seconds hides nine
-# seconds of network.
+# But both show what the plan did not: our engine sums its gradients for **every micro-batch**, in fp32. Instead of one
+# sum in a step there are 16, and no step of four seconds hides nine seconds of network.
 #
 # So the page is right for an engine that sums once a step, and wrong for ours. You know that now, and no GPU was rented. What would you
 # do? Take that engine; or keep FSDP2, and give up the pipeline:
@@ -636,8 +648,8 @@ page = [
 Table(("", "plan", "from"), page)
 
 # %% [markdown]
-# The last column is what makes it a page one can sign: it says which numbers are formulas, which are measurements of others, and which
-# are assumed.
+# The last column is what makes it a page that you can sign: it tells which numbers come from formulas, which from the
+# measurements of others, and which are assumed.
 #
 # ## What to take away
 #
@@ -646,7 +658,8 @@ Table(("", "plan", "from"), page)
 # - Ask of every rate: model or hardware FLOPs? Dense or sparse peak? Is the embedding counted? It is 78 days or 105.
 # - Without a measured rate a time model is within a fifth. So measure a day before you promise a season.
 # - N devices fail N times as often. **Save every $\sqrt{2 d M}$ seconds**; a flat valley forgives a factor of two.
-# - 20 tokens a parameter is best for training; who uses the model much takes a smaller one and more tokens.
+# - 20 tokens a parameter are best for training alone; if the model will be used a lot, take a smaller one and more
+#   tokens.
 # - Rehearse the program itself. The layout on paper and the engine that runs it need not be the same thing.
 #
 # This was the last lesson of the path. Go back to any of them with `%exercise` and see what is still open.
