@@ -96,17 +96,26 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
         peak, bandwidth, operators, seconds = roof
         ridge, at = peak / bandwidth, [flops / moved for flops, moved in operators.values()]
         _roof(axis, ridge, peak, at)
+        together: dict[tuple[float, float], list[int]] = {}
         for number, (operator, (flops, moved)) in enumerate(operators.items(), 1):
-            x, face = flops / moved, MEASURED if seconds else "white"
+            x = flops / moved
             rate = flops / seconds[operator] if seconds else min(peak, bandwidth * x)
-            axis.plot([x], [rate / 1e12], "o", markerfacecolor=face, markeredgecolor=MEASURED)
-            aside = (6, -11) if number % 2 else (-12, 5)
-            axis.annotate(f"{number}", (x, rate / 1e12), aside, textcoords="offset points", fontsize=9)
+            together.setdefault((x, rate), []).append(number)
+        for (x, rate), numbers in together.items():
+            _numbered_point(axis, x, rate / 1e12, numbers, hollow=not seconds)
         axis.set_title(f"{name}: {peak / 1e12:,.3g} TFLOP/s, {bandwidth / 1e9:,.0f} GB/s", fontsize=9)
         said.append(f"{name}: ridge at {ridge:.0f} FLOPs a byte")
     numbered = "     ".join(f"{number} {name}" for number, name in enumerate(names[0], 1))
     figure.supxlabel(numbered, fontsize=9)
     return Picture(figure, "rooflines of " + "; ".join(said) + "; " + ", ".join(names[0]))
+
+
+def _numbered_point(axis: Any, x: float, y: float, numbers: list[int], hollow: bool) -> None:
+    """Operators of one place share a point and a label."""
+    axis.plot([x], [y], "o", markerfacecolor="white" if hollow else MEASURED, markeredgecolor=MEASURED)
+    aside, side = ((6, -11), "left") if numbers[0] % 2 else ((-6, 5), "right")
+    label = ", ".join(map(str, numbers))
+    axis.annotate(label, (x, y), aside, textcoords="offset points", fontsize=9, ha=side)
 
 
 def _points(

@@ -33,8 +33,10 @@ def cut_matrices(matrices: Mapping[str, tuple[int, int, str]], ranks: int, title
     gap = 0.15 * tallest
     figure, axis = new_figure(7.4, 2.4)
     left = 0.0
+    # A digit takes some seven of the figure's points: a part that is narrower shows its colour alone.
+    digit = 7 / (7.4 * 72) * sum(columns + gap for _, columns, _ in matrices.values())
     for name, (rows, columns, how) in matrices.items():
-        _matrix(axis, left, (rows, columns, how), ranks)
+        _matrix(axis, left, (rows, columns, how), ranks, digit)
         axis.text(left + columns / 2, -0.06 * tallest, name, ha="center", va="bottom", fontsize=8)
         size = f"{rows} x {columns}"
         axis.text(left + columns / 2, rows + 0.04 * tallest, size, ha="center", va="top", fontsize=7)
@@ -48,15 +50,16 @@ def cut_matrices(matrices: Mapping[str, tuple[int, int, str]], ranks: int, title
     return Picture(figure, f"{title + ', ' if title else ''}{ranks} ranks: {said}")
 
 
-def _matrix(axis: Any, left: float, matrix: tuple[int, int, str], ranks: int) -> None:
-    """One rectangle for each rank's part, with the rank's number in it."""
+def _matrix(axis: Any, left: float, matrix: tuple[int, int, str], ranks: int, digit: float) -> None:
+    """One rectangle for each rank's part, with the rank's number in it where there is room for a digit."""
     rows, columns, how = matrix
     parts = 1 if how == "whole" else ranks
     for rank in range(parts):
         wide = columns / (parts if how == "columns" else 1)
         tall = rows / (parts if how == "rows" else 1)
         x, y = left + (rank * wide if how == "columns" else 0), rank * tall if how == "rows" else 0
-        colour, words = ("#BBBBBB", "") if how == "whole" else (rank_colour(rank), f"{rank}")
+        colour = "#BBBBBB" if how == "whole" else rank_colour(rank)
+        words = "" if how == "whole" or min(wide, tall) < digit else f"{rank}"
         cell(axis, (x, y, wide, tall), colour, words, edgecolor="white", linewidth=1.0)
 
 
