@@ -20,9 +20,11 @@ import math
 
 import torch
 
-from workshop import show
+from workshop import launch, show
 from workshop.facts.formats import FORMATS
 from workshop.exercises import beside
+
+folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %% [markdown]
 # ## A number is three fields
@@ -421,6 +423,56 @@ for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
 # %% [markdown]
 # That is for looking at a model. Training it needs gradients and an optimizer too, and those want more digits than the weights
 # (`13_memory_of_a_step`, `14_mixed_precision`).
+#
+# ## Tomorrow's script
+#
+# What would *your* weights lose? This script needs nothing of the workshop. It reads a state dict (`WEIGHTS=model.pt`) or takes
+# normal numbers of a few thousandths, and prints for each format the bytes, the error, and what became zero. For 8 bits it does so
+# twice: as they are, and with one scale for each tensor. `--save` writes the cell as a file.
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/weigh_formats.py
+import os
+
+import torch
+
+FORMATS = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
+
+
+def rounded(weights, dtype, scaled):
+    """Weights after a stay in `dtype`, multiplied into its range if `scaled`."""
+    scale = torch.finfo(dtype).max / weights.abs().max() if scaled else 1.0
+    return (weights * scale).to(dtype).float() / scale
+
+
+if "WEIGHTS" in os.environ:  # a state dict of yours, written by torch.save
+    state = torch.load(os.environ["WEIGHTS"], weights_only=True)
+    state = {name: value.float() for name, value in state.items()}
+else:
+    generator = torch.Generator().manual_seed(0)
+    state = {"weight": 0.002 * torch.randn(512, 512, generator=generator)}
+
+for dtype in FORMATS:
+    for scaled in (False, True) if dtype.itemsize == 1 else (False,):
+        worst, zeros = 0.0, 0
+        for weights in state.values():
+            back = rounded(weights, dtype, scaled)
+            worst = max(worst, ((back - weights).norm() / weights.norm()).item())
+            zeros += ((back == 0) & (weights != 0)).sum().item()
+        share = zeros / sum(weights.numel() for weights in state.values())
+        name = str(dtype).removeprefix("torch.") + " scaled" * scaled
+        held = f"{name:<21} {dtype.itemsize} bytes a weight"
+        print(f"{held}, error {worst:7.3%}, {share:6.2%} became zero")
+
+# %% [markdown]
+# A weight of two thousandths lies where E4M3 runs out of numbers: a third of them become zero. One scale for the whole tensor brings
+# the error down to that of three mantissa bits. Lesson 41 asks when one scale is not enough.
 #
 # ## What to take away
 #

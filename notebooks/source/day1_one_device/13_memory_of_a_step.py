@@ -86,20 +86,22 @@ assert sum(gib) == round(step_bytes(seven) / 2**30)
 # input; a softmax needs its output. Everything that is kept for backward is an **activation**.
 #
 # Korthikanti et al. (2022, section 4) went through one GPT layer in 16 bits, with dropout, and listed what it keeps. With $s$ tokens,
-# $b$ sequences, width $h$ and $a$ heads, in bytes for each of the $s\,b\,h$ values:
+# $b$ sequences, width $h$ and $a$ heads, there are $s\,b\,h$ values of each of these:
 #
-# | kept for | bytes a value |
+# | kept for | what |
 # |---|---|
-# | two layer norms: their inputs | 2 + 2 |
-# | queries, keys, values: their common input | 2 |
-# | queries times keys: both | 4 |
-# | probabilities times values: the values | 2 |
-# | output projection: its input; dropout: a mask of one byte | 2 + 1 |
-# | first layer of the MLP: its input | 2 |
-# | GELU: its input, which is four times as wide | 8 |
-# | second layer of the MLP: its input, as wide | 8 |
-# | dropout: a mask | 1 |
-# | **attention core**: softmax's output, dropout's mask, dropout's output | $(2 + 1 + 2)\,a s / h$ |
+# | two layer norms | the input of each |
+# | queries, keys and values | their common input |
+# | queries times keys | both |
+# | probabilities times values | the values |
+# | output projection, and the dropout behind it | its input; a mask |
+# | first layer of the MLP | its input |
+# | GELU | its input, which is four times as wide |
+# | second layer of the MLP | its input, as wide |
+# | dropout | a mask |
+# | **attention core** | softmax's output, dropout's mask, dropout's output; of each $a s / h$ times as many |
+#
+# A number takes 2 bytes and a mask 1.
 #
 # The core belongs to $s \times s$ scores in each head, so it grows with the *square* of the sequence.
 #
