@@ -117,16 +117,18 @@ def test_names_are_unique_and_each_has_its_place():
     assert all(found == list(range(1, len(found) + 1)) for found in places.values()), places
 
 
-def test_no_exercise_loads_torch_here():
+def test_no_exercise_loads_torch_here_unless_its_own_cell_does():
     program = (
         "import sys\n"
         "from workshop.exercises import all_exercises\n"
         "from workshop.exercises.engine.judge import bind_solution, judge\n"
         "for exercise in all_exercises():\n"
         "    namespace = {}\n"
+        "    assert callable(exercise.check)\n"
+        "    if exercise.ranks is None and 'import torch' in exercise.stub:\n"
+        "        continue\n"
         "    judge(exercise, exercise.stub, namespace)\n"
         "    bind_solution(exercise, namespace)\n"
-        "    assert callable(exercise.check)\n"
         "print('torch' in sys.modules)\n"
     )
     done = subprocess.run(
