@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-FOLDER = "WORKSHOP_TEST_CALLS"
+FOLDER = "CALLED_EXERCISES"
 
 STARTUP = """
 import functools as _functools
@@ -30,7 +30,7 @@ def _note_calls(result):
         return
     from workshop.exercises import find
 
-    exercise, folder = find(cell.split()[1]), _os.environ["WORKSHOP_TEST_CALLS"]
+    exercise, folder = find(cell.split()[1]), _os.environ["CALLED_EXERCISES"]
     for name in exercise.defines:
         if callable(function := get_ipython().user_ns.get(name)):
             path = _os.path.join(folder, f"{_os.getcwd().replace(_os.sep, '+')}:{exercise.name}:{name}")
