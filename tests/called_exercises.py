@@ -8,8 +8,10 @@ been called by a cell below its own. A missing call fails the run.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -60,6 +62,7 @@ def start(environ: dict[str, str] | os._Environ[str]) -> None:
     (startup / "note_calls.py").write_text(STARTUP)
     environ["IPYTHONDIR"] = str(folder / "ipython")
     environ[FOLDER] = str(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def missing(notebooks: Iterable[Path], folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""``lab/index.md``: every lesson by day, with its minutes and how many of its exercises are solved.
+"""The index page of the lab: every lesson by day, with its minutes and how many of its exercises are solved.
 
 `workshop lab` writes it anew each time, so nothing that a learner writes belongs there. In JupyterLab its
 links open the lessons; ``%progress`` in any of them says the same as of that moment.

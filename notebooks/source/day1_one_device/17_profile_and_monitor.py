@@ -224,7 +224,7 @@ assert 0.9 < profiler["data"] / clock["data"] < 1.01
 # They agree. Ours takes a little more, because it starts before the name is opened and stops after it is closed. (On a GPU the row holds
 # the wait, too: `phase` synchronises inside the name.)
 #
-# Looking costs something, though. These are the phases that our program spends in PyTorch, without the profiler and with it:
+# Does looking cost anything? These are the three phases in which the program computes, without the profiler and with it:
 
 # %%
 computing = ("forward", "backward", "optimizer")
@@ -233,7 +233,8 @@ looked_at = sum(clock[name] for name in computing)
 print(f"without {1e3 * alone:.1f} ms, with {1e3 * looked_at:.1f} ms a step")
 
 # %% [markdown]
-# Each operator is written down, so a step of many small operators is slowed most. Take shares from a trace, and seconds from a run without one.
+# The profiler writes down each operator, and that takes time. How much depends on the program, and a busy machine can hide it. So take
+# shares from a trace, and seconds from a run without one.
 #
 # To zoom, open the file itself in Perfetto: https://ui.perfetto.dev, "Open trace file"; it stays in your browser. Or write a page:
 
