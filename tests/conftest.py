@@ -11,6 +11,8 @@ import gc
 import os
 import signal
 
+import pytest
+
 from tests import called_exercises, schedule, second_try
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
@@ -24,6 +26,19 @@ for _name in leaked(os.environ):
     del os.environ[_name]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+OURS = ("WORKSHOP_", "HF_", "NCCL_", "GLOO_", "TP_SOCKET", "SLURM_")
+
+
+@pytest.fixture(autouse=True)
+def _variables_as_before():
+    """What code under test sets for its own process is gone with the test: the next one may look for such names."""
+    before = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
+    yield
+    for name in [name for name in os.environ if name.startswith(OURS) and name not in before]:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 def pytest_configure(config):
