@@ -8,10 +8,10 @@ torch. A rank that asks for `workshop` is refused.
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 import uuid
+from pathlib import Path
 
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -36,7 +36,7 @@ def as_program(script: str) -> None:
     """In a rank: be ``python SCRIPT``, without `workshop`."""
     sys.modules["workshop"] = None  # type: ignore[assignment] # what Python itself says of a module that must not be
     sys.argv = [script]
-    sys.path[0] = os.path.dirname(script)
+    sys.path[0] = str(Path(script).parent)
     runpy.run_path(script, run_name="__main__")
 
 
