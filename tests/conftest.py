@@ -16,7 +16,6 @@ import pytest
 from tests import called_exercises, schedule, second_try
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
-from tests.warm_python import warm_rehearsals  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -75,6 +75,7 @@ LONGEST_FIRST = (
     "tests/doctor/test_doctor.py",
     "tests/parallel/test_vision_plans.py",
     "tests/rehearse/test_rehearse.py",
+    "tests/rehearse/test_process.py",
     "tests/train/test_launched.py",
     "tests/rules/test_suite_rules.py",
     "tests/parallel/test_zero.py",

@@ -7,40 +7,6 @@ import sys
 import pytest
 
 from tests import warm_python
-from workshop.rehearse import RehearsalError, rehearse
-
-PROGRAM = """
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group()
-model = DistributedDataParallel(torch.nn.Linear(64, 64))
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(2):
-    model(torch.randn(4, 64)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-print("the end")
-"""
-
-
-@pytest.fixture(scope="module")
-def cold():
-    return rehearse(PROGRAM, 512)
-
-
-def test_a_warm_rehearsal_is_a_cold_one(cold, warm_rehearsals):
-    played = rehearse(PROGRAM, 512)
-    assert played.seconds["import"] < cold.seconds["import"]
-    assert played.traffic == cold.traffic
-    assert played.memory.step_peaks == cold.memory.step_peaks
-    assert (played.flops, played.output) == (cold.flops, cold.output)
-
-
-def test_errors_and_dead_processes_come_through(warm_rehearsals):
-    with pytest.raises(RehearsalError, match="line 2: raise KeyError"):
-        rehearse("\nraise KeyError('mine')\n", 2)
-    with pytest.raises(RehearsalError, match=r"exit code -6.*\n.*aborted on purpose"):
-        rehearse("import os, sys\nprint('aborted on purpose', file=sys.stderr)\nos.abort()\n", 2)
 
 
 def test_environment_folder_and_output_are_the_callers(tmp_path, monkeypatch):

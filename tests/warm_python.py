@@ -1,16 +1,11 @@
 """A Python with torch imported already: ``python -m MODULE ...`` in a fork of it costs milliseconds, not seconds.
 
-A rehearsal happens in a process of its own, which imports torch and half of its compiler before it does anything:
-three seconds of a core, in more than a hundred tests. Here a fork server imports them once for each pytest process.
-A fork is still a process of its own: it may abort, hang, print and change global state, and the next one is new.
-
-`warm_rehearsals` is the fixture: inside it, a ``subprocess.run`` of `workshop.rehearse.child` is such a fork, with
-the same meaning of ``env``, ``timeout`` and the rest. That the cold way works is tested too (`test_warm_python.py`).
+A fork server imports torch and half of its compiler once for each pytest process. A fork is still a process of its
+own: it may abort, hang, print and change global state, and the next one is new.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -18,14 +13,11 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 PRELOADED = ["torch", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor", __name__]
-CHILD = "workshop.rehearse.child"
 
 
 def run(
@@ -67,29 +59,3 @@ def _become(arguments: list[str], env: dict[str, str], folder: str, ends: tuple[
     sys.path[:0] = [folder, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = arguments
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
-
-
-def either(cold: Callable[..., Any]) -> Callable[..., Any]:
-    """A `subprocess.run` for which rehearsals are forks, and everything else is what it is for ``cold``."""
-
-    def run_either(command: Any, *arguments: Any, **options: Any) -> Any:
-        if CHILD in command and not arguments:
-            return run(command, **options)
-        return cold(command, *arguments, **options)
-
-    return run_either
-
-
-@contextlib.contextmanager
-def warm() -> Iterator[None]:
-    """Rehearsals in here happen in forks of one Python that has torch imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "run", either(subprocess.run))
-        yield
-
-
-@pytest.fixture
-def warm_rehearsals():
-    """`warm`, for a test."""
-    with warm():
-        yield

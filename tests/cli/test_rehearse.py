@@ -8,7 +8,6 @@ import pytest
 
 from workshop.cli import main
 
-pytestmark = pytest.mark.usefixtures("warm_rehearsals")
 SCRIPT = """
 import sys, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

@@ -1,8 +1,6 @@
-"""`%%rehearse` in a real notebook kernel, driven by nbclient. Its rehearsals are forks (`tests.warm_python`)."""
+"""`%%rehearse` in a real notebook kernel, driven by nbclient."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import nbclient
 import nbformat
@@ -21,12 +19,6 @@ for _ in range(9):
     model(torch.randn(4, width)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-"""
-WARM = f"""\
-import subprocess, sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests import warm_python
-subprocess.run = warm_python.either(subprocess.run)
 """
 
 
@@ -55,14 +47,12 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNod
         "%rehearse -n 4 --pass width train.py",
         "%%rehearse -n 2\nprint('as far as here')\nraise KeyError('mine')",
     ]
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source) for source in (WARM, *sources)]
-    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     resources = {"metadata": {"path": str(tmp_path_factory.mktemp("rehearse"))}}
     nbclient.NotebookClient(
         notebook, timeout=100, allow_errors=True, kernel_name="python3", resources=resources
     ).execute()
-    return notebook.cells[1:]
+    return notebook.cells
 
 
 def text_of(cell: nbformat.NotebookNode) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from benchmarks.rehearse import run_for_real
-from tests import warm_python
 from tests.installed import skip_without
 from workshop.rehearse import Rehearsal, RehearsalError, rehearse
 
@@ -55,7 +54,7 @@ def rehearse_line(line: str) -> Rehearsal | RehearsalError:
 def both(loaded_engine):
     """Measured and rehearsed, by line of the table."""
     skip_without("accelerate", "transformers")
-    with warm_python.warm(), ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(2) as pool:
         rehearsed = pool.map(rehearse_line, TABLE)
         measured = [measure_line(line) for line in TABLE]
         return dict(zip(TABLE, zip(measured, rehearsed, strict=True), strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from typing import Any
 
 from workshop.facts.checks import check_keys
 from workshop.rehearse.devices import roofline_of
+from workshop.rehearse.process import child
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
 
@@ -128,16 +128,8 @@ def _ask(request: Request) -> Rehearsal:
     with tempfile.TemporaryDirectory(prefix="rehearse-") as folder:
         question, answer = Path(folder, "request.json"), Path(folder, "answer.json")
         question.write_text(request.to_json())
-        command = [sys.executable, "-u", "-m", "workshop.rehearse.child", str(question), str(answer)]
         try:
-            done = subprocess.run(
-                command,
-                env=_environment(),
-                capture_output=True,
-                text=True,
-                timeout=request.timeout_seconds + _GRACE_SECONDS,
-                check=False,
-            )
+            done = child([str(question), str(answer)], request.timeout_seconds + _GRACE_SECONDS)
         except subprocess.TimeoutExpired as error:
             printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else ""
             raise RehearsalError(
@@ -160,10 +152,3 @@ def _ask(request: Request) -> Rehearsal:
             f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{problem}", done.stdout
         )
     return Rehearsal.from_dict({**data, "output": done.stdout})
-
-
-def _environment() -> dict[str, str]:
-    """The child's environment: one thread, and this very package on its path."""
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}

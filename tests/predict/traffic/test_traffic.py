@@ -63,7 +63,6 @@ CASES = [
 ]
 
 
-@pytest.mark.usefixtures("warm_rehearsals")
 @pytest.mark.parametrize(("line", "layout"), CASES)
 def test_equal_to_a_rehearsal_of_the_same_program(line, layout):
     pytest.importorskip("torch")
@@ -88,7 +87,6 @@ def test_equal_to_a_rehearsal_of_the_same_program(line, layout):
     assert "agree to the byte" in str(both)
 
 
-@pytest.mark.usefixtures("warm_rehearsals")
 def test_a_pipeline_equals_its_rehearsal_on_every_rank():
     pytest.importorskip("torch")
     from workshop.rehearse import rehearse
