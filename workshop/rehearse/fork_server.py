@@ -4,6 +4,8 @@ A rehearsal needs a process of its own, and a new Python imports torch and half 
 seconds. This process imports them once and then does nothing but fork. Each rehearsal is two forks: one is
 the rehearsal, the other waits for it, sends its exit code, and ends it if the notebook no longer wants it.
 
+A rehearsal may ask for another one (of a pipeline's first stage), and is answered by this process too.
+
 The notebook's end of the socket is the only tie: at its end of file this process leaves.
 """
 
@@ -27,13 +29,14 @@ from typing import Any
 import numpy
 import torch
 
+from workshop.rehearse import process
+
 IMPORTED = (
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
     "workshop.rehearse.stage",
 )
-CHILD = "workshop.rehearse.child"
 
 
 def serve(requests: socket.socket) -> None:
@@ -50,12 +53,16 @@ def serve(requests: socket.socket) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # torch's objects: no rehearsal need look through them again
+    from_forks, forks = socket.socketpair(type=socket.SOCK_SEQPACKET)
     while True:
-        message, descriptors, _, _ = socket.recv_fds(requests, 4096, 3)
+        asked, _, _ = select.select([requests, from_forks], [], [])
+        message, descriptors, _, _ = socket.recv_fds(asked[0], 4096, 3)
         if not message:
             return
         if os.fork() == 0:
             requests.close()
+            from_forks.close()
+            process.use_server(forks)
             _see_to_one(json.loads(Path(os.fsdecode(message)).read_text()), descriptors, installed)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -101,8 +108,8 @@ def _rehearse(start: Mapping[str, Any], outputs: list[int], installed: list[str]
         random.seed()  # a new Python draws anew, and a fork would draw what the last one drew
         numpy.random.seed()
         torch.seed()
-        sys.argv = [CHILD, *start["words"]]
-        runpy.run_module(CHILD, run_name="__main__", alter_sys=True)
+        sys.argv = [process.CHILD, *start["words"]]
+        runpy.run_module(process.CHILD, run_name="__main__", alter_sys=True)
         code = 0
     except BaseException:  # noqa: BLE001 as a new Python does: told, and exit code 1
         sys.excepthook(*sys.exc_info())

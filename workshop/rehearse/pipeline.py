@@ -16,8 +16,6 @@ in `_shape_inference`, and only on the way there.
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +29,7 @@ from torch.distributed.pipelining.stage import PipelineStage
 from torch.utils._pytree import tree_map_only
 
 from workshop.measure.swap import swap
+from workshop.rehearse import process
 from workshop.rehearse.request import Request
 from workshop.rehearse.tracer import StopRehearsal
 
@@ -139,13 +138,7 @@ def _ask_first_stage(request: Request, stage: PipelineStage) -> Any:
             Path(folder, name) for name in ("boundary", "request.json", "answer.json")
         )
         question.write_text(replace(request, rank=first, probe=str(boundary)).to_json())
-        done = subprocess.run(
-            [sys.executable, "-m", "workshop.rehearse.child", str(question), str(answer)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = process.child([str(question), str(answer)], timeout=120.0)
         if not boundary.exists():
             raise RuntimeError(f"the first pipeline stage never announced its output:\n{done.stderr[-1000:]}")
         return pickle.loads(boundary.read_bytes())

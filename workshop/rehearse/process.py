@@ -123,7 +123,11 @@ def _ask(start: Path, out: Path, err: Path, heard: Mapping[str, str], timeout: f
 class _Server:
     heard: Mapping[str, str]
     requests: socket.socket
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None  # None: not ours to end
+
+    def serves(self, read: Mapping[str, str]) -> bool:
+        """Whether it is there, and read at import what is to be read now."""
+        return self.process is None or (self.heard == read and self.process.poll() is None)
 
 
 _starting = threading.Lock()
@@ -134,7 +138,7 @@ def _server(heard: Mapping[str, str]) -> socket.socket:
     """The socket of the fork server, which is started anew where torch would now read other variables."""
     read = {name: value for name, value in heard.items() if name.startswith(_READ_AT_IMPORT)}
     with _starting:
-        if not _running or _running[0].heard != read or _running[0].process.poll() is not None:
+        if not _running or not _running[0].serves(read):
             end_server()
             ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
             with theirs:
@@ -158,4 +162,10 @@ def end_server() -> None:
         server = _running.pop()
         server.requests.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            server.process.wait(5.0)
+            if server.process:
+                server.process.wait(5.0)
+
+
+def use_server(requests: socket.socket) -> None:
+    """Ask the fork server at this socket, which is another process's; a rehearsal does that."""
+    _running[:] = [_Server({}, requests, None)]
