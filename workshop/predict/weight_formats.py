@@ -48,10 +48,16 @@ class WeightFormat:
 def _formats() -> dict[str, WeightFormat]:
     listed = [
         WeightFormat("bf16", 16),
+        WeightFormat("fp16", 16),
+        WeightFormat("fp32", 32),
+        WeightFormat("fp8", 8, 0, 16),
         WeightFormat("int8", 8, 0, 16),
         WeightFormat("int4", 4, 64, 16),
         WeightFormat("int4-128", 4, 128, 16),
         WeightFormat("int4-asymmetric", 4, 64, 16, 4),
+        WeightFormat("int4-32", 4, 32, 16, 16),  # gpt-fast's G=32: scale and zero point in 16 bits each
+        WeightFormat("q8_0", 8, 32, 16),  # llama.cpp's blocks of 32 with one 16-bit scale
+        WeightFormat("q4_0", 4, 32, 16),
         WeightFormat("int3", 3, 64, 16),
         WeightFormat("nf4", 4, BLOCK, (nf4_bits(double=False) - 4) * BLOCK),
         WeightFormat("nf4-double", 4, BLOCK, (nf4_bits(double=True) - 4) * BLOCK),
