@@ -2,7 +2,7 @@
 
 A `Run` already says which model, on which devices, cut how. Three of its fields are read for a server::
 
-    layout.tensor      ranks that share each layer (also `layout.pipeline`, `layout.replicate`, `layout.expert`)
+    layout             tensor: ranks that share each layer; also pipeline, replicate, expert
     micro_batch        requests that one replica works on at once
     seq_len            the longest request, prompt and answer together, in tokens
 
@@ -70,7 +70,7 @@ class Serving:
             )
         if self.kv_layers > self.run.model.num_layers:
             raise ValueError(
-                f"kv_layers = {self.kv_layers}, and {self.run.model.name} has {self.run.model.num_layers} layers"
+                f"kv_layers = {self.kv_layers}: {self.model.name} has {self.model.num_layers} layers"
             )
         found = training_only(self.run)
         if found:
@@ -114,7 +114,7 @@ def training_only(run: Run) -> list[str]:
         )
     if layout.recompute != "none" or layout.offload != "none":
         found.append(
-            f"recompute = {layout.recompute!r}, offload = {layout.offload!r}: nothing is kept for a backward pass"
+            f"recompute = {layout.recompute!r}, offload = {layout.offload!r}: there is no backward pass"
         )
     if run.accumulation > 1 and layout.pipeline == 1:
         found.append(

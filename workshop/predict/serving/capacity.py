@@ -26,7 +26,7 @@ from workshop.facts.serving import KV_FORMATS, Serving
 from workshop.predict.weight_formats import WeightFormat, weight_format
 
 CONTEXT_BYTES = 0.6e9
-"""CUDA's context, libraries and captured graphs on one device: 0.5 to 2 GiB (design of this predictor)."""
+"""CUDA's context, libraries and captured graphs on one device; published logs have 0.2 to 2 GiB."""
 
 
 def kv_bytes_per_token(model: ModelSpec, kv: str = "bf16", tensor: int = 1, kv_layers: int = 0) -> float:
@@ -97,7 +97,7 @@ def workspace_bytes(serving: Serving) -> float:
 
 @dataclass(frozen=True)
 class KVCapacity:
-    """What fits into one replica of a server. `blocks` of `block_size` tokens; bytes are those of one rank."""
+    """What fits into one replica of a server, in blocks of `block_size` tokens; bytes are of one rank."""
 
     model: str
     bytes_per_token: float
@@ -124,8 +124,8 @@ class KVCapacity:
     def __str__(self) -> str:
         return (
             f"{self.tokens:,} tokens of {self.model} fit ({self.blocks:,} blocks of {self.block_size}): "
-            f"{self.bytes_per_token / 1024:,.1f} KiB a token, {max(0.0, self.room_bytes) / 1e9:.1f} GB of room "
-            f"beside {self.weight_bytes / 1e9:.1f} GB of weights on each rank"
+            f"{self.bytes_per_token / 1024:,.1f} KiB a token, {max(0.0, self.room_bytes) / 1e9:.1f} GB of "
+            f"room beside {self.weight_bytes / 1e9:.1f} GB of weights on each rank"
         )
 
 

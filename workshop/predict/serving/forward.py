@@ -16,8 +16,8 @@ tensor rank, layer by layer:
 
 Experts: m tokens that choose k of E experts touch E (1 - (1 - k/E)^m) of them, if they choose independently.
 
-Arithmetic of up to 63 tokens is counted without the waves of whole tiles (libraries divide such products along
-their depth); from 64 on as in `workshop.predict.time.matmul`.
+Arithmetic of up to 63 tokens is counted without the waves of whole tiles (libraries divide such products
+along their depth); from 64 on as in `workshop.predict.time.matmul`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from workshop.predict.time.rates import Rates
 from workshop.predict.weight_formats import weight_format
 
 FEW_ROWS, ROW_STEP = 64, 16
+EXPERT_KERNELS = 4
+"""More in a layer with experts: the router's product, the choice, gathering tokens, the weighted sum."""
 NATIVE = {"fp8": "fp8"}
 """Formats whose products are computed in them; all others are unpacked and computed in 16 bits."""
 
@@ -133,7 +135,7 @@ def forward(case: Case, sequences: int, new: float, context: float) -> Forward:
             memory, arithmetic = memory + count * moving, arithmetic + count * computing
             products += count * _joined(moving, computing, case.shares.overlap)
     moving, computing = _head(case, sequences)
-    kernels = model.num_layers * case.engine.kernels
+    kernels = model.num_layers * case.engine.kernels + kinds.count("moe") * EXPERT_KERNELS
     return Forward(
         products + _joined(moving, computing, case.shares.overlap),
         _attention(case, sequences, new, context),

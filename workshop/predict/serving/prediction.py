@@ -92,12 +92,12 @@ class ServingPrediction:
         cut = f" over {serving.tensor} ranks" if serving.tensor > 1 else ""
         first, between, speed = (self.interval(name) for name in QUANTITIES)
         most = self.capacity.requests(self.prompt + self.output)
+        what = f"{serving.model.name} in {serving.weights}{cut} on {device.name}, served by {self.case.engine.name}"
+        step = f"{_ms(self.time_between_tokens)} ({_ms(between[0])} to {_ms(between[1])})"
         lines = [
-            f"{serving.model.name} in {serving.weights}{cut} on {device.name}, as {self.case.engine.name} serves it: "
-            f"{self.batch} requests of {self.prompt:,} + {self.output:,} tokens",
+            f"{what}: {self.batch} requests of {self.prompt:,} + {self.output:,} tokens",
             f"first token after {_ms(self.time_to_first_token)} ({_ms(first[0])} to {_ms(first[1])})",
-            f"between tokens    {_ms(self.time_between_tokens)} ({_ms(between[0])} to {_ms(between[1])}), "
-            f"waiting for {self.decode.limit}",
+            f"between tokens    {step}, waiting for {self.decode.limit}",
             f"throughput        {self.tokens_per_second:,.0f} tokens/s ({speed[0]:,.0f} to {speed[1]:,.0f})",
             str(self.capacity),
         ]

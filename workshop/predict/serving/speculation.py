@@ -11,8 +11,8 @@ and takes g draft steps of c each (in steps of the large model) and one pass:
     speed-up(a, g, c) = (1 - a^(g+1)) / ((1 - a) (g c + 1))
 
 (Leviathan, Kalman and Matias 2023, arXiv 2211.17192, theorem 3.8 and corollary 3.9.) It supposes that a pass
-over g + 1 tokens takes as long as one over a single token: true while a pass waits for memory, false in a large
-batch, where `verify` is more than 1.
+over g + 1 tokens takes as long as one over a single token: true while a pass waits for memory, false in a
+large batch, where `verify` is more than 1.
 """
 
 from __future__ import annotations
