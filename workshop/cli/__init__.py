@@ -150,9 +150,26 @@ def _add_predict(commands: argparse._SubParsersAction) -> None:
         ("micro-batch", "sequences that pass a rank at once, where the file does not say"),
     ):
         predict.add_argument(f"--{name}", type=int, default=0, metavar="N", help=words)
+    _add_serving(predict)
     predict.add_argument("--tokens", metavar="N", help="tokens of the whole training, for example 15T")
     predict.add_argument("--price", type=float, metavar="P", help="of one device for an hour, with --tokens")
     predict.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def _add_serving(predict: argparse.ArgumentParser) -> None:
+    serving = predict.add_argument_group(
+        "serving", "The run as a server: its micro_batch is the requests at once, its seq_len the longest."
+    )
+    serving.add_argument(
+        "--serve",
+        type=int,
+        nargs=2,
+        metavar=("PROMPT", "OUTPUT"),
+        help="tokens of each prompt and answer: predict time to first token, between tokens, throughput",
+    )
+    serving.add_argument("--engine", default="vllm", metavar="NAME", help="who serves (default: vllm)")
+    serving.add_argument("--weights", default="bf16", metavar="NAME", help="their format (default: bf16)")
+    serving.add_argument("--kv", default="bf16", metavar="NAME", help="format of the cache (default: bf16)")
 
 
 def _add_plan(commands: argparse._SubParsersAction) -> None:
@@ -208,6 +225,11 @@ def _add_validate(commands: argparse._SubParsersAction) -> None:
     )
     validate.add_argument(
         "--refit", action="store_true", help="with --left-out: fit again for every regime (minutes)"
+    )
+    validate.add_argument(
+        "--serving",
+        action="store_true",
+        help="tables of servers: first token, between tokens, tokens a second",
     )
     validate.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
     validate.add_argument("--json", action="store_true", help="print a JSON list instead of tables")

@@ -3,6 +3,8 @@
     workshop configs accelerate RUN.toml > accelerate.yaml
     workshop configs deepspeed RUN.toml > deepspeed.json
     workshop configs fsdp RUN.toml
+    workshop configs vllm RUN.toml CHECKPOINT
+    workshop configs sglang RUN.toml CHECKPOINT
     workshop configs read FILE --model llama-3-8b --device H100 --micro-batch 1 --seq-len 8192
 
 ``read`` takes a file of Accelerate, DeepSpeed, torchtitan, Megatron-LM or NeMo.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -26,8 +29,10 @@ from workshop.configs.deepspeed_json import deepspeed_json
 from workshop.configs.fsdp_policy import fsdp_plugin_arguments, trainer_arguments
 from workshop.configs.overrides import Overrides
 from workshop.configs.reading import Reading, read_config
+from workshop.configs.serve_command import sglang_command, vllm_command
 from workshop.configs.unset import comment_lines, unset_by_deepspeed
 from workshop.facts.run import Adapter, Run, read_run
+from workshop.facts.serving import Serving
 from workshop.predict.memory import MemoryPrediction, predict_memory
 from workshop.predict.traffic import predict_traffic
 
@@ -60,10 +65,27 @@ def _written(wanted: Run, options: argparse.Namespace) -> str:
             gradient_clipping=options.gradient_clipping,
             deepspeed_file=options.deepspeed_file,
         )
+    if options.what in ("vllm", "sglang"):
+        return _server(wanted, options)
     if options.what == "deepspeed":
         return deepspeed_json(wanted, lr=options.lr, gradient_clipping=options.gradient_clipping)
     arguments = trainer_arguments if options.trainer else fsdp_plugin_arguments
     return json.dumps(arguments(wanted, options.wrap_class), indent=2) + "\n"
+
+
+def _server(wanted: Run, options: argparse.Namespace) -> str:
+    """The line that starts a server."""
+    serving = Serving(
+        wanted,
+        options.weights,
+        options.kv,
+        batched_tokens=options.chunk,
+        draft=options.draft,
+        draft_tokens=options.draft_tokens,
+    )
+    command = vllm_command if options.what == "vllm" else sglang_command
+    words = command(serving, options.checkpoint, quantized_checkpoint=options.quantized)
+    return shlex.join(words) + "\n"
 
 
 def _read(options: argparse.Namespace) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def add_configs(commands: argparse._SubParsersAction) -> None:
-    """Add the command and its four parts to the parser."""
+    """Add the command and its parts to the parser."""
     configs = commands.add_parser(
         "configs",
-        help="write a run as Accelerate YAML, DeepSpeed JSON or FSDP arguments; read such a file",
+        help="write a run for Accelerate, DeepSpeed, FSDP, vLLM or SGLang; read such a file",
         description="Translate a run for other programs, or read their file: what it trains, what it needs, "
         "and what goes wrong with it in silence. Exit code 0: written, or nothing wrong; 1: something is "
         "wrong, or it does not fit; 2: a wrong call.",
@@ -19,6 +19,8 @@ def add_configs(commands: argparse._SubParsersAction) -> None:
     _add_accelerate(parts)
     _add_deepspeed(parts)
     _add_fsdp(parts)
+    _add_server(parts, "vllm", "the line that starts vLLM")
+    _add_server(parts, "sglang", "the line that starts SGLang")
     _add_read(parts)
 
 
@@ -67,6 +69,21 @@ def _add_fsdp(parts: argparse._SubParsersAction) -> None:
         "--trainer", action="store_true", help="those of transformers.TrainingArguments instead"
     )
     _wrap_class(part)
+
+
+def _add_server(parts: argparse._SubParsersAction, name: str, help_text: str) -> None:
+    part = _writer(parts, name, help_text)
+    part.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, or a model of the Hugging Face Hub")
+    part.add_argument("--weights", default="bf16", metavar="NAME", help="their format (default: bf16)")
+    part.add_argument("--kv", default="bf16", metavar="NAME", help="format of the KV cache (default: bf16)")
+    part.add_argument(
+        "--quantized", action="store_true", help="the checkpoint is in the format of --weights already"
+    )
+    part.add_argument(
+        "--chunk", type=_count, default=0, metavar="N", help="most tokens of a pass; longer prompts are cut"
+    )
+    part.add_argument("--draft", default="", metavar="CHECKPOINT", help="a small model that speculates")
+    part.add_argument("--draft-tokens", type=_count, default=0, metavar="N", help="... so many tokens ahead")
 
 
 def _add_read(parts: argparse._SubParsersAction) -> None:

@@ -25,8 +25,10 @@ from workshop.configs.formats.content import content
 from workshop.configs.overrides import Overrides
 from workshop.configs.reading import read_config
 from workshop.facts.run import Run, read_run
+from workshop.facts.serving import Serving
 from workshop.predict.cost import Terms, TrainingCost, training_cost_of_model
 from workshop.predict.memory import MemoryPrediction, predict_memory
+from workshop.predict.serving import predict_serving
 from workshop.predict.time.step import StepPrediction, predict_step
 from workshop.predict.traffic import TrafficPrediction, predict_traffic
 
@@ -38,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
     wanted = wanted_run(options)
+    if options.serve:
+        return _served(wanted, options)
     predicted = Predicted(
         predict_memory(wanted), or_reason(predict_traffic, wanted), or_reason(predict_step, wanted)
     )
@@ -47,6 +51,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(as_text(wanted, predicted, cost))
     return 1 if predicted.memory.interval[0] > predicted.memory.capacity else 0
+
+
+def _served(wanted: Run, options: argparse.Namespace) -> int:
+    """The run as a server: 0, or 1 where its requests do not fit at once."""
+    prompt, output = options.serve
+    serving = Serving(wanted, options.weights, options.kv)
+    found = predict_serving(serving, prompt, output, engine=options.engine)
+    print(json.dumps(found.as_json(), indent=1) if options.json else found)
+    return 0 if found.fits else 1
 
 
 def wanted_run(options: argparse.Namespace) -> Run:

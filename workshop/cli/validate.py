@@ -7,6 +7,7 @@ import json
 import sys
 
 from workshop.facts.published import FOLDER
+from workshop.published import serving
 from workshop.published.canonical import as_csv
 from workshop.published.canonical_reader import read_runs
 from workshop.published.left_out import left_out, read
@@ -21,6 +22,8 @@ def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where rows were read and not one of them could be predicted."""
     if options.runs and options.held:
         raise ValueError("--held is of the published tables: a row of your own was never fitted on")
+    if options.serving:
+        return _serving(options)
     if options.left_out:
         return _left_out(options)
     if options.canonical:
@@ -40,6 +43,14 @@ def run(options: argparse.Namespace) -> int:
     compared = validate(options.tables or FOLDER, options.quantity, held_only=options.held)
     print(json.dumps(compared, indent=1) if options.json else text(compared).lstrip("\n"))
     return 0 if any(record["rows"] for record in compared) else 1
+
+
+def _serving(options: argparse.Namespace) -> int:
+    """Errors on published servers."""
+    rows, left = serving.read_rows(options.tables or FOLDER)
+    found = serving.summary(rows, left)
+    print(json.dumps(found, indent=1) if options.json else serving.text(found, left))
+    return 0 if rows else 1
 
 
 def _left_out(options: argparse.Namespace) -> int:

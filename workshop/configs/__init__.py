@@ -6,6 +6,7 @@ Here one pure function translates each of them from a `Run`::
     accelerate_yaml(run)        the YAML of `accelerate launch`: DDP, FSDP2 or DeepSpeed     accelerate_yaml
     deepspeed_json(run)         the JSON of DeepSpeed, every stage, offload, 1-bit           deepspeed_json
     fsdp_plugin_arguments(run)  what FullyShardedDataParallelPlugin takes, and Trainer       fsdp_policy
+    vllm_command(serving, checkpoint), sglang_command    the lines that start a server        serve_command
 
 and the other way round::
 
@@ -24,6 +25,7 @@ from workshop.configs.launch_environment import accelerate_environment
 from workshop.configs.onebit import OneBit
 from workshop.configs.overrides import Overrides
 from workshop.configs.reading import Reading, find_mistakes, read_config
+from workshop.configs.serve_command import sglang_command, vllm_command
 
 Given = Overrides
 """The name of `Overrides` in earlier versions."""
@@ -43,5 +45,7 @@ __all__ = [
     "find_mistakes",
     "fsdp_plugin_arguments",
     "read_config",
+    "sglang_command",
     "trainer_arguments",
+    "vllm_command",
 ]

@@ -13,7 +13,7 @@ ZeRO, recomputation, accumulation, an adapter that is trained) is refused: a ser
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workshop.facts.checks import check_choice, check_not_negative, check_positive
@@ -40,6 +40,7 @@ class Serving:
         quantized_head: the output head is in the format of `weights` too; most engines leave it in 16 bits.
         kv_layers: layers that keep keys and values of their own, where the others read theirs
             (Brandon et al. 2024, arXiv 2405.12981); 0: all.
+        dtype: the 16- or 32-bit format that the rest is computed in; follows from the precision recipe.
         draft: name of the small model that speculates, and how many tokens it is ahead; "" and 0: none.
 
     Raises ValueError for what no server does, with the value and what would do.
@@ -56,8 +57,10 @@ class Serving:
     kv_layers: int = 0
     draft: str = ""
     draft_tokens: int = 0
+    dtype: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", RECIPES[self.run.layout.precision].dtype)
         check_choice("format of the KV cache", self.kv, KV_FORMATS)
         check_positive("block_size", self.block_size)
         for name in ("batched_tokens", "kv_layers", "draft_tokens"):
@@ -85,11 +88,6 @@ class Serving:
     def tensor(self) -> int:
         """Ranks that share each layer."""
         return self.run.layout.tensor
-
-    @property
-    def dtype(self) -> str:
-        """The 16- or 32-bit format that the rest is computed in, by the run's precision recipe."""
-        return RECIPES[self.run.layout.precision].dtype
 
     def changed(self, **values: Any) -> Serving:
         """A copy with some fields changed; a field of `Run` or of `Layout` goes to these."""

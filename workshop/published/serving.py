@@ -1,25 +1,29 @@
 """Published figures of servers, predicted again, and what is fitted on them.
 
-Each table `data/published/serving_*.csv` is one source: a program, its authors' machine and day. Three kinds of
-value: `tokens_per_second` of the whole batch, prompts included; `ttft_seconds`, the first token of a request
-alone; `itl_seconds`, between two tokens while requests come and go.
+Each table `data/published/serving_*.csv` is one source: a program, its authors' machine and day. Three kinds
+of value: `tokens_per_second` of the whole batch, prompts included; `ttft_seconds`, the first token of a
+request alone; `itl_seconds`, between two tokens while requests come and go.
 
-**Fitted**, on all sources together: the latency of a small all-reduce, what unpacking of 8- and 4-bit weights
-leaves of the bandwidth, and llama.cpp's kernels a layer. **Chosen** with all rows in view, so that the errors
-are a little kinder than those of rows nobody has seen: `stream` (of which gpt-fast's README says itself that 1,700
-of an A100's 2,039 GB/s are reached), `cache`, `overlap`, `attention`, the ten kernels, lmdeploy's 18 us
-(32 KiB over 8 ranks of an H200 through NCCL, `allreduce_busbw_by_payload.csv`).
+**Fitted**, on all sources together: the latency of a small all-reduce, what unpacking of 8- and 4-bit
+weights leaves of the bandwidth, and llama.cpp's kernels a layer. **Chosen** with all rows in view, so that
+the errors are a little kinder than those of rows nobody has seen: `stream` (gpt-fast's README says that its
+A100 reach about 1,700 GB/s), `cache`, `overlap`, `attention`, the ten kernels and four of experts, lmdeploy's
+18 us (32 KiB over 8 ranks of an H200 through NCCL, `allreduce_busbw_by_payload.csv`).
 
-**Left out**: for the errors and the intervals each source is predicted with constants that were fitted on the
-others. What no other source can tell (only gpt-fast serves int8, only llama.cpp's authors ran it) has then its
+**Left out**: for the errors and the intervals each source is predicted with constants that were fitted on
+the others. What no other source can tell (only gpt-fast's is int8, one source ran llama.cpp) has then its
 value before any fit: nothing is lost to unpacking, ten kernels a layer.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +31,8 @@ from workshop.facts.layout import Layout
 from workshop.facts.published import FOLDER, published_table
 from workshop.facts.run import Run
 from workshop.facts.serving import Serving
-from workshop.predict.serving.engines import Engine, engine, engines
+from workshop.predict.interval import bars
+from workshop.predict.serving.engines import Engine, engine
 from workshop.predict.serving.prediction import (
     BETWEEN,
     THROUGHPUT,
@@ -41,6 +46,7 @@ QUANTITY = {"tokens_per_second": THROUGHPUT, "ttft_seconds": TTFT, "itl_seconds"
 PROGRAMS = {"nim": "tensorrt-llm"}
 """NIM serves with TensorRT-LLM."""
 OLD_GQA = "grouped-query attention before 0.7, whose kernels the source itself calls 2.4 times too slow"
+HEAD = ("rows", "error", "median", "left out", "worst", "inside")
 FULL = 0.95
 """Share of memory that these benchmarks gave to weights and cache."""
 
@@ -121,7 +127,7 @@ def _not_predicted(row: ServedRow) -> str:
     found = row.prediction()
     if not found.fits:
         most = found.capacity.requests(row.prompt + row.output)
-        return f"{row.batch} requests do not fit at once ({most} do), and the others waited: queues are not modelled"
+        return f"{row.batch} requests do not fit at once ({most} do); those that waited are not modelled"
     return ""
 
 
@@ -146,10 +152,10 @@ class ServingConstants:
 
 
 GRID = {
-    "all_reduce": tuple(i * 1e-6 for i in range(0, 41)),
-    "int8": tuple(np.round(np.arange(0.5, 1.001, 0.01), 2).tolist()),
-    "int4": tuple(np.round(np.arange(0.5, 1.001, 0.01), 2).tolist()),
-    "llama_cpp": tuple(float(i) for i in range(10, 61)),
+    "all_reduce": tuple(i * 1e-6 for i in range(26)),
+    "int8": tuple(i / 100 for i in range(60, 101)),
+    "int4": tuple(i / 100 for i in range(60, 101)),
+    "llama_cpp": tuple(float(i) for i in range(10, 51)),
 }
 
 
@@ -161,22 +167,29 @@ def _speaks(name: str, row: ServedRow) -> bool:
         served = row.serving
         decodes = row.quantity != TTFT and served.weights in ("bf16", "fp8")
         return served.tensor > 1 and row.engine != "lmdeploy" and decodes
-    return row.engine == "gpt-fast" and row.serving.weights.startswith(name)
+    alone = row.engine == "gpt-fast" and row.serving.tensor == 1
+    return alone and row.serving.weights.startswith(name)
 
 
 def fit(rows: Iterable[ServedRow]) -> ServingConstants:
     """The constants that make the mean |log error| least; where no row speaks, its value before any fit."""
     rows, found = list(rows), ServingConstants()
-    for name in ("all_reduce", "int8", "int4", "llama_cpp"):
-        telling = [row for row in rows if _speaks(name, row)]
-        if not telling:
-            continue
-        errors = [
-            float(np.mean(np.abs([_residual(row, replace(found, **{name: value})) for row in telling])))
-            for value in GRID[name]
-        ]
-        found = replace(found, **{name: GRID[name][int(np.argmin(errors))]})
+    for name in GRID:
+        telling = tuple(row for row in rows if _speaks(name, row))
+        if telling:
+            found = replace(found, **{name: _best(name, telling)})
     return found
+
+
+@cache
+def _best(name: str, telling: tuple[ServedRow, ...]) -> float:
+    """The value of one constant. Each row depends on one of them alone, so they are found one by one."""
+
+    def error(value: float) -> float:
+        constants = replace(ServingConstants(), **{name: value})
+        return float(np.mean([abs(_residual(row, constants)) for row in telling]))
+
+    return min(GRID[name], key=error)
 
 
 def _residual(row: ServedRow, constants: ServingConstants) -> float:
@@ -243,11 +256,68 @@ def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
     return round(float(values[order][np.searchsorted(total, share)]), 4)
 
 
-def devices(rows: list[ServedRow]) -> list[str]:
-    """Devices that rows were measured on."""
-    return sorted({row.serving.run.cluster.device.name for row in rows})
+def intervals(rows: list[ServedRow]) -> dict[str, Any]:
+    """The section `intervals` of `predict/data/serving.toml`, estimated from rows.
+
+    `wider.engine` is how much larger |log error| is, on average, of programs that one source alone served
+    with, when that source is left out. `wider.device` is that of steps of training (`predict.interval`): each
+    of these tables has devices of its own, and no two programs ran on more than three of them.
+    """
+    without, with_all = left_out(rows), kept(rows)
+    wider = np.mean([abs(one.log) for one in without]) / np.mean([abs(one.log) for one in with_all])
+    return {
+        "devices": sorted({row.serving.run.cluster.device.name for row in rows}),
+        **{name: list(margin) for name, margin in margins(without).items()},
+        "wider": {"engine": round(float(wider), 2), "device": bars("time").wider["device"]},
+    }
 
 
-def programs() -> list[str]:
-    """Programs that rows were measured with."""
-    return sorted(name for name, program in engines().items() if program.measured)
+def summary(rows: list[ServedRow], left: list[tuple[str, int, str]]) -> list[dict[str, Any]]:
+    """Errors by source and quantity: with the constants that are kept, and with the source left out."""
+    both = list(zip(kept(rows), left_out(rows), strict=True))
+    found = []
+    for source in SOURCES:
+        for quantity in (TTFT, BETWEEN, THROUGHPUT):
+            mine = [pair for pair in both if (pair[0].row.source, pair[0].row.quantity) == (source, quantity)]
+            if not mine:
+                continue
+            inside = [one.row.prediction().interval(quantity) for one, _ in mine]
+            shift = [one.row.predicted() / getattr(one.row.prediction(), quantity) for one, _ in mine]
+            held = [
+                span.times(by).holds(one.row.value)
+                for span, by, (one, _) in zip(inside, shift, mine, strict=True)
+            ]
+            found.append(
+                {
+                    "table": f"serving_{source}",
+                    "quantity": quantity,
+                    "rows": len(mine),
+                    "mean_error": float(np.mean([abs(one.error) for one, _ in mine])),
+                    "median_signed_error": float(np.median([one.error for one, _ in mine])),
+                    "left_out_mean_error": float(np.mean([abs(one.error) for _, one in mine])),
+                    "worst_error": max((one.error for one, _ in mine), key=abs),
+                    "inside_interval": float(np.mean(held)),
+                    "skipped": sum(one[0] == source for one in left),
+                }
+            )
+    return found
+
+
+def text(found: list[dict[str, Any]], left: list[tuple[str, int, str]]) -> str:
+    """What a person reads."""
+    lines = [
+        "predicted again: mean and median error with the constants that are kept; mean error with the source",
+        "left out of the fit; inside: share of rows between p10 and p90",
+        f"{'table':<22}{'quantity':<21}" + "".join(f"{word:>9}" for word in HEAD),
+    ]
+    lines += [
+        f"{one['table']:<22}{one['quantity']:<21}{one['rows']:>9}{one['mean_error']:>9.1%}"
+        f"{one['median_signed_error']:>+9.1%}{one['left_out_mean_error']:>9.1%}{one['worst_error']:>+9.0%}"
+        f"{one['inside_interval']:>9.0%}"
+        for one in found
+    ]
+    reasons = Counter(
+        (source, re.sub(r"\b\d+ (?=requests|do\b)", "N ", reason)) for source, _, reason in left
+    )
+    lines += [f"not predicted: {count} rows of serving_{s}: {why}" for (s, why), count in reasons.items()]
+    return "\n".join(lines)

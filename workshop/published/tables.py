@@ -12,6 +12,7 @@ from pathlib import Path
 
 from workshop.predict.case import NotPredictable
 from workshop.published.record import TIMES, MeasuredRun, Row, Skipped, Source
+from workshop.published.serving import SOURCES as SERVED
 from workshop.published.sources import (
     bloom,
     fms,
@@ -62,6 +63,7 @@ NOT_READ: dict[str, str] = {
     "misc_readme_figures": "single claims in words",
     "pipeline_schedule_formulas": "formulas, not measurements",
     "sailor_validation_gh200_titan_memory_time": "mixed devices in one job; the model is not in the row",
+    **dict.fromkeys((f"serving_{source}" for source in SERVED), "servers: `workshop validate --serving`"),
     "unsloth_max_context_qlora": "the row holds a largest context, not the memory of a run",
     "unsloth_vs_hf_finetune": "sequences of unequal length; batch and precision are not in the row",
     "vtrain_allreduce_lut": "times of all-reduces alone, which the links are fitted on",

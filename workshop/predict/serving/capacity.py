@@ -25,8 +25,13 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.serving import KV_FORMATS, Serving
 from workshop.predict.weight_formats import WeightFormat, weight_format
 
-CONTEXT_BYTES = 0.6e9
-"""CUDA's context, libraries and captured graphs on one device; published logs have 0.2 to 2 GiB."""
+CONTEXT_BYTES = 2e9
+"""What a device loses beside weights, cache and the widest moment: context, libraries, captured graphs, gaps.
+
+vLLM's own figures leave 1.9 GB (13B on an A100 with 40 GB: 10 GB of cache at a share of 0.90, 12 at 0.95;
+github vllm-project/vllm issue 1018) and 3 GB (70B in 8 bits at 0.98: pull request 12569) that nothing else
+explains.
+"""
 
 
 def kv_bytes_per_token(model: ModelSpec, kv: str = "bf16", tensor: int = 1, kv_layers: int = 0) -> float:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, exp, prod
+from typing import Any
 
 from workshop.facts.checks import check_positive
 from workshop.facts.serving import Serving
@@ -85,17 +86,38 @@ class ServingPrediction:
             raise ValueError(f"unknown quantity {quantity!r} (known: {', '.join(QUANTITIES)})")
         wider = prod(bars["wider"][doubt] for doubt in self.doubts)
         lower, upper = bars[quantity]
-        return Interval(exp(lower * wider), exp(upper * wider)).times(getattr(self, quantity))
+        value = getattr(self, quantity)
+        return Interval(value * exp(lower * wider), value * exp(upper * wider))
+
+    def as_json(self) -> dict[str, Any]:
+        """What a program reads: seconds, tokens, bytes."""
+        room, most = self.capacity, self.capacity.requests(self.prompt + self.output)
+        return {
+            "model": self.case.serving.model.name,
+            "engine": self.case.engine.name,
+            "batch": self.batch,
+            **{name: getattr(self, name) for name in QUANTITIES},
+            "intervals": {name: list(self.interval(name)) for name in QUANTITIES},
+            "limited_by": {"prefill": self.prefill.limit, "decode": self.decode.limit},
+            "kv_bytes_per_token": room.bytes_per_token,
+            "tokens_that_fit": room.tokens,
+            "requests_that_fit": most,
+            "fits": self.fits,
+            "doubts": list(self.doubts),
+        }
+
+    def _asked(self) -> str:
+        return f"{self.batch} requests of {self.prompt:,} + {self.output:,} tokens"
 
     def __str__(self) -> str:
         serving, device = self.case.serving, self.case.serving.run.cluster
         cut = f" over {serving.tensor} ranks" if serving.tensor > 1 else ""
         first, between, speed = (self.interval(name) for name in QUANTITIES)
         most = self.capacity.requests(self.prompt + self.output)
-        what = f"{serving.model.name} in {serving.weights}{cut} on {device.name}, served by {self.case.engine.name}"
+        where = f"{cut} on {device.name}, served by {self.case.engine.name}"
         step = f"{_ms(self.time_between_tokens)} ({_ms(between[0])} to {_ms(between[1])})"
         lines = [
-            f"{what}: {self.batch} requests of {self.prompt:,} + {self.output:,} tokens",
+            f"{serving.model.name} in {serving.weights}{where}: {self._asked()}",
             f"first token after {_ms(self.time_to_first_token)} ({_ms(first[0])} to {_ms(first[1])})",
             f"between tokens    {step}, waiting for {self.decode.limit}",
             f"throughput        {self.tokens_per_second:,.0f} tokens/s ({speed[0]:,.0f} to {speed[1]:,.0f})",
