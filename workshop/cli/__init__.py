@@ -226,11 +226,7 @@ def _add_validate(commands: argparse._SubParsersAction) -> None:
     validate.add_argument(
         "--refit", action="store_true", help="with --left-out: fit again for every regime (minutes)"
     )
-    validate.add_argument(
-        "--serving",
-        action="store_true",
-        help="tables of servers: first token, between tokens, tokens a second",
-    )
+    validate.add_argument("--serving", action="store_true", help="the tables of servers instead")
     validate.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
     validate.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
 
