@@ -1,44 +1,79 @@
-"""torchrun's own agent with ranks that are forks of a warm Python: ``python -m tests.plain_torchrun RANKS SCRIPT``.
+"""The command torchrun with a Python that has torch already: ``python -m tests.plain_torchrun WORDS OF TORCHRUN``.
 
-The command ``torchrun`` is `torch.distributed.launcher.elastic_launch` behind a command line: the same rendezvous, the
-same agent, the same variables for each rank. Its ranks are new Pythons, which import torch for seconds of a core. Here
-they are forks of this process, and as it is itself a fork of the warm Python (`tests.warm_python`), nobody imports
-torch. A rank that asks for `workshop` is refused.
+Everything is torchrun's: its command line, its agent, its rendezvous, the variables it sets for each rank. But where
+it would start ``python -u SCRIPT`` for a rank, which imports torch for seconds of a core, it gets a fork of this
+process that is that. Forked beforehand: the agent has threads, and a fork of a process with threads may find a lock
+that nobody will open. A rank that asks for `workshop` is refused. To be run in a fork of the warm Python
+(`tests.warm_python`).
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import runpy
 import sys
-import uuid
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-
-def main(ranks: str, script: str) -> None:
-    """Run ``script`` on so many ranks, and raise where one fails."""
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=int(ranks),
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        monitor_interval=0.1,
-        start_method="fork",
-    )
-    elastic_launch(config, as_program)(script)
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+from torch.distributed.run import main, parse_args
 
 
-def as_program(script: str) -> None:
-    """In a rank: be ``python SCRIPT``, without `workshop`."""
-    sys.modules["workshop"] = None  # type: ignore[assignment] # what Python itself says of a module that must not be
+class Waiting:
+    """A fork that waits for its script; from then on what the agent uses of a ``subprocess.Popen``."""
+
+    def __init__(self, wires: list[Connection]) -> None:
+        self._wire, theirs = multiprocessing.Pipe()
+        wires.append(self._wire)
+        context = multiprocessing.get_context("fork")
+        self._process = context.Process(target=wait_and_be_program, args=(theirs, list(wires)))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def begin(self, words: Sequence[str], environment: Mapping[str, str]) -> Waiting:
+        """Be ``words``."""
+        self._wire.send((words, dict(environment)))
+        return self
+
+    def poll(self) -> int | None:
+        """The exit code, once there is one."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """The exit code, when there is one or the time is over."""
+        self._process.join(timeout)
+        return self._process.exitcode
+
+
+def wait_and_be_program(wire: Connection, of_the_agent: list[Connection]) -> None:
+    """In the fork: be ``python -u SCRIPT``, in a session of its own, without `workshop`."""
+    os.setsid()
+    for end in of_the_agent:  # or the end of the agent would not end this one's waiting
+        end.close()
+    (python, unbuffered, script), environment = wire.recv()
+    assert (python, unbuffered) == (sys.executable, "-u")
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.modules["workshop"] = None  # type: ignore[assignment] # Python's own way to say: not to be imported
     sys.argv = [script]
     sys.path[0] = str(Path(script).parent)
     runpy.run_path(script, run_name="__main__")
 
 
+def run(words: list[str]) -> None:
+    """The command torchrun; all its ranks are forked before it begins."""
+    wires: list[Connection] = []
+    waiting = [Waiting(wires) for _ in range(int(parse_args(words).nproc_per_node))]
+
+    def popen(_handler: SubprocessHandler, *started: Any) -> Waiting:
+        return waiting.pop().begin(*started)
+
+    SubprocessHandler._popen = popen  # type: ignore[assignment, method-assign]
+    main(words)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run(sys.argv[1:])

@@ -1,9 +1,9 @@
 """The script at a lesson's end is saved by its cell, runs by plain torchrun, and goes on where it was saved.
 
 Plain torchrun is three processes that import torch, and the ranks import half of the compiler with their first
-optimizer: seven seconds of a core. So the command itself starts one script of one rank and one of several; the others
-get torchrun's agent in a warm Python, where they are refused `workshop` (`tests.plain_torchrun`). That a second run
-goes on from the first one's file is tried on ranks of ours.
+optimizer: seven seconds of a core. So one script of one rank and one of several get new Pythons; for the others the
+command torchrun and its ranks are forks of a warm one, and `workshop` is refused to them (`tests.plain_torchrun`).
+That a second run goes on from the first one's file is tried on ranks of ours.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ PRINTED = {
 """What those print that train nothing; the others print a loss for each epoch."""
 
 
-BY_COMMAND = {"11_numbers_and_tensors", "22_ddp"}
+COLD = {"11_numbers_and_tensors", "22_ddp"}
 
 
 def test_a_lesson_ends_in_a_script() -> None:
     days = {path.stem for path in SOURCES if path.stem[0] in "12"}
     assert days <= set(SCRIPTS)
-    assert set(SCRIPTS) >= BY_COMMAND
+    assert set(SCRIPTS) >= COLD
 
 
 def test_a_rank_of_the_warm_torchrun_has_no_workshop(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\nimport workshop\n")
-    done = by_warm_torchrun(script, 2)
+    done = warm_torchrun(script, 2)
     assert done.returncode != 0
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
     assert "import of workshop halted" in done.stderr
@@ -72,7 +72,7 @@ def test_tomorrows_script_needs_nothing_of_ours(
 ) -> None:
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / "saved.pt"))
     script, ranks = written(lesson, tmp_path)
-    done = (by_torchrun if lesson in BY_COMMAND else by_warm_torchrun)(script, ranks)
+    done = (torchrun if lesson in COLD else warm_torchrun)(script, ranks)
     assert done.returncode == 0, done.stderr
     printed = done.stdout
     if lesson in PRINTED:
@@ -94,21 +94,24 @@ def written(lesson: str, folder: Path) -> tuple[Path, int]:
     return save(folder / "script.py", line.replace("{folder}", str(folder)), cell, {}), int(ranks)
 
 
-def by_torchrun(script: Path, ranks: int) -> subprocess.CompletedProcess[str]:
-    """The script on so many ranks, by the command that the learner types."""
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def words(script: Path, ranks: int) -> list[str]:
+    """What the learner types after torchrun."""
+    return ["--standalone", f"--nproc-per-node={ranks}", str(script)]
+
+
+def torchrun(script: Path, ranks: int) -> subprocess.CompletedProcess[str]:
+    """The script on so many ranks, each a new Python."""
     return subprocess.run(
-        [*torchrun, str(script)],
+        [sys.executable, "-m", "torch.distributed.run", *words(script, ranks)],
         cwd=script.parent,
-        env=environment,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,
     )
 
 
-def by_warm_torchrun(script: Path, ranks: int) -> subprocess.CompletedProcess[str]:
-    """The same by torchrun's agent, in forks of a Python that has torch."""
-    command = [sys.executable, "-m", "tests.plain_torchrun", str(ranks), str(script)]
+def warm_torchrun(script: Path, ranks: int) -> subprocess.CompletedProcess[str]:
+    """The same command in a fork of a Python that has torch, and its ranks too."""
+    command = [sys.executable, "-m", "tests.plain_torchrun", *words(script, ranks)]
     return warm_python.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240)
