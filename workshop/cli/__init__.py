@@ -168,8 +168,8 @@ def _add_serving(predict: argparse.ArgumentParser) -> None:
         help="tokens of each prompt and answer: predict time to first token, between tokens, throughput",
     )
     serving.add_argument("--engine", default="vllm", metavar="NAME", help="who serves (default: vllm)")
-    serving.add_argument("--weights", default="bf16", metavar="NAME", help="their format (default: bf16)")
-    serving.add_argument("--kv", default="bf16", metavar="NAME", help="format of the cache (default: bf16)")
+    serving.add_argument("--weights", default="", metavar="NAME", help="their format (default: the run's)")
+    serving.add_argument("--kv", default="", metavar="NAME", help="format of the cache (default: the run's)")
 
 
 def _add_plan(commands: argparse._SubParsersAction) -> None:

@@ -74,8 +74,8 @@ def _add_fsdp(parts: argparse._SubParsersAction) -> None:
 def _add_server(parts: argparse._SubParsersAction, name: str, help_text: str) -> None:
     part = _writer(parts, name, help_text)
     part.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, or a model of the Hugging Face Hub")
-    part.add_argument("--weights", default="bf16", metavar="NAME", help="their format (default: bf16)")
-    part.add_argument("--kv", default="bf16", metavar="NAME", help="format of the KV cache (default: bf16)")
+    part.add_argument("--weights", default="", metavar="NAME", help="their format (default: the run's)")
+    part.add_argument("--kv", default="", metavar="NAME", help="format of the KV cache (default: the run's)")
     part.add_argument(
         "--quantized", action="store_true", help="the checkpoint is in the format of --weights already"
     )

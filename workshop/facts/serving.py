@@ -24,6 +24,9 @@ from workshop.facts.run import Run
 KV_FORMATS = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0}
 """Bytes of one number of the KV cache. Scales of 8-bit formats (one a layer, or a head) are not counted."""
 
+WHOLE = ("fp32", "bf16", "fp16")
+"""Formats that are computed in as they are."""
+
 
 @dataclass(frozen=True)
 class Serving:
@@ -31,8 +34,8 @@ class Serving:
 
     Args:
         run: model, cluster, layout, most requests at once (`micro_batch`), longest request (`seq_len`).
-        weights: format of the linear maps' weights, a name of `workshop.predict.weight_formats`.
-        kv: format of keys and values, one of `KV_FORMATS`.
+        weights: format of the linear maps' weights, a name of `workshop.predict.weight_formats`; "": `dtype`.
+        kv: format of keys and values, one of `KV_FORMATS`; "": `dtype`.
         block_size: tokens of one block of the paged cache.
         memory_share: share of a device's memory that weights, workspace and cache may take together.
         batched_tokens: most tokens of one forward pass; a longer prompt is cut into chunks. 0: whole prompts.
@@ -47,8 +50,8 @@ class Serving:
     """
 
     run: Run
-    weights: str = "bf16"
-    kv: str = "bf16"
+    weights: str = ""
+    kv: str = ""
     block_size: int = 16
     memory_share: float = 0.9
     batched_tokens: int = 0
@@ -60,7 +63,20 @@ class Serving:
     dtype: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
+        found = training_only(self.run)
+        if found:
+            raise ValueError("a server does not do this:\n- " + "\n- ".join(found))
         object.__setattr__(self, "dtype", RECIPES[self.run.layout.precision].dtype)
+        for name in ("weights", "kv"):
+            object.__setattr__(self, name, getattr(self, name) or self.dtype)
+        if self.weights != self.dtype and self.weights in WHOLE:
+            raise ValueError(
+                f"weights = {self.weights!r} and precision = {self.run.layout.precision!r}, which computes "
+                f"in {self.dtype}: whole weights are in the format that is computed in; leave weights empty"
+            )
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         check_choice("format of the KV cache", self.kv, KV_FORMATS)
         check_positive("block_size", self.block_size)
         for name in ("batched_tokens", "kv_layers", "draft_tokens"):
@@ -75,9 +91,6 @@ class Serving:
             raise ValueError(
                 f"kv_layers = {self.kv_layers}: {self.model.name} has {self.model.num_layers} layers"
             )
-        found = training_only(self.run)
-        if found:
-            raise ValueError("a server does not do this:\n- " + "\n- ".join(found))
 
     @property
     def model(self) -> ModelSpec:
@@ -95,6 +108,8 @@ class Serving:
         rest = {name: value for name, value in values.items() if name not in own}
         layout = {n: v for n, v in rest.items() if n in self.run.layout.__dataclass_fields__}
         of_run = {n: v for n, v in rest.items() if n not in layout}
+        if "precision" in layout:  # what followed from the old recipe follows from the new one
+            own = {n: "" for n in ("weights", "kv") if getattr(self, n) == self.dtype} | own
         if layout:
             of_run["layout"] = replace(self.run.layout, **layout)
         if of_run:
@@ -110,6 +125,8 @@ def training_only(run: Run) -> list[str]:
             f"zero = {layout.zero}, shard = {layout.shard}: states of an optimizer are cut; weights of a "
             "server are cut by tensor or pipeline, and replicate makes more replicas"
         )
+    if layout.sequence_parallel:
+        found.append("sequence_parallel: activations are cut to save what a backward pass would need")
     if layout.recompute != "none" or layout.offload != "none":
         found.append(
             f"recompute = {layout.recompute!r}, offload = {layout.offload!r}: there is no backward pass"

@@ -104,6 +104,19 @@ def test_wrong_values_are_named():
         kv_capacity(served("llama-2-7b", "A100-80GB")).requests(0)
 
 
+def test_whole_weights_are_in_the_format_that_is_computed_in():
+    half = served("llama-2-7b", "A100-80GB")
+    assert (half.weights, half.kv, half.dtype) == ("bf16", "bf16", "bf16")
+    whole = half.changed(precision="fp32")
+    assert (whole.weights, whole.kv, whole.dtype) == ("fp32", "fp32", "fp32")
+    assert kv_capacity(whole).weight_bytes == 2 * kv_capacity(half).weight_bytes
+    assert half.changed(weights="int8").changed(precision="fp32").weights == "int8"
+    with pytest.raises(
+        ValueError, match="weights = 'fp16' and precision = 'fsdp-bf16', which computes in bf16"
+    ):
+        half.changed(weights="fp16")
+
+
 def test_changed_reaches_the_run_and_the_layout():
     base = served("llama-2-7b", "2xA100-80GB", 2)
     assert base.changed(micro_batch=4, weights="int8").run.global_batch == 4

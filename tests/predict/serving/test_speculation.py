@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from workshop.predict.serving import best_draft, speculation_speedup, tokens_per_round
+from workshop.facts.run import Run
+from workshop.predict.serving import (
+    Serving,
+    best_draft,
+    predict_serving,
+    speculation_speedup,
+    tokens_per_round,
+)
 
 
 def test_the_formula_counts_tokens():
@@ -39,6 +46,24 @@ def test_a_dear_draft_loses_and_then_none_is_best():
 def test_the_numbers_of_the_paper():
     # Leviathan et al. 2023, arXiv 2211.17192, corollary 3.9 for a draft without cost.
     assert speculation_speedup(0.8, 5, 0) == pytest.approx((1 - 0.8**6) / 0.2)
+
+
+def test_gpt_fasts_speculative_row():
+    # github pytorch-labs/gpt-fast README.md: Llama-70B int4 alone 25.25 tokens/s, with Llama-7B int4 as the
+    # draft 48.4; generate.py drafts 5 tokens. The draft's cost follows from what is predicted of both.
+    alone, draft = (
+        predict_serving(
+            Serving(Run(name, "A100-80GB", seq_len=256), "int4-32", quantized_head=True),
+            *(5, 200),
+            engine="gpt-fast",
+        )
+        for name in ("llama-2-70b", "llama-2-7b")
+    )
+    cost = draft.time_between_tokens / alone.time_between_tokens
+    assert cost == pytest.approx(25.25 / 196.80, rel=0.03)
+    # That speed-up is one of an acceptance of three in four, and no draft of that cost can do more than 3.7.
+    assert speculation_speedup(0.75, 5, cost) == pytest.approx(48.4 / 25.25, rel=0.05)
+    assert speculation_speedup(1, 5, cost) < 3.75
 
 
 def test_wrong_values_are_named():

@@ -9,7 +9,7 @@ tokens_per_round, speculation_speedup   what a draft model gains                
 from workshop.facts.serving import Serving
 from workshop.predict.serving.capacity import KVCapacity, kv_bytes_per_token, kv_capacity
 from workshop.predict.serving.engines import Engine, engines
-from workshop.predict.serving.forward import Case, Forward, case, forward
+from workshop.predict.serving.forward import Case, Forward, case, forward, wire_bytes_per_token
 from workshop.predict.serving.prediction import (
     ServingPrediction,
     predict_serving,
@@ -36,4 +36,5 @@ __all__ = [
     "speculation_speedup",
     "throughput_by_batch",
     "tokens_per_round",
+    "wire_bytes_per_token",
 ]

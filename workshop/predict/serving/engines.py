@@ -49,15 +49,13 @@ class Engine:
 
 @dataclass(frozen=True)
 class Shares:
-    """What every engine has in common; each a share of the device's own figure but `overlap`.
+    """What every engine has in common.
 
-    stream: of the memory's bandwidth, that a kernel reaches which reads once. cache: the same for reading
-    keys and values. attention: of a large product's rate, that attention over a prompt reaches. overlap:
-    exponent p of (memory^p + arithmetic^p)^(1/p), how well a product hides one behind the other.
+    attention: share of a large product's rate that attention over a prompt reaches. overlap: exponent p of
+    (memory^p + arithmetic^p)^(1/p), how well a product hides one behind the other. How much of the memory's
+    bandwidth kernels reach is the device's own constant (`Rates.memory`; 1 where it was measured here).
     """
 
-    stream: float
-    cache: float
     attention: float
     overlap: float
 

@@ -3,7 +3,7 @@
 A pass takes `new` tokens of each of `sequences` requests, which have `context` tokens behind them. On each
 tensor rank, layer by layer:
 
-1. **Products** read their weights once, whatever the batch: bytes / (stream * bandwidth); and do 2 FLOPs with
+1. **Products** read their weights once, whatever the batch: bytes / bandwidth; and do 2 FLOPs with
    each weight for each token. One token does 2 FLOPs for every byte or two that are read, and a device can do
    a hundred times more in that time: decode of few requests waits for memory (*bandwidth-bound*), a prompt of
    thousands computes (*compute-bound*). Where both take equally long is the ridge of the roofline (Williams
@@ -52,11 +52,11 @@ class Case:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes/s at which one device reads weights that it reads once."""
+        """Bytes/s at which one device reads what it reads once: weights, keys and values."""
         device = self.serving.run.cluster.device
         if not device.memory_bandwidth:
             raise ValueError(f"{device.name}: no memory bandwidth is known; calibrate() measures it")
-        return device.memory_bandwidth * self.shares.stream
+        return device.memory_bandwidth * self.rates.memory
 
     @property
     def peak(self) -> float:
@@ -189,7 +189,7 @@ def _attention(case: Case, sequences: int, new: float, context: float) -> float:
     serving, model = case.serving, case.serving.model
     token = kv_bytes_per_token(model, serving.kv, serving.tensor, serving.kv_layers)
     device = serving.run.cluster.device
-    reading = sequences * (context + new) * token / (device.memory_bandwidth * case.shares.cache)
+    reading = sequences * (context + new) * token / case.bandwidth
     seen = context + (new + 1) / 2
     flops = 2.0 * sequences * new * seen * (model.q_width + model.attention_width) * model.num_layers
     rate = device.reachable(serving.dtype) * case.rates.sustained * case.shares.attention
@@ -202,11 +202,23 @@ def _communication(case: Case, rows: float) -> float:
     if tensor == 1:
         return 0.0
     link = case.serving.run.cluster.link(tuple(range(tensor)))
-    num_bytes = rows * case.serving.model.hidden_size * KV_FORMATS[case.serving.dtype]
-    wire = 2 * (tensor - 1) / tensor * num_bytes
+    layers = case.serving.model.num_layers
+    wire = rows * wire_bytes_per_token(case.serving) / (2 * layers)
     each = (
         case.engine.all_reduce_seconds
         + link.latency_seconds
         + wire / (link.bytes_per_second * case.rates.link)
     )
-    return 2 * case.serving.model.num_layers * each
+    return 2 * layers * each
+
+
+def wire_bytes_per_token(serving: Serving) -> float:
+    """Bytes that one tensor rank sends for each token of a pass: two all-reduces a layer.
+
+    2 layers * 2 (t-1)/t * hidden * bytes: one after attention, one after the MLP (Shoeybi et al. 2019, arXiv
+    1909.08053, section 3), each as little as an all-reduce can send. The embedding and the head come on top
+    where they are cut: an all-reduce and a gathering of logits, once for all layers.
+    """
+    model, tensor = serving.model, serving.tensor
+    row = model.hidden_size * KV_FORMATS[serving.dtype]
+    return 2 * model.num_layers * 2 * (tensor - 1) / tensor * row
