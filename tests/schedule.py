@@ -86,6 +86,7 @@ LONGEST_FIRST = (
     "tests/show/test_pictures.py",
     "tests/show/test_look.py",
     "tests/jupyter/test_restart.py",
+    "tests/published/test_serving.py",
     "tests/published/test_left_out.py",
 )
 _PLACE = {name: place for place, name in enumerate(LONGEST_FIRST)}
