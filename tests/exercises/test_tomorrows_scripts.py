@@ -39,6 +39,9 @@ PRINTED = {
     # the four names leave next to nothing of a step over
     "17_profile_and_monitor": r"trace_\d+\.json: (\w+ \d+%, ){4}together (8\d|9\d|100)% of a step\n"
     r"most self time: aten::\w+\n",
+    # with muP the wide model moves about as far; with one rate for all several times as far
+    "18_scale_the_recipe": r"(?s)muP True: .* (0\.\d|1\.\d) times.*muP False: .* ([3-9]|\d\d)\.\d times as far\n"
+    r"tuned at 32: rate [\d.]+, loss \d\.\d+\nat 512: loss \d\.\d+, with one rate for all \d+\.\d+\n",
     "21_collectives": r"alpha \d+ us, beta \d+\.\d+ GB/s",
     "23_ddp_limits": r"optimizer: 8\.00 bytes a parameter",
 }

@@ -7,7 +7,7 @@
 #   source, and no number is made up for it.
 # - **Model and text:** `TINY` on Python's reference manual. But the text is cut by a colleague's function and not by `TextBatches`, because how
 #   data gets in is the question.
-# - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [21_collectives](../day2_data_parallel/21_collectives.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [18_scale_the_recipe](18_scale_the_recipe.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -515,7 +515,7 @@ with profile(activities=kinds, schedule=plan, on_trace_ready=written) as prof:
 # - A gap in a trace is time in which PyTorch waited for Python. Look for loops over elements, for `.item()`, for work done anew each step.
 # - Measure, change one thing, measure again, and check that the losses are the same.
 #
-# Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks send to each other.
+# Next: [18_scale_the_recipe](18_scale_the_recipe.ipynb), what must change when the model grows.
 #
 # ## Sources
 #

@@ -7,7 +7,7 @@
 #   published figures comes from a cluster.
 # - **Model and text:** none. Ranks send each other plain numbers here, because what a collective costs depends on how many they are
 #   and not on what they mean. From the next lesson on they are the gradients of `TINY`.
-# - **Links:** before this [17_profile_and_monitor](../day1_one_device/17_profile_and_monitor.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [18_scale_the_recipe](../day1_one_device/18_scale_the_recipe.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

@@ -1,0 +1,1 @@
+"""Exercise: how large a model a budget of FLOPs should train."""

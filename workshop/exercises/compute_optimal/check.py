@@ -1,0 +1,74 @@
+"""Exercise: how large a model a budget of FLOPs should train.
+
+Hoffmann et al. 2022 (Chinchilla), arXiv 2203.15556, equation 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Wrong, call, number, shown
+
+NAME = "compute_optimal"
+TOLERANCE = 0.01  # the question allows a search
+CALLS = (
+    Call((1e21, 406.4, 410.7, 0.34, 0.28)),
+    Call((1e23, 406.4, 410.7, 0.34, 0.28)),
+    Call((6e10, 20.0, 400.0, 0.4, 0.5)),
+    Call((6e12, 100.0, 30.0, 0.3, 0.3)),
+)
+Law = Callable[..., float]
+
+
+def _balanced(flops: float, ratio: float, alpha: float, beta: float, cost: float = 6) -> float:
+    return (ratio * (flops / cost) ** beta) ** (1 / (alpha + beta))
+
+
+def _right(flops: float, a: float, b: float, alpha: float, beta: float) -> float:
+    return _balanced(flops, alpha * a / (beta * b), alpha, beta)
+
+
+MISTAKES: tuple[tuple[Law, str], ...] = (
+    (
+        lambda flops, a, b, *powers: _balanced(flops, powers[0] * a / (powers[1] * b), *powers, cost=1),
+        "Each parameter costs 6 FLOPs for each token: D = flops / (6 * N).",
+    ),
+    (
+        lambda flops, a, b, alpha, beta: _balanced(flops, a / b, alpha, beta),
+        "There the two terms are equal. At the minimum their derivatives are: alpha and beta go in front.",
+    ),
+    (
+        lambda flops, *law: flops / 6 / _right(flops, *law),
+        "These are the tokens. Wanted: the parameters.",
+    ),
+    (
+        lambda flops, *_: math.sqrt(flops / 6),
+        "That gives parameters and tokens half of the budget's powers of ten, whatever the law says of them.",
+    ),
+    (
+        lambda flops, a, b, alpha, beta: _right(flops, a, b, alpha, beta) ** (alpha + beta),
+        "That is N to the power of alpha + beta: take the root.",
+    ),
+)
+
+
+def _near(found: list[float], law: Law) -> bool:
+    pairs = zip(found, (made.of(law) for made in CALLS), strict=True)
+    return all(abs(value / wanted - 1) < TOLERANCE for value, wanted in pairs)
+
+
+def check(names: dict[str, Any]) -> str:
+    """Four budgets under three laws, to one per cent."""
+    found = [number(call(names[NAME], NAME, made), made.written(NAME)) for made in CALLS]
+    if _near(found, _right):
+        return "Four budgets under three laws: each model is the one that makes the most of it."
+    said = next((words for law, words in MISTAKES if _near(found, law)), "")
+    for made, value in zip(CALLS, found, strict=True):
+        wanted = made.of(_right)
+        if not abs(value / wanted - 1) < TOLERANCE:
+            raise Wrong(
+                f"`{made.written(NAME)}` gave {shown(value)}; wanted {shown(wanted)}. {said}".rstrip()
+            )
+    raise Wrong(said)

@@ -1,0 +1,1 @@
+"""Exercise: which rate each parameter of a wider model takes under muP."""

@@ -1,0 +1,1 @@
+"""Exercise: the gradient's noise scale from two batch sizes."""
