@@ -901,8 +901,8 @@ def compute_optimal(flops, a, b, alpha, beta):
 
 
 # %% [markdown]
-# The slider moves a budget under the law that Hoffmann et al. published. Your function draws the line. **At which budget does a model of 70
-# billion parameters become the best one?** Move until the line passes 70. (They said: at $5.76 \cdot 10^{23}$, Gopher's budget, and trained it.)
+# The slider moves a budget under the law that Hoffmann et al. published. Your function draws the line. They trained 70 billion parameters on 1.4
+# trillion tokens. **From which budget on is a model of 70 billion the best one?** Move until the title passes 70. Is it more than they spent?
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -929,24 +929,24 @@ def draw(log_flops):
 explore(draw, [Control("log_flops", 22, tuple(20 + half / 4 for half in range(29)))])
 
 # %%
-exact = compute_optimal(5.76e23, **HOFFMANN)
-for log_flops in (22, 24, 25.25, 25.5):
-    best = compute_optimal(10**log_flops, **HOFFMANN)
-    print(f"10^{log_flops}: {best / 1e9:,.1f} billion parameters")
+spent = 6 * 70e9 * 1.4e12
+for flops in (spent, 10**24.5, 10**24.75):
+    best = compute_optimal(flops, **HOFFMANN)
+    print(f"{flops:.1e} FLOPs: {best / 1e9:.0f} billion parameters")
 assert (
-    compute_optimal(10**25.25, **HOFFMANN)
+    compute_optimal(10**24.5, **HOFFMANN)
     < 70e9
-    < compute_optimal(10**25.5, **HOFFMANN)
+    < compute_optimal(10**24.75, **HOFFMANN)
 )
-print(f"at Gopher's budget: {exact / 1e9:.0f} billion")
-assert 25e9 < exact < 50e9
+assert compute_optimal(spent, **HOFFMANN) < 0.5 * 70e9
+assert compute_optimal(5 * spent, **HOFFMANN) < 70e9
 
 # %%
-draw(25.5)
+draw(24.75)
 
 # %% [markdown]
-# Not 70 but about 30 billion at Gopher's budget, with the very numbers that the paper prints: its two other methods gave 70. Besiroglu et al. found out why (the
-# fit had stopped too early). So check a law on a run that was held out, as above, before you spend money by it.
+# More than five times as much. For what they spent, the very numbers that they printed ask for less than half of the 70 billion. Besiroglu et al. found out why: the fit
+# had stopped before it converged, and contradicted the paper's own two other methods. So test a law on a run that was held out, before you spend money by it.
 #
 # ## At scale: runs that have happened
 #
@@ -1129,7 +1129,7 @@ print(f"{train(WIDE, rate, mup=False)[0]:.4f}")
 # - S. McCandlish et al., *An Empirical Model of Large-Batch Training*, 2018, arXiv:1812.06162: sections 2.2 to 2.4, appendix A.1.
 # - Y. You et al., *Large Batch Training of Convolutional Networks* (LARS), 2017, arXiv:1708.03888; *Large Batch Optimization for Deep Learning* (LAMB), 2019, arXiv:1904.00962.
 # - K. Jordan et al., *Muon*, 2024, kellerjordan.github.io/posts/muon; J. Liu et al., *Muon is Scalable for LLM Training*, 2025, arXiv:2502.16982 (over ranks).
-# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, arXiv:2203.15556: equations 2, 4 and 10; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
+# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, arXiv:2203.15556: section 3.3, equation 4; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
 #   arXiv:2404.10102; A. Hägele et al., *Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations*, 2024, arXiv:2405.18392 (one run, several lengths).
 # - Preferred Elements, *PLaMo-100B*, 2024, arXiv:2410.07563. Fugaku-LLM: HPCwire and Tom's Hardware, May 2024, after Fujitsu's release (13 billion, 380 billion, 13,824 nodes).
 #   A64FX: Fujitsu, *Supercomputer Fugaku*, 2019 (formats, 1,024 GB/s); G. Lockwood, glennklockwood.com/garden/systems/fugaku (3.072 TFLOP/s).
