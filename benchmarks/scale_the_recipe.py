@@ -9,8 +9,8 @@ All of them train the lessons' `GPT` at several widths, with heads of 8 dims and
 
 - ``law``: the loss on held-out text, for each width and number of tokens. The rate is constant, and before
   each number of tokens is reached a copy goes on with a rate that falls to zero over the last fifth: one run
-  gives the loss of several lengths (Haegele et al. 2024, arXiv 2405.18392). The text is the State of the Union
-  addresses, so that no page comes twice.
+  gives the loss of several lengths (Haegele et al. 2024, arXiv 2405.18392). The text is the State of the
+  Union addresses, so that no page comes twice.
 - ``rates``: the mean loss of the last ten of 40 steps for each rate, under muP and with one rate for all
   parameters.
 - ``batches``: the steps to a loss of 3.0, for each batch size at each rate.
@@ -40,7 +40,7 @@ from workshop.models.gpt import GPT, TINY, GPTConfig
 from workshop.models.text import TextBatches
 
 BASE_WIDTH = 32
-LAW = {"rate": 0.008, "batch": 16, "seq_len": 64, "warmup": 50, "decay": 0.2}
+RATE, BATCH, SEQ_LEN, WARMUP, DECAY = 0.008, 16, 64, 50, 0.2  # of the scaling law
 FITTED, HELD_OUT = (16, 24, 32, 48, 64), 96
 LENGTHS, HELD_OUT_LENGTHS = (2**18, 2**19, 2**20, 2**21), (2**20, 2**21, 2**22)
 RATES = tuple(0.128 / 2**halvings for halvings in range(9))
@@ -50,8 +50,8 @@ BATCHES, BATCH_RATES, TARGET = (2, 4, 8, 16, 32, 64), (0.008, 0.016, 0.032), 3.0
 
 def shape(width: int) -> GPTConfig:
     """TINY at another width, with as many heads of 8 dims as that has room for."""
-    sizes = {"hidden_size": width, "intermediate_size": 3 * width}
-    return replace(TINY, num_heads=width // 8, num_kv_heads=width // 16, **sizes)
+    heads = replace(TINY, hidden_size=width, num_heads=width // 8, num_kv_heads=width // 16)
+    return replace(heads, intermediate_size=3 * width)
 
 
 def fresh(width: int, seed: int) -> GPT:
@@ -68,7 +68,8 @@ def fresh(width: int, seed: int) -> GPT:
 
 def optimizer_of(model: GPT, rate: float, mup: bool = True) -> torch.optim.AdamW:
     """AdamW with the rates of muP, or with one rate for all."""
-    narrow, rest = [], []
+    narrow: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (narrow if mup and parameter.ndim == 2 and "embed" not in name else rest).append(parameter)
     share = BASE_WIDTH / model.config.hidden_size
@@ -100,40 +101,38 @@ class Addresses:
             bytearray("\n\n".join(text.load("sotu").values()).encode()), dtype=torch.uint8
         )
         self.num_train = len(self.bytes) * 19 // 20
-        seq_len = LAW["seq_len"]
-        order = torch.randperm(self.num_train // seq_len - 1, generator=torch.Generator().manual_seed(seed))
-        self.starts = order * seq_len
+        order = torch.randperm(self.num_train // SEQ_LEN - 1, generator=torch.Generator().manual_seed(seed))
+        self.starts = order * SEQ_LEN
 
     def rows(self, starts: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and targets of the windows that begin there."""
-        window = self.bytes[starts[:, None] + torch.arange(LAW["seq_len"] + 1)].long()
+        window = self.bytes[starts[:, None] + torch.arange(SEQ_LEN + 1)].long()
         return window[:, :-1], window[:, 1:]
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         """The batch of a step; no window comes twice."""
-        batch = int(LAW["batch"])
-        return self.rows(self.starts[number * batch : (number + 1) * batch])
+        return self.rows(self.starts[number * BATCH : (number + 1) * BATCH])
 
     def held_out(self) -> tuple[Tensor, Tensor]:
         """512 windows, evenly spread over what is held out."""
-        room = len(self.bytes) - self.num_train - LAW["seq_len"] - 1
+        room = len(self.bytes) - self.num_train - SEQ_LEN - 1
         return self.rows(self.num_train + torch.arange(512) * int(room // 512))
 
 
 def lengths_of_a_run(width: int, seed: int, lengths: tuple[int, ...]) -> Iterator[tuple[int, float]]:
     """(tokens, loss) for each length: a copy of the constant run, cooled down over the last fifth."""
     addresses, model = Addresses(seed), fresh(width, seed)
-    optimizer = optimizer_of(model, LAW["rate"])
-    per_step = int(LAW["batch"] * LAW["seq_len"])
+    optimizer = optimizer_of(model, RATE)
+    per_step = BATCH * SEQ_LEN
     done, held = 0, addresses.held_out()
     for tokens in lengths:
         end = tokens // per_step
-        turn = round(end * (1 - LAW["decay"]))
+        turn = round(end * (1 - DECAY))
         for number in range(done, turn):
-            step(model, optimizer, addresses.batch(number), min(1.0, (number + 1) / LAW["warmup"]))
+            step(model, optimizer, addresses.batch(number), min(1.0, (number + 1) / WARMUP))
         done = turn
         cooled = copy.deepcopy(model)
-        cooler = optimizer_of(cooled, LAW["rate"])
+        cooler = optimizer_of(cooled, RATE)
         cooler.load_state_dict(copy.deepcopy(optimizer.state_dict()))
         for number in range(turn, end):
             step(cooled, cooler, addresses.batch(number), (end - number) / (end - turn))
@@ -153,7 +152,18 @@ def law(seeds: list[int]) -> dict[str, Any]:
             runs.append({"width": width, "num_params": num_params, "seed": seed, "losses": found})
             told = ", ".join(f"{tokens:,}: {loss:.3f}" for tokens, loss in found)
             print(f"seed {seed}, width {width}: {told} ({time.perf_counter() - began:.0f} s)", flush=True)
-    return {"setting": {**LAW, "fitted": FITTED, "held_out": HELD_OUT}, "runs": runs}
+    return {
+        "setting": {
+            "rate": RATE,
+            "batch": BATCH,
+            "seq_len": SEQ_LEN,
+            "warmup": WARMUP,
+            "decay": DECAY,
+            "fitted": FITTED,
+            "held_out": HELD_OUT,
+        },
+        "runs": runs,
+    }
 
 
 def last_loss(width: int, rate: float, seed: int, mup: bool) -> float:

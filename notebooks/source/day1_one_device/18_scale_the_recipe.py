@@ -374,8 +374,8 @@ print(f"the loss turns at about {turning:.2f}; a third of it is {turning / 3:.3f
 assert 0.02 < turning < 0.5
 
 # %% [markdown]
-# The turning point is the rate that is too large already. A third of it is where the sweep above has its best rates, for the price of one run
-# in place of nine.
+# The turning point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, for the price of one run
+# in place of a sweep of nine.
 #
 # ## Up and down again
 #
@@ -1045,7 +1045,7 @@ print(f"an A64FX: {2 * A64FX / 1e9:,.0f} GFLOP/s in fp32, 1,024 GB/s")
 
 # %% [markdown]
 # The roof is this machine's own fastest product, so its point lies on it. A vector has half a FLOP for each byte in fp32: there memory decides, and a
-# format of half the bytes can double the rate whatever the arithmetic does. An A64FX has an accelerator's memory and a CPU's arithmetic: its ridge
+# format of half the bytes could double the rate, whatever the arithmetic does. Whether it does is a matter of the kernel: compare the second numbers above. An A64FX has an accelerator's memory and a CPU's arithmetic: its ridge
 # is at 6 FLOPs a byte in fp32.
 #
 # ## Tomorrow's script

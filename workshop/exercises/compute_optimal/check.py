@@ -22,8 +22,8 @@ CALLS = (
 Law = Callable[..., float]
 
 
-def _balanced(flops: float, ratio: float, alpha: float, beta: float, cost: float = 6) -> float:
-    return (ratio * (flops / cost) ** beta) ** (1 / (alpha + beta))
+def _balanced(flops: float, ratio: float, alpha: float, beta: float) -> float:
+    return (ratio * (flops / 6) ** beta) ** (1 / (alpha + beta))
 
 
 def _right(flops: float, a: float, b: float, alpha: float, beta: float) -> float:
@@ -32,7 +32,7 @@ def _right(flops: float, a: float, b: float, alpha: float, beta: float) -> float
 
 MISTAKES: tuple[tuple[Law, str], ...] = (
     (
-        lambda flops, a, b, *powers: _balanced(flops, powers[0] * a / (powers[1] * b), *powers, cost=1),
+        lambda flops, *law: _right(6 * flops, *law),
         "Each parameter costs 6 FLOPs for each token: D = flops / (6 * N).",
     ),
     (
