@@ -507,7 +507,7 @@ beside("noise_grows", measured="grows")
 #
 # ## Does it predict anything?
 #
-# If the noise scale is $B_\text{crit}$, a batch of $B$ should need $S_\text{min} (1 + B_\text{crit} / B)$ steps to the same loss. Let us count steps to a
+# If the noise scale is the **critical batch size** $B_\text{crit}$, a batch of $B$ should need $S_\text{min} (1 + B_\text{crit} / B)$ steps to the same loss. Let us count steps to a
 # loss of 3.0, which is reached within those first steps, at four batch sizes, the better of two rates for each.
 
 # %%
