@@ -886,6 +886,9 @@ assert abs(error_of(free[1], law["seeds"])) > abs(together)
 # They lie nearer to the five, as more freedom always does, and farther from the sixth. Exponents need runs over orders of magnitude, and even Chinchilla's own
 # were off (Besiroglu et al., 2024). A run that is held out tells you.
 #
+# It tells you once. When this lesson was made, the exponents were fitted first, missed the sixth run, and the published ones were taken then. So the sixth is in the choice,
+# and the next larger run would be the honest test.
+#
 # ## What to do with a budget
 #
 # ### Exercise: how large for this budget?
