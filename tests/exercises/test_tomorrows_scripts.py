@@ -36,6 +36,8 @@ PRINTED = {
     r"(loss \S+)\ncheckpoint: \1, activations 1\.31 MB, \2\n",
     # Muon keeps 4 bytes for the 64 x 64 matrix inside, AdamW 8 for the rest
     "15_optimizers": r"(?s)sgd: 4\.00 bytes.*adamw: 8\.00 bytes.*loss 0\.\d+\nmuon: 4\.92 bytes.*loss 0\.0\d+",
+    # three quarters of the rows were padding; the loss falls, by three epochs of real tokens
+    "16_faster_step": r"padding \d\.\d% instead of [345]\d\.\d%\n(epoch \d: mean loss \d\.\d{3}, [\d,]+ real tokens/s\s*){3}",
     # the four names leave next to nothing of a step over
     "17_profile_and_monitor": r"trace_\d+\.json: (\w+ \d+%, ){4}together (8\d|9\d|100)% of a step\n"
     r"most self time: aten::\w+\n",

@@ -6,7 +6,7 @@
 # - **What runs where:** all of it here, on a CPU or unchanged on a GPU.
 # - **Model and text:** `TINY` on its text, Python's reference manual, as in the lesson before. Where updates are timed it is twice as wide
 #   and three times as deep, so that there is something to time.
-# - **Links:** before this [14_mixed_precision](14_mixed_precision.ipynb), after it [17_profile_and_monitor](17_profile_and_monitor.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [14_mixed_precision](14_mixed_precision.ipynb), after it [16_faster_step](16_faster_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -568,7 +568,7 @@ for name, rates in RATES.items():
 # - Fused does in one kernel what a loop does in many. The same numbers in less time.
 # - Stepping inside backward saves the gradients, where nobody needs them all at once.
 #
-# Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), where the seconds of a step go. On day 2, `24_zero` divides this state.
+# Next: [16_faster_step](16_faster_step.ipynb), why a step takes longer than it must. On day 2, `24_zero` divides this state.
 #
 # ## Sources
 #

@@ -7,7 +7,7 @@
 #   source, and no number is made up for it.
 # - **Model and text:** `TINY` on Python's reference manual. But the text is cut by a colleague's function and not by `TextBatches`, because how
 #   data gets in is the question.
-# - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [18_scale_the_recipe](18_scale_the_recipe.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [16_faster_step](16_faster_step.ipynb), after it [18_scale_the_recipe](18_scale_the_recipe.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

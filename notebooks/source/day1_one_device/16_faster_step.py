@@ -1,0 +1,1485 @@
+# %% [markdown]
+# # Why is my GPU idle?
+#
+# - **You need** `12_flops_and_mfu` (rooflines), `13_memory_of_a_step` (what a step keeps) and `15_optimizers`.
+# - **It takes** 60 minutes to read and try, about a minute to run.
+# - **What runs where:** all of it here, on a CPU or unchanged on a GPU. What only a GPU has (streams, pinned memory, flex_attention's backward)
+#   is chosen by device in the code. One kernel needs the package `triton`, which comes with PyTorch for CUDA.
+# - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the things that are slow. The text is
+#   Python's reference manual, cut into paragraphs, because their *lengths* are another.
+# - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [17_profile_and_monitor](17_profile_and_monitor.ipynb), words in the [glossary](../glossary.md).
+#
+# ## Question
+#
+# A GPU is idle when it waits: for data, for Python, or for an answer that Python asked for. And it is as good as idle when it works on padding,
+# or moves the same bytes five times. Below is a training script that does all of this. We mend it step by step. Before each step we
+# predict what it will bring; then we measure it, and keep it.
+
+# %%
+# %load_ext workshop
+import math
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, Dataset
+
+from workshop import launch
+from workshop.exercises import beside
+from workshop.jupyter.explorer import Control, explore
+from workshop.models.gpt import GPT, TINY
+from workshop.models.text import TextBatches, reference_manual
+from workshop.process.quiet import quietly
+from workshop.show.style import Picture, new_figure
+
+# %%
+torch.set_num_threads(1)  # the second core is for those who fetch the data
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+folder = launch.Session.get().directory  # private, gone when the kernel goes
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")  # starts empty
+if device.type == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"  # has to stand before Triton is loaded
+
+
+def wait():
+    """A GPU computes while Python goes on: wait for it before looking at the clock."""
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+
+
+# %% [markdown]
+# ## A queue of kernels
+#
+# PyTorch does not compute on a GPU. It hands a *kernel* over, takes a few microseconds for it, and goes on without waiting. The GPU runs what is in its queue,
+# one kernel after the other. As long as the queue is not empty, the GPU has work. But `loss.item()` needs a number now: Python waits until the
+# queue is empty, and only then begins to fill it again. (So do `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and `x[mask]`, whose
+# shape nobody knows before.)
+#
+# ### Exercise: how long is it idle?
+
+
+# %%
+# %%exercise idle_share
+def idle_share(launch: float, kernels: list[float], waits: set[int]) -> float:
+    """Share of the time in which the device runs no kernel."""
+    python = device = 0.0  # how far each of them has come
+    for number, kernel in enumerate(kernels):
+        python += launch
+        device = ...
+        if number in waits:
+            ...
+    return ...
+
+
+# %% [markdown]
+# Say that Python needs 5 microseconds to hand a kernel over. (That is an assumption, and a usual order of magnitude.)
+
+# %%
+# %%guess waiting --unit %
+# 600 kernels of 6 us each, 5 us to hand one over. Python waits after every 20th.
+# What share of the time is the GPU idle, in percent?
+...
+
+# %%
+LAUNCH = 5.0
+
+
+def idle(kernel, every, count=600):
+    """In percent: kernels of so many microseconds, a wait after every so many."""
+    waits = set(range(every - 1, count, every)) if every else set()
+    return 100 * idle_share(LAUNCH, [kernel] * count, waits)
+
+
+assert idle(2, 0) > 55 > 5 > idle(6, 0)
+beside("waiting", measured=idle(6, 20))
+
+# %% [markdown]
+# Two thresholds can be seen if you move `kernel` and `every`. Kernels **shorter than their launch** leave the GPU idle whatever else you do: the program
+# is *launch-bound*, and it needs fewer and larger kernels. With kernels just above that, Python is hardly ahead, and **every wait** empties the queue. Only
+# long kernels forgive it. **How long must a kernel be, so that a wait after each 20th costs less than 2 %?**
+
+
+# %%
+def draw_idle(kernel, every):
+    lengths = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32, 50, 64]
+    figure, axis = new_figure(6.8, 3.0)
+    axis.plot(lengths, [idle(x, 0) for x in lengths], color="#BBBBBB", label="no wait")
+    if every:
+        shares = [idle(x, every) for x in lengths]
+        axis.plot(lengths, shares, color="#0072B2", label=f"a wait after each {every}")
+    here = idle(kernel, every)
+    axis.plot([kernel], [here], "o", color="#D55E00", label=f"here {here:.1f} %")
+    axis.set(xlabel="microseconds of a kernel (launch: 5)", ylabel="idle, %")
+    axis.set(xscale="log", ylim=(0, 100), xticks=[1, 2, 5, 10, 20, 50])
+    axis.set_xticklabels([1, 2, 5, 10, 20, 50])
+    axis.minorticks_off()
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    words = f"kernels of {kernel} us, a wait after each {every}: idle {here:.1f} %"
+    return Picture(figure, words)
+
+
+waits_each = Control("every", 20, (0, 100, 20, 5, 1))
+explore(draw_idle, [Control("kernel", 6, (2, 4, 6, 12, 16, 32, 64)), waits_each])
+
+# %%
+assert idle(12, 20) > 2 > idle(16, 20)
+print(f"12 us: {idle(12, 20):.1f} % idle, 16 us: {idle(16, 20):.1f} %")
+
+# %% [markdown]
+# A little more than three times the launch is enough. That is why the same loop can be fine with a large model and bad with a small one.
+#
+# ## The slow script
+#
+# 32 paragraphs of the manual, at most 512 tokens each. They lie on a file server: each request takes 10 ms. Read it as you would read a
+# colleague's code, and count what you would mend.
+
+# %%
+ROOM, IGNORED = 512, -100
+CONFIG = replace(TINY, vocab_size=8_192)
+
+text = bytes(reference_manual().tolist())
+paragraphs = [part for part in text.split(b"\n\n") if len(part) > 16]
+order = torch.randperm(len(paragraphs), generator=torch.Generator().manual_seed(0))
+documents = [list(paragraphs[place][: ROOM + 1]) for place in order[:32].tolist()]
+lengths = [len(document) - 1 for document in documents]  # pairs of token and target
+
+
+class OnServer(Dataset):
+    """Paragraphs by their number, each a request to a file server."""
+
+    def __getitem__(self, number):
+        time.sleep(0.010)
+        return documents[number]
+
+
+def pad_all(samples):
+    """Tokens and targets, (samples, ROOM), filled up with zeros."""
+    filled = [one + [0] * (ROOM + 1 - len(one)) for one in samples]
+    tokens, targets = torch.tensor(filled)[:, :-1], torch.tensor(filled)[:, 1:].clone()
+    for row, one in enumerate(samples):
+        targets[row, len(one) - 1 :] = IGNORED
+    return tokens, targets, None
+
+
+mean = sum(lengths) / len(lengths)
+print(f"paragraphs of {min(lengths)} to {max(lengths)} tokens, on average {mean:.0f}")
+
+
+# %% [markdown]
+# Attention as its formula is written, with a mask that is made anew in each layer of each step:
+
+
+# %%
+class PlainAttention(nn.Module):
+    """softmax(q k^T / sqrt(width)) v; `allowed`: who may look at whom. None: causal."""
+
+    allowed = None  # (rows, 1, ROOM, ROOM)
+
+    def forward(self, query, key, value):
+        group = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        allowed, length = self.allowed, query.shape[2]
+        if allowed is None:
+            allowed = torch.ones(length, length).tril().to(query.device) > 0
+        scores = query @ key.mT / math.sqrt(query.shape[-1])
+        return scores.masked_fill(~allowed, -math.inf).softmax(-1) @ value
+
+
+def plain_loss(hidden, weight, targets):
+    """Mean cross-entropy of the targets that count."""
+    return F.cross_entropy(hidden @ weight.T, targets, ignore_index=IGNORED)
+
+
+# %% [markdown]
+# And the loop. A `Recipe` holds what we will exchange, one by one. `watch` is what the colleague added to see whether all
+# is well: the norm of each gradient, and the loss, in every step.
+
+
+# %%
+class Recipe(NamedTuple):
+    core: nn.Module  # of attention
+    loss_of: Callable
+    watch: bool
+    adamw: dict
+
+
+def fresh(core):
+    torch.manual_seed(0)
+    model = GPT(CONFIG).to(device)
+    for layer in model.model.layers:
+        layer.self_attn.core = core
+    return model
+
+
+def one_step(model, optimizer, batch, recipe, part):
+    core, loss_of, watch, _ = recipe
+    tokens, targets, core.allowed = batch
+    with part("model"):
+        hidden = model.model(tokens).flatten(0, 1)
+    with part("loss"):
+        loss = loss_of(hidden, model.lm_head.weight, targets.flatten())
+    with part("backward"):
+        loss.backward()
+    with part("optimizer"):
+        if watch:
+            norms = [weight.grad.norm().item() for weight in model.parameters()]
+            if not math.isfinite(sum(norms)) or loss > 100:
+                raise ValueError("diverged")
+            with (folder / "log.txt").open("a") as log:
+                print(f"loss {loss:.4f}", file=log)
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss.detach()
+
+
+# %% [markdown]
+# ## Count what a GPU would be handed
+#
+# On a CPU nothing runs ahead, so a wait costs nothing here, and no clock of this machine can show it. But it can be *counted*. PyTorch calls each
+# of its operators through a dispatcher, and a `TorchDispatchMode` stands in the middle. (On a GPU you have
+# `torch.cuda.set_sync_debug_mode("warn")`, which names the line.)
+
+
+# %%
+class Handed(TorchDispatchMode):
+    """Counts operators that would start a kernel, and those that wait for a number."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "masked_select")
+
+    def __init__(self, on_host=()):
+        super().__init__()
+        self.kernels, self.waits = 0, []
+        self.on_host = {id(tensor) for tensor in on_host}  # tensors of the CPU anyway
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        if args and id(args[0]) in self.on_host:
+            pass
+        elif operator.overloadpacket.__name__ in self.WAITS:
+            self.waits.append(self.kernels)
+        elif not operator.is_view:
+            self.kernels += 1
+        return operator(*args, **(kwargs or {}))
+
+
+@contextmanager
+def nobody(name):
+    yield
+
+
+def handed_over(recipe, batch):
+    """One step's kernels and waits."""
+    model = fresh(recipe.core)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **recipe.adamw)
+    one_step(model, optimizer, batch, recipe, nobody)
+    counters = [state["step"] for state in optimizer.state.values()]  # AdamW's own
+    with Handed(counters) as handed:
+        one_step(model, optimizer, batch, recipe, nobody)
+    return handed
+
+
+# %%
+# %%guess syncs
+# The model has 21 parameter tensors. How often does a step of the slow script wait
+# for a number from the GPU? (Look at `watch`.)
+...
+
+# %%
+plain = PlainAttention()
+first = [documents[number] for number in range(8)]
+one_row = [x if x is None else x.to(device) for x in pad_all(first[:1])]
+slow = Recipe(plain, plain_loss, watch=True, adamw={"foreach": False})
+slow_handed = handed_over(slow, one_row)  # one row is handed over like eight
+kernels, waits = slow_handed.kernels, len(slow_handed.waits)
+num_tensors = len(list(fresh(plain).parameters()))
+print(f"a step hands over {kernels} kernels and waits {waits} times")
+beside("syncs", predicted=num_tensors + 2, measured=waits)
+
+# %%
+assert waits == num_tensors + 2  # each norm, the comparison, the print
+for kernel in (2.0, 20.0):
+    share = idle_share(LAUNCH, [kernel] * kernels, {n - 1 for n in slow_handed.waits})
+    print(f"if each ran for {kernel:>2.0f} us, the GPU would be idle for {share:.0%}")
+
+# %% [markdown]
+# ## Run it, and look where the time goes
+#
+# The clock of lesson 17, in short. One step warms up and is not counted. What counts in the end are **real tokens a second**: targets that are not
+# padding.
+
+
+# %%
+def train(loader, recipe):
+    """After a step to warm up: seconds by part, steps, real tokens, losses."""
+    seconds, model = Counter(), fresh(recipe.core)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **recipe.adamw)
+
+    @contextmanager
+    def part(name):
+        start = time.perf_counter()
+        yield
+        wait()
+        seconds[name] += time.perf_counter() - start
+
+    batches, steps, tokens, losses = iter(loader), 0, 0, []
+    while True:
+        with part("data"):
+            batch = next(batches, None)
+            if batch is None:
+                break
+            if steps:
+                tokens += int((batch[1] >= 0).sum())  # still on the host: no wait
+            batch = [x if x is None else x.to(device, non_blocking=True) for x in batch]
+        losses.append(one_step(model, optimizer, batch, recipe, part))
+        steps += 1
+        if steps == 1:
+            seconds.clear()
+    return dict(seconds), steps - 1, tokens, torch.stack(losses).tolist()
+
+
+# %%
+# %%guess together
+# Data, padding, attention, loss, optimizer: all mended. How many times the real tokens
+# a second of the slow script will it reach, here on the CPU?
+...
+
+# %%
+warm = list(range(8))  # the first batch, not counted
+slow_loader = DataLoader(
+    OnServer(), 8, sampler=warm + list(range(32)), collate_fn=pad_all
+)
+runs = {"slow": train(slow_loader, slow)}
+
+
+def speed(name):
+    """Real tokens a second."""
+    seconds, _, tokens, _ = runs[name]
+    return tokens / sum(seconds.values())
+
+
+def step_parts(name):
+    """Milliseconds of a step, by part."""
+    seconds, steps, _, _ = runs[name]
+    return {part: 1e3 * took / steps for part, took in seconds.items()}
+
+
+print(f"{speed('slow'):,.0f} real tokens a second; a step of", end=" ")
+print(", ".join(f"{part} {took:.0f} ms" for part, took in step_parts("slow").items()))
+
+# %% [markdown]
+# ## Mend the attention
+#
+# Most of this is `model` and its backward. Plain attention writes the whole matrix of scores, several times, and keeps it for backward. Its mask is made on the
+# host, and copied, in every layer of every step. `F.scaled_dot_product_attention` works through it in
+# tiles that fit into the cache, and computes them again in backward (FlashAttention). What autograd keeps can be asked of autograd:
+
+
+# %%
+def kept_bytes(function, *given):
+    """Bytes that autograd keeps for backward, without what it was given."""
+    kept = {}
+
+    def note(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        result = function(*given)
+    own = {tensor.untyped_storage().data_ptr() for tensor in given}
+    del result
+    return sum(size for place, size in kept.items() if place not in own)
+
+
+def milliseconds(function, *given, times=5):
+    """Forward and backward, the quickest of a few."""
+    best = math.inf
+    for _ in range(times):
+        wait()
+        start = time.perf_counter()
+        function(*given).sum().backward()
+        wait()
+        best = min(best, time.perf_counter() - start)
+    return 1e3 * best
+
+
+class TiledAttention(PlainAttention):
+    def forward(self, query, key, value):
+        options = {"attn_mask": self.allowed, "is_causal": self.allowed is None}
+        options["enable_gqa"] = True
+        return F.scaled_dot_product_attention(query, key, value, **options)
+
+
+# %%
+# %%guess scores --unit MiB
+# Plain attention of one layer keeps the probabilities for backward: 8 rows, 4 heads,
+# 512 x 512 numbers in fp32. How many MiB are that?
+...
+
+# %%
+tiled = TiledAttention()
+tiled.allowed = plain.allowed = None
+shapes = [(8, heads, ROOM, 16) for heads in (4, 2, 2)]
+qkv = [torch.randn(shape, device=device, requires_grad=True) for shape in shapes]
+assert torch.allclose(plain(*qkv), tiled(*qkv), atol=1e-4)
+score_bytes = 8 * 4 * ROOM * ROOM * 4
+attention = {}
+for name, core in (("plain", plain), ("tiled", tiled)):
+    attention[name] = milliseconds(core, *qkv)
+    kept = kept_bytes(core, *qkv)
+    print(f"{name}: {attention[name]:.1f} ms, keeps {kept / 2**20:.2f} MiB")
+    assert (kept > score_bytes) == (name == "plain")
+assert kept < 0.2 * score_bytes
+beside(
+    "scores", predicted=score_bytes / 2**20, measured=kept_bytes(plain, *qkv) / 2**20
+)
+
+# %% [markdown]
+# (What is measured beyond the probabilities are keys and values, repeated for four heads, and the mask.) **Predict:** two layers of attention
+# take so much less.
+
+# %%
+predicted = {}
+
+
+def predict(name, before, saved):
+    """From what a step took before, and the milliseconds that we expect to save."""
+    took = sum(step_parts(before).values())
+    predicted[name] = speed(before) * took / (took - saved)
+
+
+predict("attention in tiles", "slow", 2 * (attention["plain"] - attention["tiled"]))
+runs["attention in tiles"] = train(slow_loader, slow._replace(core=tiled))
+print(f"predicted {predicted['attention in tiles']:,.0f}", end=" ")
+print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
+
+# %% [markdown]
+# ## Mend the padding
+#
+# Most of what is left is spent on nothing: on zeros after short paragraphs. Padding's share needs no run, it follows from the lengths. Four ways to make
+# batches: pad all to 512; pad each batch to its **longest**; sort first, so that batches have alike lengths (**bucketing**); or put several
+# documents into one row (**packing**).
+
+# %%
+# %%guess padding --unit %
+# How long a paragraph is on average was printed above, and each is padded to 512. What
+# share of all positions is padding, in percent?
+...
+
+# %% [markdown]
+# ### Exercise: pack
+
+
+# %%
+# %%exercise pack_documents
+def pack_documents(lengths: list[int], room: int) -> list[list[int]]:
+    """Rows of documents' numbers, none longer than room: first fit decreasing."""
+    rows, left = [], []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        ...
+    return rows
+
+
+# %%
+def shares(lengths, room, batch=8):
+    """Padding's share of all positions, each way; by the lengths alone."""
+    kept = [min(length, room) for length in lengths]
+    starts = range(0, len(kept), batch)
+    longest = sum(batch * max(kept[start : start + batch]) for start in starts)
+    by_length = sorted(kept)
+    buckets = sum(batch * max(by_length[start : start + batch]) for start in starts)
+    positions = {
+        "all to the room": room * len(kept),
+        "to the longest": longest,
+        "buckets": buckets,
+        "packed": room * len(pack_documents(kept, room)),
+    }
+    return {way: 1 - sum(kept) / total for way, total in positions.items()}
+
+
+predicted_padding = shares(lengths, ROOM)
+for way, share in predicted_padding.items():
+    print(f"{way:<16} {share:.1%} padding")
+ways = list(predicted_padding.values())
+assert ways[0] > ways[1] > max(ways[2:])
+
+# %% [markdown]
+# Rows of packed documents have one more advantage: they all have the same length. Batches of changing shapes make an allocator look for new
+# blocks and `torch.compile` compile again; both come back below.
+#
+# How large a pool of documents must there be to choose from? Move `pool` for the whole manual: **which pool brings packing below 2 %?** And at which pool do
+# buckets stop to gain?
+
+
+# %%
+def draw_padding(pool, room):
+    some = [len(paragraphs[place]) - 1 for place in order[:pool].tolist()]
+    found = shares(some, room)
+    figure, axis = new_figure(6.8, 2.2)
+    names = list(found)[::-1]
+    bars = axis.barh(names, [100 * found[name] for name in names], color="#0072B2")
+    axis.bar_label(bars, fmt="%.1f", padding=3)
+    axis.set(xlabel=f"% of padding, {pool} documents, room {room}", xlim=(0, 100))
+    best = f"packed {found['packed']:.1%}, buckets {found['buckets']:.1%}"
+    return Picture(figure, f"padding of {pool} documents in rows of {room}: {best}")
+
+
+pools = Control("pool", 32, (16, 32, 128, 512, 2048))
+explore(draw_padding, [pools, Control("room", ROOM, (256, 512, 1024))])
+
+# %%
+of_all = [len(part) - 1 for part in paragraphs]
+by_pool = {pool: shares([of_all[n] for n in order[:pool]], ROOM) for pool in (16, 512)}
+print({pool: f"packed {found['packed']:.1%}" for pool, found in by_pool.items()})
+assert by_pool[512]["packed"] < 0.02 < by_pool[16]["packed"]
+
+# %% [markdown]
+# ## Packed, and still separate
+#
+# In a packed row a token must not look into the neighbour's document. So the mask has a block on its diagonal for each document (*block-diagonal*), causal
+# inside. Targets stop at each document's end. And positions? Rotary attention sees differences only, so they may run on through the row.
+
+
+# %%
+class Packed(Dataset):
+    """Rows of documents, packed beforehand: only their lengths are needed for that."""
+
+    def __init__(self, rows):
+        self.rows, self.server = rows, OnServer()
+
+    def __getitem__(self, row):
+        return [self.server[number] for number in self.rows[row]]
+
+
+def pack_rows(rows):
+    """Tokens, targets and who may look at whom, for rows of documents."""
+    shape = (len(rows), ROOM)
+    tokens, targets = torch.zeros(shape).long(), torch.full(shape, IGNORED)
+    owner = torch.full(shape, -1)  # padding belongs to nobody
+    for row, some in enumerate(rows):
+        end = 0
+        for number, document in enumerate(some):
+            here = slice(end, end + len(document) - 1)
+            tokens[row, here] = torch.tensor(document[:-1])
+            targets[row, here] = torch.tensor(document[1:])
+            owner[row, here], end = number, here.stop
+    same = owner[:, :, None] == owner[:, None, :]
+    return tokens, targets, (same & torch.ones(ROOM, ROOM, dtype=bool).tril())[:, None]
+
+
+rows = pack_documents(lengths, ROOM)
+whole = pack_rows([[documents[number] for number in row] for row in rows])
+measured_padding = (whole[1] < 0).float().mean().item()
+wasted = (pad_all(documents)[1] < 0).float().mean().item()
+assert abs(measured_padding - predicted_padding["packed"]) < 1e-6
+assert abs(wasted - predicted_padding["all to the room"]) < 1e-6
+print(f"{len(rows)} rows instead of {len(documents)}")
+beside("padding", predicted=100 * ways[0], measured=100 * wasted)
+
+# %% [markdown]
+# The same picture as the model gets it: eight paragraphs padded, and packed.
+
+# %%
+few = pack_documents(lengths[:8], ROOM)
+small = pack_rows([[documents[number] for number in row] for row in few])
+figure, axes = new_figure(6.8, 2.6, columns=2)
+for axis, (tokens, targets, _), name in zip(
+    axes, (pad_all(first), small), ("padded", "packed"), strict=True
+):
+    axis.imshow(
+        targets >= 0,
+        aspect="auto",
+        interpolation="nearest",
+        cmap="Blues",
+        vmin=0,
+        vmax=1.6,
+    )
+    axis.set(title=f"{name}: {len(tokens)} rows", xlabel="position in the row")
+    axis.set(ylabel="row", yticks=range(len(tokens)))
+Picture(figure, f"8 paragraphs: 8 rows mostly of padding, or {len(few)} packed rows")
+
+# %% [markdown]
+# Is it the same training? The gradients must be those of the paragraphs, each in a row of its own:
+
+
+# %%
+def gradients(batch, recipe):
+    """Of all parameters, in one vector."""
+    batch = [x if x is None else x.to(device) for x in batch]
+    tokens, targets, recipe.core.allowed = batch
+    model = fresh(recipe.core)
+    hidden = model.model(tokens).flatten(0, 1)
+    recipe.loss_of(hidden, model.lm_head.weight, targets.flatten()).backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters()])
+
+
+def apart(one, other):
+    return ((one - other).norm() / other.norm()).item()
+
+
+separate = gradients(pad_all(first), slow)
+together = gradients(small, slow)
+across = gradients((*small[:2], None), slow)  # without the blocks
+print(f"packed: off by {apart(together, separate):.1e}", end=", ")
+print(f"without the blocks: by {apart(across, separate):.0%}")
+assert apart(together, separate) < 1e-4 < 0.01 < apart(across, separate)
+
+# %% [markdown]
+# Without the blocks there would be no error and no warning, only another gradient.
+#
+# **flex_attention** has such masks as a function of positions, and skips blocks of the score matrix where nothing is allowed. On a GPU compile
+# it; on a CPU it has a forward only. Equal it is on both:
+
+# %%
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+owner = (small[2][:, 0].int().argmax(-1)).to(
+    device
+)  # where each token's document begins
+
+
+def same_document(row, head, query, key):
+    return (owner[row, query] == owner[row, key]) & (query >= key)
+
+
+blocks = create_block_mask(same_document, len(owner), None, ROOM, ROOM, device=device)
+draw = torch.Generator().manual_seed(0)
+shapes = [(len(owner), heads, ROOM, 16) for heads in (4, 2, 2)]
+q, k, v = (torch.randn(shape, generator=draw).to(device) for shape in shapes)
+attend = torch.compile(flex_attention) if device.type == "cuda" else flex_attention
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # where it is not compiled, it says so
+    flex = attend(q, k, v, block_mask=blocks, enable_gqa=True)
+plain.allowed = small[2].to(device)
+real = (small[1] >= 0)[:, None, :, None].to(device)
+worst = ((flex - plain(q, k, v)) * real).abs().max().item()
+print(
+    f"largest difference {worst:.0e}; skipped {blocks.sparsity():.0f} % of the blocks"
+)
+assert worst < 1e-4
+assert blocks.sparsity() > 20
+
+# %% [markdown]
+# A step of the slow script had 8 paragraphs. Three packed rows hold about as many tokens, so the steps stay the same size. **Predict:** a step has 3 rows
+# instead of 8, so all but its data phase takes 3/8.
+
+# %%
+ROWS = 3
+num_rows = list(range(len(rows)))
+
+
+def packed_loader(**options):
+    order = num_rows[:ROWS] + num_rows  # a step to warm up
+    return DataLoader(
+        Packed(rows), ROWS, sampler=order, collate_fn=pack_rows, **options
+    )
+
+
+# Steps hold other numbers of real tokens now, so compare a whole pass over the text.
+before = runs["attention in tiles"][0]
+at_work = sum(took for part, took in before.items() if part != "data")
+pass_seconds = at_work * len(rows) / len(documents) + before["data"]
+predicted["packed"] = sum(lengths) / pass_seconds
+runs["packed"] = train(packed_loader(), slow._replace(core=tiled))
+print(f"predicted {predicted['packed']:,.0f}, measured {speed('packed'):,.0f} tokens/s")
+
+# %% [markdown]
+# ## Mend the loss
+#
+# The logits are the largest tensor of the step: tokens x words. They are written, made into logarithms of probabilities, kept for backward, made into their own
+# gradient, and read again by two products. But the loss of a token needs the logits of that token only. So take a few hundred tokens at a time, compute
+# loss *and gradients*, and forget the logits.
+
+# %%
+# %%guess logits --unit MiB
+# A step has 3 x 512 tokens and 8,192 words, in fp32. How many MiB does the plain loss
+# keep for backward?
+...
+
+# %% [markdown]
+# ### Exercise: a chunk's loss and its gradients
+
+# %%
+# %%exercise chunk_loss
+import torch
+
+
+def chunk_loss(hidden, weight, targets):
+    """Summed loss of some tokens, and its gradients by hidden and by weight."""
+    counts = (targets >= 0)[:, None]  # (tokens, 1)
+    right = targets.clamp(min=0)[:, None]
+    log_p = (hidden @ weight.T).log_softmax(-1)
+    loss = ...
+    error = ...  # the gradient by the logits, (tokens, words)
+    return loss, ..., ...
+
+
+# %% [markdown]
+# Around yours, an `autograd.Function`: its forward already has the gradients, and its backward hands them on.
+
+
+# %%
+class ChunkedLoss(torch.autograd.Function):
+    """Mean cross-entropy; holds the logits of one chunk at a time."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, chunk):
+        count = (targets >= 0).sum().clamp(min=1)  # a tensor: no wait
+        by_hidden, by_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        total = hidden.new_zeros(())
+        for start in range(0, len(targets), chunk):
+            some = slice(start, start + chunk)
+            loss, by_hidden[some], more = chunk_loss(
+                hidden[some], weight, targets[some]
+            )
+            total += loss
+            by_weight += more
+        ctx.save_for_backward(by_hidden.div_(count), by_weight.div_(count))
+        return total / count
+
+    @staticmethod
+    def backward(ctx, upstream):
+        by_hidden, by_weight = ctx.saved_tensors
+        return upstream * by_hidden, upstream * by_weight, None, None
+
+
+def chunked_loss(hidden, weight, targets):
+    return ChunkedLoss.apply(hidden, weight, targets, 256)
+
+
+# %% [markdown]
+# PyTorch 2.13 has this as `F.linear_cross_entropy` with options. The three, equal:
+
+# %%
+losses = {"plain": plain_loss, "chunked": chunked_loss}
+if hasattr(F, "linear_cross_entropy") and hasattr(nn, "LinearCrossEntropyOptions"):
+    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=256)
+
+    def library_loss(hidden, weight, targets):
+        options = {"ignore_index": IGNORED, "options": chunks}
+        return F.linear_cross_entropy(hidden, weight, targets, **options)
+
+    losses["linear_cross_entropy"] = library_loss
+else:
+    print("this PyTorch has no linear_cross_entropy (2.13 has)")
+
+targets = whole[1][:ROWS].flatten().to(device)
+hidden = torch.randn(
+    len(targets), CONFIG.hidden_size, device=device, requires_grad=True
+)
+weight = torch.randn(CONFIG.vocab_size, CONFIG.hidden_size, device=device) / 8
+weight.requires_grad_()
+given, took, kept = (hidden, weight, targets), {}, {}
+for name, loss_of in losses.items():
+    found = torch.autograd.grad(loss_of(*given), (hidden, weight))
+    wanted = torch.autograd.grad(plain_loss(*given), (hidden, weight))
+    for one, other in zip(found, wanted, strict=True):
+        assert apart(one, other) < 1e-4
+    took[name] = milliseconds(loss_of, *given, times=3)
+    kept[name] = kept_bytes(loss_of, *given)
+    print(f"{name:<20} {took[name]:>4.0f} ms, keeps {kept[name] / 2**20:>5.1f} MiB")
+
+# %%
+formulas = {
+    "plain": 4 * hidden.shape[0] * weight.shape[0],  # a logarithm each
+    "chunked": 4 * (hidden.numel() + weight.numel()),  # the two gradients
+}
+for name, formula in formulas.items():
+    assert abs(kept[name] / formula - 1) < 0.02, (name, kept[name], formula)
+beside("logits", predicted=formulas["plain"] / 2**20, measured=kept["plain"] / 2**20)
+
+# %% [markdown]
+# With the 128,256 words of Llama 3 and 8,192 tokens the formula gives 3.9 GiB for the plain loss in fp32, for a model whose layers may keep less.
+
+# %%
+llama_logits = 4 * 8_192 * 128_256 / 2**30
+assert round(llama_logits, 1) == 3.9
+better = slow._replace(core=tiled, loss_of=chunked_loss)
+predict("loss in chunks", "packed", took["plain"] - took["chunked"])
+runs["loss in chunks"] = train(packed_loader(), better)
+print(f"predicted {predicted['loss in chunks']:,.0f}", end=" ")
+print(f"measured {speed('loss in chunks'):,.0f} tokens/s")
+
+# %% [markdown]
+# ## Mend the data
+#
+# Now look at the parts again:
+
+# %%
+data_share = {}
+for name in ("slow", "loss in chunks"):
+    parts = step_parts(name)
+    data_share[name] = parts["data"] / sum(parts.values())
+    print(f"{name:<15}", ", ".join(f"{p} {took:.0f} ms" for p, took in parts.items()))
+    print(f"{'':<15} data is {data_share[name]:.0%} of a step")
+assert data_share["slow"] < data_share["loss in chunks"]
+
+# %% [markdown]
+# The server is as slow as before. What was a small part has become a large one, because the rest has shrunk. That is Amdahl's law, and it is why one looks again
+# after each step.
+#
+# `num_workers=2` starts two processes that fetch ahead while the model computes. On a GPU two things belong to it: `pin_memory=True` puts batches where the GPU
+# can fetch them by itself, and `.to(device, non_blocking=True)` then does not wait for the copy. **Predict:** the data phase disappears.
+
+# %%
+predict("workers", "loss in chunks", step_parts("loss in chunks")["data"])
+on_gpu = device.type == "cuda"
+ahead = {"num_workers": 2, "prefetch_factor": 4, "pin_memory": on_gpu}
+runs["workers"] = train(packed_loader(**ahead), better)
+print(f"predicted {predicted['workers']:,.0f}", end=" ")
+print(f"measured {speed('workers'):,.0f} tokens/s")
+
+# %% [markdown]
+# ## Mend the optimizer, and look less
+#
+# What is left on the list: AdamW as a loop over tensors (fused, lesson 15), and `watch`. Its norms are one call of
+# `nn.utils.clip_grad_norm_`, which stays on the device, and a loss is printed every hundredth step. In kernels and waits:
+
+# %%
+packed = tuple(one.to(device) for one in small)
+mended = better._replace(watch=False, adamw={"fused": True})
+mended_handed = handed_over(mended, packed)
+print(f"slow:   {slow_handed.kernels:>4} kernels, {len(slow_handed.waits):>2} waits")
+print(
+    f"mended: {mended_handed.kernels:>4} kernels, {len(mended_handed.waits):>2} waits"
+)
+assert not mended_handed.waits
+assert mended_handed.kernels < 0.8 * slow_handed.kernels
+
+# %%
+seconds = {}
+for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.items():
+    model = fresh(tiled)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+    times = []
+    for _ in range(5):
+        wait()
+        start = time.perf_counter()
+        optimizer.step()
+        wait()
+        times.append(time.perf_counter() - start)
+    seconds[name] = 1e3 * min(times)
+predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
+runs["fused, no waits"] = train(packed_loader(**ahead), mended)
+print(f"predicted {predicted['fused, no waits']:,.0f}", end=" ")
+print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
+
+# %% [markdown]
+# On this CPU that is little. On a GPU it is the first thing to mend: the waits were what kept its queue empty.
+#
+# ## Compare: all steps together
+
+# %%
+names = list(runs)
+print(f"{'':<20} {'predicted':>10} {'measured':>9}  tokens/s    factor")
+print(f"{'slow':<20} {'':>10} {speed('slow'):>9,.0f}")
+for before, name in pairwise(names):
+    told = f"{predicted[name]:>10,.0f} {speed(name):>9,.0f}"
+    print(f"{name:<20} {told}       x {speed(name) / speed(before):>8.2f}")
+total = speed(names[-1]) / speed("slow")
+print(f"all together: {total:.1f} times")
+assert total > 3
+product = math.prod(predicted[b] / speed(a) for a, b in pairwise(names))
+beside("together", predicted=product, measured=total)
+
+# %%
+figure, axis = new_figure(7.2, 3.2)
+left, per = [0.0] * len(names), {}
+for part, color in zip(
+    ("data", "model", "loss", "backward", "optimizer"),
+    ("#E69F00", "#0072B2", "#009E73", "#56B4E9", "#CC79A7"),
+    strict=True,
+):
+    widths = [1e6 * runs[name][0][part] / runs[name][2] for name in names]
+    axis.barh(names, widths, left=left, color=color, label=part)
+    left = [start + width for start, width in zip(left, widths, strict=True)]
+axis.invert_yaxis()
+axis.set_xlabel("milliseconds for 1,000 real tokens")
+figure.legend(loc="outside upper center", ncols=5, frameon=False)
+Picture(
+    figure,
+    f"each mended script, from {left[0]:.0f} to {left[-1]:.0f} ms a thousand tokens",
+)
+
+# %% [markdown]
+# And it is the same mathematics: from the same weights, the mended step has the gradient of the slow one.
+
+# %%
+off = apart(gradients(small, mended), separate)
+print(f"gradient of the mended step, against the slow one: off by {off:.0e}")
+assert off < 1e-4
+
+# %% [markdown]
+# ## torch.compile: fewer kernels, fewer bytes
+#
+# The `RMSNorm` of our model is five operators. Each reads its input from memory and writes its output there. Written as one kernel, a row is read once, stays
+# in registers or cache, and is written once. **By bytes:** in passes over `x`, `square` moves 2, `mean` 1, the product with the scale 2, and that with the weight 2:
+# seven. One kernel moves two.
+
+# %%
+# %%guess pays
+# torch.compile will need some seconds for this function. After how many calls has it
+# paid off, with 4,096 x 1,024 numbers, forward only?
+...
+
+# %%
+import shutil
+
+
+def norm(x, weight, eps=1e-6):
+    return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
+
+
+def quickest(*functions, times=15):
+    """Milliseconds of each one's quickest call, in turns."""
+    best = [math.inf] * len(functions)
+    for _ in range(times):
+        for place, function in enumerate(functions):
+            wait()
+            start = time.perf_counter()
+            function()
+            wait()
+            best[place] = min(best[place], 1e3 * (time.perf_counter() - start))
+    return best
+
+
+can_compile = device.type == "cuda" or bool(shutil.which("g++"))
+backend = "inductor" if can_compile else "eager"
+x, scale = torch.randn(4_096, 1_024, device=device), torch.ones(1_024, device=device)
+out, startup = torch.empty_like(x), []
+with torch.no_grad():
+    for _ in range(2):  # the second time, its work lies on the disk
+        torch.compiler.reset()
+        start = time.perf_counter()
+        compiled = torch.compile(norm, dynamic=False, backend=backend)
+        assert torch.allclose(compiled(x, scale), norm(x, scale), atol=1e-5)
+        startup.append(time.perf_counter() - start)
+    eager, fused, copied = quickest(
+        lambda: norm(x, scale), lambda: compiled(x, scale), lambda: out.copy_(x)
+    )
+print(f"start-up {startup[0]:.1f} s, and {startup[1]:.1f} s from the cache on disk")
+
+# %%
+bandwidth = 2 * x.nbytes / copied  # bytes a millisecond, from a copy
+for name, took, passes in (("eager", eager, 7), ("compiled", fused, 2)):
+    roof = passes * x.nbytes / bandwidth
+    print(f"{name:<9} {took:>6.2f} ms; {passes} passes at a copy's rate: {roof:.2f} ms")
+if can_compile:
+    assert fused < eager
+    assert startup[1] < startup[0]
+    calls = 1e3 * startup[0] / (eager - fused)
+else:
+    print("no C++ compiler here: nothing was compiled")
+    calls = math.inf
+beside("pays", measured=calls)
+
+# %% [markdown]
+# A copy's rate is the roof for such a function: it cannot be faster than its bytes (`12_flops_and_mfu`). The start-up is why one compiles what runs a hundred thousand times, and one
+# layer instead of the whole model: `for layer in model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have
+# the same shape. With batches padded to their longest each new length would be compiled again, or compiled for any length.
+#
+# ### Graph breaks
+#
+# What cannot be compiled breaks the function into two graphs, with Python in between. `torch._dynamo.explain` says where. The usual suspect is
+# an old friend:
+
+
+# %%
+def guarded(x, weight):
+    y = norm(x, weight)
+    if y.abs().max().item() > 1e4:  # never again
+        y = y / 2
+    return F.silu(y) * x
+
+
+def without_asking(x, weight):
+    y = norm(x, weight)
+    y = torch.where(y.abs().max() > 1e4, y / 2, y)
+    return F.silu(y) * x
+
+
+few_rows = x[:8]
+for function in (guarded, without_asking):
+    torch.compiler.reset()
+    with quietly():
+        found = torch._dynamo.explain(function)(few_rows, scale)
+    count, breaks = found.graph_count, found.graph_break_count
+    print(f"{function.__name__}: {count} graphs, {breaks} breaks")
+    for reason in found.break_reasons:
+        print("   ", reason.reason.splitlines()[0])
+    assert (found.graph_break_count == 0) == (function is without_asking)
+assert torch.allclose(guarded(few_rows, scale), without_asking(few_rows, scale))
+torch.compiler.reset()
+one_graph = torch.compile(without_asking, fullgraph=True, backend="eager")
+assert torch.allclose(one_graph(few_rows, scale), guarded(few_rows, scale))
+
+# %% [markdown]
+# `torch.compile(..., fullgraph=True)` refuses to break, so nobody brings the `.item()` back unseen. And `mode="reduce-overhead"` records the kernels of a graph as a
+# CUDA graph, which is handed over at once: the cure for a launch-bound step.
+#
+# ## One kernel by hand
+#
+# What the compiler writes for a GPU is Triton, and you can write it yourself. (The output on this page is from a machine without a GPU, where Triton was
+# installed.) A *program* takes one row: it loads it, computes, and stores it. Here it runs
+# in Triton's interpreter, a program at a time; on a GPU the same lines run for thousands of rows at once.
+
+# %%
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+    print("Triton is not installed here. It comes with PyTorch for CUDA; without a GPU")
+    print("`pip install triton` (a gigabyte on disk) brings its interpreter.")
+
+if triton:
+
+    @triton.jit
+    def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):
+        row = tl.program_id(0)
+        column = tl.arange(0, BLOCK)
+        inside = column < width
+        value = tl.load(x + row * width + column, mask=inside, other=0.0)
+        scale = 1.0 / tl.sqrt(tl.sum(value * value, axis=0) / width + eps)
+        gain = tl.load(weight + column, mask=inside, other=0.0)
+        tl.store(out + row * width + column, gain * value * scale, mask=inside)
+
+    def triton_norm(x, weight, eps=1e-6):
+        out, (num_rows, width) = torch.empty_like(x), x.shape
+        block = triton.next_power_of_2(width)
+        norm_kernel[(num_rows,)](x, weight, out, width, eps, BLOCK=block)
+        return out
+
+
+# %% [markdown]
+# Its bytes can be read off: a row of `x` and the weight in, a row out. The weight is the same for all rows and stays in a GPU's cache.
+
+# %%
+if triton:
+    odd = torch.randn(16, 200, device=device)  # a width that is no power of two
+    gain = torch.randn(200, device=device)
+    worst = (triton_norm(odd, gain) - norm(odd, gain)).abs().max().item()
+    library = F.rms_norm(odd, (200,), gain, 1e-6)
+    assert worst < 1e-5
+    assert torch.allclose(library, norm(odd, gain), atol=1e-5)
+    print(f"Triton, PyTorch's rms_norm and ours agree; largest difference {worst:.0e}")
+    if on_gpu:
+        by_hand, eager = quickest(lambda: triton_norm(x, scale), lambda: norm(x, scale))
+        roof = 2 * x.nbytes / bandwidth
+        print(
+            f"by hand {by_hand:.3f} ms, eager {eager:.3f} ms, its bytes {roof:.3f} ms"
+        )
+    else:
+        print("the interpreter tells whether a kernel is right, and nothing about time")
+
+# %% [markdown]
+# ## Checkpointing: the other direction
+#
+# Not every mend makes a step faster. **Gradient checkpointing** (lesson 13) keeps only the inputs of layers, and computes the rest again in backward: it gives
+# time away for memory. How much follows from the forward alone, because that is what is done twice.
+
+# %%
+# %%guess again
+# How many times as long do forward and backward through the layers take with
+# checkpointing? (1.0 is: as long as before.)
+...
+
+# %%
+model = fresh(tiled)
+tokens, _, tiled.allowed = (
+    one.to(device) for one in pack_rows([[documents[0]]] * ROWS)
+)
+again = fresh(tiled)
+again.model.recompute = True
+with torch.no_grad():
+    (forward,) = quickest(lambda: model.model(tokens))
+plainly, twice = quickest(
+    lambda: model.model(tokens).sum().backward(),
+    lambda: again.model(tokens).sum().backward(),
+    times=6,
+)
+held = {}
+for name, one in (("kept", model), ("computed again", again)):
+    own = tuple(one.parameters())
+    held[name] = kept_bytes(lambda tokens, *_, one=one: one.model(tokens), tokens, *own)
+    took = plainly if one is model else twice
+    print(f"{name:<15} {took:>5.1f} ms, holds {held[name] / 2**20:>5.2f} MiB")
+assert held["computed again"] < 0.3 * held["kept"]
+beside("again", predicted=1 + forward / plainly, measured=twice / plainly)
+
+# %% [markdown]
+# It makes a step *faster* only in one case: where the memory that it frees lets you take a larger batch, and the larger batch fills the GPU better.
+#
+# ## The allocator
+#
+# On a GPU `cudaMalloc` is slow and waits, so PyTorch keeps what it has once got, and cuts new tensors from that. A block can be used again for anything that
+# fits. With changing sizes this goes wrong: a little larger than all before, and none fits. Ten lines of it, for a tensor that is made anew in
+# each step:
+
+
+# %%
+def reserved_bytes(sizes, expandable=False):
+    """Taken from the device after tensors of these sizes, one at a time."""
+    blocks = []
+    for size in sizes:
+        if any(block >= size for block in blocks):
+            continue  # cut from a block that is free
+        if expandable and blocks:
+            blocks = [size]  # the block grows at its end
+        else:
+            blocks.append(size)
+    return sum(blocks)
+
+
+# %%
+# %%guess fragments
+# Logits of batches padded to their longest, sorted from short to long, as bucketing has
+# them: about 300 batches of 8. How many times the largest batch's memory is reserved?
+...
+
+# %%
+all_lengths = sorted(min(length, ROOM) for length in of_all)
+bucket_sizes = [
+    4 * 8 * max(all_lengths[n : n + 8]) * 8_192 for n in range(0, len(of_all), 8)
+]
+once = max(bucket_sizes)
+grown = reserved_bytes(bucket_sizes)
+shuffled = [bucket_sizes[n] for n in torch.randperm(len(bucket_sizes))]
+assert reserved_bytes(bucket_sizes, expandable=True) == once
+assert reserved_bytes([once] * 300) == once < reserved_bytes(shuffled) <= grown
+print(
+    f"sorted: {grown / once:.0f} times, shuffled: {reserved_bytes(shuffled) / once:.1f}"
+)
+beside("fragments", measured=grown / once)
+
+# %% [markdown]
+# This is fragmentation at its worst. PyTorch rounds sizes, splits blocks, and gives cached ones back before it fails, so in practice it is less; but
+# `torch.cuda.memory_reserved()` far above `memory_allocated()` is this. The cures: one shape for all batches (packing), the largest batch *first*, or
+# `PYTORCH_ALLOC_CONF=expandable_segments:True`, which is the flag of our function.
+#
+# On a CPU the allocator is the C library's. Above 32 MiB glibc asks the kernel for each tensor anew and gives it back at once, and each new page is a
+# *page fault*. Our plain loss did this with every step's logits. Faults can be counted, in a program that makes 48 MiB twenty times. `jemalloc` and `tcmalloc` replace malloc without a change of the program:
+
+# %%
+import ctypes.util
+import subprocess
+import sys
+
+PROGRAM = """
+import resource, time, numpy
+begin, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
+for _ in range(20):
+    numpy.empty(48 * 2**20, dtype=numpy.uint8).fill(1)
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begin
+print(faults, 1e3 * (time.perf_counter() - start))
+"""
+KEEP = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=1073741824"
+ways = {"as it is": {}, "glibc that keeps": {"GLIBC_TUNABLES": KEEP}}
+for name in ("jemalloc", "tcmalloc"):
+    if library := ctypes.util.find_library(name):
+        decay = "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"
+        ways[name] = {"LD_PRELOAD": library, "MALLOC_CONF": decay}
+faults = {}
+for name, variables in ways.items():
+    environ = {**os.environ, "NUMPY_MADVISE_HUGEPAGE": "0", **variables}
+    line = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+    faults[name], took = (float(word) for word in done.stdout.split())
+    print(f"{name:<17} {faults[name]:>8,.0f} page faults, {took:>5.0f} ms")
+
+# %%
+if sys.platform == "linux" and faults["as it is"] > 100:
+    assert faults["glibc that keeps"] < 0.2 * faults["as it is"]
+missing = {"jemalloc", "tcmalloc"} - set(ways)
+print("not installed here:", ", ".join(sorted(missing)) or "none")
+
+# %% [markdown]
+# ## Your loop, or a library's?
+#
+# A library's loop does the same step, and much besides: callbacks, logs, progress, checks. What does that cost? `TINY` itself, whose step is short, so that the rest
+# can be seen: 24 steps with your loop, with Accelerate, Lightning and transformers' `Trainer`. Each reads from the same stream, which notes the
+# time whenever a batch is asked for.
+
+# %%
+# %%guess library_ms --unit ms
+# A step of the plain loop, and one of transformers' Trainer with the same model: by how
+# many milliseconds is the second longer?
+...
+
+# %%
+
+STEPS = 24
+texts = TextBatches(seq_len=32, global_batch=4)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Batches in order; `asked` has the time of each request."""
+
+    def __init__(self, profiler=None):
+        self.asked, self.profiler = [], profiler
+
+    def __iter__(self):
+        for step in range(STEPS):
+            self.asked.append(time.perf_counter())
+            if self.profiler and step == 4:  # without what is done once
+                self.profiler.enable()
+            ((tokens, targets),) = texts.step(step)
+            yield {"tokens": tokens, "targets": targets}
+
+
+class WithLoss(nn.Module):
+    """What Trainer asks of a model: a dictionary that holds the loss."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gpt = GPT(TINY)
+
+    def forward(self, tokens, targets):
+        return {"loss": self.gpt(tokens, targets)}
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+
+# %%
+def own_loop(model, stream):
+    model.to(device)
+    optimizer = adamw(model)
+    for batch in DataLoader(stream, batch_size=None):
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        model(**batch)["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def accelerate_loop(model, stream):
+    accelerator = Accelerator()
+    loader = DataLoader(stream, batch_size=None)
+    parts = accelerator.prepare(model, adamw(model), loader)
+    model, optimizer, loader = parts
+    for batch in loader:
+        accelerator.backward(model(**batch)["loss"])
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+# %%
+with quietly():
+    import lightning
+    from accelerate import Accelerator
+    from transformers import PrinterCallback, Trainer, TrainingArguments
+
+
+# %%
+class Module(lightning.LightningModule):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def training_step(self, batch):
+        return self.model(**batch)["loss"]
+
+    def configure_optimizers(self):
+        return adamw(self.model)
+
+
+def lightning_loop(model, stream):
+    off = (
+        "logger",
+        "enable_checkpointing",
+        "enable_progress_bar",
+        "enable_model_summary",
+    )
+    options = {"max_steps": STEPS, **dict.fromkeys(off, False)}
+    trainer = lightning.Trainer(**options)
+    trainer.fit(Module(model), DataLoader(stream, batch_size=None))
+
+
+def trainer_loop(model, stream):
+    options = {"max_steps": STEPS, "learning_rate": 1e-3, "max_grad_norm": 0}
+    options |= {"lr_scheduler_type": "constant", "save_strategy": "no"}
+    options |= {"logging_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    arguments = TrainingArguments(str(folder / "trainer"), **options)
+    loader = DataLoader(stream, batch_size=None)
+    trainer = Trainer(
+        model, arguments, train_dataset=stream, optimizers=(adamw(model), None)
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.get_train_dataloader = lambda: trainer.accelerator.prepare(loader)
+    trainer.train()
+
+
+# %%
+loops = {"own": own_loop, "Accelerate": accelerate_loop}
+loops |= {"Lightning": lightning_loop, "Trainer": trainer_loop}
+step_ms, ends = {}, {}
+for name, loop in loops.items():
+    model, stream = WithLoss(), Stream()
+    with quietly():
+        loop(model, stream)
+    gaps = [b - a for a, b in pairwise(stream.asked)]
+    step_ms[name] = 1e3 * min(gaps[4:])
+    ends[name] = torch.cat(
+        [weight.detach().cpu().flatten() for weight in model.parameters()]
+    )
+    print(f"{name:<11} {step_ms[name]:.2f} ms a step")
+    assert torch.allclose(ends[name], ends["own"], atol=1e-5), "the same training"
+beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
+
+# %% [markdown]
+# The same weights at the end. Where do the milliseconds go? cProfile once more, summed by the package that a function's file lies in:
+
+
+# %%
+import cProfile
+import pstats
+
+
+def own_milliseconds(profiler):
+    """Self time by package, in milliseconds a step."""
+    sums = Counter()
+    for (path, _, _), (_, _, own, _, _) in pstats.Stats(profiler).stats.items():
+        package = path.split("site-packages/")[-1].split("/")[0]
+        known = ("torch", "transformers", "accelerate", "lightning")
+        built_in = path == "~"  # PyTorch's operators and autograd, in C++
+        name = "operators" if built_in else package if package in known else "others"
+        sums[name] += 1e3 * own / (STEPS - 4)
+    return sums
+
+
+for name, loop in loops.items():
+    profiler = cProfile.Profile()
+    with quietly():
+        loop(WithLoss(), Stream(profiler))
+    profiler.disable()
+    told = [(part, ms) for part, ms in own_milliseconds(profiler).items() if ms > 0.01]
+    told = sorted(told, key=lambda one: -one[1])
+    print(f"{name:<11}", ", ".join(f"{part} {ms:.2f}" for part, ms in told))
+
+# %% [markdown]
+# (cProfile counts each call, which costs, so look at shares.) Some tenths of a millisecond to a few milliseconds a step, whatever the model. For a step of 500 ms that is nothing,
+# and for one of 5 ms it is the GPU's idle time. For a program that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o
+# profile.svg --pid PID`; `perf` shows what lies below Python.
+#
+# One thing is left out on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose threads wait for each other, so PyTorch itself
+# recommends `DistributedDataParallel` even on one node (`22_ddp`).
+#
+# ## Tomorrow's script
+#
+# The mended loop without this workshop: packed rows of one shape, attention by device, a loss in chunks where PyTorch has it, fused AdamW, losses that stay on
+# the device until the epoch ends.
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/fast_loop.py
+import random
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+ROOM, WORDS, WIDTH = 128, 512, 64
+draw = random.Random(0)
+texts = [[i % 50 for i in range(draw.randint(9, ROOM + 1))] for _ in range(96)]
+
+rows, left = [], []  # first fit decreasing
+for text in sorted(texts, key=len, reverse=True):
+    fits = (row for row, room in enumerate(left) if room >= len(text) - 1)
+    if (row := next(fits, len(rows))) == len(rows):
+        rows.append([])
+        left.append(ROOM)
+    rows[row].append(text)
+    left[row] -= len(text) - 1
+tokens = torch.zeros(len(rows), ROOM, dtype=torch.long)
+targets, owner = torch.full_like(tokens, -100), torch.full_like(tokens, -1)
+for row, some in enumerate(rows):
+    end = 0
+    for number, text in enumerate(some):
+        here = slice(end, end + len(text) - 1)
+        tokens[row, here], targets[row, here] = torch.tensor([text[:-1], text[1:]])
+        owner[row, here], end = number, here.stop
+allowed = (owner[:, :, None] == owner[:, None, :]).tril()[:, None]
+before = 1 - (targets >= 0).sum().item() / (len(texts) * ROOM)
+print(f"padding {(targets < 0).float().mean():.1%} instead of {before:.1%}")
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, mask):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.out(mixed.transpose(1, 2).flatten(2))
+
+
+def loss_of(hidden, weight, targets):
+    if hasattr(nn, "LinearCrossEntropyOptions"):  # PyTorch 2.13
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=256)
+        return F.linear_cross_entropy(hidden, weight, targets, options=options)
+    return F.cross_entropy(hidden @ weight.T, targets)
+
+
+embed, block = nn.Embedding(WORDS, WIDTH).to(device), Block().to(device)
+nn.init.normal_(embed.weight, std=0.1)  # it is the head, too
+model = nn.ModuleList([embed, block])
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+batches = [
+    (tokens[n : n + 8], targets[n : n + 8], allowed[n : n + 8])
+    for n in range(0, len(rows), 8)
+]
+if device.type == "cuda":
+    batches = [[tensor.pin_memory() for tensor in batch] for batch in batches]
+for epoch in range(3):
+    total, start = torch.zeros((), device=device), time.perf_counter()
+    for batch in batches:
+        some, right, mask = (one.to(device, non_blocking=True) for one in batch)
+        loss = loss_of(
+            block(embed(some), mask).flatten(0, 1), embed.weight, right.flatten()
+        )
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach()
+    mean = total.item() / len(batches)  # the only wait
+    speed = int((targets >= 0).sum()) / (time.perf_counter() - start)
+    print(f"epoch {epoch}: mean loss {mean:.3f}, {speed:,.0f} real tokens/s")
+
+# %% [markdown]
+# ## What to take away
+#
+# - A GPU is idle when kernels are shorter than their launch, when Python waits for a number, or when data comes late. Count kernels and waits.
+# - Padding's share follows from the lengths. Pack, with a block for each document in the mask, and check the gradient.
+# - Do not write what you can compute again in the cache: attention in tiles, a loss in chunks, fused kernels. Predict by bytes.
+# - After each mend look again: the part that was small is now large.
+# - `torch.compile` costs seconds and pays by the call. One shape, no `.item()`, one layer for all.
+# - Checkpointing buys memory with time. Changing shapes cost memory in the allocator.
+# - A library's loop costs milliseconds a step, which matter when the step is short.
+#
+# Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
+#
+# ## Sources
+#
+# - T. Dao et al., *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, 2022, arXiv:2205.14135.
+# - J. Dong et al., *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*, 2024, arXiv:2412.05496.
+# - P.-L. Hsu et al., *Liger Kernel: Efficient Triton Kernels for LLM Training*, 2024, arXiv:2410.10989: the fused linear cross-entropy.
+# - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021, arXiv:2107.02027.
+# - P. Tillet, H. T. Kung, D. Cox, *Triton: An Intermediate Language and Compiler for Tiled Neural Network Computations*, MAPL 2019.
+# - T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, 2016, arXiv:1604.06174.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783: a vocabulary of 128K.
+# - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, `torch.compile`, *CUDA semantics* ("Memory management"), *Performance Tuning
+#   Guide*, `DataParallel`. GNU C Library manual, *Malloc Tunable Parameters*.

@@ -1,0 +1,1 @@
+"""Exercise: the loss of some tokens and its gradients, without autograd."""

@@ -1,0 +1,1 @@
+"""Exercise: how long a device stands idle that is handed kernels one after the other."""

@@ -1,0 +1,1 @@
+"""Exercise: documents of different lengths into few rows of one length."""
