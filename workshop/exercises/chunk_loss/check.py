@@ -72,10 +72,14 @@ def _said(case: tuple[Any, ...], found: Any) -> str:
     wanted = _wanted(*case)
     probabilities = (hidden @ weight.T).softmax(-1) * (targets >= 0)[:, None]
     known = (
-        (0, _wanted(*case, reduction="mean")[0], "That is the mean; wanted is the sum over tokens."),
         (
             0,
-            _wanted(*case, ignored=False)[0],
+            _wanted(hidden, weight, targets, reduction="mean")[0],
+            "That is the mean; wanted is the sum over tokens.",
+        ),
+        (
+            0,
+            _wanted(hidden, weight, targets, ignored=False)[0],
             "A negative target counts nothing; here it is word 0.",
         ),
         (1, -wanted[1], "Its sign is turned: the gradient is probabilities minus one-hot, not the reverse."),

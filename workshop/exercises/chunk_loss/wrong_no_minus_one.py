@@ -1,6 +1,3 @@
-import torch
-
-
 def chunk_loss(hidden, weight, targets):
     """Summed loss of some tokens, and its gradients by hidden and by weight."""
     counts = (targets >= 0)[:, None]  # (tokens, 1)

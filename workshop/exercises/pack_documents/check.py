@@ -10,7 +10,7 @@ from typing import Any
 from workshop.exercises.engine.check import Call, Wrong, call, shown
 
 NAME = "pack_documents"
-CASES = (
+CASES: tuple[tuple[list[int], int], ...] = (
     ([3, 9, 1, 4, 6, 2, 5, 10], 10),
     ([2, 2, 2, 5, 5, 5, 8, 8, 8, 3, 3], 10),
     ([7 * number % 61 + 3 for number in range(40)], 64),
@@ -54,9 +54,7 @@ def _whole(rows: Any, lengths: list[int], room: int, written: str) -> None:
     for row in rows:
         for number in row:
             if number in seen:
-                raise Wrong(
-                    f"In `{written}` {number} stands twice, or is not the number of a document."
-                )
+                raise Wrong(f"In `{written}` {number} stands twice, or is not the number of a document.")
             if not isinstance(number, int) or not 0 <= number < len(lengths):
                 raise Wrong(
                     f"In `{written}` {shown(number)} is not the number of a document: there are 0 to "
