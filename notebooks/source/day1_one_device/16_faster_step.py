@@ -364,10 +364,14 @@ slow_loader = DataLoader(
 runs = {"slow": train(slow_loader, slow)}
 
 
-def speed(name):
+def rate(run):
     """Real tokens a second."""
-    seconds, _, tokens = runs[name]
+    seconds, _, tokens = run
     return tokens / sum(seconds.values())
+
+
+def speed(name):
+    return rate(runs[name])
 
 
 def step_parts(name):
@@ -878,7 +882,9 @@ for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.item
         times.append(time.perf_counter() - start)
     seconds[name] = 1e3 * min(times)
 predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
-runs["fused, no waits"] = train(packed_loader(**ahead), mended)
+for name, recipe in (("workers", better), ("fused, no waits", mended)) * 2:
+    run = train(packed_loader(**ahead), recipe)  # in turns, the quicker of each
+    runs[name] = max(runs.get(name, run), run, key=rate)
 print(f"predicted {predicted['fused, no waits']:,.0f}", end=" ")
 print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
 
