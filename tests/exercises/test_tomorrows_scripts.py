@@ -46,6 +46,8 @@ PRINTED = {
     r"tuned at 32: rate [\d.]+, loss \d\.\d+\nat 512: loss \d\.\d+, with one rate for all \d+\.\d+\n",
     "21_collectives": r"alpha \d+ us, beta \d+\.\d+ GB/s",
     "23_ddp_limits": r"optimizer: 8\.00 bytes a parameter",
+    # a byte for each of 2 * 64 * 256 weights, four for each of 320 biases and 4 scales
+    "43_fp8_inference": r"error of the outputs [345]\.\d%, 34,064 bytes for 132,352 in fp32",
 }
 """What those print that train nothing; the others print a loss for each epoch."""
 

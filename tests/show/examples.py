@@ -80,6 +80,7 @@ PICTURES = {
     "error_by_size": lambda: show.error_by_size([1.0, 2.0], {"bf16": [1e-3, 2e-3], "fp16": [1e-4, 1.0]}),
     "sizes_by_layer": lambda: show.sizes_by_layer({"x": [3.0, 900.0]}, {"x": [0.1, 0.2]}, {"448": 448}),
     "delayed_scaling": lambda: show.delayed_scaling([1.0, 8.0, 1.0], {"delayed": [1.0, 1.0, 8.0]}),
+    "harm_by_way": lambda: show.harm_by_way({"int8": 0.7, "FP8": 0.05}),
     "bars_by_group": lambda: show.bars_by_group(
         {"a": {"x": 0.1, "y": 0.2}, "b": {"x": 0.3, "y": 0.1}}, "error"
     ),

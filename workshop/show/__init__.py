@@ -31,7 +31,13 @@ _BY_MODULE = {
     "workshop.show.lessons.day3": (
         "causal_work", "cut_matrices", "layout_seconds", "piece_shares", "rank_map",
     ),
-    "workshop.show.lessons.day4": ("bars_by_group", "delayed_scaling", "sizes_by_layer", "training_curves"),
+    "workshop.show.lessons.day4": (
+        "bars_by_group",
+        "delayed_scaling",
+        "harm_by_way",
+        "sizes_by_layer",
+        "training_curves",
+    ),
     "workshop.show.lessons.day5": (
         "accuracy_by_trained", "channel_sizes", "codes_used", "grid_steps", "scores_by_step",
         "size_and_perplexity", "soft_targets", "two_fits", "zero_patterns",

@@ -8,7 +8,7 @@
 #   Transformer Engine need such a GPU too, and those paths have not been run.
 # - **Model and text:** some layers of SmolLM2, as in the lesson before, trained further on presidents' speeches; its words are those that occur
 #   in them.
-# - **Links:** before this [41_fp8_scaling](41_fp8_scaling.ipynb), after it [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [41_fp8_scaling](41_fp8_scaling.ipynb), after it [43_fp8_inference](43_fp8_inference.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -398,7 +398,7 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
 #   back into 16 bits first.
 # - On H100 the whole step is about one and a half times faster, not twice. Memory does not shrink.
 #
-# Next: [51_adapters](../day5_adapt_compress/51_adapters.ipynb). Day 5 trains fewer parameters and keeps fewer bits.
+# Next: [43_fp8_inference](43_fp8_inference.ipynb), eight bits to serve a model that is trained.
 #
 # ## Sources
 #

@@ -7,7 +7,7 @@
 #   once (`workshop assets fetch --all`), and are offline from then on. On a GPU set `DEVICE` below; untested there.
 # - **Model and text:** no longer `TINY` but SmolLM2, because who adapts a model needs one that knows something. It is a Llama too: a cell
 #   below loads its weights into the class `GPT` of the days before. In place of the reference manual it reads questions.
-# - **Links:** before this [42_fp8_training](../day4_fp8/42_fp8_training.ipynb), after it [52_qlora](52_qlora.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [43_fp8_inference](../day4_fp8/43_fp8_inference.ipynb), after it [52_qlora](52_qlora.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

@@ -1,4 +1,4 @@
-"""Day 4: magnitudes and what a scale has room for (41), trainings in few bits (42)."""
+"""Day 4: magnitudes and what a scale has room for (41), trainings in few bits (42), harm of eight (43)."""
 
 from __future__ import annotations
 
@@ -66,6 +66,21 @@ def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Pict
         for group, row in values.items()
     )
     return Picture(figure, f"{label} by group: {said}")
+
+
+def harm_by_way(harm: Mapping[str, float]) -> Picture:
+    """KL divergence from the unharmed model for each way to serve it, the least on top (log scale)."""
+    ways = sorted(harm, key=lambda name: harm[name])
+    figure, axis = new_figure(7.4, 0.7 + 0.26 * len(ways))
+    axis.barh(ways, [harm[name] for name in ways], 0.7, color=MEASURED)
+    for place, name in enumerate(ways):
+        axis.text(1.05 * harm[name], place, f"{harm[name]:.4f}", va="center", fontsize=8)
+    axis.set_xscale("log")
+    axis.set_xlim(right=3 * max(harm.values()))
+    axis.invert_yaxis()
+    name_axes(axis, "KL divergence from the unharmed model, nats a token")
+    said = ", ".join(f"{name} {harm[name]:.4f}" for name in ways)
+    return Picture(figure, f"KL divergence by way to serve, least first: {said}")
 
 
 def training_curves(

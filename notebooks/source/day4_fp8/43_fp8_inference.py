@@ -1,0 +1,1192 @@
+# %% [markdown]
+# # Eight bits to serve: what is calibrated, and what is lost?
+#
+# - **You need** `41_fp8_scaling`, and of `53_quantization` no more than its first page.
+# - **It takes** 60 minutes to read and try, about a minute to run.
+# - **What runs where:** all of it here, in one process, on CPU. There the 8-bit products are emulated: the same 8-bit numbers, multiplied in
+#   fp32, so the loss is real and the speed is not. On a GPU with FP8 units the same cells call `torch._scaled_mm` (not run on one).
+#   ONNX is optional: `pip install onnx onnxruntime`. So is a build of llama.cpp: `pip install ik-llama-cpp-python`.
+# - **Model and text:** all of SmolLM2 on Lincoln's addresses, as in lesson 53. Its outliers are what this lesson is about, and a model that
+#   was trained for seconds has none.
+# - **Links:** before this [42_fp8_training](42_fp8_training.ipynb), after it [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
+#
+# ## Question
+#
+# A trained model has 16 bits a number. To serve it with 8 you choose three times: for its **weights**, for the **inputs** of its products, and
+# for its **cache** of keys and values. For each choice: what has to be known beforehand, what is lost, and which file does the server want?
+
+# %%
+# %load_ext workshop
+import torch
+
+from workshop.assets import language_model, text
+from workshop.compress.quantize_model import layer_linears
+from workshop.exercises import beside
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+smol, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
+smol.requires_grad_(False)
+linears = layer_linears(smol)  # 7 in each of 30 layers, by name
+speeches = text.load("sotu")
+
+
+def first_tokens(name, count):
+    """Of an address, (1, count)."""
+    return (
+        tokenizer(speeches[name], return_tensors="pt").input_ids[:, :count].to(device)
+    )
+
+
+known = first_tokens("1861_abraham_lincoln_r", 128)  # to calibrate with
+unseen = first_tokens("1862_abraham_lincoln_r", 128)  # to score on
+
+# %% [markdown]
+# One warning first, as in lesson 53: these weights come from a file of 4 bits, so they take few values. The grids below share nothing with that
+# file's, and everything is compared with this model as it is.
+#
+# ## How much is lost?
+#
+# Perplexity is what is published, but on 128 tokens it moves by a percent or two by luck, and may even fall. So we also take the
+# **KL divergence**: how far the distribution over the next token has moved from the model's own, averaged over positions. It cannot be lucky:
+# it is zero only if nothing has changed.
+
+
+# %%
+@torch.no_grad()
+def log_probabilities(tokens, **options):
+    """The model's, for each next token: (positions, vocabulary)."""
+    return smol(tokens, **options).logits[0, :-1].float().log_softmax(-1)
+
+
+reference = log_probabilities(unseen)
+targets = unseen[0, 1:]
+
+
+def harm(found):
+    """Perplexity against the unharmed model's, in percent; KL divergence, in nats."""
+    nll = [-each.gather(1, targets[:, None]).mean() for each in (found, reference)]
+    kl = (reference.exp() * (reference - found)).sum(-1).mean()
+    return 100 * ((nll[0] - nll[1]).exp() - 1).item(), kl.item()
+
+
+assert harm(reference) == (0, 0)
+
+# %% [markdown]
+# ## Two kinds of eight bits
+#
+# Both divide by a scale, so that the largest magnitude lands on the format's largest value, and round. **int8** has 255 evenly spaced values.
+# **E4M3** has eight values between any power of two and the next, so its steps grow with the number.
+#
+# What differs is who shares a scale. Numbers come as a matrix: inputs are (tokens, features), a weight is (outputs, inputs).
+#
+# ### Exercise: who shares a scale?
+
+# %%
+# %%exercise scales_of
+import torch
+
+
+def scales_of(x: torch.Tensor, share: str, largest: float) -> torch.Tensor:
+    """What to divide a matrix (rows, columns) by; it broadcasts against x.
+
+    share: "tensor" for one scale, "row" for one a row, "column" for one a column.
+    """
+    amax = ...
+    return ...
+
+
+# %% [markdown]
+# Rounding is then two lines. The 8-bit numbers below are real: a byte each.
+
+# %%
+LARGEST = {"int8": 127, "e4m3": 448}
+
+
+def to_codes(x, scale, kind):
+    """x / scale in 8 bits; what is too large is held at the end."""
+    x = (x / scale).clamp(-LARGEST[kind], LARGEST[kind])
+    return x.round().to(torch.int8) if kind == "int8" else x.to(torch.float8_e4m3fn)
+
+
+def rounded(x, kind, share):
+    """x as its codes give it back."""
+    scale = scales_of(x, share, LARGEST[kind])
+    return to_codes(x, scale, kind).float() * scale
+
+
+# %% [markdown]
+# Before any text is looked at, weights alone: nothing has to be calibrated, they are all there.
+
+# %%
+# %%guess better_for_weights --choices int8,e4m3
+# A weight matrix, a scale for each row: which of the two comes back
+# with the smaller error?
+...
+
+# %% [markdown]
+# For the inputs we need a text. Calibration is this: let the model read, and note the largest magnitude of each feature of each product's input.
+
+
+# %%
+@torch.no_grad()
+def inputs_of(model, tokens):
+    """What enters each linear layer, (tokens, features), by its name."""
+    seen, hooks = {}, []
+    for name, linear in layer_linears(model).items():
+
+        def note(_, inputs, name=name):
+            seen[name] = inputs[0].flatten(0, -2)
+
+        hooks.append(linear.register_forward_pre_hook(note))
+    model(tokens)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def calibrate(inputs):
+    """The largest magnitude of each feature, by the linear layer's name."""
+    return {name: x.abs().amax(0) for name, x in inputs.items()}
+
+
+entered = inputs_of(smol, known)
+channel_max = calibrate(entered)
+steepest = {
+    name: (top.max() / top.median()).item() for name, top in channel_max.items()
+}
+for name in sorted(steepest, key=steepest.get)[-4:]:
+    top = channel_max[name]
+    print(f"{name:<32} largest {top.max():7.1f}, median feature's {top.median():5.2f}")
+
+# %% [markdown]
+# Look at the middle of the model, at the map with the steepest inputs: one weight, one input, each rounded in both formats with each kind of
+# sharing.
+
+# %%
+from workshop import show
+
+STEEP = max(steepest, key=steepest.get)
+W, X = linears[STEEP].weight, entered[STEEP]
+
+
+def median_error(x, back):
+    """Error of a row relative to that row, the median over rows."""
+    return ((back - x).norm(dim=1) / x.norm(dim=1)).median().item()
+
+
+errors = {
+    f"{what},\n{share}": {
+        kind: median_error(x, rounded(x, kind, share)) for kind in LARGEST
+    }
+    for what, x in (("weight", W), ("input", X))
+    for share in ("tensor", "row", "column")
+}
+show.bars_by_group(errors, "relative error")
+
+# %%
+for name, row in errors.items():
+    told = "   ".join(f"{kind} {error:7.2%}" for kind, error in row.items())
+    print(f"{name.replace(chr(10), ' '):<16} {told}")
+weight_row, input_tensor = errors["weight,\nrow"], errors["input,\ntensor"]
+assert weight_row["int8"] < 0.7 * weight_row["e4m3"]
+assert input_tensor["e4m3"] < 0.1 * input_tensor["int8"]
+assert errors["input,\ncolumn"]["int8"] < 0.2 * input_tensor["int8"]
+assert all(row["e4m3"] < 0.05 for row in errors.values())
+beside("better_for_weights", measured=min(weight_row, key=weight_row.get))
+
+# %% [markdown]
+# This picture decides the rest of the lesson.
+#
+# - **E4M3 hardly cares.** Its steps grow with the number, so its error is two to three per cent wherever the number lies: that is the
+#   mantissa's three bits.
+# - **int8 depends on its scale.** Weights of a row are alike, and 255 even steps are more than E4M3 has there: int8 is the better format.
+#   Under a scale that must reach an outlier, the other numbers round to nothing.
+# - A scale **a column** would save int8's inputs. But that is the one thing the product cannot do.
+#
+# Why not? A product sums over the columns of x: $y_{to} = \sum_j x_{tj} w_{oj}$. A scale that belongs to a token or to an output is the same
+# in each term, so it comes out of the sum. A scale of column j does not. Published for OPT-175B, int8 inputs (SmoothQuant, table 1): accuracy
+# 71.6 % in FP16, 32.3 % with a scale for the tensor, 31.7 % a token, 71.4 % a channel. We shall come back to this.
+#
+# ## Weights alone
+#
+# **Weight-only** (W8A16): weights lie in memory as 8 bits and become 16 or 32 as they are read; inputs stay as they are. A server with one
+# user reads all weights for each token, so half the bytes are up to twice the tokens.
+#
+# Here is such a layer. It holds codes and a scale for each row or for the whole tensor, and nothing else. The same class will do inputs too.
+
+# %%
+from workshop.precision.fp8 import product
+from workshop.precision.scaling import Operand
+
+
+class Linear8(torch.nn.Module):
+    """Codes and scales of a weight; inputs rounded too, by share or static scale."""
+
+    def __init__(self, weight, kind, share="row", inputs=None):
+        super().__init__()
+        self.kind, self.inputs = kind, inputs
+        self.register_buffer("scale", scales_of(weight, share, LARGEST[kind]))
+        self.register_buffer("codes", to_codes(weight, self.scale, kind))
+
+    def forward(self, x):
+        if self.inputs is None:  # weight-only
+            return x @ (self.codes.to(x.dtype) * self.scale).T
+        flat = x.flatten(0, -2)
+        static = isinstance(self.inputs, torch.Tensor)  # or the name of a share
+        scale = (
+            self.inputs if static else scales_of(flat, self.inputs, LARGEST[self.kind])
+        )
+        left = Operand(to_codes(flat, scale, self.kind), scale.view(-1, 1))
+        right = Operand(self.codes, self.scale)
+        through = "auto" if self.kind == "e4m3" else "emulated"
+        return product(left, right, through).unflatten(0, x.shape[:-1])
+
+
+def swapped(layers):
+    """Put these in the place of the model's linear layers, by name."""
+    for name, layer in layers.items():
+        smol.set_submodule(name, layer)
+
+
+kept = {name: value.clone() for name, value in smol.state_dict().items()}
+
+
+# %%
+SHARES = {"int8": "row", "e4m3": "tensor"}
+made, results = {}, {}
+for kind, share in SHARES.items():
+    made[kind] = {n: Linear8(kept[f"{n}.weight"], kind, share) for n in linears}
+    held = sum(part.nbytes for layer in made[kind].values() for part in layer.buffers())
+    count = sum(linear.weight.numel() for linear in linears.values())
+    rows = sum(linear.out_features for linear in linears.values())
+    assert held == count + 4 * (rows if share == "row" else len(linears))  # predicted
+    swapped(made[kind])
+    results[f"{kind} weights, a {share}"] = harm(log_probabilities(unseen))
+for name, (percent, kl) in results.items():
+    print(f"{name:<24} perplexity {percent:+6.2f} %   KL {kl:.4f}")
+print(f"{held / 1e6:.1f} MB; in 16 bits {2 * count / 1e6:.1f} MB")
+int8_kl, e4m3_kl = (kl for _, kl in results.values())
+assert int8_kl < 0.5 * e4m3_kl
+assert e4m3_kl < 0.05
+
+# %% [markdown]
+# The model says what the picture said: with a scale a row, int8 is several times nearer to the model; E4M3 with one scale for a whole matrix is
+# near enough for most. Perplexity alone would mislead: look at its signs.
+#
+# ## The same by torchao
+#
+# `quantize_` swaps each weight for a tensor subclass that holds codes and scales; the module stays an `nn.Linear`. Ours and theirs, for the
+# seven maps of one layer:
+
+# %%
+import contextlib
+import copy
+import io
+
+with contextlib.redirect_stderr(io.StringIO()):  # it lists the GPU kernels it lacks
+    from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig
+    from torchao.quantization import quantize_
+
+
+def by_torchao(config):
+    """Codes and scales of layer 12's maps, by name."""
+    layer = copy.deepcopy(
+        torch.nn.ModuleDict({n.replace(".", "/"): m for n, m in twelve})
+    )
+    quantize_(layer, config)
+    return {name: (m.weight.qdata, m.weight.scale) for name, m in layer.items()}
+
+
+twelve = [(n, linear) for n, linear in linears.items() if ".layers.12." in n]
+float8, int8 = by_torchao(Float8WeightOnlyConfig()), by_torchao(Int8WeightOnlyConfig())
+for name, linear in twelve:
+    ours, (codes, scale) = (
+        Linear8(linear.weight, "e4m3"),
+        float8[name.replace(".", "/")],
+    )
+    assert torch.equal(ours.codes.view(torch.uint8), codes.view(torch.uint8))
+    assert torch.equal(ours.scale, scale)
+    codes, scale = int8[name.replace(".", "/")]
+    wide = scales_of(
+        linear.weight, "row", 127.5
+    )  # its int8 has 256 codes, down to -128
+    by_hand = (linear.weight * (1 / wide)).round().clamp(-128, 127)
+    assert torch.equal(by_hand, codes.float())
+    assert torch.equal(wide, scale)
+print(f"{len(twelve)} maps: torchao's codes and scales are ours, bit for bit")
+
+# %% [markdown]
+# FP8 is bit-equal. int8 is too, once we use its grid: torchao divides by 127.5, so that the largest number lies half a step beyond the last code.
+# Ours is the grid of the SmoothQuant paper and of llama.cpp.
+#
+# Its FP8 inputs, `Float8DynamicActivationFloat8WeightConfig`, want a GPU with FP8 units and refuse to run here. So we write W8A8 ourselves.
+#
+# ## Inputs too: static or dynamic?
+#
+# With many users at once the weights are read once for all of them. Then arithmetic is what takes the time, and 8-bit units help only if
+# *both* factors have 8 bits: **W8A8**. An input is not there beforehand. Two ways to its scale:
+#
+# - **dynamic:** from the input itself, when it comes. One more pass over it; then it can be a scale for each token.
+# - **static:** from the calibration text, once. Nothing to do at run time, so it is the fastest. The scale is a guess about all text to come.
+
+# %%
+# %%guess static_int8 --unit %
+# All inputs in int8, each product's inputs under one static scale: by how many
+# percent does perplexity rise?
+...
+
+
+# %%
+def static(name, kind, channel_max):
+    """The one scale of a product's inputs, from calibration."""
+    return (channel_max[name].max() / LARGEST[kind]).view(1, 1)
+
+
+for kind, layers in made.items():
+    swapped(layers)
+    for how in ("static", "a token"):
+        for name, layer in layers.items():
+            scale = static(name, kind, channel_max)
+            layer.inputs = scale if how == "static" else "row"
+        results[f"{kind} W8A8, {how}"] = harm(log_probabilities(unseen))
+for name in list(results)[-4:]:
+    percent, kl = results[name]
+    print(f"{name:<24} perplexity {percent:+6.2f} %   KL {kl:.4f}")
+
+# %%
+kl = {name: row[1] for name, row in results.items()}
+assert kl["int8 W8A8, static"] > 5 * kl["int8 W8A8, a token"]
+assert kl["int8 W8A8, static"] > 5 * kl["e4m3 W8A8, static"]
+assert results["int8 W8A8, static"][0] > 40
+beside("static_int8", measured=results["int8 W8A8, static"][0])
+
+# %% [markdown]
+# One static scale ruins int8; E4M3 loses a small part of that. So where the hardware has FP8, the simplest calibration will do. int8 is saved by a
+# scale for each token here. In OPT-175B (table 1 above) it is not: its outliers stand in some features at *every* token, not in a few tokens.
+#
+# What if the outliers were not there?
+#
+# ## SmoothQuant by hand
+#
+# A factor of feature j can be moved from the input to the weight, and the product stays: $(x_{tj} / s_j)\,(s_j\,w_{oj}) = x_{tj}\,w_{oj}$.
+# That *is* a scale a column, paid by the weight. How much of the difficulty to move is one number, α (Xiao et al., section 4):
+#
+# $$s_j = \frac{\max_t |x_{tj}|^{\alpha}}{\max_o |w_{oj}|^{1-\alpha}}$$
+#
+# And dividing x costs nothing at run time, if whatever *makes* x is divided once, beforehand: the weight of the norm before q, k and v, that
+# of the norm before gate and up, and the rows of up before down (they are multiplied in elementwise).
+#
+# ### Exercise: move the outliers
+
+# %%
+# %%exercise smooth
+import torch
+
+
+def smooth(
+    x_max: torch.Tensor,
+    before: torch.Tensor,
+    weights: list[torch.Tensor],
+    alpha: float,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """What makes the inputs, divided by s; the weights that read them, times s."""
+    w_max = ...
+    s = ...
+    column = s.view(-1, *[1] * (before.ndim - 1))  # s for each row of a matrix
+    return ..., [... for weight in weights]
+
+
+# %% [markdown]
+# ### A slider that decides: which α?
+#
+# Left the inputs' largest magnitude by feature, right the weights', after smoothing with α. At 0 the weights are even and the inputs are
+# not; at 1 the other way round. The title has the error of the int8 product, inputs under one scale. Move α until it is smallest.
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, panels
+
+ALPHAS = [step / 10 for step in range(11)]
+ones = torch.ones(len(X.T), device=device)
+
+
+def smoothed_error(alpha):
+    """Inputs and weight after smoothing, and the error of their int8 product."""
+    by_s, (weight,) = smooth(channel_max[STEEP], ones, [W], alpha)
+    x = X * by_s  # by_s is 1 / s
+    exact = X @ W.T
+    found = rounded(x, "int8", "tensor") @ rounded(weight, "int8", "row").T
+    return x, weight, median_error(exact, found)
+
+
+def draw(alpha):
+    x, weight, error = smoothed_error(alpha)
+    figure, axes = panels(8.4, 2.6, 2)
+    for axis, numbers, label in zip(
+        axes, (x, weight), ("inputs", "weights"), strict=True
+    ):
+        tops = numbers.abs().amax(0).cpu()
+        axis.plot(tops / tops.median(), color="#0072B2", linewidth=0.7)
+        axis.set(yscale="log", ylim=(0.05, 2e4), xlabel="feature", title=label)
+    axes[0].set_ylabel("largest / median feature's")
+    figure.suptitle(f"alpha {alpha}: error of the product {error:.1%}", fontsize=10)
+    return Picture(figure, f"alpha {alpha}: error of the int8 product {error:.1%}")
+
+
+explore(draw, [Control("alpha", 0.0, ALPHAS)])
+
+# %%
+by_alpha = {alpha: smoothed_error(alpha)[2] for alpha in ALPHAS}
+best = min(by_alpha, key=by_alpha.get)
+print("  ".join(f"{alpha}: {error:.1%}" for alpha, error in by_alpha.items()))
+plain = median_error(
+    X @ W.T, rounded(X, "int8", "tensor") @ rounded(W, "int8", "row").T
+)
+print(f"without smoothing {plain:.1%}; least at alpha = {best}")
+assert 0.5 < best < 1
+assert by_alpha[best] < 0.5 * plain
+draw(best)
+
+# %% [markdown]
+# The least error lies between the ends, as the paper says; for Llama it took α = 0.8 (table 6). (The last picture is the slider's answer, for pages
+# without a kernel.) Now the whole model: three places in each layer are smoothed, the
+# fourth input (`o_proj`) stays as it is. First the same model must come out, then it is rounded.
+
+
+# %%
+@torch.no_grad()
+def smooth_model(channel_max, alpha):
+    """Fold s into the model, in place."""
+    for number, layer in enumerate(smol.model.layers):
+        readers = (
+            (
+                layer.input_layernorm,
+                ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            ),
+            (layer.post_attention_layernorm, ("mlp.gate_proj", "mlp.up_proj")),
+            (layer.mlp.up_proj, ("mlp.down_proj",)),
+        )
+        for before, names in readers:
+            names = [f"model.layers.{number}.{name}" for name in names]
+            weights = [linears[name].weight for name in names]
+            made, new = smooth(channel_max[names[0]], before.weight, weights, alpha)
+            before.weight.copy_(made)
+            for weight, value in zip(weights, new, strict=True):
+                weight.copy_(value)
+
+
+swapped(linears)
+smooth_model(channel_max, best)
+_, off = harm(log_probabilities(unseen))
+print(f"smoothed, not rounded: KL {off:.0e}")
+assert off < 1e-4
+
+# %%
+smoothed_max = calibrate(inputs_of(smol, known))
+smoothed = {n: Linear8(linear.weight.detach(), "int8") for n, linear in linears.items()}
+for name, layer in smoothed.items():
+    layer.inputs = static(name, "int8", smoothed_max)
+swapped(smoothed)
+results["int8 W8A8, static, smoothed"] = harm(log_probabilities(unseen))
+swapped(linears)
+smol.load_state_dict(kept)
+del smoothed
+for name in ("int8 W8A8, static", "int8 W8A8, static, smoothed"):
+    percent, kl = results[name]
+    print(f"{name:<28} perplexity {percent:+6.2f} %   KL {kl:.4f}")
+before, after = (results[f"int8 W8A8, static{end}"][1] for end in ("", ", smoothed"))
+assert after < before / 2
+
+# %% [markdown]
+# Smoothing takes more than half of int8's loss away, without one operation more at run time.
+#
+# Published, OPT-175B, mean accuracy over seven tasks (SmoothQuant, table 3): FP16 66.9 %, int8 W8A8 35.5 %, LLM.int8() 66.7 %, SmoothQuant
+# with static scales 66.8 %. LLM.int8() is lesson 53's: it takes the outliers out of the product, which costs time.
+#
+# ## The cache
+#
+# Each token leaves a key and a value in each layer. For $L$ layers with $h$ heads of keys, each of $d$ numbers:
+#
+# $$\text{bytes a token} = 2\,L\,h\,(d \cdot \text{bytes a number} + \text{bytes of a scale})$$
+#
+# where the last is what a scale takes if each head and token has its own; one scale for a layer is next to nothing.
+
+# %%
+# %%guess cache_gb --unit GB
+# Llama 3.1 70B: 80 layers, 8 heads of keys and values, 128 numbers each. One user,
+# 8,192 tokens, FP8 with a scale for each layer: how many GB?
+...
+
+# %% [markdown]
+# A cache by hand: codes and scales are what it keeps, and attention is handed what they stand for. In transformers a cache is an object with
+# `update`, so ours is a subclass.
+
+# %%
+from transformers import DynamicCache
+
+
+class Cache8(DynamicCache):
+    """Keys and values in 8 bits; one scale for each head and token, or scale 1."""
+
+    def __init__(self, kind, own_scales):
+        super().__init__()
+        self.kind, self.own_scales, self.kept = kind, own_scales, {}
+
+    def update(self, keys, values, layer, *_, **__):
+        given = []
+        for which, new in (("keys", keys), ("values", values)):
+            scale = torch.ones((), device=new.device)
+            if self.own_scales:
+                amax = new.abs().amax(-1, keepdim=True)
+                scale = (amax / LARGEST[self.kind]).half().clamp(min=1e-4)
+            added = to_codes(new, scale, self.kind), scale
+            if (layer, which) in self.kept:
+                pairs = zip(self.kept[layer, which], added, strict=True)
+                added = tuple(torch.cat(p, -2) if p[1].ndim else p[1] for p in pairs)
+            self.kept[layer, which] = added
+            given.append(added[0].to(new.dtype) * added[1].to(new.dtype))
+        return given
+
+    def get_seq_length(self, layer_idx=0):
+        held = self.kept.get((layer_idx, "keys"))
+        return held[0].shape[-2] if held else 0
+
+    def get_mask_sizes(self, query_length, layer_idx):
+        return self.get_seq_length(layer_idx) + query_length, 0
+
+    def nbytes(self):
+        return sum(part.nbytes for pair in self.kept.values() for part in pair)
+
+
+# %%
+config = smol.config
+positions = 2 * config.num_hidden_layers * config.num_key_value_heads
+num = unseen.shape[1]
+caches = {
+    "int8, a head and token": (Cache8("int8", True), config.head_dim + 2),
+    "e4m3, scale 1": (Cache8("e4m3", False), config.head_dim),
+}
+print(f"in 16 bits {2 * num * positions * config.head_dim:,} B")
+for name, (cache, bytes_each) in caches.items():
+    at_once = log_probabilities(unseen, past_key_values=cache, use_cache=True)
+    results[f"cache {name}"] = found = harm(at_once)
+    scales = 0 if cache.own_scales else 4 * len(cache.kept)
+    predicted = num * positions * bytes_each + scales
+    print(f"{name:<24} predicted {predicted:,} B, held {cache.nbytes():,} B", end="")
+    print(f"   perplexity {found[0]:+5.2f} %   KL {found[1]:.4f}")
+    assert cache.nbytes() == predicted
+    assert found[1] < 0.03
+assert (
+    results["cache int8, a head and token"][1] < 0.5 * results["cache e4m3, scale 1"][1]
+)
+largest = max(
+    pair[0].float().abs().max() for pair in caches["e4m3, scale 1"][0].kept.values()
+)
+print(f"largest key or value {largest:.0f}, E4M3 reaches 448")
+assert largest < 448
+
+# %% [markdown]
+# The numbers of a head are alike, so int8 with a scale a head and token is the closest again. E4M3 needs no scale at all: keys and values lie
+# far below 448. It is the simplest cache there is, half the bytes, for a loss that weights in E4M3 have too.
+#
+# Does it also *generate*? The same tokens in two parts, the second read on top of the first's cache:
+
+# %%
+cache = Cache8("e4m3", False)
+log_probabilities(unseen[:, :100], past_key_values=cache, use_cache=True)
+second = log_probabilities(unseen[:, 100:], past_key_values=cache, use_cache=True)
+apart = (second - at_once[100:]).norm() / second.norm()
+print(f"in two parts and at once: {apart:.1e} apart")
+assert apart < 0.01
+
+# %% [markdown]
+# At scale: how many users fit on one H100, each with 8,192 tokens? Llama 3.1 8B, weights and cache in 16 bits, then in 8.
+
+# %%
+from workshop.facts.catalogue import device as device_facts
+from workshop.facts.catalogue import model as model_facts
+
+
+def cache_bytes(name, tokens, bytes_each):
+    """Keys and values of so many tokens."""
+    spec = model_facts(name)
+    heads = spec.num_kv_heads or spec.num_heads
+    width = spec.hidden_size // spec.num_heads
+    return 2 * spec.num_layers * heads * width * tokens * bytes_each
+
+
+users, memory = {}, device_facts("H100").memory_bytes
+for weights in (2, 1):
+    for cache in (2, 1):
+        held = weights * model_facts("llama-3.1-8b").num_params
+        users[weights, cache] = (memory - held) // cache_bytes(
+            "llama-3.1-8b", 8192, cache
+        )
+        print(f"weights {8 * weights:>2} bits, cache {8 * cache:>2} bits: ", end="")
+        print(f"{users[weights, cache]:.0f} users")
+assert users[2, 1] > 1.9 * users[2, 2] > users[1, 2]
+beside("cache_gb", measured=cache_bytes("llama-3.1-70b", 8192, 1) / 1e9)
+
+# %% [markdown]
+# For many users the cache is what counts. Halving it nearly doubles them; halving the weights alone adds a few. (Working memory left out.)
+#
+# ## A model in FP8 only
+#
+# All that was chosen becomes one file. There is no copy in 16 bits behind it: weights **are** their codes. The names below are those that
+# NVIDIA's Model Optimizer writes: TensorRT-LLM, vLLM and SGLang read a folder with these tensors and a `hf_quant_config.json`. Its algorithm
+# `FP8` is: weights and inputs in E4M3, one static scale each; cache in E4M3.
+
+# %%
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+
+from safetensors.torch import load_file, save_file
+
+folder = Path(mkdtemp(prefix="served-"))
+served = made["e4m3"]
+for name, layer in served.items():
+    layer.inputs = static(name, "e4m3", channel_max)
+tensors = {
+    name: value.bfloat16().contiguous()
+    for name, value in smol.state_dict().items()
+    if name.removesuffix(".weight") not in linears and name != "lm_head.weight"
+}  # norms and embedding; the head is the embedding
+for name, layer in served.items():
+    tensors[f"{name}.weight"] = layer.codes
+    tensors[f"{name}.weight_scale"] = layer.scale.view(())
+    tensors[f"{name}.input_scale"] = layer.inputs.view(())
+    if name.endswith(("k_proj", "v_proj")):
+        tensors[f"{name}.{name[-6]}_scale"] = torch.ones(())
+save_file({name: t.cpu() for name, t in tensors.items()}, folder / "model.safetensors")
+smol.config.save_pretrained(folder)
+algorithm = {
+    "quant_algo": "FP8",
+    "kv_cache_quant_algo": "FP8",
+    "exclude_modules": ["lm_head"],
+}
+_ = (folder / "hf_quant_config.json").write_text(
+    json.dumps({"quantization": algorithm})
+)
+
+# %% [markdown]
+# Load it again, into a model that has never seen the weights: the logits must be equal to the last bit.
+
+# %%
+swapped(served)
+cached = {"past_key_values": Cache8("e4m3", False), "use_cache": True}
+wanted = log_probabilities(unseen, **cached)
+results["FP8 only: weights, inputs, cache"] = harm(wanted)
+read = load_file(folder / "model.safetensors", device=str(device))
+for layer in served.values():  # forget
+    layer.codes, layer.inputs = torch.zeros_like(layer.codes), None
+for name, layer in served.items():
+    layer.codes, layer.scale = (
+        read[f"{name}.weight"],
+        read[f"{name}.weight_scale"].view(1, 1),
+    )
+    layer.inputs = read[f"{name}.input_scale"].view(1, 1)
+cached["past_key_values"] = Cache8("e4m3", False)
+assert torch.equal(log_probabilities(unseen, **cached), wanted)
+
+size = (folder / "model.safetensors").stat().st_size
+others = sum(w.numel() for w in kept.values()) - count - kept["lm_head.weight"].numel()
+predicted = count + 2 * others  # a byte a weight, two for the rest
+print(f"predicted {predicted / 1e6:.2f} MB, on disk {size / 1e6:.2f} MB")
+assert 0 < size - predicted < 0.001 * size  # scales and names
+
+# %% [markdown]
+# ## What TensorRT-LLM's engine takes
+#
+# That folder is what TensorRT-LLM's PyTorch backend loads. Its older way builds an engine from a *checkpoint*: `config.json` and a
+# `rank0.safetensors` for each rank, with names of its own. There q, k and v are one matrix, so they must share one scale; so must a pair of
+# projections that the engine fuses. The larger scale serves all, and the others are rounded again.
+
+# %%
+PLACES = {
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.dense": ("self_attn.o_proj",),
+    "mlp.fc": ("mlp.gate_proj",),
+    "mlp.gate": ("mlp.up_proj",),
+    "mlp.proj": ("mlp.down_proj",),
+}
+TOGETHER = {"mlp.fc": ("mlp.up_proj",), "mlp.gate": ("mlp.gate_proj",)}
+
+
+def engine_linear(number, place):
+    """One matrix of the engine: codes, and the scales of weights and inputs."""
+    names = [f"model.layers.{number}.{name}" for name in PLACES[place]]
+    alike = [*names, *(f"model.layers.{number}.{n}" for n in TOGETHER.get(place, ()))]
+    scale = max(read[f"{name}.weight_scale"] for name in alike)
+    parts = [read[f"{n}.weight"].float() * read[f"{n}.weight_scale"] for n in names]
+    return {
+        "weight": to_codes(torch.cat(parts), scale, "e4m3"),
+        "weights_scaling_factor": scale.reshape(1).clone(),
+        "activation_scaling_factor": read[f"{names[0]}.input_scale"].reshape(1),
+    }
+
+
+# %%
+engine = {
+    "transformer.vocab_embedding.weight": read["model.embed_tokens.weight"],
+    "lm_head.weight": read["model.embed_tokens.weight"].clone(),
+    "transformer.ln_f.weight": read["model.norm.weight"],
+}
+for number in range(config.num_hidden_layers):
+    ours, theirs = f"model.layers.{number}.", f"transformer.layers.{number}."
+    for place in PLACES:
+        for end, value in engine_linear(number, place).items():
+            engine[f"{theirs}{place}.{end}"] = value
+    engine[f"{theirs}attention.kv_cache_scaling_factor"] = torch.ones(1)
+    for norm, name in (("input", "input"), ("post", "post_attention")):
+        norm = f"{theirs}{norm}_layernorm.weight"
+        engine[norm] = read[f"{ours}{name}_layernorm.weight"]
+
+# %%
+settings = {
+    "architecture": "LlamaForCausalLM",
+    "dtype": "bfloat16",
+    "hidden_act": config.hidden_act,
+    "position_embedding_type": "rope_gpt_neox",
+    "norm_epsilon": config.rms_norm_eps,
+    "mapping": {"world_size": 1, "tp_size": 1, "pp_size": 1},
+    "quantization": algorithm,
+}
+SIZES = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads"
+for field in (*SIZES.split(), "num_key_value_heads", "max_position_embeddings"):
+    settings[field] = getattr(config, field)
+(folder / "engine").mkdir(exist_ok=True)
+(folder / "engine" / "config.json").write_text(json.dumps(settings, indent=1))
+save_file(
+    {n: t.cpu() for n, t in engine.items()}, folder / "engine" / "rank0.safetensors"
+)
+
+# %% [markdown]
+# TensorRT-LLM itself needs an NVIDIA GPU and several gigabytes, and is not installed here. What there is: NVIDIA's Model Optimizer, which writes
+# both layouts and runs on a CPU. A test of this workshop has it write a small Llama, and compares names, shapes, types and values with
+# these cells (`tests/compress/test_served_files.py`). And the file goes back into our model:
+
+# %%
+back = load_file(folder / "engine" / "rank0.safetensors", device=str(device))
+for number in range(config.num_hidden_layers):
+    for place, names in PLACES.items():
+        prefix = f"transformer.layers.{number}.{place}."
+        rows = [linears[f"model.layers.{number}.{name}"].out_features for name in names]
+        codes = back[f"{prefix}weight"].split(rows)
+        for name, part in zip(names, codes, strict=True):
+            layer = served[f"model.layers.{number}.{name}"]
+            layer.codes, layer.scale = (
+                part,
+                back[f"{prefix}weights_scaling_factor"].view(1, 1),
+            )
+            layer.inputs = back[f"{prefix}activation_scaling_factor"].view(1, 1)
+results["the engine's file"] = harm(log_probabilities(unseen))
+percent, kl = results["the engine's file"]
+print(f"from rank0.safetensors: perplexity {percent:+.2f} %   KL {kl:.4f}")
+assert kl < 2 * results["e4m3 W8A8, static"][1] + 0.01
+
+# %% [markdown]
+# Rounded twice where scales were shared, and still as near to the model as before.
+#
+# ## ONNX: the graph in the file
+#
+# safetensors holds tensors, and the server brings the code. An **ONNX** file holds the graph too: any runtime can run it. Eight bits are two
+# operators there. `QuantizeLinear` divides, rounds and holds at the end; `DequantizeLinear` multiplies back; a runtime with 8-bit kernels
+# fuses such pairs with the product between them.
+#
+# Here is one linear layer of W8A8, and after it a layer of a Llama, which is ten more nodes since ONNX has rotary embedding and attention.
+
+# %%
+import numpy as np
+
+try:
+    import onnx
+    import onnxruntime
+except ImportError as error:
+    onnx = None
+    print(f"{error}: pip install onnx onnxruntime")
+
+# %%
+
+
+class Graph:
+    """Nodes and stored tensors of an ONNX file in the making."""
+
+    def __init__(self):
+        self.nodes, self.stored = [], []
+
+    def node(self, kind, inputs, out, **settings):
+        self.nodes.append(onnx.helper.make_node(kind, inputs, [out], **settings))
+        return out
+
+    def store(self, name, value):
+        value, form = value.detach().cpu().contiguous(), onnx.TensorProto.FLOAT
+        if value.dtype == torch.float8_e4m3fn:
+            value, form = value.view(torch.uint8), onnx.TensorProto.FLOAT8E4M3FN
+        data, shape = value.numpy().tobytes(), list(value.shape)
+        self.stored.append(onnx.helper.make_tensor(name, form, shape, data, raw=True))
+        return name
+
+
+def linear_nodes(graph, x, name):
+    """x W^T in W8A8, with the codes and scales of a served layer."""
+    layer, zero = served[name], torch.zeros(()).to(torch.float8_e4m3fn)
+    given = [
+        graph.store(f"{name}.in", layer.inputs.view(())),
+        graph.store(f"{name}.0", zero),
+    ]
+    q = graph.node("QuantizeLinear", [x, *given], f"{name}.q")
+    x = graph.node("DequantizeLinear", [q, *given], f"{name}.x")
+    held = [
+        graph.store(f"{name}.codes", layer.codes.T),
+        graph.store(f"{name}.s", layer.scale.view(())),
+    ]
+    w = graph.node("DequantizeLinear", held, f"{name}.w")
+    return graph.node("MatMul", [x, w], f"{name}.y")
+
+
+# %%
+def norm_nodes(graph, x, name, weight):
+    stored = graph.store(f"{name}.weight", weight)
+    settings = {"axis": -1, "epsilon": config.rms_norm_eps}
+    return graph.node("RMSNormalization", [x, stored], f"{name}.y", **settings)
+
+
+def layer_nodes(graph, x, number, layer):
+    """A layer of a Llama: x in, x out."""
+    at, add = f"model.layers.{number}", graph.node
+    heads, kv = config.num_attention_heads, config.num_key_value_heads
+    y = norm_nodes(graph, x, f"{at}.n1", layer.input_layernorm.weight)
+    q, k, v = (linear_nodes(graph, y, f"{at}.self_attn.{one}_proj") for one in "qkv")
+    turn = ["cos", "sin", "positions"]
+    q = add("RotaryEmbedding", [q, *turn], f"{at}.q", num_heads=heads)
+    k = add("RotaryEmbedding", [k, *turn], f"{at}.k", num_heads=kv)
+    sizes = {"q_num_heads": heads, "kv_num_heads": kv}
+    y = add("Attention", [q, k, v], f"{at}.a", is_causal=1, **sizes)
+    x = add("Add", [x, linear_nodes(graph, y, f"{at}.self_attn.o_proj")], f"{at}.x1")
+    y = norm_nodes(graph, x, f"{at}.n2", layer.post_attention_layernorm.weight)
+    gate, up = (
+        linear_nodes(graph, y, f"{at}.mlp.{one}_proj") for one in ("gate", "up")
+    )
+    swish = add("Mul", [gate, add("Sigmoid", [gate], f"{at}.s")], f"{at}.g")
+    y = add("Mul", [swish, up], f"{at}.h")
+    return add("Add", [x, linear_nodes(graph, y, f"{at}.mlp.down_proj")], f"{at}.x2")
+
+
+# %% [markdown]
+# Embedding before, norm and head after. To save your time only the first four layers are written; `LAYERS = 30` writes all.
+
+# %%
+LAYERS = 4
+
+
+def write_onnx(path):
+    graph, body = Graph(), smol.model
+    cos, sin = body.rotary_emb(
+        torch.ones(1), torch.arange(len(unseen[0]))[None].to(device)
+    )
+    half = config.head_dim // 2  # the second half of the angles repeats the first
+    graph.store("cos", cos[0, :, :half])
+    graph.store("sin", sin[0, :, :half])
+    graph.store("table", body.embed_tokens.weight)
+    x = graph.node("Gather", ["table", "tokens"], "x")
+    for number, layer in enumerate(body.layers[:LAYERS]):
+        x = layer_nodes(graph, x, number, layer)
+    x = norm_nodes(graph, x, "norm", body.norm.weight)
+    graph.node(
+        "MatMul", [x, graph.node("Transpose", ["table"], "head", perm=[1, 0])], "logits"
+    )
+    given = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1, "n"])
+        for name in ("tokens", "positions")
+    ]
+    form = onnx.TensorProto.FLOAT, [1, "n", config.vocab_size]
+    out = [onnx.helper.make_tensor_value_info("logits", *form)]
+    made = onnx.helper.make_graph(graph.nodes, "llama", given, out, graph.stored)
+    version = [onnx.helper.make_opsetid("", 23)]
+    onnx.save(onnx.helper.make_model(made, opset_imports=version, ir_version=11), path)
+
+
+# %%
+def first_layers(layers):
+    """torch's logits from the first `LAYERS` alone, with these linear layers."""
+    swapped(layers)
+    whole, smol.model.layers = smol.model.layers, smol.model.layers[:LAYERS]
+    with torch.no_grad():
+        logits = smol(unseen).logits.cpu()
+    smol.model.layers = whole
+    return logits
+
+
+if onnx:
+    write_onnx(folder / "model.onnx")
+    onnx.checker.check_model(folder / "model.onnx", full_check=True)
+    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    tokens = unseen.cpu().numpy()
+    given = {"tokens": tokens, "positions": np.arange(tokens.shape[1])[None]}
+    by_onnx = torch.from_numpy(session.run(["logits"], given)[0])
+    by_torch, unrounded = first_layers(served), first_layers(linears)
+    apart, far = (
+        ((by_torch - other).norm() / by_torch.norm()).item()
+        for other in (by_onnx, unrounded)
+    )
+    same = (by_onnx.argmax(-1) == by_torch.argmax(-1)).float().mean().item()
+    print(f"onnxruntime and torch: logits {apart:.1e} apart, same word at {same:.1%};")
+    print(f"the same layers unrounded are {far:.1e} away")
+    assert apart < 0.6 * far
+    assert same > 0.9
+
+# %% [markdown]
+# The file passes ONNX's own checker, and onnxruntime gives torch's logits but for the order of sums. Where the last
+# digit of a sum falls on the other side of a rounding, one code differs by a step: so the bar is the distance to the same layers unrounded.
+#
+# ## GGUF: what llama.cpp takes
+#
+# **GGUF** has no FP8. Its 8-bit type is `Q8_0`: blocks of 32 int8 codes with a scale in 16 bits. After the picture at the top you know that
+# this is no loss: for weights, int8 with fine scales is the better format.
+#
+# ### Exercise: a block
+
+# %%
+# %%exercise q8_blocks
+import numpy as np
+
+
+def q8_blocks(weight: np.ndarray) -> np.ndarray:
+    """Q8_0: fp32 (rows, columns) to bytes (rows, columns / 32 * 34)."""
+    blocks = weight.reshape(-1, 32)
+    scale = ...  # fp32, (blocks, 1)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    scaled = blocks * inverse
+    codes = ...  # int8, (blocks, 32)
+    parts = scale.astype(np.float16).view(np.uint8), codes.view(np.uint8)
+    return np.concatenate(parts, axis=1).reshape(len(weight), -1)
+
+
+# %% [markdown]
+# Your bytes and those of `gguf`, llama.cpp's own package:
+
+# %%
+import gguf
+
+Q8_0 = gguf.GGMLQuantizationType.Q8_0
+sample = kept[f"{STEEP}.weight"].cpu().numpy()
+yours, theirs = q8_blocks(sample), gguf.quantize(sample, Q8_0)
+alike = (yours == theirs).mean()
+print(
+    f"{alike:.3%} of the bytes are alike, {8 * yours.size / sample.size} bits a weight"
+)
+assert alike > 0.999  # a half may go either way
+assert 8 * yours.size / sample.size == 8.5
+
+# %% [markdown]
+# The file: fields first, then tensors under names that llama.cpp knows. Two things to get right. Its tokenizer goes in too, or nobody could
+# talk to the model. And llama.cpp turns neighbouring pairs in rotary embedding where transformers turns halves, so the rows of q and k are
+# reordered.
+
+# %%
+names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+HEADS = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+
+
+def paired(name, value, back=False):
+    """Rows of q and k: halves of a head to neighbouring pairs, or back."""
+    heads = next((count for end, count in HEADS.items() if end in name), 0)
+    if not heads:
+        return value
+    shape = (heads, -1, 2) if back else (heads, 2, value.shape[0] // heads // 2)
+    return value.reshape(*shape, value.shape[1]).swapaxes(1, 2).reshape(value.shape)
+
+
+# %%
+def add_fields(writer):
+    """Shape and tokenizer, each under the name that llama.cpp reads."""
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    words = range(config.vocab_size)
+    special = set(tokenizer.all_special_ids)
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokenizer.convert_ids_to_tokens(words))
+    writer.add_token_types([3 if word in special else 1 for word in words])
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+    writer.add_bos_token_id(config.bos_token_id)
+    writer.add_eos_token_id(config.eos_token_id)
+
+
+# %%
+writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
+add_fields(writer)
+for name, value in kept.items():
+    if name == "lm_head.weight":  # the head is the embedding
+        continue
+    value, place = paired(name, value.cpu().numpy()), names.get_name(name, (".weight",))
+    if value.ndim == 1:
+        writer.add_tensor(place, value)
+    else:
+        writer.add_tensor(place, q8_blocks(value), raw_dtype=Q8_0)
+writer.write_header_to_file()
+writer.write_kv_data_to_file()
+writer.write_tensors_to_file()
+writer.close()
+print(f"{(folder / 'model.gguf').stat().st_size / 1e6:.1f} MB")
+
+# %% [markdown]
+# Read it by llama.cpp's own reader, put what its tensors stand for into our model, and score it.
+
+# %%
+swapped(linears)
+found = {
+    tensor.name: tensor for tensor in gguf.GGUFReader(folder / "model.gguf").tensors
+}
+for name in kept:
+    if name == "lm_head.weight":
+        continue
+    tensor = found[names.get_name(name, (".weight",))]
+    value = gguf.dequantize(tensor.data, tensor.tensor_type)
+    value = paired(name, value, back=True) if value.ndim > 1 else value
+    smol.get_parameter(name).data.copy_(torch.from_numpy(value.copy()))
+by_reader = log_probabilities(unseen)
+results["GGUF Q8_0, weights"] = harm(by_reader)
+print(f"KL {results['GGUF Q8_0, weights'][1]:.4f}")
+assert results["GGUF Q8_0, weights"][1] < 0.01
+
+# %%
+from workshop.compress import llama_cpp
+
+if llama_cpp.has_llama_cpp():
+    raw = llama_cpp.logits(folder / "model.gguf", unseen[0].tolist(), config.vocab_size)
+    by_llama = torch.from_numpy(raw)[:-1].to(device).log_softmax(-1)
+    results["GGUF Q8_0, by llama.cpp"] = harm(by_llama)
+    apart = (by_reader.exp() * (by_reader - by_llama)).sum(-1).mean().item()
+    same = (by_llama.argmax(-1) == by_reader.argmax(-1)).float().mean().item()
+    print(f"llama.cpp and our reading: KL {apart:.4f}, same word at {same:.1%}")
+    assert apart < 0.03
+    assert same > 0.85
+else:
+    print("no llama.cpp here: pip install ik-llama-cpp-python")
+
+# %% [markdown]
+# llama.cpp reads the file and says nearly the same. Not exactly: its kernels multiply Q8_0 weights with inputs that they round to int8 as
+# well, in blocks of 32. So what is sold as weight-only is W8A8, dynamic, with small blocks, in this case.
+#
+# ## Compare
+
+# %%
+show.harm_by_way({name: kl for name, (_, kl) in results.items()})
+
+# %%
+for name, (percent, kl) in sorted(results.items(), key=lambda item: item[1][1]):
+    print(f"{name:<32} KL {kl:7.4f}   perplexity {percent:+7.2f} %")
+ranked = sorted(results, key=lambda name: results[name][1])
+assert ranked[-1] == "int8 W8A8, static"
+assert results["FP8 only: weights, inputs, cache"][1] < 0.15
+
+# %% [markdown]
+# ## Tomorrow's script
+#
+# What you will do with a model of your own: calibrate on some batches, write FP8 codes and three kinds of numbers beside them, load, compare. Put
+# your model and your batches in the two marked places.
+
+# %%
+import os
+
+os.environ["CHECKPOINT"] = f"{folder}/to_fp8.safetensors"  # for the last cell
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/to_fp8.py
+import os
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(0)
+layers = nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)
+model = nn.Sequential(*layers).to(device)  # yours
+batches = [torch.randn(32, 64, device=device) for _ in range(4)]  # yours
+PARTS = ("weight", "weight_scale", "input_scale", "bias")
+
+
+class Fp8Linear(nn.Module):
+    """Weights and inputs in E4M3, a static scale each; the product is emulated."""
+
+    def __init__(self, parts):
+        super().__init__()
+        for name, value in parts.items():
+            self.register_buffer(name, value)
+
+    def forward(self, x):
+        x = (x / self.input_scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        y = x.float() @ self.weight.float().T
+        return y * self.input_scale * self.weight_scale + self.bias
+
+
+linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+amax = dict.fromkeys(linears, 0.0)
+for name, linear in linears.items():
+
+    def note(_, inputs, name=name):
+        amax[name] = max(amax[name], inputs[0].abs().max().item())
+
+    linear.register_forward_pre_hook(note)
+with torch.no_grad():
+    wanted = [model(batch) for batch in batches]  # calibrates
+
+tensors = {}
+for name, linear in linears.items():
+    weight = linear.weight.detach()
+    scale = weight.abs().max() / 448
+    values = (weight / scale).to(torch.float8_e4m3fn), scale
+    values += torch.tensor(amax[name] / 448), linear.bias.detach()
+    for part, value in zip(PARTS, values, strict=True):
+        tensors[f"{name}.{part}"] = value.cpu()
+path = os.environ.get("CHECKPOINT", "to_fp8.safetensors")
+save_file(tensors, path)
+
+read = load_file(path, device=str(device))
+for name in linears:
+    model.set_submodule(
+        name, Fp8Linear({part: read[f"{name}.{part}"] for part in PARTS})
+    )
+with torch.no_grad():
+    off = (model(batches[-1]) - wanted[-1]).norm() / wanted[-1].norm()
+held = sum(value.nbytes for value in read.values())
+plain = sum(p.nbytes for layer in layers for p in layer.parameters())
+print(f"error of the outputs {off:.1%}, {held:,} bytes for {plain:,} in fp32")
+
+# %% [markdown]
+# ## What to take away
+#
+# - E4M3 has the same error wherever a number lies; int8 is finer where numbers are alike, and lost under an outlier. Weights and caches are
+#   alike, inputs are not.
+# - A scale can come out of a product only if it belongs to a token or an output. SmoothQuant moves the scale of a feature into the weights
+#   beforehand.
+# - Static FP8 inputs need one pass over some text. Static int8 inputs need smoothing as well, or scales by token.
+# - The cache in 8 bits is half the bytes, and nearly twice the users where it is what fills the memory.
+# - Judge by KL divergence against the model itself; perplexity over a short text can improve by luck.
+# - A file is finished when another program's reader has read it and gives your logits.
+#
+# Next: [51_adapters](../day5_adapt_compress/51_adapters.ipynb). Day 5 trains fewer parameters and keeps fewer bits.
+#
+# ## Sources
+#
+# - G. Xiao et al., *SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models*, ICML 2023, arXiv:2211.10438:
+#   section 4 (the factor), tables 1 to 3.
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433.
+# - T. Dettmers et al., *LLM.int8()*, NeurIPS 2022, arXiv:2208.07339.
+# - PyTorch AO 0.18: `torchao.quantization.quantize_`, `Float8WeightOnlyConfig`, `Int8WeightOnlyConfig`.
+# - NVIDIA Model Optimizer 0.47: `export_hf_checkpoint`, `export_tensorrt_llm_checkpoint`; TensorRT-LLM documentation, *TensorRT LLM Checkpoint*
+#   (docs/source/architecture/checkpoint.md) and *Quantization*.
+# - ONNX operators, opset 23: `QuantizeLinear`, `DequantizeLinear`, `RMSNormalization`, `RotaryEmbedding`, `Attention` (onnx.ai).
+# - llama.cpp: `gguf-py` (quants.py, gguf_writer.py), ggml/src/ggml-common.h (`block_q8_0`).

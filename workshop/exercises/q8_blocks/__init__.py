@@ -1,0 +1,1 @@
+"""Exercise: the blocks that llama.cpp calls Q8_0."""

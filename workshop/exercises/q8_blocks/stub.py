@@ -1,0 +1,12 @@
+import numpy as np
+
+
+def q8_blocks(weight: np.ndarray) -> np.ndarray:
+    """Q8_0: fp32 (rows, columns) to bytes (rows, columns / 32 * 34)."""
+    blocks = weight.reshape(-1, 32)
+    scale = ...  # fp32, (blocks, 1)
+    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+    scaled = blocks * inverse
+    codes = ...  # int8, (blocks, 32)
+    parts = scale.astype(np.float16).view(np.uint8), codes.view(np.uint8)
+    return np.concatenate(parts, axis=1).reshape(len(weight), -1)

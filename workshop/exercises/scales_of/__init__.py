@@ -1,0 +1,1 @@
+"""Exercise: one scale for a matrix, a row or a column."""

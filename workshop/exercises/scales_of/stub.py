@@ -1,0 +1,10 @@
+import torch
+
+
+def scales_of(x: torch.Tensor, share: str, largest: float) -> torch.Tensor:
+    """What to divide a matrix (rows, columns) by; it broadcasts against x.
+
+    share: "tensor" for one scale, "row" for one a row, "column" for one a column.
+    """
+    amax = ...
+    return ...

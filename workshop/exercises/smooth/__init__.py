@@ -1,0 +1,1 @@
+"""Exercise: SmoothQuant, folded into what makes the inputs."""
