@@ -1,0 +1,1108 @@
+# %% [markdown]
+# # How does one model answer a thousand users?
+#
+# - **You need** `12_flops_and_mfu` (the roofline), `31_tensor_parallel` for the part on two ranks.
+# - **It takes** 60 minutes to read and try, about a minute to run.
+# - **What runs where:** all of it here, on a CPU, and unchanged on a GPU. The first time, SmolLM2-135M is fetched as a package; after that it
+#   works offline. Figures of GPUs are predicted, beside published ones.
+# - **Model and text:** SmolLM2, because it answers questions. Where many requests have to be compared token for token, `TINY` with four layers, which
+#   learns two pages of the Python reference manual by heart in a few seconds.
+# - **Links:** before this [55_pruning](55_pruning.ipynb), after it [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
+#
+# ## Question
+#
+# A trained model writes one token after the other. A user wants to see the first one soon and the next ones steadily, and
+# there are many users. What does a server do that a loop around `model(tokens)` does not? Every step of this lesson has to
+# leave the text as it is: **the same tokens as the plain loop**.
+
+# %%
+# %load_ext workshop
+import json
+import math
+import time
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+
+from workshop import show
+from workshop.assets import language_model
+from workshop.exercises import beside
+from workshop.facts import catalogue
+from workshop.models.from_hub import as_gpt
+from workshop.models.gpt import GPT, TINY, rotary_table, rotate
+from workshop.show.bars import bars_stacked
+from workshop.show.style import Picture, new_figure
+
+torch.set_num_threads(1)  # decoding waits for memory, not for more threads
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+from_hub, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
+smol = as_gpt(from_hub)  # the same weights, in the model of day 1
+
+# %% [markdown]
+# ## One token at a time
+#
+# The plain loop: read everything, take the most likely token, append it, read everything again. We also keep the **margin**:
+# how far the best logit is ahead of the second. Other ways to compute the same logits round differently, in the sixth digit or
+# so. While the margin is much larger than that, they must give the same token.
+
+
+# %%
+@torch.inference_mode()
+def naive(model, prompt, count):
+    """Greedy continuation of a prompt, and the margin of each token."""
+    tokens, margins = list(prompt), []
+    for _ in range(count):
+        logits = model(torch.tensor([tokens], device=device))[0, -1]
+        best, second = logits.topk(2).values.tolist()
+        tokens.append(int(logits.argmax()))
+        margins.append(best - second)
+    return tokens[len(prompt) :], margins
+
+
+def assert_same(output, plain):
+    """The plain loop's tokens, up to a place where two logits are nearly equal."""
+    for mine, token, margin in zip(output, *plain, strict=True):
+        if mine != token:
+            assert margin < 1e-3, "a different token, and it was not close"
+            return
+
+
+def as_prompt(question):
+    """The tokens of a question, as this chat model was trained to see it."""
+    chat = [{"role": "user", "content": question}]
+    text = tokenizer.apply_chat_template(
+        chat, add_generation_prompt=True, tokenize=False
+    )
+    return tokenizer(text).input_ids
+
+
+question = as_prompt("What is the capital of France?")
+plain = naive(smol, question, 8)
+print(repr(tokenizer.decode(plain[0])), f"smallest margin {min(plain[1]):.2f}")
+
+# %% [markdown]
+# ### Why a batch of one wastes a GPU
+#
+# A pass over $m$ tokens does $2Pm$ FLOPs with $P$ weights, and reads these weights once: $2m$ FLOPs for each weight, however many
+# bytes it has. In 16 bits that is $m$ FLOPs a byte. An H100 computes 295 FLOPs in the time in which it reads a byte. So
+# reading a prompt (*prefill*) of 512 tokens keeps it busy. Writing one token (*decode*) leaves it idle nearly all of the time, and 295
+# users could have one each for about the same price.
+#
+# How much of that holds on this machine?
+
+# %%
+# %%guess sixteen
+# One pass of SmolLM2's feed-forward layers over 16 tokens, on this machine.
+# How many times as long as over a single token does it take?
+...
+
+# %%
+h100 = catalogue.device("H100")
+P = 7e9  # weights, of 2 bytes each
+cases = {
+    "decode, 1 user": 1,
+    "16 users": 16,
+    "256 users": 256,
+    "prefill, 512 tokens": 512,
+}
+operators = {name: (2 * P * m, 2 * P) for name, m in cases.items()}
+peak, bandwidth = h100.peak("bf16"), h100.memory_bandwidth
+show.rooflines({"H100, bf16": (peak, bandwidth, operators, None)})
+
+
+# %%
+@torch.inference_mode()
+def seconds_of(rows, layers):
+    """Processor's time of the feed-forward layers, one after the other."""
+    x = torch.randn(rows, 576, device=device)
+    started = time.process_time()
+    for layer in layers:
+        x = layer.mlp(x)
+    return time.process_time() - started
+
+
+rows = (1, 4, 16, 64)
+best = dict.fromkeys(rows, math.inf)
+for _ in range(4):  # in turns, and the best of each
+    for m in rows:
+        best[m] = min(best[m], seconds_of(m, smol.model.layers))
+for m in rows:
+    print(
+        f"{m:>3} tokens: {1e3 * best[m]:6.1f} ms, {best[m] / best[1]:4.1f} times one;"
+        f" {1e3 * best[m] / m:5.2f} ms a token"
+    )
+assert best[16] < 8 * best[1], "sixteen tokens cost far less than sixteen passes"
+beside("sixteen", predicted=1.0, measured=round(best[16] / best[1], 1))
+
+# %% [markdown]
+# The prediction of 1.0 is the roofline's for a device with a high ridge. A CPU core has a low one, so a batch pays off less here, and
+# soon not at all: **the first step that loses on a CPU**, and the reason is the device, not the idea.
+#
+# ## The cache
+#
+# The plain loop reads the prompt again for each token. But keys and values of earlier positions never change: attention is causal.
+# So keep them, and compute the new token alone. By hand, for one sequence:
+
+
+# %%
+@torch.inference_mode()
+def with_cache(model, tokens, cache, first):
+    """Logits behind the last new token; `cache` has keys and values by layer."""
+    x = model.model.embed_tokens(torch.tensor(tokens, device=device))
+    positions = torch.arange(first, first + len(tokens), device=device)
+    head_dim = model.config.head_dim
+    cos, sin = rotary_table(positions, head_dim, model.config.rope_theta)
+    for number, layer in enumerate(model.model.layers):
+        attention, normed = layer.self_attn, layer.input_layernorm(x)
+        projections = attention.q_proj, attention.k_proj, attention.v_proj
+        q, k, v = (
+            p(normed).view(len(x), -1, head_dim).transpose(0, 1) for p in projections
+        )
+        k = rotate(k, cos, sin)
+        if number in cache:
+            k, v = (
+                torch.cat(pair, dim=1)
+                for pair in zip(cache[number], (k, v), strict=True)
+            )
+        cache[number] = k, v  # (kv heads, tokens so far, head_dim)
+        seen = torch.arange(k.shape[1], device=device) <= positions[:, None]
+        parts = (part[None] for part in (rotate(q, cos, sin), k, v))
+        mixed = F.scaled_dot_product_attention(*parts, attn_mask=seen, enable_gqa=True)
+        x = x + attention.o_proj(mixed[0].transpose(0, 1).flatten(1))
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+    return model.lm_head(model.model.norm(x[-1]))
+
+
+# %% [markdown]
+# First the prompt as a whole, then one token at a time. Beside it what you would call tomorrow, transformers' `generate`, with its
+# own cache.
+
+# %%
+# %%guess kv_bytes
+# SmolLM2 has 30 layers, 9 query heads, 3 key and value heads of width 64.
+# How many bytes does one token take in the cache, in fp32? A formula will do.
+...
+
+# %%
+cache, tokens = {}, list(question)
+logits = with_cache(smol, tokens, cache, 0)
+for _ in range(8):
+    tokens.append(int(logits.argmax()))
+    logits = with_cache(smol, tokens[-1:], cache, len(tokens) - 1)
+assert_same(tokens[len(question) :], plain)
+
+one = torch.tensor([question], device=device)
+settings = {
+    "do_sample": False,
+    "max_new_tokens": 8,
+    "attention_mask": torch.ones_like(one),
+}
+written = from_hub.generate(one, **settings, pad_token_id=tokenizer.eos_token_id)
+assert_same(written[0, len(question) :].tolist(), plain)
+
+held = sum(part.nbytes for pair in cache.values() for part in pair)
+formula = 2 * 30 * 3 * 64 * 4  # keys and values, layers, heads, width, bytes
+beside("kv_bytes", predicted=formula, measured=held // len(tokens))
+assert held == formula * len(tokens)
+
+# %% [markdown]
+# Equal, by hand and from the library, and predicted to the byte. The cache trades FLOPs for memory. It loses where nobody writes on: to score a text, or for an
+# answer of one token, the cache is written and never read.
+#
+# ### Fewer bytes a token
+#
+# In a batch each user has a cache, and soon these are larger than the weights. Four ways to make them smaller: fewer heads
+# for keys and values than for queries (GQA), a single one (MQA), one short **latent** vector from which all heads make their keys
+# and values (MLA), or layers that read the cache of the layer below. First what we can measure, with the server's own cache:
+
+# %%
+from workshop.serve.paged import PagedCache
+
+for name, heads in {"MHA": 4, "GQA": 2, "MQA": 1}.items():
+    config = replace(TINY, num_kv_heads=heads)
+    measured = PagedCache(GPT(config), num_blocks=2, block_size=16).num_bytes // 32
+    formula = 2 * config.num_layers * heads * config.head_dim * 4
+    print(f"TINY with {name}: {formula:>5} B a token, {measured:>5} measured")
+    assert measured == formula
+
+# %% [markdown]
+# MLA is less obvious. Keys and values of all heads are products of one latent vector: $k_h = A_h c$ and $v_h = B_h c$. Stored is $c$ only. To compute scores
+# without making the keys again, multiply the *query* by $A_h$ instead: $q \cdot (A_h c) = (A_h^T q) \cdot c$. (DeepSeek adds a short rotary
+# part, which cannot be moved like this, and stores it too.)
+
+# %%
+torch.manual_seed(0)
+heads, width, latent, past = 8, 16, 32, 50
+c = torch.randn(past, latent)  # all that is stored
+A, B = torch.randn(heads, width, latent), torch.randn(heads, width, latent)
+q = torch.randn(heads, 1, width)
+keys, values = c @ A.mT, c @ B.mT  # what MHA would store: (heads, past, width) each
+expanded = F.scaled_dot_product_attention(q, keys, values)
+moved = q @ A  # (heads, 1, latent)
+weights = (moved @ c.T / math.sqrt(width)).softmax(-1)
+absorbed = weights @ c @ B.mT
+assert torch.allclose(expanded, absorbed, atol=1e-4)
+stored = keys.nbytes + values.nbytes
+print(f"expanded {stored:,} B, latent {c.nbytes:,} B, the same output")
+assert stored == 8 * c.nbytes
+
+# %% tags=["nbval-check-output"]
+print("bytes a token in 16 bits, and users with 8,192 tokens each in 40 GB")
+for name, way, share in (
+    ("llama-2-7b", "MHA", 1),
+    ("falcon-7b", "MQA", 1),
+    ("llama-3-8b", "GQA", 1),
+    ("llama-3-8b", "GQA, two layers share", 2),
+    ("deepseek-v3", "MLA", 1),
+):
+    model = catalogue.model(name)
+    numbers = 2 * model.num_kv_heads * model.head_dim
+    if way == "MLA":
+        numbers = model.kv_lora_rank + model.qk_rope_head_dim
+    each = 2 * numbers * model.num_layers // share
+    print(f"{name:<12} {way:<22} {each:>8,} B   {40e9 / each / 8_192:7.1f} users")
+
+# %% [markdown]
+# A model of 671 billion parameters with MLA needs less for a token than one of 7 billion with MHA. What is lost is paid in training: the
+# model has to be trained like this. And on few users the smaller cache saves nothing, because the weights are what is read.
+#
+# ## Memory in pages
+#
+# How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows. Whoever reserves the most there can be
+# wastes most of it. PagedAttention (Kwon et al., 2023) does what operating systems do: memory comes in **blocks** of 16
+# tokens, and each sequence has a **table** of its blocks. A block is taken when the last one is full. And two sequences that begin alike can hold the
+# same block, until one of them writes into it.
+#
+# ### Exercise: where is the next token written?
+
+
+# %%
+# %%exercise slot_for
+def slot_for(position, table, blocks):
+    """The slot of the token at `position`; the table grows or leaves a shared block."""
+    place = position // blocks.size
+    if place == len(table):
+        ...
+    elif blocks.holders[table[place]] > 1:
+        own = ...
+        ...
+    return ... + position % blocks.size
+
+
+# %% [markdown]
+# For the rest we want many short requests, so we take a small model: `TINY` with four layers, which learns two pages of the manual by
+# heart. What it writes can be read, and its margins are wide.
+
+# %%
+from pydoc_data.topics import topics
+
+pages = "".join(topics[name] for name in ("if", "while")).encode()
+pages = torch.tensor(list(pages), device=device)
+
+
+def learnt_by_heart(config, steps, length=96):
+    """A model trained on windows of the two pages."""
+    torch.manual_seed(0)
+    model = GPT(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95))
+    cycle = torch.optim.lr_scheduler.OneCycleLR
+    schedule = cycle(optimizer, max_lr=6e-3, total_steps=steps, pct_start=0.1)
+    for _ in range(steps):
+        begins = torch.randint(len(pages) - length, (8,)).tolist()
+        batch = torch.stack([pages[begin : begin + length] for begin in begins])
+        loss = model(batch[:, :-1], batch[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+small = learnt_by_heart(replace(TINY, num_layers=4), steps=200)
+prompts = [pages[begin : begin + 40].tolist() for begin in range(0, 1_200, 100)]
+wanted = [naive(small, prompt, 48) for prompt in prompts]
+print(bytes(prompts[3] + wanted[3][0]).decode(errors="replace"))
+known = sum(
+    bytes(prompt + plain[0][:8]) in bytes(pages.tolist())
+    for prompt, plain in zip(prompts, wanted, strict=True)
+)
+assert known >= 6, "it knows the pages"
+
+# %% [markdown]
+# Now your `slot_for` on real keys and values. One sequence reads a prompt; a second one begins with the same blocks and goes on with another
+# letter. `forward` from the package is `with_cache` for several sequences at once, with keys and values at the slots that it is given.
+
+# %%
+from workshop.serve.paged import Chunk, forward
+
+cache = PagedCache(small, num_blocks=16, block_size=16)
+blocks = cache.blocks
+
+
+def go_on(table, text, count):
+    """Write `count` more tokens behind the text; its blocks are in the table."""
+    text, first = list(text), len(text) - 1
+    for position in range(first, first + count):
+        slots = [slot_for(position, table, blocks)]
+        chunk = Chunk(text[position:], position, table, slots)
+        text.append(int(forward(small, cache, [chunk])[0].argmax()))
+    return text[-count:]
+
+
+prompt, first = prompts[3], []
+slots = [slot_for(position, first, blocks) for position in range(40)]
+forward(small, cache, [Chunk(prompt, 0, first, slots)])
+second = [blocks.share(block) for block in first]
+print("tables:", first, second, " held:", [blocks.holders[block] for block in first])
+other = [*prompt[:39], ord("x")]
+assert_same(go_on(second, other, 24), naive(small, other, 24))
+assert_same(go_on(first, prompt, 24), naive(small, prompt, 24))
+print("tables:", first, second)
+assert first[:2] == second[:2], "two full blocks in common"
+assert first[2] != second[2], "and each its own third"
+assert blocks.num_free == 16 - len({*first, *second}), "and no block was lost"
+
+# %% [markdown]
+# Both texts are the plain loop's. The third block was shared when the second sequence wrote its `x`: it took a copy.
+#
+# ### What it saves
+#
+# The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system before, reserves one
+# piece in a row: for the longest request there can be, for the next power of two, or for exactly what will come (which only
+# an oracle knows). Let us play such a trace again, without a model. Known from the paper: 15,700 slots, at most 2,048 tokens, prompts of
+# 161.31 and answers of 337.99 tokens on average, pieces from a buddy allocator. The shape of the distribution we choose: exponential.
+
+# %%
+# %%guess paged_share
+# A server reserves 2,048 slots for each request. What share of its cache, in
+# percent, holds tokens at any one time?
+...
+
+# %%
+from workshop.predict.cache_replay import drawn_lengths, replay, replay_blocks
+
+
+def next_power(n):
+    return 1 << (n - 1).bit_length()
+
+
+reserved = {
+    "Orca (max)": lambda request, most: most,
+    "Orca (pow2)": lambda r, most: min(most, r.prompt + next_power(r.output)),
+    "Orca (oracle)": lambda request, most: request.prompt + request.output,
+}
+published = [20.4, 26.8, 38.2, 96.3]
+shares = {name: [] for name in (*reserved, "vLLM")}
+for seed in range(3):
+    trace = drawn_lengths(600, 161.31, 337.99, longest=2_048, seed=seed)
+    for name, reserve in reserved.items():
+        shares[name].append(replay(trace, 15_700, reserve, 2_048))
+    shares["vLLM"].append(replay_blocks(trace, 15_700, 16))
+for (name, found), paper in zip(shares.items(), published, strict=True):
+    seen = ", ".join(f"{100 * share.tokens:.1f}" for share in found)
+    print(f"{name:<14} three seeds: {seen} %   published {paper} %")
+    assert all(abs(100 * share.tokens - paper) < 5 for share in found)
+
+# %%
+beside(
+    "paged_share", predicted=20.4, measured=round(100 * shares["Orca (max)"][0].tokens)
+)
+parts = ("tokens", "reserved_for_later", "never_used", "elsewhere")
+names = ("tokens", "reserved for later", "never used", "between pieces, or free")
+colours = ("#0072B2", "#56B4E9", "#E69F00", "#BBBBBB")
+stacks = {
+    name: {
+        text: 100 * getattr(found[0], part)
+        for part, text in zip(parts, names, strict=True)
+    }
+    for name, found in shares.items()
+}
+figure, axis = new_figure(6.8, 2.6)
+bars_stacked(axis, stacks, dict(zip(names, colours, strict=True)))
+axis.set_xlabel("percent of the cache, replayed (seed 0)")
+figure.legend(loc="outside upper center", ncols=2, frameon=False)
+words = "; ".join(
+    f"{name}: {stack['tokens']:.0f} % tokens" for name, stack in stacks.items()
+)
+Picture(figure, words)
+
+# %% [markdown]
+# Without a fitted number the replay comes within five points of all four. (Where it is off, the real lengths are not exponential.) The paper's server has about
+# four times as many requests at once with pages as with pieces of 2,048. What do pages cost? Half a block for each request, and an attention kernel that jumps. With
+# blocks too large they lose what they had won:
+
+# %%
+print("block   tokens   requests at once")
+by_size = {}
+for size in (1, 16, 128, 512, 2_048):
+    by_size[size] = replay_blocks(trace, 15_700, size)
+    print(f"{size:>5} {by_size[size].tokens:>8.1%} {by_size[size].requests:>12.1f}")
+assert by_size[16].tokens > by_size[128].tokens > by_size[512].tokens
+assert by_size[16].requests > 3 * shares["Orca (max)"][-1].requests
+
+# %% [markdown]
+# ## Many users
+#
+# Requests come at any time and want answers of any length. A *static* batch begins together and ends when the longest answer is done; who
+# finished early leaves a place that computes nothing. **Continuous** batching (Orca) lets requests in and out at every step.
+#
+# What comes in brings a prompt, and a prompt of thousands of tokens makes a step so long that everybody else waits for
+# their next token. So a step has a **budget** of tokens, and prompts are cut into **chunks**.
+#
+# ### Exercise: who gets what in a step?
+
+
+# %%
+# %%exercise share_budget
+def share_budget(wants, budget):
+    """How many of the tokens that each request wants are computed in this step."""
+    left = ...  # behind those that want one token
+    shares = []
+    for want in wants:
+        ...
+    return shares
+
+
+# %% [markdown]
+# The server from the package puts the parts together, in 170 lines that are worth reading (`workshop/serve/server.py`): let in who waits, share the budget, find
+# slots, one forward pass, a token for each. With your two functions:
+
+# %%
+from workshop.serve.server import Server
+
+
+def served(counts, which=range(12), max_running=4, model=small, **options):
+    """Serve some prompts, each with its number of tokens; check every text."""
+    server = Server(model, **{"budget": 256, **options})
+    server.share, server.slot, server.max_running = share_budget, slot_for, max_running
+    requests = [
+        server.add(prompts[n], count) for n, count in zip(which, counts, strict=True)
+    ]
+    server.run()
+    for n, request in zip(which, requests, strict=True):
+        tokens, margins = wanted[n]
+        done = len(request.output)
+        assert_same(request.output, (tokens[:done], margins[:done]))
+    assert server.cache.blocks.num_free == len(server.cache.blocks.holders)
+    return server
+
+
+# %%
+# %%guess steps
+# Twelve requests, at most four at once. Every fourth wants 48 tokens, the
+# others 8. A static batch takes 3 x 48 = 144 steps. How many with continuous batching?
+...
+
+# %%
+uneven, even = [48, 8, 8, 8] * 3, [16] * 12
+for name, counts in {"uneven": uneven, "even": even}.items():
+    static = served(counts, continuous=False)
+    continuous = served(counts)
+    steps = len(static.steps), len(continuous.steps)
+    print(
+        f"{name} answers: {steps[0]} steps as static batches, {steps[1]} continuously"
+    )
+    if name == "uneven":
+        beside("steps", predicted=sum(counts) // 4, measured=steps[1])
+        assert steps[1] < 0.7 * steps[0] == 0.7 * 144
+assert steps[0] == steps[1], "where all answers are equally long nothing is won"
+
+# %% [markdown]
+# All 24 texts are the plain loop's. The prediction of 54 (all tokens over four places) is a floor: at the end the last long answer runs alone. And with answers of equal
+# length, continuous batching **wins nothing**.
+#
+# ### A long prompt among short ones
+#
+# Three users are being written to when a prompt of 480 tokens arrives.
+
+# %%
+long_prompt = pages[:480].tolist()
+long_plain = naive(small, long_prompt, 4)
+for budget in (512, 64, 16):
+    server = Server(small, budget=budget, prefix_cache=False)
+    server.share, server.slot = share_budget, slot_for
+    three = [server.add(prompts[n], 40) for n in range(3)]
+    while not all(request.output for request in three):
+        server.step()
+    begun = len(server.steps)
+    late = server.add(long_prompt, 4)
+    while not late.output:
+        server.step()
+    waited = server.steps[begun:]
+    server.run()
+    assert_same(late.output, long_plain)
+    for n, request in enumerate(three):
+        assert_same(request.output, tuple(part[:40] for part in wanted[n]))
+    worst = max(waited)
+    print(
+        f"budget {budget:>3}: the others wait for {worst[0]:>3} tokens at most"
+        f" ({1e3 * worst[1]:5.1f} ms), its first token after {len(waited):>2} steps"
+    )
+    assert worst[0] <= budget
+    assert len(waited) == math.ceil(480 / (budget - 3))
+
+# %% [markdown]
+# A small budget keeps the time *between* tokens even. The price is the time *to the first* token of the long prompt: more steps, and in each of them the
+# weights are read again. That is the trade, and the budget is the knob; vLLM calls it `--max-num-batched-tokens`. (The milliseconds are one run's, on whatever else this
+# machine does.)
+#
+# ### Beginnings that come again
+#
+# Chats begin with the same instructions, and every turn repeats the whole chat. A full block has a name: a hash of its tokens and of
+# the block before it. Who begins alike finds the blocks by name, and reads only the rest. **Predict:** twelve prompts begin with the same 64 tokens
+# and go on with 16 of their own. The first is served before the others come. How many tokens need not be read again?
+
+# %%
+instructions = pages[:64].tolist()
+chats = {
+    "same beginning": [instructions + prompt[:16] for prompt in prompts],
+    "nothing in common": [prompt + prompt for prompt in prompts],
+}
+for name, texts in chats.items():
+    server = Server(small, num_blocks=128)
+    server.share, server.slot = share_budget, slot_for
+    server.add(texts[0], 4)
+    server.run()
+    requests = [server.add(text, 4) for text in texts[1:]]
+    server.run()
+    for text, request in zip(texts[1:3], requests, strict=False):
+        assert_same(request.output, naive(small, text, 4))
+    read = sum(tokens for tokens, _ in server.steps)
+    print(f"{name:<18} {read:>5} tokens read, {server.reused} found in the cache")
+    predicted = 11 * 64 if name == "same beginning" else 0
+    assert server.reused == predicted
+
+# %% [markdown]
+# To the token. Where nothing is in common, hashing was for nothing. And one different character *in the first block* (today's date in the
+# instructions, say) changes the names of all blocks behind it.
+#
+# ## SmolLM2, served live
+#
+# The same server, a real model, eight users. Seconds are the processor's, so that what else runs here does not count.
+
+# %%
+questions = (
+    "What is the capital of France?",
+    "Who wrote Hamlet?",
+    "Why is the sky blue?",
+    "How far is the moon?",
+    "What is a golf ball made of?",
+    "Name three fruits.",
+    "What is an atom?",
+    "Who was Abraham Lincoln?",
+)
+chats = [as_prompt(text) for text in questions]
+
+
+def rate(users, count=8):
+    """Tokens a second of processor time, and the texts."""
+    server = Server(smol, budget=512)
+    server.share, server.slot = share_budget, slot_for
+    started = time.process_time()
+    requests = [server.add(chat, count) for chat in chats[:users]]
+    server.run()
+    seconds = time.process_time() - started
+    return users * count / seconds, [request.output for request in requests]
+
+
+started = time.process_time()
+again = naive(smol, chats[0], 8)
+speed = {"plain loop": 8 / (time.process_time() - started)}
+speed["cache, one user"], alone = rate(1)
+speed["continuous, 8 users"], together = rate(8)
+assert_same(alone[0], again)
+assert_same(together[0], again)
+for name, tokens in speed.items():
+    print(f"{name:<20} {tokens:6.1f} tokens/s")
+for text, output in zip(questions, together[:3], strict=False):
+    print(f"{text}  {tokenizer.decode(output)!r}")
+assert speed["cache, one user"] > 1.5 * speed["plain loop"]
+assert speed["continuous, 8 users"] > speed["cache, one user"]
+
+# %% [markdown]
+# Eight tokens each, prompts included, so this is mostly reading. `benchmarks/serving.py` takes longer: 16 users, 48 tokens each, every step of this lesson, and beside them
+# transformers' `generate` and llama.cpp, one after the other in the same run. Its record:
+
+# %%
+from workshop.facts.tree import ROOT
+
+record = json.loads((ROOT / "data/measurements/serving.json").read_text())
+print(f"{record['machine']['cpu']}, {record['threads']} thread, {record['date']}")
+for row in record["results"]:
+    print(f"{row['name']:<40} {row['tokens_per_second']:7.1f} tokens/s   {row['note']}")
+
+# %% [markdown]
+# ## Guess ahead
+#
+# Decode waits for memory, so a pass over five tokens costs little more than over one. But which five? The next four are not known yet. **Speculative decoding**: a small, fast *draft* model
+# writes four tokens, and the large one reads all of them in one pass. Where it would have written the same, they stay.
+#
+# ### Exercise: what stays?
+
+
+# %%
+# %%exercise keep_drafted
+def keep_drafted(drafted, chosen):
+    """The tokens that this pass of the model yields."""
+    kept = 0
+    while ...:
+        kept += 1
+    return ...
+
+
+# %% [markdown]
+# A real draft, trained here: one layer of `TINY`, which learns the same pages. If each guess is right with probability $\alpha$, independently of the others, then $\gamma$ guesses yield on average $1 + \alpha + \dots + \alpha^\gamma = \frac{1 - \alpha^{\gamma + 1}}{1 - \alpha}$ tokens
+# a pass. We measure $\alpha$ with two guesses, and predict four and eight.
+
+# %%
+draft = learnt_by_heart(replace(TINY, num_layers=1), steps=120)
+
+# %%
+# %%guess per_pass
+# The draft's guess is right in about two of three cases. It guesses four tokens.
+# How many tokens does a pass of the large model yield on average?
+...
+
+# %%
+from workshop.serve.speculate import OneSequence, model_draft, ngram_draft, speculate
+
+
+def speculated(count, propose_with):
+    """Passes, guesses and right ones over four prompts; every text is checked."""
+    passes = right = wrong = 0
+    started = time.process_time()
+    for n in range(4):
+        sequence, propose = OneSequence(small, 128), propose_with()
+        found = speculate(sequence, prompts[n], 48, propose, count, keep_drafted)
+        assert_same(found.output, wanted[n])
+        passes += len(found.right)
+        right += sum(found.right)
+        wrong += sum(a > b for a, b in zip(found.guessed, found.right, strict=True))
+    seconds = time.process_time() - started
+    return (passes + right) / passes, right / max(1, right + wrong), seconds
+
+
+def yielded(alpha, count):
+    return (1 - alpha ** (count + 1)) / (1 - alpha)
+
+
+plain_seconds = speculated(0, lambda: ngram_draft)[2]
+measured = {g: speculated(g, lambda: model_draft(draft, 128)) for g in (2, 4, 8)}
+alpha = measured[2][1]
+for g, (tokens, _, seconds) in measured.items():
+    print(
+        f"{g} guesses: {tokens:.2f} tokens a pass, formula {yielded(alpha, g):.2f},"
+        f" {plain_seconds / seconds:.2f} times as fast as without"
+    )
+    assert abs(tokens / yielded(alpha, g) - 1) < 0.25
+beside("per_pass", predicted=round(yielded(alpha, 4), 2), measured=measured[4][0])
+
+# %% [markdown]
+# The text is the large model's own, token for token. Is it also faster? A pass now costs $\gamma$ steps of the draft, each $c$ times a step of the large model. So the speed-up is
+# $\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(\gamma c + 1)}$, if checking five tokens takes as long as one. One layer of four is not a small $c$, and here Python takes most of the time. In the literature $c$ is 0.05 or less.
+#
+# **How many guesses pay?** Move the sliders: what if a quarter of the guesses is wrong, and the draft costs a tenth?
+
+# %%
+from workshop.jupyter.explorer import Control, explore
+
+
+def speed_up(alpha, count, cost):
+    return yielded(alpha, count) / (count * cost + 1)
+
+
+def draw(acceptance, cost):
+    counts = range(13)
+    gains = [speed_up(acceptance, g, cost) for g in counts]
+    best = max(counts, key=gains.__getitem__)
+    figure, axis = new_figure(6.4, 2.8)
+    axis.bar(
+        counts, gains, color=["#0072B2" if g == best else "#BBBBBB" for g in counts]
+    )
+    axis.axhline(1, color="black", linestyle=":")
+    axis.set(xlabel="guesses before each pass", ylabel="speed-up", ylim=(0, 5))
+    axis.set_title(f"{acceptance:.0%} right, a guess costs {cost}", fontsize=9)
+    words = f"{best} guesses are best: {gains[best]:.2f} times as fast"
+    return Picture(figure, words)
+
+
+shares_right = [n / 20 for n in range(2, 20)]
+costs = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+explore(draw, [Control("acceptance", 0.75, shares_right), Control("cost", 0.1, costs)])
+
+# %%
+best = {
+    (a, c): max(range(13), key=lambda g: speed_up(a, g, c))
+    for a in (0.3, 0.75, 0.9)
+    for c in (0.02, 0.1, 0.5)
+}
+for (a, c), g in best.items():
+    print(
+        f"{a:.0%} right, cost {c}: {g:>2} guesses, {speed_up(a, g, c):.2f} times as fast"
+    )
+assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess at all"
+assert best[0.75, 0.1] == 5
+
+# %% [markdown]
+# **Where it loses.** A bad draft, an expensive one, and also a *good* one under load: with 64 users, a pass over 64 x 5 tokens computes instead of waiting
+# for memory, and wrong guesses are paid for. Engines then stop speculating. A draft without weights is the n-gram: look for where the last few tokens stood before, and guess what followed. Beside it a draft
+# that has learnt nothing:
+
+# %%
+torch.manual_seed(1)
+stranger = GPT(replace(TINY, num_layers=1)).to(device)
+drafts = {
+    "one layer, trained": lambda: model_draft(draft, 128),
+    "n-gram": lambda: ngram_draft,
+    "one layer, untrained": lambda: model_draft(stranger, 128),
+}
+found = {name: speculated(4, propose_with) for name, propose_with in drafts.items()}
+for name, (tokens, alpha_of, seconds) in found.items():
+    print(
+        f"{name:<22} {alpha_of:4.0%} right, {tokens:.2f} tokens a pass,"
+        f" {plain_seconds / seconds:.2f} times as fast"
+    )
+assert found["one layer, untrained"][0] < 1.2 < found["one layer, trained"][0]
+
+# %% [markdown]
+# With sampling, equal tokens cannot be asked for; the equal *distribution* can. A guess $x$, drawn from the draft's $q$, is kept with probability $\min(1, p(x)/q(x))$; otherwise a token is
+# drawn from what $p$ has more than $q$. Together that is $p$ exactly, and $\alpha = \sum \min(p, q)$:
+
+# %%
+p, q = torch.rand(2, 6).softmax(-1)
+kept = q * torch.minimum(torch.ones(6), p / q)
+missing = (p - q).clamp(min=0)
+together = kept + (1 - kept.sum()) * missing / missing.sum()
+print(
+    f"alpha {kept.sum():.3f}; largest difference from p: {(together - p).abs().max():.0e}"
+)
+assert torch.allclose(together, p, atol=1e-6)
+assert torch.allclose(kept.sum(), torch.minimum(p, q).sum())
+
+# %% [markdown]
+# ## Two ranks for one model
+#
+# If weights are what is read, two devices with half of the weights each read them in half of the time. That is tensor parallelism (lesson 31), forward only: heads and columns are
+# cut, and after `o_proj` and `down_proj` the halves are added. The server does not notice: with half of the heads, its cache is half as wide.
+#
+# **Predict** what a rank sends for one token: two all_reduces a layer, each of a vector of 64 numbers in fp32. For two ranks, 2 (N - 1) / N is 1.
+
+# %%
+# %%guess token_bytes
+# Four layers, hidden size 64, fp32, two ranks.
+# How many bytes does a rank send for one token? A formula will do.
+...
+
+# %%
+state = {name: value.cpu() for name, value in small.state_dict().items()}
+
+# %%
+# %%ranks -n 2
+from dataclasses import replace
+
+from torch import nn
+
+from workshop import report
+from workshop.measure import measure
+from workshop.models.gpt import GPT, TINY
+from workshop.serve.server import Server
+
+
+def half_of(linear, dim):
+    part = linear.weight.detach().chunk(world_size, dim)[rank].contiguous()
+    half = nn.Linear(*part.T.shape, bias=False, device=device)
+    half.weight = nn.Parameter(part)
+    return half
+
+
+class SumOverRanks(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x):
+        partial = self.linear(x)
+        dist.all_reduce(partial)
+        return partial
+
+
+# %%
+# %%ranks --pass state,prompts,slot_for,share_budget --into halves
+model = GPT(replace(TINY, num_layers=4)).to(device).eval()
+model.load_state_dict(state)
+for layer in model.model.layers:
+    attention, mlp = layer.self_attn, layer.mlp
+    for module, names in (
+        (attention, "q_proj k_proj v_proj"),
+        (mlp, "gate_proj up_proj"),
+    ):
+        for name in names.split():
+            setattr(module, name, half_of(getattr(module, name), 0))
+    attention.o_proj = SumOverRanks(half_of(attention.o_proj, 1))
+    mlp.down_proj = SumOverRanks(half_of(mlp.down_proj, 1))
+
+server = Server(model, budget=256)
+server.share, server.slot = share_budget, slot_for
+requests = [server.add(prompt, 16) for prompt in prompts[:4]]
+with measure(memory=False) as measured:
+    server.run()
+sent = sum(row.wire_bytes for row in measured.traffic)
+tokens, seconds = (sum(column) for column in zip(*server.steps, strict=True))
+outputs = [request.output for request in requests]
+cache_bytes = server.cache.num_bytes
+report(sent=sent, tokens=tokens, seconds=seconds, outputs=outputs, cache=cache_bytes)
+
+# %%
+# %ranks stop
+
+# %%
+alone = served([16] * 4, which=range(4), max_running=64)
+for n, output in enumerate(halves[0].outputs):
+    assert_same(output, tuple(part[:16] for part in wanted[n]))
+per_token = halves[0].sent / halves[0].tokens
+beside("token_bytes", predicted=2 * 4 * 64 * 4, measured=per_token)
+assert per_token == 2 * 4 * 64 * 4
+assert 2 * halves[0].cache == alone.cache.num_bytes
+seconds = sum(seconds for _, seconds in alone.steps)
+print(f"one process {1e3 * seconds:.0f} ms, two ranks {1e3 * halves[0].seconds:.0f} ms")
+
+# %% [markdown]
+# Equal texts, half of the cache, bytes as predicted. Faster it is not: eight all_reduces for each step, of a few hundred bytes, and each waits for a socket. **Tensor parallelism pays for
+# itself where a wire takes microseconds** and the weights are large.
+#
+# ## Fewer bits for the weights
+#
+# The other way to read less. Weight-only int8: a scale for each row, codes of one byte; NF4 in half a byte (lesson 52). The text is a new model's, so
+# it is compared with the plain loop of that model.
+
+# %%
+import copy
+
+from torch import nn
+
+from workshop.adapt.nf4 import quantize_nf4
+
+
+class Int8Linear(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.scale = linear.weight.abs().amax(1) / 127
+        self.codes = (linear.weight / self.scale[:, None]).round().to(torch.int8)
+        self.num_bytes = self.codes.nbytes + self.scale.nbytes
+        self.out_features = linear.out_features
+
+    def forward(self, x):
+        return F.linear(x, self.codes.to(x.dtype)) * self.scale
+
+
+class NF4Linear(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.packed = quantize_nf4(linear.weight.detach())
+        self.num_bytes = self.packed.num_bytes
+        self.out_features = linear.out_features
+
+    def forward(self, x):
+        return F.linear(x, self.packed.dequantize().to(x.dtype))
+
+
+# %%
+def swapped(kind):
+    """The small model with other linear layers, and their bytes."""
+    model, num_bytes = copy.deepcopy(small), 0
+    for layer in model.model.layers:
+        for parent in (layer.self_attn, layer.mlp):
+            for name, linear in list(parent.named_children()):
+                if isinstance(linear, nn.Linear):
+                    setattr(parent, name, kind(linear) if kind else linear)
+                    num_bytes += (
+                        getattr(parent, name).num_bytes
+                        if kind
+                        else linear.weight.nbytes
+                    )
+    return model, num_bytes
+
+
+with torch.inference_mode():
+    for name, kind in {"fp32": None, "int8": Int8Linear, "NF4": NF4Linear}.items():
+        model, num_bytes = swapped(kind)
+        plain = naive(model, prompts[0], 24)
+        server = Server(model, 32)
+        server.share, server.slot = share_budget, slot_for
+        request = server.add(prompts[0], 24)
+        started = time.process_time()
+        server.run()
+        seconds = time.process_time() - started
+        assert_same(request.output, plain)
+        same = sum(a == b for a, b in zip(request.output, wanted[0][0], strict=False))
+        print(
+            f"{name}: {num_bytes:>9,} B in the layers, {24 / seconds:5.0f} tokens/s,"
+            f" {same} of 24 tokens as with fp32"
+        )
+        if kind is Int8Linear:
+            assert (
+                num_bytes
+                == (
+                    64 * (64 + 32 + 32 + 64 + 3 * 192)
+                    + 4 * (64 + 32 + 32 + 64 + 2 * 192 + 64)
+                )
+                * 4
+            )
+
+# %% [markdown]
+# A quarter of the bytes, and **slower here**: PyTorch first makes 32-bit weights of the codes again, so it writes more than it saves. What wins is a kernel that reads codes and
+# multiplies in one go, as on a GPU, and only while decode waits for memory.
+
+# %% [markdown]
+# ## At scale
+#
+# `predict_serving` adds up what this lesson has taken apart: bytes read, FLOPs, launches, all_reduces. Held to a published table, gpt-fast's Llama 2 7B on A100s, for one user.
+# (How well its int8 and int4 kernels read, and what a small all_reduce costs, were fitted to published tables, this one among them. The rest is data sheets.)
+
+# %%
+from workshop.facts.layout import Layout
+from workshop.facts.run import Run
+from workshop.predict.serving import Serving, predict_serving, throughput_by_batch
+
+published = {
+    ("bf16", 1): 104.9,
+    ("int8", 1): 155.6,
+    ("int4-32", 1): 196.8,
+    ("bf16", 2): 168.8,
+    ("bf16", 4): 254.0,
+    ("bf16", 8): 328.4,
+}
+for (form, ranks), tokens in published.items():
+    run = Run("llama-2-7b", f"{ranks}xA100-80GB", Layout(tensor=ranks), 1, 2_048)
+    serving = Serving(run, weights=form, quantized_head=True)
+    found = predict_serving(serving, prompt=5, output=200, engine="gpt-fast")
+    predicted = found.tokens_per_second
+    print(
+        f"{form:<8} {ranks} A100: {predicted:6.1f} predicted, {tokens:6.1f} published"
+    )
+    assert abs(predicted / tokens - 1) < 0.05
+
+# %% [markdown]
+# Eight GPUs give three times the tokens of one: the weights are read in an eighth of the time, the all_reduces are not. And **a thousand users**? Llama 2 13B on one H100, each user with 512 tokens of prompt and an answer
+# of 256. How many at once?
+
+# %%
+# %%guess users
+# Llama 2 13B in bf16 (26 GB), one H100 (80 GB), 768 tokens a user.
+# 40 layers, 40 heads of 128, all with keys and values. How many users fit?
+...
+
+# %%
+run = Run("llama-2-13b", "1xH100", Layout(), 64, 4_096)
+serving = Serving(run)
+print("users   tokens/s   ms between tokens")
+for found in throughput_by_batch(serving, 512, 256, [1, 8, 32, 64, 128]):
+    between = 1e3 * found.time_between_tokens
+    fits = "" if found.fits else "   does not fit"
+    print(f"{found.batch:>5} {found.tokens_per_second:>10,.0f} {between:>12.1f}{fits}")
+most = found.capacity.requests(768)
+by_hand = (80e9 - 26e9) / (2 * 40 * 40 * 128 * 2) / 768
+print(f"{most} users fit; a thousand take {math.ceil(1_000 / most)} such GPUs")
+beside("users", predicted=round(by_hand), measured=most)
+assert 0.5 * by_hand < most < by_hand
+
+# %% [markdown]
+# Batching multiplies the tokens a second and lets each user wait only a little longer, until the **cache** is full. (By hand we forgot what a server leaves free.) With GQA five times as many
+# would fit. What you use tomorrow is vLLM or SGLang. Their command lines for this run:
+
+# %%
+from workshop.configs.serve_command import sglang_command, vllm_command
+
+chunked = replace(serving, batched_tokens=2_048)
+for command in (vllm_command, sglang_command):
+    print(*command(chunked, "meta-llama/Llama-2-13b-hf"), "\n")
+
+# %% [markdown]
+# ## Tomorrow's script
+#
+# What does *your* model do on *your* machine? Time to the first token, time between tokens, tokens a second and bytes of cache for 1, 4 and 16 users,
+# and whether n-gram guesses pay, by transformers' own `generate`. `MODEL` names your model; without it a small random one is taken.
+
+# %%
+from workshop import launch
+
+folder = str(launch.Session.get().directory)
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/bench_serving.py
+import os
+import time
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+PROMPT, NEW = 64, 16
+device = torch.accelerator.current_accelerator() or torch.device("cpu")
+torch.manual_seed(0)
+sizes = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
+heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 4_096}
+if "MODEL" in os.environ:
+    model = AutoModelForCausalLM.from_pretrained(os.environ["MODEL"], dtype="auto")
+else:
+    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads))
+model = model.to(device).eval()
+config = model.config
+width = getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
+numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * width
+token_bytes = numbers * model.dtype.itemsize
+
+
+def generated(prompts, new, **options):
+    """Greedy continuations, and seconds."""
+    length = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False}
+    mask = torch.ones_like(prompts)
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    started = time.perf_counter()
+    found = model.generate(
+        prompts, attention_mask=mask, pad_token_id=0, **length, **options
+    )
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    return found, time.perf_counter() - started
+
+
+for users in (1, 4, 16):
+    prompts = torch.randint(3, config.vocab_size, (users, PROMPT), device=device)
+    first = min(generated(prompts, 1)[1] for _ in range(2))
+    _, seconds = generated(prompts, NEW)
+    between = (seconds - first) / (NEW - 1)
+    print(
+        f"{users} users: first token {1e3 * first:.1f} ms, then each {1e3 * between:.1f} "
+        f"ms, {users * NEW / seconds:.0f} tokens/s, "
+        f"cache {users * (PROMPT + NEW) * token_bytes / 1e6:.2f} MB"
+    )
+again = prompts[:1, : PROMPT // 2].repeat(1, 2)
+plain, seconds = generated(again, NEW)
+guessed, others = generated(again, NEW, prompt_lookup_num_tokens=4)
+same = (plain == guessed).float().mean()
+print(f"prompt lookup: {same:.0%} the same, {seconds / others:.2f} times as fast")
+
+# %% [markdown]
+# ## What to take away
+#
+# - A pass reads all weights, for one token or for a hundred. **Decode waits for memory**, so serve many at once; a prompt computes.
+# - The cache takes 2 x layers x KV heads x width numbers a token. It, not the weights, limits how many users fit: GQA, MLA and fewer bits are about that.
+# - **Blocks and a table** instead of reservations: no room for what may never come, shared beginnings, copies on write.
+# - Let requests in and out **at every step**, and cut prompts to a budget: even waits against a later first token.
+# - **Guess ahead** while memory is the limit: the model's own text, in fewer passes. $(1 - \alpha^{\gamma + 1}) / ((1 - \alpha)(\gamma c + 1))$ says when it pays; sometimes it does not.
+# - Each of these must leave the text as it was. Test that first, and know your margins.
+#
+# Next: [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb). Day 6 leaves this machine.
+#
+# ## Sources
+#
+# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023, arXiv:2309.06180: figures 2, 11 and 13, table 1, section 6.1.
+# - G.-I. Yu et al., *Orca: A Distributed Serving System for Transformer-Based Generative Models*, OSDI 2022.
+# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024, arXiv:2403.02310.
+# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023, arXiv:2211.17192: algorithm 1, theorem 3.8.
+# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019, arXiv:1911.02150; J. Ainslie et al., *GQA*, 2023, arXiv:2305.13245.
+# - DeepSeek-AI, *DeepSeek-V2*, 2024, arXiv:2405.04434, section 2.1 (MLA); W. Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024, arXiv:2405.12981.
+# - The table of gpt-fast's README (`meta-pytorch/gpt-fast`): Llama 2 7B on A100-80GB.

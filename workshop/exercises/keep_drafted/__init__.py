@@ -1,0 +1,1 @@
+"""Exercise: which guessed tokens stay, and what comes behind them."""

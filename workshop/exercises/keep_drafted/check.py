@@ -1,0 +1,59 @@
+"""Exercise: which guessed tokens stay, and what comes behind them.
+
+Leviathan et al. 2023, arXiv 2211.17192, algorithm 1, for a temperature of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Wrong, call, shown
+
+NAME = "keep_drafted"
+CASES: tuple[tuple[list[int], list[int]], ...] = (
+    ([], [3]),
+    ([5, 7, 9], [5, 8, 9, 2]),
+    ([5, 7, 9], [4, 7, 9, 2]),
+    ([5, 7, 9], [5, 7, 1, 2]),
+    ([5, 7, 9], [5, 7, 9, 2]),
+    ([6], [6, 6]),
+)
+
+
+def _wanted(drafted: list[int], chosen: list[int]) -> list[int]:
+    right = 0
+    while right < len(drafted) and drafted[right] == chosen[right]:
+        right += 1
+    return [*drafted[:right], chosen[right]]
+
+
+def _sentence(drafted: list[int], chosen: list[int], found: list[int]) -> str:
+    """What is wrong with these tokens."""
+    wanted = _wanted(drafted, chosen)
+    right = len(wanted) - 1
+    if not found or (found == wanted[:-1] and right < len(drafted)):
+        return (
+            "The guesses are judged, but the model's own choice is missing: its own choice is always right."
+        )
+    if found == wanted[:-1]:
+        return "All guesses are right, and the same pass tells the token behind them: one more."
+    if len(found) == right + 1 and found[:right] == wanted[:right]:
+        return f"It keeps {found[right]}, which the model would not have written."
+    if len(found) > len(wanted):
+        return "What the model chose behind a wrong guess was chosen for another text."
+    return "Only the guesses before the first wrong one stay; behind it stands the model's own choice."
+
+
+def check(names: dict[str, Any]) -> str:
+    """No guess, a wrong one in each place, and none wrong."""
+    for drafted, chosen in CASES:
+        made = Call((list(drafted), list(chosen)))
+        found = call(names[NAME], NAME, made)
+        if not isinstance(found, (list, tuple)):
+            raise Wrong(f"`{made.written(NAME)}` gave {shown(found)}; wanted a list of tokens.")
+        if list(found) != _wanted(drafted, chosen):
+            said = _sentence(drafted, chosen, list(found))
+            raise Wrong(
+                f"`{made.written(NAME)}` gave {shown(found)}; wanted {_wanted(drafted, chosen)}. {said}"
+            )
+    return "The text is the model's own, token for token; the draft decides only how many passes it takes."

@@ -1,0 +1,3 @@
+def keep_drafted(drafted, chosen):
+    """The tokens that this pass of the model yields."""
+    return list(chosen)

@@ -1,0 +1,9 @@
+def slot_for(position, table, blocks):
+    """The slot of the token at `position`; the table grows or leaves a shared block."""
+    place = position // blocks.size
+    if place == len(table):
+        ...
+    elif blocks.holders[table[place]] > 1:
+        own = ...
+        ...
+    return ... + position % blocks.size
