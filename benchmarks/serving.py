@@ -94,6 +94,7 @@ class Contenders:
         self.prompts = [self.prompt(text) for text in self.asked]
         beginning = "Answer briefly and in plain words. " * 12
         self.alike = [self.prompt(beginning + text) for text in self.asked]
+        self.guessed: dict[str, dict[str, float]] = {}
         few = language_model.load("smollm2", 15, dtype=torch.float32)[0]
         self.drafts: dict[str, Callable[[], Propose]] = {
             "n-gram": lambda: ngram_draft,
@@ -140,11 +141,17 @@ class Contenders:
 
     def speculated(self, draft: str) -> Texts:
         """Four users, one at a time, with four guesses before each pass."""
-        texts = []
-        for prompt in self.prompts[:4]:
-            sequence = OneSequence(self.gpt, 512)
-            texts.append(speculate(sequence, prompt, self.count, self.drafts[draft](), 4).output)
-        return texts
+        found = [
+            speculate(OneSequence(self.gpt, 512), prompt, self.count, self.drafts[draft](), 4)
+            for prompt in self.prompts[:4]
+        ]
+        passes, right = (sum(map(len, (f.right for f in found))), sum(sum(f.right) for f in found))
+        wrong = sum(a > b for f in found for a, b in zip(f.guessed, f.right, strict=True))
+        self.guessed[f"speculation, {draft}"] = {
+            "tokens_per_pass": round((passes + right) / passes, 2),
+            "acceptance": round(right / max(1, right + wrong), 2),
+        }
+        return [f.output for f in found]
 
     def generate(self, users: int) -> Texts:
         """transformers, with its own cache; a batch is filled up at the left."""
@@ -192,6 +199,8 @@ def llama_cpp(contenders: Contenders, users: int) -> Callable[[int], Texts] | No
 def steps(c: Contenders) -> dict[str, tuple[Step, int, str]]:
     """By name: what runs, the users it serves, and what to know about it."""
     users, gpt = len(c.prompts), c.gpt
+    common = next(i for i, column in enumerate(zip(*c.alike, strict=False)) if len(set(column)) > 1)
+    alike = f"{users} users, one after the other, the same {common} tokens first"
     found: dict[str, tuple[Step, int, str]] = {
         "plain loop": (lambda: c.plain()[0], 1, "one user"),
         "cache": (lambda: c.serve(c.prompts[:1]), 1, "one user"),
@@ -202,8 +211,8 @@ def steps(c: Contenders) -> dict[str, tuple[Step, int, str]]:
         ),
         "continuous": (lambda: c.serve(c.prompts), users, f"{users} users"),
         "continuous, chunks of 64": (lambda: c.serve(c.prompts, budget=64), users, f"{users} users"),
-        "prefix cache off": (lambda: c.one_after_the_other(c.alike, False), users, "same 85 tokens first"),
-        "prefix cache on": (lambda: c.one_after_the_other(c.alike, True), users, "same 85 tokens first"),
+        "prefix cache off": (lambda: c.one_after_the_other(c.alike, False), users, alike),
+        "prefix cache on": (lambda: c.one_after_the_other(c.alike, True), users, alike),
     }
     for draft in c.drafts:
         found[f"speculation, {draft}"] = (lambda draft=draft: c.speculated(draft), 4, "four users, in turns")
@@ -226,12 +235,11 @@ def steps(c: Contenders) -> dict[str, tuple[Step, int, str]]:
 
 
 def agreement(texts: Texts, wanted: Texts) -> str:
-    """How many users' tokens are those of the plain cache, and how many tokens until they part."""
-    same = [
-        next((i for i, (a, b) in enumerate(zip(t, w, strict=False)) if a != b), len(w))
-        for t, w in zip(texts, wanted, strict=False)
-    ]
-    return f"{sum(s == len(w) for s, w in zip(same, wanted, strict=False))} of {len(texts)} texts equal"
+    """How many texts are the plain cache's, and after how many tokens on average they part."""
+    pairs = [list(zip(mine, plain, strict=False)) for mine, plain in zip(texts, wanted, strict=False)]
+    alike = [next((i for i, (a, b) in enumerate(pair) if a != b), len(pair)) for pair in pairs]
+    equal = sum(n == len(pair) == len(wanted[0]) for n, pair in zip(alike, pairs, strict=True))
+    return f"{equal} of {len(texts)} texts equal, on average {sum(alike) / len(alike):.0f} tokens"
 
 
 def main() -> None:
@@ -265,6 +273,7 @@ def main() -> None:
         equal = "" if name.startswith("prefix") else agreement(texts[name], wanted)
         rate = round(num / seconds[name], 1)
         row = {"name": name, "users": users, "tokens_per_second": rate, "note": note, "texts": equal}
+        row |= contenders.guessed.get(name, {})
         results.append(row)
         print(row)
     if how.json:

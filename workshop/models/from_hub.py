@@ -39,4 +39,6 @@ def as_gpt(model: Any) -> GPT:
     with torch.device("meta"):
         made = GPT(config)
     made.load_state_dict(model.state_dict(), assign=True)
+    if config.tied:
+        made.lm_head.weight = made.model.embed_tokens.weight
     return made.eval()

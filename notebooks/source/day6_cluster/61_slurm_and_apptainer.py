@@ -6,7 +6,7 @@
 # - **What runs where:** the ranks on this machine run here. Where a Slurm answers and your site's file says
 #   `scheduler = "slurm"`, the job is really handed in. Elsewhere you see a **recorded run**, marked as such: a real Slurm of
 #   two nodes, both on one machine. Nothing here needs a GPU or a container; the script for both is written all the same.
-# - **Links:** before this [55_pruning](../day5_adapt_compress/55_pruning.ipynb), after it [62_when_it_breaks](62_when_it_breaks.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [56_serving](../day5_adapt_compress/56_serving.ipynb), after it [62_when_it_breaks](62_when_it_breaks.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
