@@ -48,6 +48,9 @@ PRINTED = {
     "23_ddp_limits": r"optimizer: 8\.00 bytes a parameter",
     # a byte for each of 2 * 64 * 256 weights, four for each of 320 biases and 4 scales
     "43_fp8_inference": r"error of the outputs [345]\.\d%, 34,064 bytes for 132,352 in fp32",
+    # 2 x 4 layers x 4 heads x 32 numbers of 4 bytes for each of 80 tokens
+    "56_serving": r"1 users: first token .*, cache 0\.33 MB\n4 users: .* 1\.31 MB\n16 users: .* 5\.24 MB\n"
+    r"prompt lookup: \d+% the same",
 }
 """What those print that train nothing; the others print a loss for each epoch."""
 

@@ -156,4 +156,5 @@ def _grow(running: list[_Running]) -> list[_Running]:
 def _mean(sums: Sequence[float], steps: int, num_slots: int) -> Shares:
     if steps < 1:
         raise ValueError("the trace ended before anything was counted: more requests, or skip fewer steps")
-    return Shares(*(total / steps / num_slots for total in sums[:4]), sums[4] / steps)
+    tokens, later, never, elsewhere = (total / steps / num_slots for total in sums[:4])
+    return Shares(tokens, later, never, elsewhere, sums[4] / steps)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from workshop.models.gpt import GPT, Attention, rotary_table, rotate
+from workshop.models.gpt import GPT, Layer, rotary_table, rotate
 from workshop.serve.blocks import Blocks
 
 
@@ -54,9 +55,8 @@ class PagedCache:
 
 def kv_heads(model: GPT) -> int:
     """Key and value heads that this model holds: under tensor parallelism, those of this rank."""
-    first: Attention = model.model.layers[0].self_attn  # type: ignore[assignment]
-    rows = getattr(first.k_proj, "out_features", model.config.num_kv_heads * model.config.head_dim)
-    return int(rows) // model.config.head_dim
+    first = cast("Layer", model.model.layers[0])
+    return int(first.self_attn.k_proj.out_features) // model.config.head_dim
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def forward(model: GPT, cache: PagedCache, chunks: Sequence[Chunk], every: bool 
     x = decoder.embed_tokens(tokens)
     table = rotary_table(positions, model.config.head_dim, model.config.rope_theta)
     cos, sin = (turn[:, None].to(x.dtype) for turn in table)
-    for number, layer in enumerate(decoder.layers):
+    for number, layer in enumerate(cast("list[Layer]", list(decoder.layers))):
         attention, normed = layer.self_attn, layer.input_layernorm(x)
         projected = (project(normed) for project in (attention.q_proj, attention.k_proj, attention.v_proj))
         query, key, value = (p.view(len(x), -1, model.config.head_dim) for p in projected)

@@ -115,8 +115,8 @@ class Server:
         self._let_in()
         wants = [len(request.tokens) - request.written for request in self.running]
         shares = list(zip(list(self.running), self.share(wants, self.budget), strict=True))
-        chunks = [(request, self._chunk(request, share)) for request, share in shares if share]
-        chunks = [(request, chunk) for request, chunk in chunks if chunk and request in self.running]
+        given = [(request, self._chunk(request, share)) for request, share in shares if share]
+        chunks = [(request, chunk) for request, chunk in given if chunk and request in self.running]
         if not chunks:
             raise RuntimeError(f"no request got a token of the budget of {self.budget}")
         logits = forward(self.model, self.cache, [chunk for _, chunk in chunks])
