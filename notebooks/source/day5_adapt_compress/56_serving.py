@@ -99,7 +99,7 @@ print(repr(tokenizer.decode(plain[0])), f"smallest margin {min(plain[1]):.2f}")
 
 # %%
 P = 7e9  # weights, of 2 bytes each
-cases = {"1 user": 1, "16 users": 16, "256 users": 256, "a prompt of 512": 512}
+cases = {"one user": 1, "16 users": 16, "256 users": 256, "a prompt of 512": 512}
 operators = {name: (2 * P * m, 2 * P) for name, m in cases.items()}
 roofs = {}
 for name in ("A100-80GB", "H100"):
@@ -116,6 +116,7 @@ def seconds_of(rows, layers):
     started = time.process_time()
     for layer in layers:
         x = layer.mlp(x)
+    x.sum().item()  # a GPU has finished when its number is here
     return time.process_time() - started
 
 
@@ -133,8 +134,8 @@ assert best[16] < 8 * best[1], "sixteen tokens cost far less than sixteen passes
 beside("sixteen", predicted=1.0, measured=round(best[16] / best[1], 1))
 
 # %% [markdown]
-# The prediction of 1.0 is the roofline's for a device with a high ridge. A CPU core has a low one, so a batch pays off less here, and
-# soon not at all: **the first step that loses on a CPU**, and the reason is the device, not the idea.
+# The prediction of 1.0 is the roofline's for a device with a high ridge. A CPU core has a low one: beyond a few dozen tokens, each further one costs nearly
+# its full price. So **batching wins less on a CPU**, and the reason is the device, not the idea.
 #
 # ## The cache
 #
@@ -262,11 +263,11 @@ for name, way, share in (
 
 # %% [markdown]
 # A model of 671 billion parameters with MLA needs less for a token than one of 7 billion with MHA. What is lost is paid in training: the
-# model has to be trained like this. And on few users the smaller cache saves nothing, because the weights are what is read.
+# model has to be trained like this. And with few users a smaller cache saves no time, because the weights are what is read.
 #
 # ## Memory in pages
 #
-# How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows. Whoever reserves the most there can be
+# How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows. Whoever reserves the longest possible answer
 # wastes most of it. PagedAttention (Kwon et al., 2023) does what operating systems do: memory comes in **blocks** of 16
 # tokens, and each sequence has a **table** of its blocks. A block is taken when the last one is full. And two sequences that begin alike can hold the
 # same block, until one of them writes into it.
@@ -368,7 +369,7 @@ assert blocks.num_free == 16 - len({*first, *second}), "and no block was lost"
 #
 # The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system before, reserves one
 # piece in a row: for the longest request there can be, for the next power of two, or for exactly what will come (which only
-# an oracle knows). Let us play such a trace again, without a model. Known from the paper: 15,700 slots, at most 2,048 tokens, prompts of
+# an oracle knows). Let us play such a trace again, without a model. From the paper we take 15,700 slots, at most 2,048 tokens, prompts of
 # 161.31 and answers of 337.99 tokens on average, pieces from a buddy allocator. The shape of the distribution we choose: exponential.
 
 # %%
@@ -623,7 +624,7 @@ assert speed["cache, one user"] > 1.5 * speed["plain loop"]
 assert speed["continuous, 8 users"] > speed["cache, one user"]
 
 # %% [markdown]
-# Eight tokens each, prompts included, so this is mostly reading. `benchmarks/serving.py` takes longer: eight users, 32 tokens each, every step of this lesson, and beside them
+# Eight tokens each, prompts included, so most of this time goes into reading the prompts. `benchmarks/serving.py` takes longer: eight users, 32 tokens each, every step of this lesson, and beside them
 # transformers' `generate` and llama.cpp, one after the other in the same run. Its record:
 
 # %%
@@ -639,8 +640,8 @@ assert rates["llama.cpp, one user"] > 2 * rates["cache"]
 assert rates["speculation, 15 of its own 30 layers"] < rates["cache"]
 
 # %% [markdown]
-# Each step, and its losers. For one user llama.cpp is far ahead: it reads 4 bits a weight, in kernels made for that, where we read 32. For eight users, who compute, the gap is gone. Speculation loses twice: the answers do not repeat the
-# questions, so n-grams find nothing to guess; and half of the model's own layers are an expensive draft that is hardly ever right. NF4 by hand unpacks for longer than it saves.
+# Each step, and its losers. For one user llama.cpp is far ahead: it reads 4 bits a weight, in kernels made for that, where we read 32. For eight users, who compute, the gap is nearly gone. Speculation loses twice: the answers do not repeat the
+# questions, so n-grams find nothing to guess; and half of the model's own layers, untrained for it, are an expensive draft that is never right. NF4 by hand unpacks for longer than it saves.
 
 # %% [markdown]
 # ## Guess ahead
@@ -910,12 +911,12 @@ class Int8Linear(nn.Module):
 class NF4Linear(nn.Module):
     def __init__(self, linear):
         super().__init__()
-        self.packed = quantize_nf4(linear.weight.detach())
+        self.packed = quantize_nf4(linear.weight.detach().cpu())
         self.num_bytes = self.packed.num_bytes
         self.out_features = linear.out_features
 
     def forward(self, x):
-        return F.linear(x, self.packed.dequantize().to(x.dtype))
+        return F.linear(x, self.packed.dequantize().to(x))
 
 
 # %%
