@@ -140,7 +140,7 @@ beside("sixteen", predicted=1.0, measured=round(best[16] / best[1], 1))
 # ## The cache
 #
 # The plain loop reads the prompt again for each token. But keys and values of earlier positions never change: attention is causal.
-# So keep them, and compute the new token alone. By hand, for one sequence:
+# So keep them in a **KV cache**, and compute the new token alone. By hand, for one sequence:
 
 
 # %%
@@ -268,8 +268,8 @@ for name, way, share in (
 # ## Memory in pages
 #
 # How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows. Whoever reserves the longest possible answer
-# wastes most of it. PagedAttention (Kwon et al., 2023) does what operating systems do: memory comes in **blocks** of 16
-# tokens, and each sequence has a **table** of its blocks. A block is taken when the last one is full. And two sequences that begin alike can hold the
+# wastes most of it. Paged attention (Kwon et al., 2023) does what operating systems do: memory comes in **blocks** of 16
+# tokens, and each sequence has a **block table**. A block is taken when the last one is full. And two sequences that begin alike can hold the
 # same block, until one of them writes into it.
 #
 # ### Exercise: where is the next token written?
@@ -449,7 +449,7 @@ assert by_size[16].requests > 3 * shares["Orca (max)"][-1].requests
 # finished early leaves a place that computes nothing. **Continuous** batching (Orca) lets requests in and out at every step.
 #
 # What comes in brings a prompt, and a prompt of thousands of tokens makes a step so long that everybody else waits for
-# their next token. So a step has a **budget** of tokens, and prompts are cut into **chunks**.
+# their next token. So a step has a **budget** of tokens, and prompts are cut to it: **chunked prefill**.
 #
 # ### Exercise: who gets what in a step?
 
@@ -552,7 +552,7 @@ for budget in (512, 64, 16):
 # ### Beginnings that come again
 #
 # Chats begin with the same instructions, and every turn repeats the whole chat. A full block has a name: a hash of its tokens and of
-# the block before it. Who begins alike finds the blocks by name, and reads only the rest. **Predict:** twelve prompts begin with the same 64 tokens
+# the block before it. Who begins alike finds the blocks by name in this **prefix cache**, and reads only the rest. **Predict:** twelve prompts begin with the same 64 tokens
 # and go on with 16 of their own. The first is served before the others come. How many tokens need not be read again?
 
 # %%
@@ -751,7 +751,8 @@ best = {
 }
 for (a, c), g in best.items():
     print(
-        f"{a:.0%} right, cost {c}: {g:>2} guesses, {speed_up(a, g, c):.2f} times as fast"
+        f"{a:.0%} right, cost {c}: {g:>2} guesses, "
+        f"{speed_up(a, g, c):.2f} times as fast"
     )
 assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess at all"
 assert best[0.75, 0.1] == 5
@@ -787,7 +788,8 @@ kept = q * torch.minimum(torch.ones(6), p / q)
 missing = (p - q).clamp(min=0)
 together = kept + (1 - kept.sum()) * missing / missing.sum()
 print(
-    f"alpha {kept.sum():.3f}; largest difference from p: {(together - p).abs().max():.0e}"
+    f"alpha {kept.sum():.3f}; "
+    f"largest difference from p: {(together - p).abs().max():.0e}"
 )
 assert torch.allclose(together, p, atol=1e-6)
 assert torch.allclose(kept.sum(), torch.minimum(p, q).sum())
@@ -1082,8 +1084,8 @@ for users in (1, 4, 16):
     _, seconds = generated(prompts, NEW)
     between = (seconds - first) / (NEW - 1)
     print(
-        f"{users} users: first token {1e3 * first:.1f} ms, then each {1e3 * between:.1f} "
-        f"ms, {users * NEW / seconds:.0f} tokens/s, "
+        f"{users} users: first token {1e3 * first:.1f} ms, "
+        f"then each {1e3 * between:.1f} ms, {users * NEW / seconds:.0f} tokens/s, "
         f"cache {users * (PROMPT + NEW) * token_bytes / 1e6:.2f} MB"
     )
 again = prompts[:1, : PROMPT // 2].repeat(1, 2)

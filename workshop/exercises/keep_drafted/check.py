@@ -39,8 +39,10 @@ def _sentence(drafted: list[int], chosen: list[int], found: list[int]) -> str:
         return "All guesses are right, and the same pass tells the token behind them: one more."
     if len(found) == right + 1 and found[:right] == wanted[:right]:
         return f"It keeps {found[right]}, which the model would not have written."
+    if found == chosen:
+        return "What the model chose behind a wrong guess, it chose for another text."
     if len(found) > len(wanted):
-        return "What the model chose behind a wrong guess was chosen for another text."
+        return "A later guess stays, though the text before it is not what the draft took it to be."
     return "Only the guesses before the first wrong one stay; behind it stands the model's own choice."
 
 
