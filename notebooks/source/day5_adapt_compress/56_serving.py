@@ -668,6 +668,7 @@ def keep_drafted(drafted, chosen):
 
 # %%
 draft = learnt_by_heart(replace(TINY, num_layers=1), steps=120)
+assert keep_drafted([7, 8, 9], [7, 8, 1, 2]) == [7, 8, 1], "two guesses and its own"
 
 # %%
 # %%guess per_pass
