@@ -10,7 +10,8 @@ All of them train the lessons' `GPT` at several widths, with heads of 8 dims and
 - ``law``: the loss on held-out text, for each width and number of tokens. The rate is constant, and before
   each number of tokens is reached a copy goes on with a rate that falls to zero over the last fifth: one run
   gives the loss of several lengths (Haegele et al. 2024, arXiv 2405.18392). The text is the State of the
-  Union addresses, so that no page comes twice.
+  Union addresses, so that no page comes twice. The blind width was trained, once, after the exponents of
+  lesson 18 had been chosen and its loss had been predicted.
 - ``rates``: the mean loss of the last ten of 40 steps for each rate, under muP and with one rate for all
   parameters.
 - ``batches``: the steps to a loss of 3.0, for each batch size at each rate.
@@ -41,8 +42,8 @@ from workshop.models.text import TextBatches
 
 BASE_WIDTH = 32
 RATE, BATCH, SEQ_LEN, WARMUP, DECAY = 0.008, 16, 64, 50, 0.2  # of the scaling law
-FITTED, HELD_OUT = (16, 24, 32, 48, 64), 96
-LENGTHS, HELD_OUT_LENGTHS = (2**18, 2**19, 2**20, 2**21), (2**20, 2**21, 2**22)
+FITTED, HELD_OUT, BLIND = (16, 24, 32, 48, 64), 96, 128
+LENGTHS, HELD_OUT_LENGTHS, BLIND_LENGTHS = (2**18, 2**19, 2**20, 2**21), (2**20, 2**21, 2**22), (2**22,)
 RATES = tuple(0.128 / 2**halvings for halvings in range(9))
 WIDTHS = (32, 64, 128, 256)
 BATCHES, BATCH_RATES, TARGET = (2, 4, 8, 16, 32, 64), (0.008, 0.016, 0.032), 3.0
@@ -141,12 +142,13 @@ def lengths_of_a_run(width: int, seed: int, lengths: tuple[int, ...]) -> Iterato
 
 
 def law(seeds: list[int]) -> dict[str, Any]:
-    """Losses of the five widths that a law is fitted to, and of the sixth."""
+    """Losses of the five widths that a law is fitted to, of the sixth, and once of the blind one."""
     runs = []
     for seed in seeds:
-        for width in (*FITTED, HELD_OUT):
+        blind = (BLIND,) if seed == seeds[0] else ()
+        for width in (*FITTED, HELD_OUT, *blind):
             began = time.perf_counter()
-            lengths = HELD_OUT_LENGTHS if width == HELD_OUT else LENGTHS
+            lengths = {HELD_OUT: HELD_OUT_LENGTHS, BLIND: BLIND_LENGTHS}.get(width, LENGTHS)
             found = list(lengths_of_a_run(width, seed, lengths))
             num_params = sum(p.numel() for p in GPT(shape(width)).parameters())
             runs.append({"width": width, "num_params": num_params, "seed": seed, "losses": found})
@@ -161,6 +163,7 @@ def law(seeds: list[int]) -> dict[str, Any]:
             "decay": DECAY,
             "fitted": FITTED,
             "held_out": HELD_OUT,
+            "blind": BLIND,
         },
         "runs": runs,
     }

@@ -638,12 +638,13 @@ beside("cache_gb", measured=cache_bytes("llama-3.1-70b", 8192, 1) / 1e9)
 
 # %%
 import json
-from pathlib import Path
-from tempfile import mkdtemp
 
 from safetensors.torch import load_file, save_file
 
-folder = Path(mkdtemp(prefix="served-"))
+from workshop import launch
+
+folder = launch.Session.get().directory / "served"  # gone when the kernel goes
+folder.mkdir()
 served = made["e4m3"]
 for name, layer in served.items():
     layer.inputs = static(name, "e4m3", channel_max)
