@@ -88,7 +88,6 @@ def test_it_is_ended_in_time_with_what_it_wrote(tmp_path, monkeypatch):
 
 
 def test_two_at_a_time_share_a_server():
-    process.end_server()
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda size: rehearse(PROGRAM, size), (2, 4)))
     assert [one.world_size for one in both] == [2, 4]
@@ -116,13 +115,6 @@ def test_a_server_that_was_killed_is_replaced():
     assert process._running[0] is not server
 
 
-def test_where_there_can_be_no_server_a_new_python_rehearses(monkeypatch):
-    process.end_server()
-    monkeypatch.setattr(process, "_SERVER", "no.such.module")
-    assert rehearse(PROGRAM, 2).steps == 2
-    process.end_server()
-
-
 def test_nothing_is_left_when_the_notebook_goes(tmp_path):
     """Killed while its rehearsal sleeps: the server, the fork that waits and the one that sleeps all go."""
     cells = (
@@ -130,9 +122,17 @@ def test_nothing_is_left_when_the_notebook_goes(tmp_path):
         f"print(process._running[0].process.pid, flush=True)\nrehearse({SLEEPER!r}, 2)\n"
     )
     command = [sys.executable, "-c", cells]
-    notebook = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # what is killed cannot tidy up
+    notebook = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     with notebook:
         server = int(notebook.stdout.readline())
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         notebook.kill()
     wait_until(lambda: gone(server) and gone(int((tmp_path / "pid").read_text())))
+
+
+def test_where_there_can_be_no_server_a_new_python_rehearses(monkeypatch):
+    process.end_server()
+    monkeypatch.setattr(process, "_SERVER", "no.such.module")
+    assert rehearse(PROGRAM, 2).steps == 2
+    process.end_server()
