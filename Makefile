@@ -3,6 +3,7 @@
 #   PYTHON=python3.12   the Python that makes .venv (3.11 or newer)
 #   TORCH="torch==2.12.*"   another torch than the one chosen for you (2.11 to 2.13)
 #   TEST_WORKERS=4      how many files of tests run side by side
+#   LESSONS="notebooks/day0_welcome/*.ipynb" REPORT=report.xml   which lessons `make test-lessons` runs, and a report
 #   OPEN=0              `make lab` ends after the first lesson has run, without serving JupyterLab
 #   PORT=8888           the port JupyterLab tries first
 
@@ -35,17 +36,20 @@ define CHECKS
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-cluster check format assets bench faults notebooks predict-report
+.PHONY: help lab test test-lessons test-cluster check format assets bench faults gpu notebooks predict-report docs
 
 help: ## this list
 	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
 	@echo "make test       every rule, every test, every notebook"
 	@echo "make test-cluster   a real Slurm, two hosts, a container, all on this machine (part of make test)"
+	@echo "make test-lessons   the lessons alone, executed again (part of make test); LESSONS=... REPORT=report.xml"
 	@echo "make check      style, types, import rules, notebook pairs: seconds"
 	@echo "make format     put the code in its usual form"
 	@echo "make notebooks  execute the lessons again and pair them"
+	@echo "make docs       the lessons, the reference and the tables as pages to read: build/docs/html"
 	@echo "make assets     fetch the models and data of the lessons into the cache (165 MB, once)"
 	@echo "make bench      round trips and starts, beside torchrun, nbdistributed and ipyparallel; the bubble of two ranks"
+	@echo "make gpu        on a machine with a GPU: everything that is measured on one; DRY=1 walks it on a CPU, toy sizes"
 	@echo "make predict-report   the predictor on sources, devices, regimes that were left out; how wide intervals are"
 	@echo "make faults     the failure lab: break cells in many ways and count what is left"
 
@@ -65,12 +69,17 @@ test:
 	-@$(PY) -m workshop assets fetch --all
 	@rm -f $(SECOND_TRIES)
 	@$(PY) tools/cluster_packages.py
+	@$(PY) tools/aim_apart.py
 	@echo "test 2/2: rules and unit tests, many of them on real ranks; a Slurm of two nodes, a Grid Engine, two hosts and a"
 	@echo "          container, brought up here, skipped with the reason where they cannot be; every lesson, executed again,"
 	@echo "          stable cells compared with what is stored (nbval)"
 	@$(PY) -m pytest tests $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
 	@if [ -s $(SECOND_TRIES) ]; then echo "test: needed a second try: $$(wc -l < $(SECOND_TRIES))"; cat $(SECOND_TRIES); fi
 	@echo "test: all green"
+
+test-lessons:
+	@$(SETUP) --extras dev
+	@$(PY) -m pytest $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile $(if $(REPORT),--junitxml=$(REPORT))
 
 test-cluster:
 	@$(SETUP) --extras dev
@@ -94,6 +103,10 @@ assets:
 	@$(SETUP)
 	@$(PY) -m workshop assets fetch --all
 
+docs:
+	@$(SETUP) --extras docs
+	@$(PY) -m tools.docs
+
 bench:
 	@$(SETUP) --extras dev,bench
 	@$(PY) benchmarks/launch.py
@@ -103,6 +116,16 @@ bench:
 predict-report:
 	@$(SETUP)
 	@$(PY) -m benchmarks.predict_report --refit
+
+# On a lent machine there is no .venv: `python3 -m benchmarks.gpu_day STAGES` does the same with the Python that has torch.
+gpu:
+ifdef DRY
+	@$(SETUP) --extras dev
+	@d=$$(mktemp -d) && $(PY) -m benchmarks.gpu_day --size toy --folder "$$d"; s=$$?; rm -rf "$$d"; exit $$s
+else
+	@$(SETUP) --extras dev,gpu
+	@$(PY) -m benchmarks.gpu_day
+endif
 
 faults:
 	@$(SETUP)

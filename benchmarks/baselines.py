@@ -1,7 +1,7 @@
 """The same work under torchrun, nbdistributed, ipyparallel and Monarch, each used as its own pages say.
 
-They are not dependencies of the workshop: `pip install 'workshop[bench]'` gets them. One that is not
-installed is named and left out.
+They are not dependencies of the workshop: `pip install 'large-model-workshop[bench]'` gets them. One that is
+not installed is named and left out.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def measure(times: int, directory: Path) -> dict[str, Any]:
     launch.Session.get().close()
     for name, measure_baseline in BASELINES.items():
         if version(name) is None:
-            print(f"{name} is not installed (pip install 'workshop[bench]'): left out", flush=True)
+            print(f"{name} is not installed (extra `bench`): left out", flush=True)
         else:
             found[name] = measure_baseline(2, times, directory)
     return found

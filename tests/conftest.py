@@ -13,7 +13,7 @@ import signal
 
 import pytest
 
-from tests import called_exercises, schedule, second_try
+from tests import called_exercises, schedule, second_try, warm_kernels
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
@@ -42,7 +42,7 @@ def _variables_as_before():
 
 def pytest_configure(config):
     """Ideas in files of their own."""
-    for plugin in (schedule, second_try, loaded):
+    for plugin in (schedule, second_try, loaded, warm_kernels):
         config.pluginmanager.register(plugin)
     config.pluginmanager.register(called_exercises.CalledExercises())
 

@@ -57,7 +57,8 @@ def wait_and_be_program(wire: Connection, of_the_agent: list[Connection]) -> Non
     assert (python, unbuffered) == (sys.executable, "-u")
     os.environ.clear()
     os.environ.update(environment)
-    sys.modules["workshop"] = None  # type: ignore[assignment] # Python's own way to say: not to be imported
+    for name in [name for name in sys.modules if name.partition(".")[0] == "workshop"]:
+        sys.modules[name] = None  # type: ignore[assignment] # Python's own way to say: not to be imported
     sys.argv = [script]
     sys.path[0] = str(Path(script).parent)
     runpy.run_path(script, run_name="__main__")

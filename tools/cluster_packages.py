@@ -1,4 +1,4 @@
-"""Install the Debian packages that the cluster tests drive: Slurm, Grid Engine, hosts, containers.
+"""Install the Debian packages that some tests drive: Slurm, Grid Engine, hosts, containers, a browser.
 
 `make test-cluster` calls it first. It asks dpkg what is there, and installs the rest where it may: as root on
 a machine with apt. Elsewhere it says what is missing and ends well; the tests that need it are skipped, each
@@ -39,6 +39,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         "fakeroot": "fakeroot",
         "charliecloud": "ch-run",
     },
+    "a browser": {"chromium": "chromium"},
 }
 SECONDS = 300
 

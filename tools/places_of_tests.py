@@ -14,7 +14,7 @@ from pathlib import Path
 from tools.rules import modules_of
 
 # Folders that test no room of the package, but the tree, or the house as a whole on what others run.
-NO_ROOMS = frozenset(("attacks", "cluster", "loaded", "packaging", "rules", "tools"))
+NO_ROOMS = frozenset(("attacks", "browser", "cluster", "gpu", "loaded", "packaging", "rules", "tools"))
 _DOTTED = re.compile(r"\bworkshop(?:\.\w+)+")
 _OPEN = re.compile(r"\bworkshop(?:\.\{?\w+\}?)*\.\{\w+\}(?:\.\{?\w+\}?)*")
 _FROM = re.compile(r"\bfrom (workshop(?:\.\w+)*) import (\w+)")

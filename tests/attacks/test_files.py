@@ -246,7 +246,9 @@ def test_checkpoint(shared):
 
 
 def test_the_table_has_every_attempt_and_no_other():
+    import tests.attacks.test_hand_ins
     import tests.attacks.test_leases_and_sessions
+    import tests.attacks.test_room
     import tests.attacks.test_scripts  # noqa: F401
 
     assert [row["attempt"] for row in read()] == attempts

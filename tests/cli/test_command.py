@@ -42,6 +42,8 @@ def test_help_reads_well(capsys, arguments):
     [
         ([], "COMMAND"),
         (["labb"], "invalid choice: 'labb'"),
+        (["docter"], "did you mean 'doctor'?"),
+        (["monitor", "--nope"], "workshop monitor: error: unrecognized arguments: --nope"),
         (["lab", "--port", "0"], "'0' is no port: give a number from 1 to 65535"),
         (["lab", "--port", "many"], "'many' is no port"),
     ],

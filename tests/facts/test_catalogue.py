@@ -58,6 +58,7 @@ def test_a_count_of_nodes_is_a_cluster():
 @pytest.mark.parametrize(
     ("find", "wrong", "message"),
     [
+        (catalogue.model, "llama3", "did you mean 'llama-3-8b'"),
         (catalogue.model, "lama-3.1-8b", "did you mean 'llama-3.1-8b'"),
         (catalogue.device, "H10", "did you mean 'H100'"),
         (catalogue.link, "nvlink4", "did you mean 'nvlink-4'"),

@@ -15,8 +15,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
+import nbclient
 import nbformat
 import pytest
+
+from tests import warm_kernels
 
 LOAD = "%load_ext workshop"
 HEALTHY_FRESH = "%%torchrun -n 2\nprint('well')"
@@ -148,29 +151,24 @@ def test_nbval_is_red_on_every_canary_and_on_nothing_else(tmp_path):
     assert_red_where_broken(errors)
 
 
-NBCLIENT = """
-import json, sys, nbclient, nbformat
-notebook = nbformat.read(sys.argv[1], as_version=4)
-red = {}
-def note(cell, cell_index, execute_reply):
-    red[cell_index] = f"{execute_reply['content']['ename']}: {execute_reply['content']['evalue']}"
-client = nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3", allow_errors=True, on_cell_error=note)
-client.execute()
-print(json.dumps(red))
-"""
-
-
 def test_nbclient_is_red_on_every_canary_and_on_nothing_else(tmp_path):
-    import json
+    notebook = nbformat.read(one_notebook(tmp_path), as_version=4)
+    red = {}
 
-    notebook = one_notebook(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", NBCLIENT, str(notebook)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    errors = json.loads(done.stdout.splitlines()[-1])
-    assert_red_where_broken({int(number): text for number, text in errors.items()})
+    def note(cell, cell_index, execute_reply):
+        red[cell_index] = f"{execute_reply['content']['ename']}: {execute_reply['content']['evalue']}"
+
+    where = {"metadata": {"path": str(tmp_path)}}
+    with warm_kernels.warm():
+        nbclient.NotebookClient(
+            notebook,
+            timeout=60,
+            kernel_name="python3",
+            resources=where,
+            allow_errors=True,
+            on_cell_error=note,
+        ).execute()
+    assert_red_where_broken(red)
 
 
 # nbmake starts a kernel and an engine for each, and what it judges by is nbclient, which has seen them all: so one

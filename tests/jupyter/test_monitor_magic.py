@@ -17,8 +17,8 @@ def test_the_live_strips_move_and_end_by_themselves(kernel):
         "from workshop.jupyter.monitor_magic import MonitorMagics",
         "%monitor --seconds 4 --interval 0.1",
         "live = MonitorMagics.live\nfirst = live.image.value\n"
-        "while live.image.value in (first, b'') and live.monitor.running:\n    time.sleep(0.05)\n"
-        "print(bytes(live.image.value[:4]), live.image.value != first)",
+        "while live.image.value in (first, '') and live.monitor.running:\n    time.sleep(0.05)\n"
+        "print(live.image.value[:4], live.image.value != first)",
         "while live.monitor.running or threading.active_count() > before:\n    time.sleep(0.05)\n"
         "print(live.words.value[-22:])",
         "%monitor stop",
@@ -27,7 +27,7 @@ def test_the_live_strips_move_and_end_by_themselves(kernel):
     )
     assert [error(cell) for cell in cells[:5]] == [""] * 5
     assert "application/vnd.jupyter.widget-view+json" in cells[1].outputs[0].data
-    assert text(cells[2]) == "b'<svg' True\n"
+    assert text(cells[2]) == "<svg True\n"
     assert text(cells[3]) == "The monitor has ended.\n"
     assert "--seconds 0: more than nothing" in error(cells[5])
     assert "Did you mean --seconds" in error(cells[6]) or "more than nothing" not in error(cells[6])

@@ -61,3 +61,55 @@ def test_a_silent_cell_shows_its_seconds_and_a_bar_moves(
     (tmp_path / "bars").write_text("\r10%|#   |")
     _look(live, transcript)
     assert shown[-1] == "[rank 0] 10%|#   |\n... 1 min 15 s"
+
+
+def _grown(folder: Path, texts: dict[int, str]) -> Transcript:
+    for rank, text in texts.items():
+        (folder / f"rank_{rank}").mkdir(exist_ok=True)
+        (folder / f"rank_{rank}" / "log").write_text(text)
+    transcript = Transcript({rank: folder / f"rank_{rank}" / "log" for rank in texts})
+    transcript.read()
+    return transcript
+
+
+@pytest.mark.parametrize(
+    ("texts", "behind"),
+    [
+        ({0: "step 1\nstep 2\nstep 3\n", 1: "step 1\n", 2: "step 1\nstep 2\n"}, "[rank 1] step 1"),
+        ({0: "step 1\nstep 2\ndone\n", 1: "step 1\n"}, "[rank 1] step 1"),
+        ({0: "step 1\n", 1: "step 1\n"}, ""),  # both are as far
+        ({0: "step 1\nstep 2\n", 1: ""}, ""),  # rank 0 prints, the others do not
+        ({0: "loss 1\nloss 2\n", 1: "waiting\n"}, ""),  # each prints its own
+    ],
+)
+def test_who_is_behind_is_said_only_where_it_shows(
+    tmp_path: Path, texts: dict[int, str], behind: str
+) -> None:
+    assert _grown(tmp_path, texts).behind() == behind
+
+
+def test_the_clock_names_the_slowest_and_the_newest(
+    tmp_path: Path, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SILENT_SECONDS", "CLOCK_SECONDS"):
+        monkeypatch.setattr(output, name, 0.0)
+    live = Live(lambda _sentence, text: shown.append(text))
+    live.begin("2 ranks")
+    _look(live, _grown(tmp_path, {0: "step 1\nstep 2\n", 1: "step 1\n"}))
+    assert shown[-1].splitlines()[-1] == "... 0 s; slowest [rank 1] step 1; newest [rank 0] step 2"
+
+
+def test_of_several_bars_the_slowest_is_shown(tmp_path: Path) -> None:
+    transcript = _grown(tmp_path, {0: "", 1: "", 2: ""})
+    for rank, percent in enumerate((50, 9, 10)):
+        (tmp_path / f"rank_{rank}" / "bars").write_text(f"\r{percent}%|#   |")
+    assert transcript.bar() == "[rank 1] 9%|#   |"
+    assert transcript.bar(2) == "[rank 2] 10%|#   |"
+
+
+def test_at_the_end_the_text_by_time_is_whole(tmp_path: Path) -> None:
+    transcript = _grown(tmp_path, {0: "one\n", 1: "one\n"})
+    with (tmp_path / "rank_1" / "log").open("a") as file:
+        file.write("two\nlast, without an end")
+    transcript.finish()
+    assert transcript.by_time() == "[ranks 0-1] one\n[rank 1] two\n[rank 1] last, without an end\n"

@@ -6,11 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from workshop.launch import Limits, RankFailed, RankInterrupted, Ranks, RankTimeout
-from workshop.launch.staying import cell
+from workshop.launch.staying import cell, channels
 
 AT_WORK = "print('at work', flush=True)\n"
 
@@ -196,6 +197,29 @@ def test_a_flood_neither_blocks_nor_leaks_into_the_next_cell(ranks: Ranks) -> No
     )
     assert "more lines; the whole log is" in result.text
     assert ranks.run("print('next')").text == "[ranks 0-1] next\n"
+
+
+def test_a_cell_that_publishes_nothing_is_one_message_from_each_rank(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[str] = []
+    receive = channels.Channel.receive
+
+    def counted(self: channels.Channel, socket: Any) -> list[dict[str, Any]]:
+        answers = receive(self, socket)
+        came.extend(f"{self.rank} {answer['header']['msg_type']}" for answer in answers)
+        return answers
+
+    monkeypatch.setattr(channels.Channel, "receive", counted)
+    ranks.run("print('a word'); y = 1")
+    assert sorted(came) == [f"{rank} execute_reply" for rank in range(ranks.n)]
+    came.clear()
+    result = ranks.run("from IPython.display import display, HTML\nfor k in range(50): display(HTML(str(k)))")
+    assert [content["data"]["text/html"] for rank, content in result.rich if rank == 1] == [
+        str(k) for k in range(50)
+    ]
+    assert came.count("1 status") == 1
+    assert came.count("1 display_data") == 50
 
 
 def test_rich_output_comes_with_its_rank(ranks: Ranks) -> None:

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 GOOD = (ROOT / "constraints.txt").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LEFT_OUT = {"torch", "pip", "setuptools", "wheel", "workshop"}
+LEFT_OUT = {"torch", "pip", "setuptools", "wheel", "large-model-workshop"}
 LINE = re.compile(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.!+-]+")
 
 

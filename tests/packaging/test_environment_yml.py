@@ -49,7 +49,9 @@ def read(text):
 def problems(text):
     """What disagrees with pyproject.toml."""
     name, conda, pip = read(text)
-    said = [f"the name is {name}"] * (name != PROJECT["name"])
+    said = [f"the name is {name}"] * (
+        name not in PROJECT["scripts"]
+    )  # the environment is called as the command
     said += [
         f"conda installs {other}: only pyproject.toml lists packages"
         for other in set(conda) - {"python", "pip"}
@@ -109,8 +111,8 @@ def test_every_extra_is_made_of_requirements_and_of_extras_that_there_are():
     extras = PROJECT["optional-dependencies"]
     for listed in extras.values():
         for requirement in map(Requirement, listed):
-            assert requirement.name != "workshop" or requirement.extras <= set(extras)
-            assert requirement.name == "workshop" or requirement.specifier, (
+            assert requirement.name != PROJECT["name"] or requirement.extras <= set(extras)
+            assert requirement.name == PROJECT["name"] or requirement.specifier, (
                 f"{requirement} has no lower bound"
             )
 

@@ -96,6 +96,15 @@ def test_two_at_a_time_share_a_server():
     assert process._running == [server]
 
 
+def test_a_server_that_was_killed_is_replaced():
+    rehearse(PROGRAM, 2)
+    (server,) = process._running
+    server.process.kill()
+    server.process.wait(30)
+    assert rehearse(PROGRAM, 2).steps == 2
+    assert process._running[0] is not server
+
+
 def test_what_torch_reads_at_import_gets_a_server_of_its_own(monkeypatch):
     rehearse(PROGRAM, 2)
     (before,) = process._running
@@ -104,15 +113,6 @@ def test_what_torch_reads_at_import_gets_a_server_of_its_own(monkeypatch):
     (after,) = process._running
     assert before is not after
     assert before.process.poll() == 0, "the old one has left"
-
-
-def test_a_server_that_was_killed_is_replaced():
-    rehearse(PROGRAM, 2)
-    (server,) = process._running
-    server.process.kill()
-    server.process.wait(30)
-    assert rehearse(PROGRAM, 2).steps == 2
-    assert process._running[0] is not server
 
 
 def test_nothing_is_left_when_the_notebook_goes(tmp_path):

@@ -1,4 +1,4 @@
-"""Each log leaves its numbers where its own reader finds them."""
+"""What every log promises; `test_trackers` reads back what TensorBoard, W&B and Aim keep."""
 
 import importlib.util
 import json
@@ -31,29 +31,6 @@ def test_a_line_is_there_when_write_returns(tmp_path):
     log.write(1, loss=1.0)
     assert json.loads((tmp_path / "log.jsonl").read_text())["loss"] == 1.0
     log.close()
-
-
-def test_tensorboard(tmp_path):
-    pytest.importorskip("tensorboard")
-    fill("tensorboard", tmp_path)
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 3.5), (2, 2.5)]
-
-
-def test_wandb_stays_on_this_disk(tmp_path):
-    pytest.importorskip("wandb")
-    fill("wandb", tmp_path)
-    assert list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
-
-
-def test_aim(tmp_path):
-    """That a run is there; aim 3.29 did not read values back in the process that wrote them."""
-    aim = pytest.importorskip("aim")
-    fill("aim", tmp_path)
-    assert len(aim.Repo(str(tmp_path)).list_all_runs()) == 1
 
 
 def test_none_leaves_nothing(tmp_path):

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from workshop import __version__
 from workshop.cli.configs_options import add_configs
 from workshop.cli.jobs_options import add_jobs
 from workshop.cli.monitor_options import add_gpus, add_monitor
 from workshop.cli.rehearse import add_rehearse
+from workshop.cli.room_options import add_grade, add_room
 from workshop.cli.site_options import add_container, add_lab_in_job, add_site
+from workshop.facts.checks import nearest
 
 DESCRIPTION = "A day-by-day Jupyter workshop on training models that do not fit, run on real ranks."
 EPILOG = "Start with `workshop lab`. If something does not work, `workshop doctor` says what and why."
@@ -25,7 +29,10 @@ EPILOG = "Start with `workshop lab`. If something does not work, `workshop docto
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 well, 1 a finding or a failure, 2 a wrong call."""
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:  # said with the usage of the command that was asked for
+        parser.commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     command = importlib.import_module(f"workshop.cli.{options.command}")
     try:
         return int(command.run(options))
@@ -36,11 +43,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def build_parser() -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the command nearest to one that there is not."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.commands: Mapping[str, argparse.ArgumentParser] = {}
+
+    def error(self, message: str) -> NoReturn:
+        """End with the message, the known names and the nearest of them."""
+        wrong = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        super().error(message + (nearest(wrong[1], self.commands) if wrong else ""))
+
+
+def build_parser() -> _Parser:
     """The whole command line."""
-    parser = argparse.ArgumentParser("workshop", description=DESCRIPTION, epilog=EPILOG)
+    parser = _Parser("workshop", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"workshop {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.commands = commands.choices
     _add_lab(commands)
     _add_doctor(commands)
     add_site(commands)
@@ -56,6 +77,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     add_gpus(commands)
     add_monitor(commands)
+    add_room(commands)
+    add_grade(commands)
     return parser
 
 
@@ -72,6 +95,11 @@ def _add_lab(commands: argparse._SubParsersAction) -> None:
     )
     lab.add_argument(
         "--welcome-only", action="store_true", help="run 00_welcome here in the terminal and end"
+    )
+    lab.add_argument(
+        "--copies-only",
+        action="store_true",
+        help="lay the working copies and end: Jupyter runs already",
     )
     lab.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
     add_lab_in_job(lab)

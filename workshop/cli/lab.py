@@ -17,7 +17,7 @@ from workshop.cli import lab_job, server
 from workshop.cli.lessons_index import write_index
 from workshop.cli.notebook_run import plain_text, run_notebook
 from workshop.cli.working_copies import Laid, is_untouched, lay_working_copies
-from workshop.facts.tree import FROM_WHEEL, ROOT
+from workshop.facts.tree import DISTRIBUTION, FROM_WHEEL, ROOT
 
 WELCOME = "day0_welcome/00_welcome.ipynb"
 _INDENT = "    "
@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
     folder = (options.dir or beside / "lab").resolve()
     report(lay_working_copies(lessons, folder), folder)
     print(f"lab: all lessons, their minutes and what you have solved: {write_index(folder)}", flush=True)
+    if options.copies_only:
+        return 0
     if options.welcome_only:
         return run_welcome(lessons, folder)
     at = server.Reached(options.tunnel or "", server.node_address() if options.network else server.LOOPBACK)
@@ -49,8 +51,8 @@ def find_lessons() -> Path:
         if (folder / WELCOME).is_file():
             return folder
     raise FileNotFoundError(
-        f"the lessons are neither at {ours} nor in ./notebooks: install the workshop's wheel, or clone the "
-        "repository and run `make lab` in it"
+        f"the lessons are neither at {ours} nor in ./notebooks: install the wheel of {DISTRIBUTION}, or "
+        "clone the repository and run `make lab` in it"
     )
 
 
@@ -76,7 +78,7 @@ def run_welcome(lessons: Path, folder: Path) -> int:
         run_notebook(notebook, copy.parent, on_cell=_Terminal().show)
     except (CellExecutionError, CellTimeoutError) as error:
         print(f"\nlab: the first lesson failed on this machine.\n{error}", file=sys.stderr)
-        print("lab: `.venv/bin/workshop doctor` says what is missing", file=sys.stderr)
+        print(f"lab: `{sys.executable} -m workshop doctor` says what is missing", file=sys.stderr)
         return 1
     if is_untouched(folder, WELCOME):
         nbformat.write(notebook, copy)

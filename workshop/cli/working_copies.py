@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,18 @@ import nbformat
 
 RECORD_NAME = ".workshop.json"
 SOURCE_FOLDER = "source"  # the .py halves of the pairs: for authors
+
+# As the kernel will say it. JupyterLab writes into the notebook what differs, and shows it as unsaved before
+# anybody has touched it.
+LANGUAGE_INFO = {
+    "codemirror_mode": {"name": "ipython", "version": sys.version_info.major},
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+    "version": platform.python_version(),
+}
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,7 @@ def _copy_cleared(lesson: Path, copy: Path) -> None:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
             cell.metadata.pop("execution", None)
+    notebook.metadata["language_info"] = LANGUAGE_INFO
     _write_text(copy, nbformat.writes(notebook) + "\n")
 
 

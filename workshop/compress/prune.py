@@ -72,7 +72,7 @@ def keep_largest(score: Tensor, sparsity: float, *, by_row: bool = False) -> Ten
         return torch.ones_like(score, dtype=torch.bool)
     threshold = rows.kthvalue(num_zeros, dim=-1, keepdim=True).values
     mask = rows > threshold
-    missing = rows.shape[-1] - num_zeros - mask.sum(-1, keepdim=True)
+    missing = rows.shape[-1] - num_zeros - mask.count_nonzero(-1).unsqueeze(-1)
     if bool(missing.any()):  # equal scores on the threshold: the first of them stay
         equal = rows == threshold
         mask |= equal & (equal.cumsum(-1) <= missing)
@@ -86,10 +86,14 @@ def two_of_four(score: Tensor) -> Tensor:
     """
     if score.shape[-1] % 4:
         raise ValueError(f"{score.shape[-1]} inputs do not make groups of four")
-    one, other = score.unflatten(-1, (-1, 4, 1)), score.unflatten(-1, (-1, 1, 4))
-    earlier = torch.ones(4, 4, dtype=torch.bool, device=score.device).tril(-1)
-    better = (other > one) | ((other == one) & earlier)  # (..., groups, 4, 4): who is before me
-    return (better.sum(-1) < 2).reshape(score.shape)
+    of_group = score.unflatten(-1, (-1, 4)).unbind(-1)
+    before_me = [torch.zeros_like(of_group[0], dtype=torch.uint8) for _ in of_group]
+    for later in range(1, 4):
+        for earlier in range(later):
+            later_wins = of_group[later] > of_group[earlier]
+            before_me[earlier] += later_wins
+            before_me[later] += ~later_wins
+    return (torch.stack(before_me, -1) < 2).reshape(score.shape)
 
 
 def two_of_four_plainly(score: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The doctor: can this machine run the workshop, and if not, what is to be done.
 
-Each check is a small function in `doctor.software`, `doctor.machine`, `doctor.cluster` or `doctor.ranks` that
-returns a `Finding`. A check that takes longer than its limit (a network disk that hangs, a driver that does
-not answer) is a finding too.
+Each check is a small function in `doctor.software`, `doctor.machine`, `doctor.host`, `doctor.cluster` or
+`doctor.ranks` that returns a `Finding`. A check that takes longer than its limit (a network disk that hangs,
+a driver that does not answer) is a finding too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
-from workshop.doctor import cluster, machine, ranks, software
+from workshop.doctor import cluster, host, machine, ranks, software
 from workshop.doctor.findings import Check, Diagnosis, Finding, Line
 
 
 def all_checks() -> list[Check]:
     """The registry, in the order in which one thing needs another."""
-    return [*software.CHECKS, *machine.CHECKS, *cluster.CHECKS, *ranks.CHECKS]
+    return [*software.CHECKS, *machine.CHECKS, *host.CHECKS, *cluster.CHECKS, *ranks.CHECKS]
 
 
 def diagnose(

@@ -15,6 +15,7 @@ from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 from packaging.requirements import Requirement
 
 from workshop.doctor.findings import Check, Finding
+from workshop.facts.tree import DISTRIBUTION, FROM_WHEEL
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.launch.environment import scrubbed
 
@@ -58,15 +59,20 @@ def check_jupyterlab() -> Finding:
 
 
 def _installed(name: str) -> Finding:
-    again = "run `make lab` again, or `pip install .` in the repository"
+    wanted = wanted_range(name)
     try:
         present = version(name)
     except PackageNotFoundError:
-        return Finding("no", f"{name} is not installed", again)
-    wanted = wanted_range(name)
+        return Finding("no", f"{name} is not installed", _install_again(wanted))
     if not Requirement(wanted).specifier.contains(present, prereleases=True):
-        return Finding("no", f"{present} is not in {wanted}", again)
+        return Finding("no", f"{present} is not in {wanted}", _install_again(wanted))
     return Finding("ok", present)
+
+
+def _install_again(wanted: str) -> str:
+    """What brings back a package: from a clone the set-up does, for a wheel pip does."""
+    by_pip = f'`{sys.executable} -m pip install "{wanted}"`'
+    return f"run {by_pip}" if FROM_WHEEL else f"run `make lab` again, or {by_pip}"
 
 
 def wanted_range(name: str) -> str:
@@ -76,7 +82,7 @@ def wanted_range(name: str) -> str:
 
 def _requirements() -> list[str]:
     try:
-        return [text for text in requires("workshop") or [] if "extra ==" not in text]
+        return [text for text in requires(DISTRIBUTION) or [] if "extra ==" not in text]
     except PackageNotFoundError:  # run from a clone that was never installed
         pyproject = Path(__file__).resolve().parents[2] / "pyproject.toml"
         return list(tomllib.loads(pyproject.read_text())["project"]["dependencies"])
@@ -126,7 +132,7 @@ def check_torch() -> Finding:
     """Torch can be imported and is in range."""
     torch, wanted = ask_torch(), wanted_range("torch")
     if "error" in torch:
-        return Finding("no", torch["error"], f'run `make lab` again, or pip install "{wanted}"')
+        return Finding("no", torch["error"], _install_again(wanted))
     version = f"{torch['version']}, imported in {format_seconds(torch['seconds'])}"
     if not Requirement(wanted).specifier.contains(torch["version"], prereleases=True):
         return Finding("no", f"{version}; it is not in {wanted}", f'pip install "{wanted}"')

@@ -7,15 +7,25 @@ and the nearest.  Nothing is guessed.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name closest to ``name``, or an empty string where none is close."""
+    """The known name that ``name`` begins, else the closest, or an empty string where none is close."""
     lowered = {str(k).lower(): str(k) for k in known}
-    close = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.4)
+    begun = [one for one in lowered if _begins(str(name), one)]
+    close = difflib.get_close_matches(
+        str(name).lower(), begun or list(lowered), n=1, cutoff=0 if begun else 0.4
+    )
     return lowered[close[0]] if close else ""
+
+
+def _begins(name: str, known: str) -> bool:
+    """Whether ``known`` goes on where ``name`` ends, signs aside: llama3 and llama-3-8b, not llama-30b."""
+    letters = [re.escape(one) for one in name.lower() if one.isalnum()]
+    return bool(letters) and re.match(r"[^a-z0-9]*".join(letters) + r"(?!\d)", known) is not None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

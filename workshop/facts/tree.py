@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+DISTRIBUTION = "large-model-workshop"  # for pip; on the index `workshop` is another project
 _PACKAGE = Path(__file__).resolve().parents[1]
 INSIDE = _PACKAGE / "tree"  # only in a wheel
 FROM_WHEEL = INSIDE.is_dir()

@@ -21,6 +21,7 @@ def load(ip: Any) -> None:
     from workshop.jupyter.magics import ParallelMagics
     from workshop.jupyter.monitor_magic import MonitorMagics
     from workshop.jupyter.rehearse_magic import RehearseMagics
+    from workshop.jupyter.room_magic import RoomMagics
     from workshop.jupyter.sbatch_magic import JobMagics
     from workshop.launch.session import EngineError, Session
 
@@ -29,6 +30,7 @@ def load(ip: Any) -> None:
     ip.register_magics(RehearseMagics)
     ip.register_magics(JobMagics)
     ip.register_magics(MonitorMagics)
+    ip.register_magics(RoomMagics)
     make_usage_errors_red(ip)
     quiet_at_shutdown(ip)
     if os.environ.get(WARM_UP, "on").lower() != "off":

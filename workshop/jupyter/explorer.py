@@ -17,6 +17,11 @@ from workshop.show.style import Picture, new_figure
 
 Draw = Callable[..., Picture]
 
+# ipywidgets makes the readout of every slider a field. Of one with choices it takes nothing: what is typed
+# there only wipes the value out.
+_SLIDER = "workshop-slider"
+_LOOK = f"<style>.{_SLIDER} .widget-readout {{ pointer-events:none; -webkit-user-modify:read-only }}</style>"
+
 
 @dataclass(frozen=True)
 class Control:
@@ -49,7 +54,7 @@ class Explorer:
 
         self.draw = draw
         self.controls = {control.name: _widget(control) for control in controls}
-        self.image = ipywidgets.Image(format="png")
+        self.image = ipywidgets.HTML()  # an Image has no alternative text, and is stretched
         self.words = ipywidgets.HTML()
         rows = ipywidgets.Layout(flex_flow="row wrap")
         self.box = ipywidgets.VBox(
@@ -69,8 +74,8 @@ class Explorer:
         from html import escape
 
         self.picture = drawn(self.draw, self.values)
-        self.image.value = self.picture._repr_png_()
-        self.words.value = f"<small>{escape(self.picture.words)}</small>"
+        self.image.value = self.picture.html
+        self.words.value = f"{_LOOK}<div style='line-height:1.4'>{escape(self.picture.words)}</div>"
 
     def __repr__(self) -> str:
         return f"[sliders for {', '.join(self.controls)}: {self.picture.words}]"
@@ -122,13 +127,17 @@ def sentence(text: str) -> Picture:
 def _widget(control: Control) -> Any:
     import ipywidgets
 
-    look = {"description": control.name.replace("_", " "), "style": {"description_width": "initial"}}
+    name = control.name.replace("_", " ")
+    look = {"description": name, "tooltip": name, "style": {"description_width": "initial"}}
+    look["layout"] = {"max_width": "98%"}  # in a narrow window
     if not control.choices:
         return ipywidgets.FloatText(value=control.value, continuous_update=False, **look)
     options = [(_label(choice), choice) for choice in control.choices]
     if isinstance(control.value, str):
         return ipywidgets.Dropdown(options=options, value=control.value, **look)
-    return ipywidgets.SelectionSlider(options=options, value=control.value, continuous_update=False, **look)
+    slider = ipywidgets.SelectionSlider(options=options, value=control.value, continuous_update=False, **look)
+    slider.add_class(_SLIDER)
+    return slider
 
 
 def _label(choice: Any) -> str:

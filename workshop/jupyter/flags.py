@@ -115,6 +115,13 @@ _DEVICE_MEMORY = argument(
 )
 
 
+_SHARE_GPU = argument(
+    "--share-gpu",
+    action="store_true",
+    help="where there are fewer GPUs than ranks: share them, over gloo through the host (not for timing)",
+)
+
+
 def _with(magic: Any, *flags: Any) -> Any:
     for flag in flags:
         magic = flag(magic)
@@ -123,7 +130,7 @@ def _with(magic: Any, *flags: Any) -> Any:
 
 def start_flags(magic: Any) -> Any:
     """The flags with which ranks are started."""
-    return _with(magic, _COUNT, _DEVICE_MEMORY)
+    return _with(magic, _COUNT, _DEVICE_MEMORY, _SHARE_GPU)
 
 
 def shared_flags(magic: Any) -> Any:
@@ -207,6 +214,8 @@ def refuse_with_replicas(args: Any) -> None:
     """ValueError for flags that do not go with ``--replicas``."""
     if args.nnodes > 1:
         raise ValueError("--replicas run on one node; on several they are a job: %%sbatch --replicas 3 -N 2")
+    if args.share_gpu:
+        raise ValueError("--share-gpu does not go with --replicas: each replica has its own GPUs, or none")
     if args.live != FOLDED:
         raise ValueError(f"--live {args.live} is for ranks; replicas are shown folded, by replica and rank")
 
@@ -215,7 +224,7 @@ def live_output(args: Any, show: Any, num_ranks: int) -> Live:
     """What `--live` asks for; ValueError for a rank that is not there."""
     if isinstance(args.live, int) and args.live >= num_ranks:
         raise ValueError(f"--live {args.live}: these are ranks 0 to {num_ranks - 1}")
-    return Live(show, args.live)
+    return Live(show, args.live, show.watch)
 
 
 def read_flags(magic: Any, line: str) -> Any:

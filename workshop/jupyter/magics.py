@@ -6,18 +6,24 @@ launching here. Flags have torchrun's own names where torchrun has them.
 One display is made when a cell starts (`LiveView`); it holds the first line ("4 ranks on CPU, gloo") and,
 while the ranks run, what they have printed so far (`launch.output`). At the end it shrinks to the first line
 again and the final text is printed below it, so that a saved notebook holds plain text for nbval to compare.
+
+On a live page (`show.page`) there is more: tabs while a cell takes longer (`rank_tabs`), and what they showed
+stays, folded away behind the first line; a cell that fails marks its line (`failing_line`). What is executed
+to be stored has none of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from workshop.jupyter import nsys_cell
+from workshop.jupyter import nsys_cell, rank_tabs
+from workshop.jupyter.failing_line import FailingLine
 from workshop.jupyter.flags import (
     counted,
     explain_errors,
@@ -45,23 +51,32 @@ from workshop.launch import (
 )
 from workshop.launch import script as program_file
 from workshop.launch.nodes.ranks import nodes_of_this_allocation
+from workshop.launch.output import Transcript
 from workshop.launch.request import cell_source, check_syntax, select
+from workshop.show.page import is_live
 from workshop.site.current import current_site
 
 _ACTIONS = ("start", "status", "stop", "restart", "interrupt")
 _ACTIONS_HELP = "start, status, stop, restart or interrupt; nothing is status"
 
 _LIVE_LINES = 40
+_ON_A_PAGE = is_live()
+_TABS_SECONDS = 1.0  # a cell shorter than this needs no tabs
+_TABS_EVERY = 0.25  # seconds between two looks at them
 
 
 class _Plain:
-    """An object that shows itself as this text, without quotes."""
+    """An object that shows itself as this text, without quotes; on a page as ``html`` where that is given."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, html: str = ""):
         self.text = text
+        self.html = html
 
     def __repr__(self) -> str:
         return self.text
+
+    def _repr_html_(self) -> str | None:
+        return self.html or None
 
 
 class LiveView:
@@ -72,14 +87,35 @@ class LiveView:
         self.handle: Any = None
         self.sentence = ""
         self.updated = False
+        self.tabs: rank_tabs.RankTabs | None = None
+        self.transcript: Transcript | None = None
+        self._began = self._tabs_shown = time.monotonic()
 
     def __call__(self, sentence: str, text: str) -> None:
         """Show the first line at once, and the text so far as often as this is called."""
         self.begin(sentence)
-        if self.handle is not None and text:
-            shown = text.splitlines()[-_LIVE_LINES:]
-            self.handle.update(_Plain("\n".join([sentence, *shown])))
-            self.updated = True
+        if self.handle is None or not text:
+            return
+        self.updated = True
+        if _ON_A_PAGE and self.transcript is not None and time.monotonic() - self._began > _TABS_SECONDS:
+            self._show_tabs(self.transcript, text)
+            return
+        shown = text.splitlines()[-_LIVE_LINES:]
+        self.handle.update(_Plain("\n".join([sentence, *shown])))
+
+    def watch(self, transcript: Transcript) -> None:
+        """What the ranks have printed, for more views than the one that is shown."""
+        self.transcript = transcript
+
+    def _show_tabs(self, transcript: Transcript, text: str) -> None:
+        now = time.monotonic()
+        if self.tabs is not None and now - self._tabs_shown < _TABS_EVERY:
+            return
+        self._tabs_shown, others = now, rank_tabs.views(transcript)
+        if self.tabs is None:
+            self.tabs = rank_tabs.RankTabs(list(others))
+            self.handle.update(self.tabs)
+        self.tabs.show(f"{self.sentence}\n{text}", others)
 
     def begin(self, sentence: str) -> None:
         """Show the first line."""
@@ -89,15 +125,19 @@ class LiveView:
         if getattr(self.ip, "kernel", None) is None:
             print(sentence)
             return
-        from IPython.display import display
+        from IPython.display import DisplayHandle
 
-        self.handle = display(_Plain(sentence), display_id=True)
+        self.handle = DisplayHandle()  # by hand: `display` would ask every formatter for its form of a text
+        bundle, known_as = {"text/plain": sentence}, {"display_id": self.handle.display_id}
+        self.ip.display_pub.publish(bundle, transient=known_as)
 
-    def end(self, result: Any) -> None:
+    def end(self, result: Any, failing: FailingLine | None = None) -> None:
         """The final text, then figures and other rich output with the rank they came from."""
         self.begin(result.device)
-        if self.updated:
-            self.handle.update(_Plain(self.sentence))
+        if self.updated or failing:
+            self.handle.update(_Plain(self.sentence, self._first_line(failing)))
+        if self.tabs is not None:
+            self.tabs.close()
         if result.text:  # a flush costs half a millisecond, a tenth of a cell
             print(result.text, end="", flush=True)
         for rank, content in getattr(result, "rich", ()):
@@ -105,6 +145,15 @@ class LiveView:
             self.ip.display_pub.publish(content["data"], content.get("metadata", {}))
         if getattr(result, "healed", ""):
             print(result.healed, flush=True)
+        if failing:
+            self.ip.display_pub.publish({"text/plain": failing.plain(), "text/html": failing.link()})
+
+    def _first_line(self, failing: FailingLine | None) -> str:
+        """As HTML, where it holds more than its words: what the tabs showed, and where a link leads to."""
+        words = ""
+        if self.tabs is not None and self.transcript is not None:
+            words = rank_tabs.leaves(self.sentence, rank_tabs.views(self.transcript))
+        return failing.top(words or rank_tabs.preformatted(self.sentence)) if failing else words
 
 
 @magics_class
@@ -161,7 +210,7 @@ class ParallelMagics(Magics):
     def _fresh(self, args: Any, program: Cell | Module | Script, variables: dict[str, Any]) -> None:
         view = LiveView(self.shell)
         n = counted(args.nproc_per_node, default=2 if args.replicas is None else 1)
-        limits = Limits(args.timeout, args.device_memory, args.max_restarts)
+        limits = Limits(args.timeout, args.device_memory, args.max_restarts, args.share_gpu or None)
         if args.replicas is not None:
             refuse_with_replicas(args)
             given: Any = {"variables": variables, "limits": limits, "on_output": view}
@@ -173,6 +222,7 @@ class ParallelMagics(Magics):
             view,
             args.into,
             lambda: torchrun(program, n, variables=variables, limits=limits, nodes=nodes, on_output=live),
+            f"{program.magic_line}\n{program.body}" if isinstance(program, Cell) else "",
         )
 
     @explain_errors("%%ranks")
@@ -195,6 +245,7 @@ class ParallelMagics(Magics):
             view,
             args.into,
             lambda: ranks.run(code, on=args.on, timeout=args.timeout, variables=variables, on_output=live),
+            f"%%ranks {line}\n{cell}",
         )
 
     @explain_errors("%ranks")
@@ -230,7 +281,8 @@ class ParallelMagics(Magics):
             size, nodes = n or max(2, gpus_here()), None
             if args.nnodes:
                 nodes = nodes_of_this_allocation(args.nnodes, args.interface or "", current_site())
-            type(self).ranks_alive = alive = Ranks(size, Limits(device_memory=device_memory), nodes)
+            limits = Limits(device_memory=device_memory, share_gpu=args.share_gpu or None)
+            type(self).ranks_alive = alive = Ranks(size, limits, nodes)
         elif n is not None and n != alive.per_node:
             raise ValueError(
                 f"-n {n}: there are {alive.per_node} ranks already{' on each node' * (alive.num_nodes > 1)}. "
@@ -241,23 +293,29 @@ class ParallelMagics(Magics):
                 f"--nnodes {args.nnodes}: the ranks are on {alive.num_nodes}. "
                 "Leave --nnodes out to use them, or `%ranks stop`."
             )
-        elif device_memory is not None and Limits(device_memory=device_memory) != alive.limits:
+        elif device_memory is not None and Limits(device_memory=device_memory).memory_bytes() != (
+            alive.limits.memory_bytes()
+        ):
             raise ValueError("--device-memory is set when the ranks start: `%ranks stop` first")
+        elif args.share_gpu and not alive.limits.share_gpu:
+            raise ValueError("--share-gpu is set when the ranks start: `%ranks stop` first")
         return alive
 
     def _restart(self, args: Any) -> None:
         assert self.ranks_alive is not None
         old = self.ranks_alive
         size = counted(args.nproc_per_node, default=old.per_node)
-        if size == old.per_node and args.device_memory is None:
+        if size == old.per_node and args.device_memory is None and not args.share_gpu:
             old.restart()
             return
         old.stop()
         type(self).ranks_alive = None
-        type(self).ranks_alive = Ranks(size, Limits(device_memory=args.device_memory), old.nodes)
+        share = args.share_gpu or old.limits.share_gpu
+        limits = Limits(device_memory=args.device_memory, share_gpu=share)
+        type(self).ranks_alive = Ranks(size, limits, old.nodes)
 
-    def _show(self, view: LiveView, into: str | None, run: Any) -> None:
-        """Run, show what was printed whatever happened, and bind ``--into``."""
+    def _show(self, view: LiveView, into: str | None, run: Any, source: str = "") -> None:
+        """Run, show what was printed whatever happened, and bind ``--into``; source: the cell's lines."""
         if into is not None and not into.isidentifier():
             raise ValueError(f"--into {into}: a variable's name, for example --into results")
         try:
@@ -265,7 +323,9 @@ class ParallelMagics(Magics):
         except (RankFailed, RankInterrupted) as error:
             result = getattr(error, "result", None)
             if result is not None:
-                view.end(dataclasses.replace(result, healed="") if hasattr(result, "healed") else result)
+                failing = FailingLine.of(error, source.splitlines()) if _ON_A_PAGE else None
+                unhealed = dataclasses.replace(result, healed="") if hasattr(result, "healed") else result
+                view.end(unhealed, failing)
                 self._bind(into, result)
             raise
         view.end(result)

@@ -30,7 +30,7 @@ class LiveStrips:
 
         if not seconds > 0:
             raise ValueError(f"--seconds {seconds:g}: more than nothing")
-        self.image = ipywidgets.Image(format="svg+xml")
+        self.image = ipywidgets.HTML()
         self.words = ipywidgets.HTML("the first sample comes in a moment")
         self.box = ipywidgets.VBox([self.image, self.words])
         self.monitor = Monitor(interval_seconds, keep=_DRAWN, log=log, on_sample=self._draw)
@@ -49,7 +49,7 @@ class LiveStrips:
         self.words.value = " ".join([*self.monitor.notes, "The monitor has ended."])
 
     def _draw(self, _sample: Sample) -> None:
-        self.image.value = monitor_strips(self.monitor.samples).svg.encode()
+        self.image.value = monitor_strips(self.monitor.samples).svg
         self.words.value = " ".join(self.monitor.notes)
 
 

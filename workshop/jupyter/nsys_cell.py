@@ -28,6 +28,7 @@ def check_flags(args: Any) -> None:
     refused = {
         "--into": args.into,
         "--device-memory": args.device_memory,
+        "--share-gpu": args.share_gpu,
         "--nnodes": args.nnodes > 1,
         "--replicas": args.replicas is not None,
     }
@@ -58,7 +59,7 @@ def run(command: list[str], n: int, limits: Limits, on_output: Any) -> Result:
     """Run the line to its end, on GPUs of its own where there are enough; raises as `torchrun` does."""
     session = Session.get()
     session.wait_ready()
-    chosen = device.take(n, session)
+    chosen = device.take(n, session, False)
     try:
         environment = {**rank_environment(os.environ), **chosen.environment()}
         return torchrun(

@@ -25,6 +25,8 @@ from typing import Any
 
 from workshop.launch.fresh.nodes import Nodes
 
+IDLE_FOLLOWS = "idle_follows"  # in the metadata of a rank's answer: False where it published nothing
+
 # ---------------------------------------------------------------------------- commands
 
 

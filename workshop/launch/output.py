@@ -16,17 +16,19 @@ the file, and the text says where.
 While the ranks run (`Live`) there are three views of the same text: ``folded``, in the order of the ranks, as
 it will stand at the end; ``time``, in the order in which the lines came, new ones last; or one rank's alone.
 Something is shown at once, then when there is news, at most ten times a second. A cell that runs on without a
-word shows its seconds, so that it does not look dead.
+word shows its seconds, so that it does not look dead; and where one rank can be said to be behind the others,
+its last line, beside the newest of all: folded text hides both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from workshop.launch import rank_folder
 
@@ -40,8 +42,10 @@ GOES_ON = b"\x1f"  # ends a line to which the next belongs (`child/rank_io.py` w
 _READ_AT_ONCE = 1 << 20
 
 Show = Callable[[str, str], None]  # (first line, text so far)
+Watch = Callable[["Transcript"], None]
 NEWS_SECONDS, CLOCK_SECONDS = 0.1, 1.0
 SILENT_SECONDS = 2.0  # a cell shorter than this shows no clock
+LONGEST_TOLD = 60  # characters of a line beside the clock
 FOLDED, BY_TIME = "folded", "time"
 
 
@@ -194,6 +198,16 @@ def last_bar(path: Path) -> str:
     return next((part.strip() for part in reversed(text.split("\r")) if part.strip()), "")
 
 
+def _percent(bar: str) -> float:
+    """How far a bar is; one that does not say, not at all."""
+    found = re.search(r"(\d+(?:\.\d+)?) ?%", bar)
+    return float(found[1]) if found else 0.0
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"[\d.,]+", "0", text)
+
+
 class Transcript:
     """The logs of all ranks of one cell, read together."""
 
@@ -205,14 +219,20 @@ class Transcript:
         """Take in what is new on every rank; True when anything is."""
         new = [log.read() for log in self.logs.values()]
         if any(new):
-            news = {rank: list(log.news) for rank, log in self.logs.items()}
-            self._arrived += render(news).splitlines(keepends=True)
+            self._arrive()
         return any(new)
 
     def finish(self) -> None:
         """Read every log to its end."""
+        while self.read():
+            pass
         for log in self.logs.values():
             log.finish()
+        self._arrive()
+
+    def _arrive(self) -> None:
+        news = {rank: list(log.news) for rank, log in self.logs.items()}
+        self._arrived += render(news).splitlines(keepends=True)
 
     def text(self) -> str:
         """The folded text so far."""
@@ -227,70 +247,51 @@ class Transcript:
         return render({rank: self.logs[rank].blocks()} if rank in self.logs else {})
 
     def bar(self, rank: int | None = None) -> str:
-        """The progress bar of a rank, or of the first that draws one, behind its label."""
-        for number, log in self.logs.items():
-            if rank in (None, number) and (bar := last_bar(log.path.with_name(rank_folder.BARS))):
-                return f"[{rank_label([number])}] {bar}"
-        return ""
+        """The progress bar of a rank, or of the one that is least far, behind its label."""
+        bars = {
+            number: bar
+            for number, log in self.logs.items()
+            if rank in (None, number) and (bar := last_bar(log.path.with_name(rank_folder.BARS)))
+        }
+        if not bars:
+            return ""
+        last = min(bars, key=lambda number: _percent(bars[number]))
+        return f"[{rank_label([last])}] {bars[last]}"
+
+    def newest(self) -> str:
+        """The line that came last, behind its label; "" before there is one."""
+        return self._arrived[-1].rstrip("\n") if self._arrived else ""
+
+    def behind(self) -> str:
+        """The last line of the rank that is least far, behind its label; "" where none can be said to be.
+
+        A rank that printed fewer lines is behind where the one with the most has passed such a line as its
+        last, numbers aside. (Where rank 0 alone prints, or each prints its own, nothing can be said.)
+        """
+        told = {rank: log for rank, log in self.logs.items() if log.count}
+        if len(told) < 2:
+            return ""
+        ahead = max(told.values(), key=lambda log: log.count)
+        passed = {_without_numbers(block) for block in ahead.blocks()[-TAIL_LINES:]}
+        last = {rank: log.blocks()[-1] for rank, log in told.items() if log.count < ahead.count}
+        slow = [rank for rank in last if _without_numbers(last[rank]) in passed]
+        if not slow:
+            return ""
+        rank = min(slow, key=lambda rank: told[rank].count)
+        return labelled(rank_label([rank]), last[rank].split("\n")[-1]).rstrip("\n")
 
 
-class ReplicaTranscript:
-    """The logs of all ranks of all replicas, each rank's attempts one after another.
-
-    alone: a replica has one rank, and its number says enough.
-    """
-
-    def __init__(self, alone: bool):
-        self.alone = alone
-        self.logs: dict[tuple[int, int], list[RankLog]] = {}
-
-    def add(self, replica: int, rank: int, path: Path) -> None:
-        """A rank has started, or has started again."""
-        earlier = self.logs.setdefault((replica, rank), [])
-        if earlier:
-            earlier[-1].finish()
-        earlier.append(RankLog(path))
+class Readable(Protocol):
+    """What is written by many and read as one text: a `Transcript`, or the one of replicas."""
 
     def read(self) -> bool:
-        """Take in what was written since; True when there was anything."""
-        return sum(attempts[-1].read() for attempts in self.logs.values()) > 0
+        """Take in what is new; True when there is anything."""
 
-    def finish(self) -> None:
-        """Read every log to its end."""
-        for attempts in self.logs.values():
-            attempts[-1].finish()
-
-    def text(self, replica: int | None = None) -> str:
-        """The folded text so far, of one replica or of all."""
-        lines = {
-            who: [line for at, log in enumerate(logs) for line in [*_again(at), *log.blocks()]]
-            for who, logs in self.logs.items()
-            if replica in (None, who[0])
-        }
-        return "".join(labelled(self._who(which), block) for which, block in fold(lines))
-
-    def _who(self, which: Iterable[tuple[int, int]]) -> str:
-        """``replicas 0-2``; where they have several ranks, ``replicas 0-1 ranks 0-1, replica 2 rank 0``."""
-        ranks: dict[int, list[int]] = {}
-        for replica, rank in which:
-            ranks.setdefault(replica, []).append(rank)
-        if self.alone:
-            return replica_label(ranks)
-        alike: dict[tuple[int, ...], list[int]] = {}
-        for replica, its in ranks.items():
-            alike.setdefault(tuple(its), []).append(replica)
-        return ", ".join(f"{replica_label(those)} {rank_label(its)}" for its, those in alike.items())
+    def text(self) -> str:
+        """The text so far."""
 
     def bar(self) -> str:
-        """The first progress bar that a rank draws, behind its label."""
-        for who, attempts in sorted(self.logs.items()):
-            if bar := last_bar(attempts[-1].path.with_name("bars")):
-                return f"[{self._who([who])}] {bar}"
-        return ""
-
-
-def _again(attempt: int) -> list[str]:
-    return [f"--- attempt {attempt + 1} ---"] if attempt else []
+        """A progress bar, or nothing."""
 
 
 class Live:
@@ -299,11 +300,13 @@ class Live:
     Args:
         show: is given the first line and the text so far.
         view: `FOLDED`, `BY_TIME`, or the number of a rank.
+        watch: is given the transcript each time, before ``show``: for who shows more than one view of it.
     """
 
-    def __init__(self, show: Show, view: str | int = FOLDED):
+    def __init__(self, show: Show, view: str | int = FOLDED, watch: Watch | None = None):
         self.show = show
         self.view = view
+        self.watch = watch
         self._sentence = self._text = ""
         self._began = self._shown = 0.0
 
@@ -313,7 +316,7 @@ class Live:
         self._began = self._shown = time.monotonic()
         self.show(sentence, "")
 
-    def look(self, transcript: Transcript | ReplicaTranscript) -> None:
+    def look(self, transcript: Readable) -> None:
         """Show what is new, if it is time to."""
         now = time.monotonic()
         if now - self._shown < NEWS_SECONDS:
@@ -322,18 +325,29 @@ class Live:
         bar = self._bar(transcript)
         if not (transcript.read() or bar or silent):
             return
-        clock = _clock(now - self._began) if now - self._began > SILENT_SECONDS else ""
+        clock = self._clock(transcript, now)
         before, self._text = self._text, self._view(transcript) + "\n".join(filter(None, (bar, clock)))
         self._shown = now
+        if self.watch is not None and isinstance(transcript, Transcript):
+            self.watch(transcript)
         if self._text != before:
             self.show(self._sentence, self._text)
 
-    def _bar(self, transcript: Transcript | ReplicaTranscript) -> str:
+    def _clock(self, transcript: Readable, now: float) -> str:
+        """``... 12 s; slowest [rank 1] step 3; newest [rank 0] step 9``; "" while it is early."""
+        if now - self._began <= SILENT_SECONDS:
+            return ""
+        parts = [_seconds(now - self._began)]
+        if isinstance(transcript, Transcript) and self.view == FOLDED and (behind := transcript.behind()):
+            parts += [f"slowest {_short(behind)}", f"newest {_short(transcript.newest())}"]
+        return "; ".join(parts)
+
+    def _bar(self, transcript: Readable) -> str:
         if isinstance(transcript, Transcript) and isinstance(self.view, int):
             return transcript.bar(self.view)
         return transcript.bar()
 
-    def _view(self, transcript: Transcript | ReplicaTranscript) -> str:
+    def _view(self, transcript: Readable) -> str:
         if isinstance(transcript, Transcript) and self.view != FOLDED:
             return transcript.by_time() if self.view == BY_TIME else transcript.of_rank(int(self.view))
         return transcript.text()
@@ -344,6 +358,10 @@ def live_of(on_output: Show | Live | None) -> Live | None:
     return on_output if on_output is None or isinstance(on_output, Live) else Live(on_output)
 
 
-def _clock(seconds: float) -> str:
+def _short(line: str) -> str:
+    return line if len(line) <= LONGEST_TOLD else f"{line[:LONGEST_TOLD]}..."
+
+
+def _seconds(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     return f"... {minutes} min {rest} s" if minutes else f"... {rest} s"

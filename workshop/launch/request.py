@@ -38,11 +38,14 @@ class Limits:
         ``WORKSHOP_TIMEOUT``, else 300.
     device_memory: bytes that a rank may hold on its device, as a number or as ``"256MiB"``.
     max_restarts: how many times the whole group may start again after a failure, as torchrun's.
+    share_gpu: where there are fewer GPUs than ranks, let ranks share them over gloo (`launch.device`); None:
+        as the variable ``WORKSHOP_SHARE_GPU`` says, else they go to the CPU.
     """
 
     timeout: float | None = None
     device_memory: int | str | None = None
     max_restarts: int = 0
+    share_gpu: bool | None = None
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not 0 < self.timeout < 1e7:

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from workshop.launch.device import SHARED_GPUS
+
 Initialise = Callable[[nn.Module], None]
 """Sets the parameters and buffers that a module itself holds (not its children's)."""
 
@@ -63,10 +65,13 @@ def not_trained(model: nn.Module) -> list[torch.Tensor]:
 
 
 def local_device() -> torch.device:
-    """Where this rank computes: its GPU, where there is one for each rank of the node, else the CPU."""
+    """Where this rank computes: its GPU, where there is one for each rank of the node or ranks share, else
+    the CPU."""
     device = torch.accelerator.current_accelerator(check_available=True)
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if device is None or torch.accelerator.device_count() < local_ranks:
+    if device is None:
+        return torch.device("cpu")
+    if torch.accelerator.device_count() < local_ranks and not os.environ.get(SHARED_GPUS):
         return torch.device("cpu")
     return device
 

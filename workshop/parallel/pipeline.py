@@ -144,7 +144,7 @@ class _Stages:
             assert target is not None
             y = self.loss(y, target)
         self.kept[stage, micro] = (x, y)
-        self.computed = time.perf_counter()
+        self.computed = _now(self.wire.device)
         if stage != self.last:
             self.hand(y.detach(), stage + 1, micro, self.to_next, upward=False)
 
@@ -152,7 +152,7 @@ class _Stages:
         """From the kept output to the input's gradient; the weights' gradients add up on the way."""
         x, y = self.kept.pop((stage, micro))
         y.backward(gradient)
-        self.computed = time.perf_counter()
+        self.computed = _now(self.wire.device)
         if x is not None:
             assert x.grad is not None
             self.hand(x.grad, stage - 1, micro, self.to_previous, upward=True)
@@ -183,6 +183,14 @@ class _Stages:
         if action not in self.asked:
             self.ask(action)
         return self.asked.pop(action)()
+
+
+def _now(device: torch.device) -> float:
+    """Seconds of the clock when this rank's own work is done. On a GPU messages have streams of their own,
+    and are not waited for: one that is still to come would hold the clock for ever."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return time.perf_counter()
 
 
 def _neighbour(action: Action) -> int:
@@ -225,7 +233,7 @@ def run_order(
         arrived, micro = here.take(action), action.micro_batch
         if following is not None and wire.device.type == "cpu":
             here.ask(following)
-        start = time.perf_counter()
+        start = _now(wire.device)
         if action.kind == "F":
             here.forward(action.stage, micro, inputs[micro] if arrived is None else arrived, targets[micro])
             step.most_kept = max(step.most_kept, len(here.kept))

@@ -19,8 +19,9 @@ no such GPU. Without one, each says so before it imports anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -108,7 +109,19 @@ def _by_transformer_engine(model: nn.Module, optimizer: torch.optim.Optimizer, r
     with torch.no_grad():
         convert_model(model, _convert_ln=False)  # te.Linear, weights copied: the optimizer needs the new ones
     made = type(optimizer)(model.parameters(), **optimizer.defaults)
-    return model, made, lambda: te.fp8_autocast(enabled=True, fp8_recipe=te_recipe)
+    return model, made, partial(_inside_transformer_engine, te, te_recipe)
+
+
+@contextmanager
+def _inside_transformer_engine(te: Any, te_recipe: Any) -> Iterator[None]:
+    """FP8 for the layers of Transformer Engine, and bf16 for what lies between them: without it their inputs
+    and outputs stay fp32. `te.autocast` is what `te.fp8_autocast`, deprecated since, was called before."""
+    if hasattr(te, "autocast"):
+        eight = te.autocast(enabled=True, recipe=te_recipe)
+    else:
+        eight = te.fp8_autocast(enabled=True, fp8_recipe=te_recipe)
+    with torch.autocast("cuda", torch.bfloat16), eight:
+        yield
 
 
 def transformer_engine_recipe(recipe: Recipe) -> Any:

@@ -120,20 +120,22 @@ class AmaxHistory:
         if length < 1:
             raise ValueError(f"an amax history of {length} steps remembers nothing: take 1 or more")
         self.form, self.margin = form, margin
-        self.history: deque[float] = deque(maxlen=length)
+        self.history: deque[Tensor] = deque(maxlen=length)  # on x's device: a number would wait for it
 
     def scale(self, x: Tensor) -> Tensor:
         """What to divide x by, a scalar tensor; x itself is looked at in the first step only."""
         if not self.history:
             self.record(x)
-        amax = torch.tensor(max(self.history), device=x.device)
+        amax = torch.stack(tuple(self.history)).amax().to(x.device)
         return scale_of(amax, self.form) * 2.0**self.margin
 
     def record(self, x: Tensor) -> None:
-        """Remember this step's amax; an infinite one is left out, or it would stay for the whole length."""
-        amax = float(x.detach().abs().amax())
-        if amax < float("inf"):
-            self.history.append(amax)
+        """Remember this step's amax; an infinite one counts as none, or it would stay for the whole length.
+
+        Nothing here waits for the device: delayed scaling exists so that nothing does.
+        """
+        amax = x.detach().abs().amax().float()
+        self.history.append(amax.where(amax.isfinite(), torch.zeros_like(amax)))
 
     def quantize(self, x: Tensor) -> Operand:
         """Round x by the past's scale, cut what is too large, and remember x: one step."""

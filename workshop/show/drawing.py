@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from html import escape
 
+from workshop.show import page
+
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 
 
@@ -15,11 +17,14 @@ class Drawing:
     """A finished SVG that shows itself; ``words`` where there are only words."""
 
     def __init__(self, svg: str, words: str):
-        self.svg = svg
+        self.svg = page.described(svg, words)
         self.words = words
 
     def __repr__(self) -> str:
         return f"[drawing: {self.words}]"
+
+    def _repr_html_(self) -> str | None:
+        return self.svg if page.is_live() else None
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -27,7 +27,7 @@ _PART_OF = {part: _JOINED.get(part, part) for part in PARTS}
 DRAWN = tuple(part for part in PARTS if part not in _JOINED)
 """The parts that are drawn, in the order in which they are stacked."""
 
-PART_COLOURS = dict(zip(DRAWN, (*RANK_COLOURS[:7], "#999999", "#DDDDDD"), strict=True))
+PART_COLOURS = dict(zip(DRAWN, (*RANK_COLOURS, "#DDDDDD"), strict=True))
 
 
 def parts_of(source: Any) -> dict[str, float]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workshop.facts.units import BINARY_UNITS
+from workshop.show import page
 
 # Okabe and Ito's palette (2008): told apart by people with any colour vision.
 RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#666666")
@@ -89,6 +90,14 @@ class Picture:
 
     def __repr__(self) -> str:
         return f"[picture: {self.words}]"
+
+    @property
+    def html(self) -> str:
+        """The picture with its words as alternative text."""
+        return page.image(self._repr_png_(), self.words)
+
+    def _repr_html_(self) -> str | None:
+        return self.html if page.is_live() else None
 
     def _repr_png_(self) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

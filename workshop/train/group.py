@@ -52,6 +52,6 @@ def _device() -> torch.device:
     device = local_device()
     if device.type == "cpu":
         return device
-    index = int(os.environ.get("LOCAL_RANK", "0"))
+    index = int(os.environ.get("LOCAL_RANK", "0")) % max(1, torch.accelerator.device_count())
     torch.accelerator.set_device_index(index)
     return torch.device(device.type, index)

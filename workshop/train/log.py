@@ -16,6 +16,8 @@ name                    what it leaves in the folder                         nee
 ======================  ===================================================  ==============================
 
 Only rank 0 writes: the loop opens ``none`` elsewhere. Each library is imported when its log is opened.
+``aim up`` finds a run by itself; before a script reads the repository, ``aim storage reindex`` has to be said
+once: Aim 3.29 enters a finished run into its index no sooner.
 """
 
 from __future__ import annotations

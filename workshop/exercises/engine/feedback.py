@@ -114,9 +114,9 @@ class ProgressTable:
         return str(exercise.day), exercise.name, so_far.state, str(so_far.tries), hints
 
     def __str__(self) -> str:
-        lines = [*_in_columns([self.HEAD, *self.rows]), self.summary]
+        lines = [*in_columns([self.HEAD, *self.rows]), self.summary]
         if self.guesses:
-            lines += ["", *_in_columns([self.GUESSES, *self.guesses])]
+            lines += ["", *in_columns([self.GUESSES, *self.guesses])]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -126,6 +126,7 @@ class ProgressTable:
         return table(self.HEAD, self.rows) + paragraph(self.summary) + guesses
 
 
-def _in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts as lines, each column as wide as its longest text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]

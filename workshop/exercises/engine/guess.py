@@ -124,6 +124,11 @@ class Guesses:
         expected = None if predicted is None else question.read(predicted)
         return ThreeWays(question, guess, expected, happened)
 
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Every guess as it is kept: ``{"guess": ..., "measured": ..., "unit": ...}`` by name, as of now."""
+        self._read()
+        return dict(self._kept)
+
     def rows(self) -> list[tuple[str, str, str, str]]:
         """(name, yours, measured, how far off) of each guess that was compared, for ``%progress``."""
         self._read()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -36,8 +36,24 @@ class Verdict:
     printed: str = ""
 
 
-def judge(exercise: Exercise, source: str, namespace: dict[str, Any]) -> Verdict:
-    """Run the learner's cell and its check. What the cell defines lands in ``namespace``."""
+Runner = Callable[[Exercise, str, dict[str, Any]], None]
+Launcher = Callable[[Exercise, str], Any]
+
+
+def judge(
+    exercise: Exercise,
+    source: str,
+    namespace: dict[str, Any],
+    *,
+    run: Runner | None = None,
+    launched: Launcher | None = None,
+) -> Verdict:
+    """Run the learner's cell and its check. What the cell defines lands in ``namespace``.
+
+    Where the cell runs may be chosen, the verdict is the same: ``run`` runs a plain one elsewhere and puts
+    what stands for its functions into the namespace; ``launched`` runs one on ranks, with its check program,
+    and returns what each rank reported, as `launch.torchrun` does.
+    """
     try:
         tree = cell.parse(exercise.name, source)
     except SyntaxError as error:
@@ -47,9 +63,10 @@ def judge(exercise: Exercise, source: str, namespace: dict[str, Any]) -> Verdict
     if places := cell.open_places(tree):
         where = f"line {places[0]} waits" if len(set(places)) == 1 else f"lines {_spoken(places)} wait"
         return Verdict("unsolved", f"`...` on {where} for your code.")
-    judge_kind = _judge_on_ranks if exercise.ranks else _judge_plain
     try:
-        return judge_kind(exercise, source, tree, namespace)
+        if exercise.ranks:
+            return _judge_on_ranks(exercise, source, tree, namespace, launched or _launched)
+        return _judge_plain(exercise, source, tree, namespace, run or _run)
     except Wrong as wrong:
         return Verdict("wrong", str(wrong))
 
@@ -84,14 +101,28 @@ def _needed(exercise: Exercise) -> dict[str, Any]:
     return {name: value for needed in exercise.needs for name, value in solution_names(find(needed)).items()}
 
 
-def _judge_plain(exercise: Exercise, source: str, tree: ast.Module, namespace: dict[str, Any]) -> Verdict:
+def _run(exercise: Exercise, source: str, namespace: dict[str, Any]) -> None:
+    cell.run(exercise.name, source, namespace)
+
+
+def _launched(exercise: Exercise, source: str) -> Any:
+    from workshop import launch
+
+    assert exercise.ranks
+    program = launch.Cell(f"{source}\n\n{exercise.check_program}", f"%%exercise {exercise.name}")
+    return launch.torchrun(program, exercise.ranks, limits=launch.Limits(timeout=TIMEOUT_SECONDS))
+
+
+def _judge_plain(
+    exercise: Exercise, source: str, tree: ast.Module, namespace: dict[str, Any], run: Runner
+) -> Verdict:
     """Run the cell in the notebook and check the names it defined."""
     for name, value in _needed(exercise).items():
         namespace.setdefault(name, value)
     for name in exercise.defines:  # an earlier answer must not stand in for a missing one
         namespace.pop(name, None)
     try:
-        cell.run(exercise.name, source, namespace)
+        run(exercise, source, namespace)
         _require(exercise, [name for name in exercise.defines if name in namespace], tree)
         return Verdict("right", exercise.check(namespace))
     except Wrong:
@@ -100,16 +131,17 @@ def _judge_plain(exercise: Exercise, source: str, tree: ast.Module, namespace: d
         return Verdict("wrong", _raised(error, exercise.name, source))
 
 
-def _judge_on_ranks(exercise: Exercise, source: str, tree: ast.Module, namespace: dict[str, Any]) -> Verdict:
+def _judge_on_ranks(
+    exercise: Exercise, source: str, tree: ast.Module, namespace: dict[str, Any], launched: Launcher
+) -> Verdict:
     """Run the cell and its check program on fresh ranks, and check what they reported."""
     from workshop import launch
 
     assert exercise.ranks
     functions = cell.defined_functions(tree)
     _require(exercise, functions, tree)
-    program = launch.Cell(f"{source}\n\n{exercise.check_program}", f"%%exercise {exercise.name}")
     try:
-        result = launch.torchrun(program, exercise.ranks, limits=launch.Limits(timeout=TIMEOUT_SECONDS))
+        result = launched(exercise, source)
     except launch.RankFailed as failed:
         return Verdict("wrong", _rank_failed(failed, source), _printed(failed))
     try:
@@ -148,9 +180,12 @@ def _raised(error: BaseException, name: str, source: str) -> str:
     steps = [step for step in frames if step.filename == cell.file_name(name)]
     said = _one_line(type(error).__name__, str(error))
     where = ""
-    if steps and steps[-1].lineno is not None:
-        line = source.splitlines()[steps[-1].lineno - 2].strip()  # line 1 is the magic's
-        where = f"Line {steps[-1].lineno}, `{line}`: "
+    number = (
+        steps[-1].lineno if steps else getattr(error, "line_of_answer", None)
+    )  # the latter where it ran elsewhere
+    lines = source.splitlines()
+    if number is not None and 2 <= number <= len(lines) + 1:
+        where = f"Line {number}, `{lines[number - 2].strip()}`: "  # line 1 is the magic's
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(error, SystemExit):
         said = "the cell ends the program (exit); an answer returns instead"

@@ -66,6 +66,11 @@ class Progress:
     def __getitem__(self, name: str) -> Attempts:
         return self._attempts.get(name, Attempts())
 
+    def so_far(self) -> dict[str, Attempts]:
+        """Every exercise that was begun, as of now."""
+        self._read()
+        return dict(self._attempts)
+
     def tried(self, name: str, solved: bool) -> None:
         """One more answer was judged. What was solved once stays solved."""
         before = self._latest(name)

@@ -16,9 +16,10 @@ def rotate_the_ring(query, key, value, attend):
     block = torch.stack((key, value))
     for step in range(1, world_size):
         arriving = torch.empty_like(block)
-        sending = dist.isend(block, (rank + 1) % world_size)
-        dist.recv(arriving, (rank - 1) % world_size)
-        sending.wait()
+        to_right = dist.P2POp(dist.isend, block, (rank + 1) % world_size)
+        from_left = dist.P2POp(dist.irecv, arriving, (rank - 1) % world_size)
+        for message in dist.batch_isend_irecv([to_right, from_left]):
+            message.wait()
         block = arriving
         owner = (rank - step) % world_size
         if owner < rank:  # later keys are not for us

@@ -11,9 +11,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from workshop.launch.child import staged_group
 from workshop.launch.child.cut import GroupSockets
 from workshop.launch.child.held_groups import forget_groups_of_deepspeed
 from workshop.launch.child.node_store import NodeStore
+from workshop.launch.device import SHARED_GPUS
 from workshop.launch.messages import GroupState, StartRanks, to_json
 from workshop.launch.request import unpickled
 
@@ -25,7 +27,9 @@ class Group:
         self.rank = rank
         self.world_size = request.ranks.world_size
         kind, local_rank = request.ranks.device, rank - request.ranks.first
-        self.device = torch.device(kind, local_rank) if kind == "cuda" else torch.device("cpu")
+        self.shares = int(request.ranks.env.get(SHARED_GPUS, "0"))
+        number = local_rank % self.shares if self.shares else local_rank
+        self.device = torch.device(kind, number) if kind == "cuda" else torch.device("cpu")
         self.directory = Path(request.directory)
         self.nodes_store = request.store
         self.sockets = sockets
@@ -59,14 +63,15 @@ class Group:
         """Make the default group; ``name`` is new for each generation. Returns as `state`."""
         os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", "0"
         store = self._store(name)
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        alone = self.device.type == "cuda" and not self.shares
+        backend = staged_group.NAME if self.shares else "nccl" if alone else "gloo"
         self._init(
             backend,
             store=store,
             rank=self.rank,
             world_size=self.world_size,
             timeout=timedelta(minutes=30),
-            device_id=self.device if self.device.type == "cuda" else None,
+            device_id=self.device if alone else None,
         )
         return self.state()
 

@@ -28,6 +28,7 @@ from workshop.launch import messages, rank_folder
 from workshop.launch.child import failure_record, rank_io
 from workshop.launch.child.descriptors import keep_reserve
 from workshop.launch.child.held_groups import hold_groups_of_ddp
+from workshop.launch.device import SHARED_GPUS
 from workshop.launch.processes import ProcessId, die_with_parent
 from workshop.launch.report import REPORT_FILE
 from workshop.launch.request import unpickled
@@ -37,6 +38,9 @@ from workshop.site.cores import GPU_CPUS, bind_to
 # The others get this long to reach the place where they wait for the rank that failed, so that
 # "where it was" is where it waits, and so that the same failure reads the same each time.
 GRACE_SECONDS = 0.2
+# What the allocators of ranks that share a GPU may hold together; the rest is for their contexts, some
+# hundred megabytes each, which no allocator counts.
+OF_A_SHARED_GPU = 0.9
 
 _AGENT_NAMES = frozenset(
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_NAME "
@@ -145,14 +149,22 @@ def set_up_device(device: str, device_memory: int | None) -> None:
     """Threads, the rank's own GPU and the cores next to it where it has one, and the cap on memory."""
     import torch
 
-    local_rank = int(os.environ["LOCAL_RANK"])
+    shared = int(os.environ.get(SHARED_GPUS, "0"))
+    number = int(os.environ["LOCAL_RANK"])
+    number = number % shared if shared else number
     if device == "cuda":  # before any thread is made: threads inherit the cores
-        near = os.environ.get(GPU_CPUS, "").split()[local_rank : local_rank + 1]
+        near = os.environ.get(GPU_CPUS, "").split()[number : number + 1]
         if near and (why := bind_to(near[0])):
             print(f"this rank is {why}", file=sys.stderr)
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     if device == "cuda":
-        torch.cuda.set_device(local_rank)
+        torch.cuda.set_device(number)
+    if device == "cuda" and shared:
+        from workshop.launch.child import staged_group
+
+        staged_group.use()
+        ranks = -(-int(os.environ["LOCAL_WORLD_SIZE"]) // shared)
+        torch.cuda.set_per_process_memory_fraction(OF_A_SHARED_GPU / ranks, number)
     if device_memory:
         from workshop.launch.child.device_cap import cap_device_memory
 

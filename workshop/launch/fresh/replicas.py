@@ -32,6 +32,7 @@ from typing import Any
 from workshop.launch import device, rank_folder, verdicts
 from workshop.launch.environment import rank_environment
 from workshop.launch.failures import Program, RankEnd, RankFailed, RankInterrupted, RankTimeout, read_evidence
+from workshop.launch.fresh.replica_output import ReplicaTranscript
 from workshop.launch.fresh.torchrun import (
     Cell,
     Module,
@@ -52,7 +53,7 @@ from workshop.launch.messages import (
     ReplicasDone,
     Started,
 )
-from workshop.launch.output import ReplicaTranscript, live_of, replica_label
+from workshop.launch.output import live_of, replica_label
 from workshop.launch.report import own_report
 from workshop.launch.request import Limits, check_rank_count, pickled, takes_passing
 from workshop.launch.session import EngineError, Session
@@ -175,7 +176,7 @@ class _Launch:
         self.session = session
         self.n = n
         self.limits = limits
-        self.device = device.take(n * num_replicas, session)
+        self.device = device.take(n * num_replicas, session, False)
         self.sentence = _sentence(self.device.sentence, num_replicas, n)
         self.directory = session.directory / f"run-{time.monotonic_ns()}"
         self.replicas = [_Replica(at, self.directory / f"replica_{at}") for at in range(num_replicas)]

@@ -212,7 +212,9 @@ class _Launch:
         self.n = n
         self.limits = limits
         self.nodes = nodes
-        self.device = device.take(n, session)
+        if nodes is not None:
+            device.refuse_to_share(limits.share_gpu, "ranks share the GPUs of one node, not those of several")
+        self.device = device.take(n, session, limits.share_gpu if nodes is None else False)
         self.run_id = uuid.uuid4().hex[:12]
         self.directory = session.directory / f"run-{time.monotonic_ns()}"
         self.attempt = -1

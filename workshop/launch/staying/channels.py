@@ -23,6 +23,7 @@ import zmq
 from jupyter_client.session import Session as Protocol
 
 from workshop.launch import rank_folder
+from workshop.launch.messages import IDLE_FOLLOWS
 
 ANSWER_TO_CUT_SECONDS = 0.5
 _PORTS = {"shell_port": 1, "iopub_port": 2, "stdin_port": 3, "control_port": 4, "hb_port": 5}
@@ -129,6 +130,8 @@ class Exchange:
             if channel.shell in ready:
                 for message in channel.receive(channel.shell):
                     self.replies[channel.rank] = message["content"]
+                    if not message["metadata"].get(IDLE_FOLLOWS, True):
+                        self._idle.add(channel.rank)
 
     def _published(self, rank: int, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]

@@ -28,11 +28,12 @@ def start(ranks: RankSet) -> None:
         ranks.remote = RemoteNodes(ranks.nodes, ranks.session.directory)
     ranks.session.wait_ready()
     if ranks.remote is None:
-        ranks.device = device.take(ranks.n, ranks.session)
+        ranks.device = device.take(ranks.n, ranks.session, ranks.limits.share_gpu)
     else:  # nodes that a scheduler gave out are this user's alone: no leases
         ranks.remote.wait_ready()
         gpus = [ranks.session.gpus] if ranks.local else []
-        ranks.device = device.choose_for_nodes(ranks.per_node, [*gpus, *ranks.remote.gpus()])
+        counts = [*gpus, *ranks.remote.gpus()]
+        ranks.device = device.choose_for_nodes(ranks.per_node, counts, ranks.limits.share_gpu)
     _start_processes(ranks)
     _await_kernels(ranks)
     refusals = [answer for answer in ranks.join().values() if isinstance(answer, str)]

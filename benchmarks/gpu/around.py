@@ -1,0 +1,172 @@
+"""(i) What stands around a run on a GPU: NVML's numbers, leases, the nsys line, the profiler's trace, a cap,
+ranks that share the device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.stage import NotHere, Row, Stage, row
+
+LEASES = """
+from workshop.launch.gpus import leases
+from workshop.launch.gpus.nvml import node_gpus
+first = leases.take(1, [gpu.uuid for gpu in node_gpus()] or ["0"])
+print(first.gpus)
+first.release()
+"""
+SHARED = """
+import torch, torch.distributed as dist
+from workshop import report
+dist.init_process_group()
+device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
+x = torch.full((1024,), float(dist.get_rank() + 1), device=device)
+dist.all_reduce(x)
+report(total=float(x[0]), device=str(x.device), backend=dist.get_backend())
+dist.destroy_process_group()
+"""
+
+
+def run(stage: Stage) -> None:
+    """Each part stands alone."""
+    for name, work, needs in (
+        ("nvml", monitored, 30),
+        ("leases", leased, 30),
+        ("profiler", profiled, 40),
+        ("memory cap", capped, 40),
+        ("one rank", lambda stage: ranks(stage, 1, False), 60),
+        ("four ranks on one GPU", lambda stage: ranks(stage, 4, True), 90),
+        ("nsys", nsys, 60),
+        ("gpu tests", gpu_tests, 300),
+    ):
+        stage.part(name, lambda work=work: work(stage), needs=needs)  # type: ignore[misc]
+
+
+def monitored(stage: Stage) -> list[Row]:
+    """`measure.Monitor` beside a loop of products."""
+    from workshop.measure.monitor import Monitor
+
+    a = torch.randn(stage.sized(8192, 64), stage.sized(8192, 64), device=stage.device)
+    with Monitor(0.1) as monitor:
+        until = time.monotonic() + stage.sized(4.0, 0.4)
+        while time.monotonic() < until:
+            a @ a
+            if stage.on_gpu:
+                torch.cuda.synchronize()
+    return [row("samples", len(monitor.samples), "", text=str(monitor.summary()))]
+
+
+def leased(stage: Stage) -> list[Row]:
+    """A lease of the GPU by its UUID, taken and given back, in a process of its own."""
+    if not stage.on_gpu:
+        raise NotHere("no GPU to lease")
+    told = subprocess.run([sys.executable, "-c", LEASES], capture_output=True, text=True, timeout=60)
+    if told.returncode:
+        raise RuntimeError(told.stderr[-400:])
+    return [row("lease", None, "", text=told.stdout.strip())]
+
+
+def profiled(stage: Stage) -> list[Row]:
+    """torch.profiler's trace through our reader: are kernels in it, and do their times add up?"""
+    from torch.profiler import ProfilerActivity, profile
+
+    from workshop.measure.trace import read_trace
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if stage.on_gpu else [])]
+    a = torch.randn(stage.sized(4096, 64), stage.sized(4096, 64), device=stage.device)
+    with profile(activities=activities) as seen:
+        for _ in range(5):
+            a @ a
+        if stage.on_gpu:
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        seen.export_chrome_trace(str(path))
+        trace = read_trace(path)
+    return [row("seconds in the trace", trace.seconds, "s", lanes=trace.lanes)]
+
+
+def capped(stage: Stage) -> list[Row]:
+    """A cap on the allocator: what fits under it, what does not, and in whose words."""
+    if not stage.on_gpu:
+        raise NotHere("the CPU's cap is tested elsewhere")
+    cap = 2 * 2**30
+    from workshop.launch.child.device_cap import cap_device_memory
+
+    cap_device_memory(cap, "cuda")
+    try:
+        held = torch.empty(cap // 2, dtype=torch.uint8, device="cuda")
+        try:
+            torch.empty(cap, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError as error:
+            return [row("held under the cap", held.nbytes, "B", message=str(error)[:400])]
+        raise RuntimeError("a cap of 2 GiB let 3 GiB through")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def ranks(stage: Stage, n: int, share: bool) -> list[Row]:
+    """An all-reduce of ranks as a notebook starts them."""
+    from workshop import launch
+
+    if stage.size == "ci" and n > 1:
+        raise NotHere("the smallest walk starts one rank")
+    limits = launch.Limits(timeout=80, share_gpu=share and stage.on_gpu)
+    began = time.perf_counter()
+    told = launch.torchrun(SHARED, n, limits=limits)
+    wanted = n * (n + 1) / 2
+    if told[0]["total"] != wanted:
+        raise ValueError(f"the sum over {n} ranks is {told[0]['total']}, not {wanted}")
+    return [row("start to end", time.perf_counter() - began, "s", device=told.device, rank=dict(told[0]))]
+
+
+def nsys(stage: Stage) -> list[Row]:
+    """The line that `%%torchrun --nsys` starts, where Nsight Systems is installed."""
+    if not (stage.on_gpu and shutil.which("nsys")):
+        raise NotHere("nsys is not on the PATH")
+    from workshop.configs.nsys_command import nsys_command
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "product.py")
+        script.write_text("import torch\na = torch.randn(512, 512, device='cuda')\n(a @ a).sum().item()\n")
+        command = nsys_command(str(script), 1, str(Path(folder, "report")), python=sys.executable)
+        told = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=folder)
+        made = [path.name for path in Path(folder).glob("*.nsys-rep")]
+    return [row("exit status", told.returncode, "", made=made, text=told.stderr[-600:])]
+
+
+def gpu_tests(stage: Stage) -> list[Row]:
+    """Every test with the marker gpu: passed, failed, skipped, and the names of those that failed."""
+    if stage.size == "ci":
+        raise NotHere("the smallest walk is itself a test")
+    with tempfile.TemporaryDirectory() as folder:
+        told = subprocess.run(
+            [
+                *[sys.executable, "-m", "pytest", "tests/gpu", "-q", "--no-header", "-p", "no:cacheprovider"],
+                *["--timeout", "120", "--junitxml", str(Path(folder, "gpu.xml"))],
+            ],
+            capture_output=True, text=True, timeout=max(30.0, stage.left() - 10), env=os.environ,
+        )  # fmt: skip
+        counts = _counted(Path(folder, "gpu.xml"))
+    if stage.on_gpu and not counts:
+        raise RuntimeError(told.stdout[-800:])
+    return [row(word, count, "tests") for word, count in counts.items()] + [
+        row("last words", None, "", text=told.stdout[-4000:])
+    ]
+
+
+def _counted(path: Path) -> dict[str, Any]:
+    from xml.etree import ElementTree
+
+    if not path.exists():
+        return {}
+    suite = next(ElementTree.parse(path).getroot().iter("testsuite"))
+    return {word: int(suite.get(word, "0")) for word in ("tests", "failures", "errors", "skipped")}

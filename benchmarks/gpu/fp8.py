@@ -1,0 +1,135 @@
+"""(e) FP8: the product itself, a linear layer forward and backward, and 200 steps of a model, beside bf16.
+
+By hand (`precision.fp8`), torchao through Accelerate, Transformer Engine where it is installed. A speed
+without the loss beside it says nothing, so both are told, and the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.gpu.stage import NotHere, Row, Stage, row, seconds_of
+from workshop.precision.fp8 import BF16, Fp8Linear, Recipe, runs_scaled_mm
+from workshop.precision.fp8_libraries import LIBRARIES, Unavailable, prepare_fp8
+
+# rows (tokens), inputs, outputs: the linear layers of 1.3B, 8B and 70B models
+LAYERS = ((16384, 2048, 8192), (8192, 4096, 14336), (8192, 8192, 28672))
+WANTED = 1.25  # times bf16, on the largest
+
+
+def run(stage: Stage) -> None:
+    """Products, layers, then training."""
+    for shape in stage.sized(LAYERS, ((32, 32, 64),)):
+        stage.part(f"products {shape}", lambda shape=shape: products(stage, shape), needs=20)
+        stage.part(f"by hand {shape}", lambda shape=shape: by_hand(stage, shape), needs=30)
+    for through in ("bf16", *LIBRARIES):
+        stage.part(f"200 steps, {through}", lambda through=through: steps(stage, through), needs=60)
+
+
+def products(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
+    """One product x W^T by `torch._scaled_mm` and in bf16, by scales and accumulation."""
+    rows, inputs, outputs = shape
+    if not runs_scaled_mm(stage.device.type):
+        raise NotHere(f"torch._scaled_mm does not run on this {stage.device.type}")
+    x = torch.randn(rows, inputs, device=stage.device)
+    w = torch.randn(outputs, inputs, device=stage.device)
+    flops = 2 * rows * inputs * outputs
+    left, right = x.bfloat16(), w.bfloat16()
+    base = seconds_of(lambda: left @ right.t(), stage.sized(20, 3))
+    said = [row("bf16", flops / base, "FLOP/s")]
+    one = torch.ones((), device=stage.device)
+    by_row = torch.ones(rows, 1, device=stage.device), torch.ones(1, outputs, device=stage.device)
+    eight, other = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
+    for words, scales, fast in (
+        ("by tensor", (one, one), False),
+        ("by tensor, fast accumulation", (one, one), True),
+        ("by row", by_row, False),
+        ("by row, fast accumulation", by_row, True),
+    ):
+        if not stage.on_gpu and (fast or scales is by_row):
+            continue
+
+        def work(scales: Any = scales, fast: bool = fast) -> Any:
+            return torch._scaled_mm(eight, other, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
+
+        seconds = seconds_of(work, stage.sized(20, 3))
+        said.append(row(words, flops / seconds, "FLOP/s"))
+        said.append(row(f"{words}, times bf16", base / seconds, "", WANTED if stage.on_gpu else None))
+    return said
+
+
+def by_hand(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
+    """Forward and backward of one layer, rounding included, beside the same layer in bf16."""
+    rows, inputs, outputs = shape
+    said, base = [], 0.0
+    plain = nn.Linear(inputs, outputs, bias=False, device=stage.device, dtype=torch.bfloat16)
+    x = torch.randn(rows, inputs, device=stage.device, dtype=torch.bfloat16, requires_grad=True)
+    scalings = ("tensor", "delayed", "row") if stage.on_gpu else ("tensor",)
+    for words, recipe in (("bf16", None), *((scaling, Recipe(scaling)) for scaling in scalings)):
+        layer: nn.Module = plain
+        if recipe is not None:
+            eight = Fp8Linear(inputs, outputs, bias=False, device=stage.device, dtype=torch.bfloat16)
+            eight.recipe, eight.histories = recipe, {}
+            layer = eight
+
+        def work(layer: nn.Module = layer) -> None:
+            layer(x).sum().backward()
+
+        seconds = seconds_of(work, stage.sized(10, 2))
+        base = base or seconds
+        said.append(row(f"{words}, forward and backward", seconds, "s", times_bf16=base / seconds))
+    return said
+
+
+def steps(stage: Stage, through: str) -> list[Row]:
+    """The loss after 200 steps of a small GPT, seconds a step, peak bytes."""
+    from workshop.models.gpt import GPT, GPTConfig
+    from workshop.models.text import TextBatches
+
+    layers, hidden, batch, length = stage.sized((12, 1024, 16, 512), (2, 64, 2, 32))
+    count = stage.sized(200, 3, 2)
+    torch.manual_seed(0)
+    config = GPTConfig(
+        vocab_size=256, hidden_size=hidden, num_layers=layers, intermediate_size=hidden * 3,
+        num_heads=hidden // 64, num_kv_heads=hidden // 64,
+    )  # fmt: skip
+    model: nn.Module = GPT(config).to(stage.device)
+    optimizer: Any = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    inside: Callable[[], Any] = lambda: torch.autocast(stage.device.type, torch.bfloat16)  # noqa: E731
+    try:
+        if through == "bf16":
+            from workshop.precision.fp8_swap import swap
+
+            swap(model, BF16) if not stage.on_gpu else None
+        else:
+            model, optimizer, inside = prepare_fp8(model, optimizer, through, Recipe("tensor"))
+    except Unavailable as why:
+        raise NotHere(str(why)) from None
+    losses, text = [], TextBatches(length, batch)
+    if stage.on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+
+    def step(number: int) -> None:
+        (tokens, targets), *_ = text.step(number, stage.device)
+        with inside():
+            loss = model(tokens, targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+
+    numbers = iter(range(10**6))
+    for _ in range(count):
+        step(next(numbers))
+    seconds = seconds_of(lambda: step(next(numbers)), stage.sized(20, 2), warm=1)
+    last = torch.stack(losses[:count][-10:]).float().mean()
+    peak = torch.cuda.max_memory_allocated() if stage.on_gpu else None
+    return [
+        row(f"loss after {count} steps", float(last), ""),
+        row("a step", seconds, "s"),
+        row("peak", peak, "B"),
+    ]

@@ -1,0 +1,145 @@
+"""(b) Every lesson, executed on this GPU with a time limit each; what it printed is kept.
+
+The notebook of the repository is executed cell by cell (`cli.notebook_run`, as `workshop lab` does), a cell
+that carries nbval's tag is compared with what is stored, and the executed notebook goes to ``lessons/``. The
+lessons of days 2 and 3 run a second time with ``WORKSHOP_SHARE_GPU=1``: their ranks then share this one GPU
+instead of going to the CPU. `show.recorded_run` reads the record.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.stage import Row, Stage, row
+
+ROOT = Path(__file__).resolve().parents[2]
+TAG = "nbval-check-output"
+MOST_LINES = 60
+SECONDS = 150
+ON_RANKS = ("day2", "day3")
+# The lessons that a GPU changes most first.
+FIRST = ("12_", "13_", "14_", "16_", "42_", "22_", "25_", "53_", "56_", "52_", "15_", "17_", "41_", "43_")
+
+
+def notebooks() -> list[Path]:
+    """All lessons, those that a GPU changes most first."""
+    found = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
+    rank = {prefix: place for place, prefix in enumerate(FIRST)}
+    return sorted(found, key=lambda path: (rank.get(path.name[:3], len(FIRST)), path.name))
+
+
+def run(stage: Stage) -> None:
+    """One after the other; what time does not allow is left for the next start."""
+    paths = stage.sized(notebooks(), notebooks()[-1:])
+    if stage.size != "full":
+        paths = [path for path in notebooks() if path.name.startswith("00_")]
+    if stage.size == "ci":
+        paths = []
+    plans = [(path, False) for path in paths]
+    plans += [(path, True) for path in paths if stage.on_gpu and path.parent.name[:4] in ON_RANKS]
+    for path, share in plans:
+        name = path.stem + (" --share-gpu" if share else "")
+        stage.part(
+            name, lambda path=path, share=share, name=name: executed(stage, path, share, name), needs=30
+        )
+    if stage.size == "ci":
+        stage.part("a notebook of one cell", lambda: one_cell(stage), needs=10)
+
+
+def executed(stage: Stage, path: Path, share: bool, name: str) -> list[Row]:
+    """Execute a lesson in a process of its own, whose group is ended when its time is up."""
+    kept = stage.folder / "lessons" / f"{name.replace(' ', '')}.ipynb"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    limit = min(SECONDS, stage.left() - 5)
+    environment = {**os.environ, "WORKSHOP_SHARE_GPU": "1" if share else ""}
+    command = [sys.executable, "-m", "benchmarks.gpu.lessons", str(path), str(kept)]
+    with subprocess.Popen(
+        command, env=environment, cwd=ROOT, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        try:
+            _, errors = child.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            import signal
+
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            raise TimeoutError(f"it had not ended after {limit:.0f} s") from None
+    if child.returncode:
+        raise RuntimeError(errors.strip()[-600:])
+    return kept_outputs(path, kept)
+
+
+def kept_outputs(stored: Path, executed: Path) -> list[Row]:
+    """The text of every cell, and whether the tagged ones read as they do in the repository."""
+    import nbformat
+
+    new, old = (nbformat.read(path, as_version=4) for path in (executed, stored))
+    before = {cell.get("id"): text_of(cell) for cell in old.cells if cell.cell_type == "code"}
+    other = []
+    cells = {}
+    for cell in new.cells:
+        if cell.cell_type != "code":
+            continue
+        said = text_of(cell)
+        if said:
+            cells[cell.get("id")] = said
+        if TAG in cell.metadata.get("tags", []) and said.strip() != before.get(cell.get("id"), "").strip():
+            other.append(cell.get("id"))
+    return [row("cells that read otherwise", len(other), "cells", 0, cells=cells, other=other)]
+
+
+def text_of(cell: Any) -> str:
+    """What a cell printed, cut to so many lines, without colours."""
+    parts = []
+    for output in cell.get("outputs", []):
+        if output.output_type == "stream":
+            parts.append(output.text)
+        elif output.output_type in ("execute_result", "display_data"):
+            parts.append(output.data.get("text/plain", "") + "\n")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", "".join(parts)).splitlines()
+    return "\n".join(lines[:MOST_LINES])
+
+
+def one_cell(stage: Stage) -> list[Row]:
+    """What the smallest walk executes instead of a lesson."""
+    import nbformat
+
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("print(6 * 7)", metadata={"tags": [TAG]})]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        stored = Path(folder, "stored.ipynb")
+        done = copy.deepcopy(notebook)
+        done.cells[0].outputs = [nbformat.v4.new_output("stream", text="42\n")]
+        nbformat.write(done, stored)
+        return executed(stage, stored, False, "one cell")
+
+
+def main() -> None:
+    """The process of one lesson: execute, write what there is, and fail as the lesson fails."""
+    import nbformat
+
+    from workshop.cli.notebook_run import run_notebook
+
+    source, target = map(Path, sys.argv[1:])
+    notebook = nbformat.read(source, as_version=4)
+    began = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run_notebook(notebook, Path(folder), seconds=SECONDS)
+    finally:
+        nbformat.write(notebook, target)
+        print(f"{time.monotonic() - began:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""(d) Tokens/s and MFU of four loops at three sizes in bf16: ours, Trainer, Lightning, and a bare one.
+
+The contenders are those of `benchmarks.train_loop_peers`, with the same weights and text; the bare loop is
+forward, backward, step on a resident batch, as nanochat's inner loop is, and the ceiling for the rest. Each
+runs in a process of its own (one rank under torchrun's variables), so that one that fails leaves the others.
+MFU counts the model's own FLOPs (arXiv 2204.02311, appendix B) against the catalogue's dense bf16 peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.stage import Row, Stage, catalogue_name, row
+from workshop.facts.layout import Layout
+from workshop.facts.model import ModelSpec
+from workshop.facts.run import Run
+from workshop.predict.flops import step_flops
+
+MODELS = {
+    "125m": (ModelSpec("125m", 12, 768, 12, 50304, ffn_hidden_size=2048, tied_embeddings=True), 32),
+    "350m": (ModelSpec("350m", 24, 1024, 16, 50304, ffn_hidden_size=2816, tied_embeddings=True), 24),
+    "1.3b": (ModelSpec("1.3b", 24, 2048, 16, 50304, ffn_hidden_size=5504), 16),
+}
+TOYS = {"toy": (ModelSpec("toy", 2, 64, 4, 256, ffn_hidden_size=176, tied_embeddings=True), 2)}
+LOOPS = ("bare", "workshop", "transformers.Trainer", "lightning", "accelerate")
+WANTED_MFU = {"1.3b": 0.50}
+
+
+def run(stage: Stage) -> None:
+    """The largest model first, compiled first: what decides comes before what rounds it off."""
+    models = MODELS if stage.size == "full" else TOYS
+    for name in reversed(models):
+        for compiled in stage.sized((True, False), (False,)):
+            for loop in stage.sized(LOOPS, ("bare", "workshop", "lightning"), ("bare",)):
+                words = f"{name}, {loop}{', compiled' if compiled else ''}"
+                stage.part(
+                    words,
+                    lambda n=name, c=compiled, one=loop: one_loop(stage, n, one, c),  # type: ignore[misc]
+                    needs=45 if stage.on_gpu else 5,
+                )
+
+
+def one_loop(stage: Stage, name: str, loop: str, compiled: bool) -> list[Row]:
+    """Start a contender, and put its rate beside the predictor's."""
+    spec, micro_batch = (MODELS if stage.size == "full" else TOYS)[name]
+    job = {
+        "model": {**vars(spec)}, "loop": loop, "compile": compiled, "bf16": stage.on_gpu,
+        "seq_len": stage.sized(1024, 32), "micro_batch": micro_batch, "steps": stage.sized(24, 6),
+    }  # fmt: skip
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    told = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu.throughput", json.dumps(job)],
+        env={**os.environ, **place}, capture_output=True, text=True, timeout=max(10.0, stage.left() - 5),
+    )  # fmt: skip
+    if told.returncode:
+        raise RuntimeError(f"{loop} ended with {told.returncode}: {told.stderr[-500:]}")
+    found = json.loads(told.stdout.strip().splitlines()[-1])
+    tokens = job["micro_batch"] * job["seq_len"]
+    rate = tokens / found["seconds"]
+    rows = [row("tokens/s", rate, "tokens/s", loss=found["loss"], peak_bytes=found["peak_bytes"])]
+    if stage.on_gpu:
+        from workshop import predict_step
+        from workshop.facts.catalogue import device
+
+        cluster = f"1x{catalogue_name()}"
+        planned = Run(spec, cluster, Layout(precision="amp-bf16"), job["micro_batch"], job["seq_len"])
+        rows[0]["predicted"] = predict_step(planned).tokens_per_second
+        peak = device(catalogue_name()).peak_flops["bf16"]
+        mfu = rate * step_flops(planned).model / planned.tokens_per_step / peak
+        rows.append(row("MFU", mfu, "", WANTED_MFU.get(name)))
+    return rows
+
+
+def bare(job: argparse.Namespace, device: torch.device, folder: Path) -> Any:
+    """Forward, backward, step; one batch that is there already; nothing is read until the end."""
+    from benchmarks.train_loop_peers import BETAS, RATE, compiled, fresh_model
+
+    def block() -> float:
+        model = compiled(fresh_model(job).to(device), job)
+        fused = device.type == "cuda"
+        optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=0.0, fused=fused)
+        spec = json.loads(job.model)
+        words = torch.randint(0, spec["vocab_size"], (job.micro_batch, job.seq_len + 1), device=device)
+        for _ in range(job.steps):
+            with torch.autocast(device.type, torch.bfloat16, enabled=job.bf16):
+                loss = model(words[:, :-1], words[:, 1:])
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return block
+
+
+def main() -> None:
+    """The process of one contender: two blocks, the first warms up; the last line is JSON."""
+    import torch.distributed as dist
+
+    from benchmarks.train_loop_rank import CONTENDERS, Clock
+    from workshop.train.group import join_group
+
+    told = json.loads(sys.argv[1])
+    job = argparse.Namespace(**told)
+    job.model, job.global_batch = json.dumps(told["model"], default=str), job.micro_batch
+    warnings.filterwarnings("ignore")
+    device = join_group()
+    clock = Clock(device, job.steps)
+    with tempfile.TemporaryDirectory() as folder:
+        make = bare if job.loop == "bare" else CONTENDERS[job.loop]
+        block = make(job, device, Path(folder))
+        seconds, loss = [], 0.0
+        for turn in range(3):
+            began = time.perf_counter()
+            wall, _, loss = clock.block(block)
+            seconds.append(wall)
+            if turn == 1 and time.perf_counter() - began > 20:
+                break
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    print(json.dumps({"seconds": statistics.median(seconds[1:]), "loss": loss, "peak_bytes": peak}))
+    sys.stdout.flush()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""`make gpu`: all that a first hour on a GPU can tell, in order of worth, each stage bounded and restartable.
+
+    make gpu                                  every stage; records in data/measurements/gpu
+    make gpu DRY=1                            the same walk on a CPU at toy sizes; proves that it walks
+    python -m benchmarks.gpu_day device fp8   these stages, where one command may last ten minutes only
+    python -m benchmarks.gpu_day --table      the records as one table
+    python -m benchmarks.gpu_day --take F     take in the records that came back as `gpu_day.tar.gz`
+
+A stage runs in a process of its own with a time limit (8 minutes). When it is up, the stage and all that it
+started are ended; what it has measured is written. Started again, a stage that is done is passed over, and
+one that is not goes on with the part that comes next. The variable OUT names a folder that comes back from a
+lent machine: all records and executed notebooks go there as one archive, again and again while they grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "data" / "measurements" / "gpu"
+# In order of worth: what other stages are judged by, what most users see, then the rest.
+STAGES = ("device", "memory", "throughput", "lessons", "fp8", "around", "kernels", "quantized", "serving")
+SECONDS = 480.0
+ARCHIVE = "gpu_day.tar.gz"
+
+
+def is_done(folder: Path, name: str) -> bool:
+    """Whether a record says that every part had its turn."""
+    path = folder / f"{name}.json"
+    return path.exists() and json.loads(path.read_text("utf-8"))["status"].startswith("done")
+
+
+def run_stage(name: str, how: argparse.Namespace, seconds: float) -> str:
+    """One stage in a process group of its own; how it ended, in a word."""
+    command = [
+        *[sys.executable, "-m", "benchmarks.gpu", name, "--folder", str(how.folder)],
+        *["--size", how.size, "--seconds", str(max(1.0, seconds - 10))],
+    ]
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+    if how.size != "full":
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    deadline = time.monotonic() + seconds
+    try:
+        while child.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(min(20.0, max(0.1, deadline - time.monotonic())))
+            carry_out(how.folder)
+    finally:
+        late = child.poll() is None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    ended = "time is up" if late else "" if child.returncode == 0 else f"ended with {child.returncode}"
+    if ended:
+        note_end(how.folder, name, ended)
+    carry_out(how.folder)
+    return ended or "ran"
+
+
+def note_end(folder: Path, name: str, ended: str) -> None:
+    """A stage that did not end by itself: its record says so, and keeps what it has."""
+    path = folder / f"{name}.json"
+    record: dict[str, Any] = {"stage": name, "parts": {}, "size": "?", "device": "?", "date": "?"}
+    if path.exists():
+        record = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**record, "status": ended}, indent=1) + "\n", "utf-8")
+
+
+def carry_out(folder: Path) -> None:
+    """All records as one archive in OUT, where that is set."""
+    out = os.environ.get("OUT")
+    if not out or not folder.exists():
+        return
+    target = Path(out, ARCHIVE)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(target.with_suffix(".part"), "w:gz") as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in (".json", ".ipynb"):
+                archive.add(path, str(path.relative_to(folder)))
+    target.with_suffix(".part").replace(target)
+
+
+def take_in(archive: Path, folder: Path) -> None:
+    """Unpack what `carry_out` made over the records there are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+
+
+def gpu_count() -> int:
+    """GPUs that torch sees, asked in a process that ends: this one shall hold no context."""
+    told = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return int(told.stdout or 0)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("stages", nargs="*", choices=[*STAGES, []], help="which; all of them by default")
+    parser.add_argument("--size", choices=("full", "toy", "ci"), default="full")
+    parser.add_argument("--folder", type=Path, default=RECORDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of a stage")
+    parser.add_argument("--within", type=float, default=0, help="seconds for all; 0: no limit")
+    parser.add_argument("--again", action="store_true", help="forget the records of these stages first")
+    parser.add_argument("--table", action="store_true", help="show the records, run nothing")
+    parser.add_argument("--take", type=Path, metavar="ARCHIVE", help="take in records that came back")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run what was asked for; 1 where a stage failed or ran out of time."""
+    how = arguments()
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.gpu.table import table
+
+    if how.take:
+        take_in(how.take, how.folder)
+    if how.table or how.take:
+        print(table(how.folder))
+        return 0
+    if how.size == "full" and not gpu_count():
+        print("there is no GPU here that torch can use. `make gpu DRY=1` walks the stages on the CPU.")
+        return 1
+    began, bad = time.monotonic(), 0
+    for name in how.stages or STAGES:
+        if how.again:
+            (how.folder / f"{name}.json").unlink(missing_ok=True)
+        if is_done(how.folder, name):
+            print(f"{name}: done already", flush=True)
+            continue
+        left = how.within - (time.monotonic() - began) if how.within else how.seconds
+        if left < 20:
+            print(f"{name}: no time is left; start again to go on", flush=True)
+            bad += 1
+            continue
+        ended = run_stage(name, how, min(how.seconds, left))
+        print(f"{name}: {ended}", flush=True)
+        bad += not is_done(how.folder, name)
+    print(table(how.folder))
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Tests that need a GPU, skipped with that reason where there is none. Written by reading, not by running: until
+`make gpu` has been on a GPU, each of them is a claim. A GPU's memory is empty before each, and capped for none."""
+
+import gc
+
+import pytest
+
+WHY = "needs an NVIDIA GPU that torch can use"
+
+
+def pytest_collection_modifyitems(items):
+    ours = [item for item in items if "tests/gpu/" in item.nodeid]
+    for item in ours:
+        item.add_marker(pytest.mark.gpu)
+    import torch
+
+    if ours and not torch.cuda.is_available():
+        for item in ours:
+            item.add_marker(pytest.mark.skip(reason=WHY))
+
+
+@pytest.fixture(autouse=True)
+def empty_gpu():
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.manual_seed(0)
+    yield
+    gc.collect()

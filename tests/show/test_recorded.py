@@ -1,0 +1,57 @@
+"""A lesson's run on a GPU beside its page: no record, a green one, one that broke."""
+
+import json
+
+import pytest
+
+from workshop import show
+from workshop.facts.tree import ROOT
+from workshop.show.recorded import recorded_run
+
+LESSON = "00_welcome"
+
+
+@pytest.fixture
+def record(tmp_path):
+    page = json.loads((ROOT / "notebooks" / "day0_welcome" / f"{LESSON}.ipynb").read_text())
+    printed = [c["id"] for c in page["cells"] if any(o.get("text") for o in c.get("outputs", []))]
+    path = tmp_path / "lessons.json"
+
+    def write(**part):
+        whole = {"status": "done", "seconds": 12.3, **part}
+        about = {"device": "NVIDIA H200", "date": "2026-12-01", "machine": {"versions": {"torch": "2.11.0"}}}
+        path.write_text(json.dumps({**about, "parts": {LESSON: whole}}))
+        return path
+
+    return write, printed[0]
+
+
+def test_without_a_record_one_line_says_so(tmp_path):
+    told = recorded_run(LESSON, tmp_path / "none.json")
+    assert repr(told) == "On a GPU this lesson has not been run yet: `make gpu` records it."
+    assert told._repr_html_().count("<p>") == 1
+    assert "has not been run" in recorded_run(LESSON, tmp_path / "none.json", share_gpu=True).sentence
+    with pytest.raises(ValueError, match="no lesson '99_nothing'; there are 00_welcome"):
+        recorded_run("99_nothing")
+
+
+def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
+    write, cell = record
+    path = write(rows=[{"cells": {cell: "4 ranks share one <GPU>\n" * 40, "gone": "x"}}])
+    told = recorded_run(LESSON, path)
+    assert told.sentence == (
+        "On NVIDIA H200, 2026-12-01, torch 2.11.0: green in 12 s; 1 cells print something else."
+    )
+    assert "there:\n  4 ranks share one <GPU>" in repr(told)
+    assert repr(told).count("share one") == 12
+    assert "share one &lt;GPU&gt;" in told._repr_html_()
+
+
+def test_a_broken_run_says_why(record):
+    write, _ = record
+    path = write(status="failed", why="TimeoutError: it had not ended after 150 s", rows=[])
+    assert "did not run to its end: TimeoutError" in recorded_run(LESSON, path).sentence
+
+
+def test_the_name_is_shows_own():
+    assert show.recorded_run is recorded_run

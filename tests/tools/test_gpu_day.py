@@ -1,0 +1,151 @@
+"""`make gpu` walked on a CPU at its smallest size: every stage, its limit, its record, and how it goes on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu_day
+from benchmarks.gpu.stage import NotHere, Stage, row
+from benchmarks.gpu.table import NAMES, number, table
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.timeout(600)  # the walk of nine processes is in the first test's time
+LEFT_OUT = {
+    "doctor",
+    "calibrate",
+    "four ranks on one GPU",
+    "gpu tests",
+}  # by the smallest size; the rest needs a GPU
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """The folder of records after one walk."""
+    folder = tmp_path_factory.mktemp("gpu")
+    out = tmp_path_factory.mktemp("out")
+    command = [sys.executable, "-m", "benchmarks.gpu_day", "--size", "ci", "--folder", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "OUT": str(out)}, capture_output=True, text=True, timeout=550
+    )
+    return folder, out, done
+
+
+def test_every_stage_walks_and_no_part_fails(walked):
+    folder, _, done = walked
+    records = {name: json.loads((folder / f"{name}.json").read_text()) for name in gpu_day.STAGES}
+    assert set(records) == set(NAMES)
+    failed = {
+        f"{name}: {part}": said["why"]
+        for name, record in records.items()
+        for part, said in record["parts"].items()
+        if said["status"] == "failed"
+    }
+    assert not failed
+    assert {record["status"] for record in records.values()} == {"done"}
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert all(record["size"] == "ci" and record["device"] == "cpu" for record in records.values())
+    ran = [
+        part
+        for record in records.values()
+        for part, said in record["parts"].items()
+        if said["status"] == "done"
+    ]
+    assert len(ran) >= 25
+    assert not LEFT_OUT & set(ran)
+
+
+def test_the_table_has_every_stage_and_the_archive_comes_back(walked, tmp_path):
+    folder, out, done = walked
+    shown = table(folder)
+    assert shown in done.stdout
+    for words in NAMES.values():
+        assert words in shown
+    gpu_day.take_in(out / gpu_day.ARCHIVE, tmp_path)
+    names = sorted(path.name for path in tmp_path.glob("*.json"))
+    assert names == sorted(f"{name}.json" for name in gpu_day.STAGES)
+    assert [path.name for path in (tmp_path / "lessons").iterdir()] == ["onecell.ipynb"]
+
+
+def test_a_stage_whose_time_is_up_is_ended_recorded_and_goes_on(tmp_path):
+    how = argparse.Namespace(folder=tmp_path, size="ci")
+    assert gpu_day.run_stage("serving", how, 0.2) == "time is up"  # it has not even imported torch
+    assert json.loads((tmp_path / "serving.json").read_text())["status"] == "time is up"
+    assert not gpu_day.is_done(tmp_path, "serving")
+    (tmp_path / "serving.json").unlink()
+    stage = Stage("thing", tmp_path, "ci", seconds=100)
+    calls = []
+
+    def work(name):
+        return lambda: calls.append(name) or [row(name, 1.0, "s", 2.0)]
+
+    assert stage.part("first", work("first"))
+    assert not stage.part("long", work("long"), needs=1000)
+    again = Stage("thing", tmp_path, "ci", seconds=5000)
+    assert again.part("first", work("first"))
+    assert again.part("long", work("long"), needs=1000)
+    again.end()
+    assert calls == ["first", "long"]
+    again.record["parts"]["hung"] = {"status": "running", "rows": []}  # as a process leaves it that was ended
+    again.write()
+    last = Stage("thing", tmp_path, "ci", seconds=100)
+    assert last.part("hung", work("hung"))
+    assert calls == ["first", "long"]
+    assert "ended while this part ran" in last.record["parts"]["hung"]["why"]
+    del last.record["parts"]["hung"]
+    last.end()
+    assert json.loads((tmp_path / "thing.json").read_text())["status"] == "done"
+
+
+def test_a_part_that_fails_is_told_and_the_next_one_runs(tmp_path):
+    stage = Stage("thing", tmp_path, "ci", seconds=100)
+
+    def fails():
+        raise ZeroDivisionError("nothing to divide by")
+
+    def not_here():
+        raise NotHere("no such GPU")
+
+    stage.part("bad", fails)
+    stage.part("absent", not_here)
+    stage.part("good", lambda: [row("x", float("nan"), "")])
+    stage.end()
+    record = json.loads((tmp_path / "thing.json").read_text())
+    assert record["status"] == "done, with failures"
+    assert {part: said["status"] for part, said in record["parts"].items()} == {
+        "bad": "failed", "absent": "left out", "good": "done",
+    }  # fmt: skip
+    assert "ZeroDivisionError: nothing to divide by" in record["parts"]["bad"]["why"]
+    assert record["parts"]["good"]["rows"][0]["measured"] is None
+    retried = Stage("thing", tmp_path, "ci", seconds=100)
+    retried.part("bad", lambda: [row("x", 1.0, "")])
+    retried.end()
+    assert json.loads((tmp_path / "thing.json").read_text())["status"] == "done"
+    with pytest.raises(ValueError, match="record of size ci on cpu"):
+        Stage("thing", tmp_path, "toy", seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (None, "s", "-"), (0.0123, "s", "12.3 ms"), (2.5e-6, "s", "2.5 µs"), (4.3e12, "B/s", "4,300 GB/s"),
+        (7.9e14, "FLOP/s", "790 TFLOP/s"), (0.51, "", "0.51"), (1.5e9, "B rehearsed", "1.5 GB"),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_write_them(value, unit, words):
+    assert number(value, unit) == words
+
+
+def test_without_a_gpu_the_full_size_says_so():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu_day"], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "make gpu DRY=1" in done.stdout

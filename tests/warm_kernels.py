@@ -1,0 +1,61 @@
+"""The lessons' kernels are forks of a Python that has torch (`tests.warm_python`); so are their two servers.
+
+A lesson that nbval executes starts a Python for the kernel, one for the engine when a cell wants ranks, and one that
+rehearsals are forks of. Each would import torch, its compiler and ipykernel: three to five seconds of a core, three
+times a lesson. Here the kernel is a fork, and before it starts it forks twice: two twins that wait. Where the
+notebook's end of the engine, or of the rehearsals, would start an interpreter, a twin becomes that program: a child
+of the kernel, in a session of its own, with no descriptor but those that it is given, as a new one. Whoever wants a
+third starts it the usual way, as does an environment in which torch would read other things while it is imported.
+
+All else is what a learner has: the kernel is a process of its own, hears the same signals, ends with whoever started
+it. `COLD` lessons get new Pythons all along, as the magics' tests (they
+import no torch), the failure lab, `jupyter execute` and `workshop lab` do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.warm_python import Forked, Program, descriptor_of
+
+# The first, which looks at what this machine's Pythons can do, and one with ranks and rehearsals.
+COLD = ("00_welcome.ipynb", "22_ddp.ipynb")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """A lesson's first cell starts its kernel."""
+    with warm() if item.path.suffix == ".ipynb" and item.path.name not in COLD else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def warm() -> Iterator[None]:
+    """Kernels that jupyter_client starts in this block are forks of the warm Python."""
+    from jupyter_client.provisioning import local_provisioner  # half a second: not for runs without kernels
+
+    usual = local_provisioner.launch_kernel
+    local_provisioner.launch_kernel = launch
+    try:
+        yield
+    finally:
+        local_provisioner.launch_kernel = usual
+
+
+def launch(cmd: list[str], **options: Any) -> Forked:
+    """As jupyter_client's ``launch_kernel``, for ``python -m ipykernel_launcher -f FILE``."""
+    assert cmd[1:3] == ["-m", "ipykernel_launcher"], f"not a Python kernel: {cmd}"
+    with open(os.devnull) as nothing:
+        outputs = [
+            descriptor_of(options.get(name), nothing.fileno(), number)
+            for number, name in enumerate(("stdout", "stderr"), 1)
+        ]
+        folder = options.get("cwd") or str(Path.cwd())
+        environment = options.get("env") or os.environ
+        return Forked(Program(cmd[1:], environment, str(folder), [nothing.fileno(), *outputs]))

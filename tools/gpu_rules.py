@@ -1,0 +1,126 @@
+"""Dead ends on a GPU that can be seen in a source, without one.
+
+- **Messages only in batches.** `dist.isend` and `dist.irecv` one by one: NCCL does what is queued in order,
+  so ranks that all send before they receive wait for ever (pytorch issue 108378). Inside a `dist.P2POp` they
+  go out together. Blocking `send` and `recv` in turns are fine.
+- **A clock waits for the device.** A function or a cell that reads `perf_counter` around tensors' work must
+  synchronise, or it times the queue.
+- **No step waits.** `.item()` or `.tolist()` inside a loop that calls ``backward()``: each makes the host
+  wait for the device, in every step. (A lesson that shows four losses may; the package may not.)
+- **No backend by name.** `init_process_group("gloo")` in a lesson keeps its tensors off every GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+WAITS = re.compile(
+    r"synchroni[sz]e|elapsed_time|\.item\(\)|\.tolist\(\)|process_time|\.cpu\(\)|device\.type|\bwait\(\)|allclose"
+)
+NAMED = re.compile(r"isend|irecv|perf_counter|backward\(|init_process_group")  # else there is nothing to find
+WORK = re.compile(
+    r"\b(backward|forward|all_reduce|all_gather|matmul|optimizer|randn|ones|zeros|tensor|model)\b"
+)
+CELL = re.compile(r"^# %%.*$", re.MULTILINE)
+MAGIC = re.compile(r"^(# )?%{1,2}\w.*$", re.MULTILINE)
+
+
+def calls_of(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
+    """Calls of ``anything.name`` or ``name``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in names:
+                yield node
+
+
+def messages_one_by_one(tree: ast.AST) -> list[int]:
+    """Lines that call `isend` or `irecv`; named as the operation of a `P2POp` they are not called."""
+    found = []
+    for call in calls_of(tree, {"isend", "irecv"}):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if getattr(owner, "id", "") in ("dist", "distributed"):
+            found.append(call.lineno)
+    return sorted(found)
+
+
+def clocks_that_do_not_wait(text: str, tree: ast.AST) -> list[int]:
+    """Lines of `perf_counter` in functions, or in a cell's own code, that never wait for a device."""
+    lines, found = text.splitlines(), []
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for clock in calls_of(tree, {"perf_counter"}):
+        around = [f for f in functions if f.lineno <= clock.lineno <= (f.end_lineno or f.lineno)]
+        inner = max(around, key=lambda f: f.lineno, default=None)
+        source = "\n".join(lines[inner.lineno - 1 : inner.end_lineno] if inner else lines)
+        if source.count("perf_counter") > 1 and WORK.search(source) and not WAITS.search(text):
+            found.append(clock.lineno)
+    return sorted(set(found))[:1]
+
+
+def steps_that_wait(tree: ast.AST) -> list[int]:
+    """Lines inside a loop over steps (it calls ``backward``) that bring a number to the host."""
+    found = set()
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.For | ast.While) and any(calls_of(loop, {"backward"})):
+            inner = [
+                node
+                for child in loop.body
+                for node in ast.walk(child)
+                if isinstance(node, ast.For | ast.While) and any(calls_of(node, {"backward"}))
+            ]
+            if inner:
+                continue  # the loop around a whole training: once is no step
+            found |= {call.lineno for call in calls_of(loop, {"item", "tolist"}) if not call.args}
+    return sorted(found)
+
+
+def backends_by_name(tree: ast.AST) -> list[int]:
+    """Lines that make the default group with gloo."""
+    return [
+        call.lineno
+        for call in calls_of(tree, {"init_process_group"})
+        if any(
+            isinstance(one, ast.Constant) and one.value == "gloo"
+            for one in [*call.args, *(k.value for k in call.keywords)]
+        )
+    ]
+
+
+def dead_ends(text: str, name: str) -> list[str]:
+    """Every dead end of a piece of source, as ``NAME: what``."""
+    if not NAMED.search(text):
+        return []
+    tree = ast.parse(text)
+    found = [(line, "isend or irecv outside a batch") for line in messages_one_by_one(tree)]
+    found += [
+        (line, "a clock that never waits for the device") for line in clocks_that_do_not_wait(text, tree)
+    ]
+    found += [(line, "a step that waits for the device") for line in steps_that_wait(tree)]
+    found += [(line, "gloo by name") for line in backends_by_name(tree)]
+    lines = text.splitlines()
+    return [f"{name}: {what}: {lines[line - 1].strip()}" for line, what in sorted(found)]
+
+
+def cells(source: Path) -> Iterator[str]:
+    """The code cells of a lesson's source, magics and the comment marks of their cells taken away."""
+    text = source.read_text("utf-8")
+    marks = [*CELL.finditer(text)]
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        if "[markdown]" not in mark.group():
+            body = text[mark.end() : following.start() if following else len(text)]
+            yield MAGIC.sub("", body)
+
+
+def lesson_dead_ends(source: Path) -> list[str]:
+    """Dead ends of a lesson; a cell that is no Python by itself is another rule's business."""
+    found = []
+    for cell in cells(source):
+        try:
+            found += dead_ends(cell, source.stem)
+        except SyntaxError:
+            continue
+    return found

@@ -1,0 +1,131 @@
+"""``workshop room``: open, show and push for an instructor; join, leave, share-code and keep-code for a
+learner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import Any
+
+from workshop.classroom.folder import find_room, open_room
+from workshop.classroom.push import composed, push
+from workshop.classroom.seat import (
+    doctors_verdict,
+    join,
+    named_room,
+    taken_seat,
+    user,
+    words_before_joining,
+    words_before_sharing_code,
+)
+from workshop.classroom.view import RoomView, code_of, look
+from workshop.exercises.engine.guess import Guesses, guesses_file
+from workshop.exercises.engine.progress import Progress, progress_file
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command."""
+    actions = {"open": _open, "show": _show, "push": _push, "join": _join, "leave": _leave}
+    try:
+        return actions.get(options.action, _code)(options)
+    except PermissionError as error:
+        raise ValueError(f"{error.filename}: {error.strerror}") from None
+
+
+def _open(options: argparse.Namespace) -> int:
+    room = open_room(options.folder, options.title, options.group)
+    print(
+        f"The room {room.title!r} is open. What learners share can be read by: each of them, {room.readers}."
+    )
+    print(f"Learners: export WORKSHOP_ROOM={room.folder}, then in a notebook: %room join")
+    print(f"You: workshop room show {room.folder}")
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    view = look(options.folder)
+    if options.code:
+        learner, exercise = options.code
+        print(code_of(view.room, view.named(learner).folder, exercise), end="")
+    else:
+        print(json.dumps(as_json(view), indent=1) if options.json else view)
+    return 0
+
+
+def as_json(view: RoomView) -> dict[str, Any]:
+    """The view as data."""
+    return {
+        "title": view.room.title,
+        "learners": [
+            {
+                **one.state.as_json(),
+                "folder": one.folder,
+                "user": one.user,
+                "stuck": (one.stuck(view.now) or (None,))[0],
+            }
+            for one in view.learners
+        ],
+        "exercises": [dataclasses.asdict(one) for one in view.statistics()],
+        "guesses": [
+            {**dataclasses.asdict(one), "truth": one.truth, "histogram": one.histogram()}
+            for one in view.guesses()
+        ],
+        "refused": view.refused,
+    }
+
+
+def _push(options: argparse.Namespace) -> int:
+    room = find_room(options.folder)
+    kind, text = composed(options.exercise, hint=options.hint, solution=options.solution, text=options.text)
+    to = look(room).named(options.to) if options.to else None
+    said = push(room, kind, text, exercise=options.exercise, to=to.folder if to else "")
+    print(f"Pushed to {to.state.name if to else 'everybody'}; seen at their next %exercise or %progress:")
+    print(said)
+    return 0
+
+
+def _join(options: argparse.Namespace) -> int:
+    folder, name = options.folder or named_room(), options.name or user()
+    print(words_before_joining(find_room(folder), name))
+    if not _agreed(options):
+        return 1
+    seat = join(folder, name)
+    progress, guesses = Progress(progress_file()), Guesses(guesses_file())
+    seat.update(progress.so_far(), guesses.kept(), None if options.no_doctor else doctors_verdict())
+    print("\n".join([f"Joined. {seat}", *seat.complaints()]))
+    return 0
+
+
+def _leave(options: argparse.Namespace) -> int:
+    seat = taken_seat()
+    if seat is None:
+        raise ValueError("you are in no room: workshop room join FOLDER")
+    seat.leave(forget=options.forget)
+    print(f"Left: nothing is written to {seat.consent.folder} any more.")
+    return 0
+
+
+def _code(options: argparse.Namespace) -> int:
+    seat = taken_seat()
+    if seat is None:
+        raise ValueError("you are in no room: workshop room join FOLDER")
+    if options.action == "share-code":
+        print(words_before_sharing_code(find_room(seat.consent.folder)))
+        if not _agreed(options):
+            return 1
+    seat.share_code(options.action == "share-code")
+    print("\n".join([str(seat), *seat.complaints()]))
+    return 0
+
+
+def _agreed(options: argparse.Namespace) -> bool:
+    """Whether the learner says yes: by the flag, or when asked; without a terminal nobody is asked."""
+    if options.agree:
+        return True
+    if not sys.stdin.isatty():
+        print("Nothing was written. --agree does it.")
+        return False
+    return input("Do you agree? [y/N] ").strip().lower() in ("y", "yes")
