@@ -15,9 +15,10 @@ from tests.show.examples import PICTURES
 from workshop import show
 
 ROOM = Path(show.__file__).parent
-SHOW_THEMSELVES = {"Picture", "Drawing", "TraceLanes", "Table"}
+SHOW_THEMSELVES = {"Picture", "Drawing", "TraceLanes", "Table", "RecordedRun"}
 NUMBERS = {"wire_bytes_by_axis", "layer_products"}  # what two of the pictures take
 TABLES = {"traffic_table", "plan_table"}
+RECORDS = {"recorded_run"}  # beside a page: tests/show/test_recorded.py
 DRAWINGS = {"monitor_strips", "trace_lanes", "icicle"}  # SVG: tests/measure
 
 
@@ -49,7 +50,7 @@ def test_each_module_keeps_its_names_in_order() -> None:
 
 
 def test_there_is_an_example_of_each_picture() -> None:
-    assert set(PICTURES) == set(show.__all__) - NUMBERS - TABLES - DRAWINGS
+    assert set(PICTURES) == set(show.__all__) - NUMBERS - TABLES - RECORDS - DRAWINGS
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
