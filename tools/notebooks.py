@@ -9,12 +9,14 @@ patch version) is dropped.
 
     python tools/notebooks.py                   every lesson
     python tools/notebooks.py 21_collectives    the lessons whose name contains this
+    python tools/notebooks.py --records         the cells that show a lesson's run on a GPU, and no others
     python tools/notebooks.py --check           say whether the pairs agree; changes nothing
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import hashlib
 import os
@@ -35,6 +37,7 @@ from workshop.cli.notebook_run import run_notebook  # noqa: E402
 
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LIKE_ENOUGH = 0.6
+RECORD = "gpu-record"  # the tag of a cell that shows `show.recorded_run`, and needs no other
 LANGUAGE = {
     "name": "python",
     "file_extension": ".py",
@@ -140,10 +143,72 @@ def make(source: Path, lessons: Path) -> float:
     started = time.monotonic()
     run_notebook(notebook, target.parent)
     took = time.monotonic() - started
+    _write(notebook, target)
+    return took
+
+
+def renew_records(chosen: list[Path], lessons: Path) -> list[str]:
+    """Execute the cells with the tag `RECORD`, in one new kernel, and store what they show.
+
+    Their outputs change when a record comes, while nothing else of a lesson does. All other cells of code
+    keep their outputs, so they must stand as they were executed.
+
+    Returns:
+        What keeps a lesson from it, a sentence each; then nothing is written at all.
+    """
+    pairs, problems = [], []
+    for source in chosen:
+        target = notebook_of(source, lessons)
+        present = nbformat.read(target, as_version=4) if target.exists() else None
+        notebook = paired(source, present)
+        pairs.append((target, notebook))
+        if present is None or _others(notebook) != _others(present):
+            problems.append(f"{source.stem}: other cells are not as they were executed; execute the lesson")
+        more = {name for cell in _records(notebook) for name in _names(cell.source)} - {"show"}
+        if more:
+            problems.append(f"{source.stem}: its record needs {', '.join(sorted(more))} of other cells")
+    if problems:
+        return problems
+    cells = [cell for _, notebook in pairs for cell in _records(notebook)]
+    alone = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from workshop import show")])
+    alone.cells += [nbformat.v4.new_code_cell(cell.source) for cell in cells]
+    run_notebook(alone, lessons)
+    for cell, done in zip(cells, alone.cells[1:], strict=True):
+        cell.outputs = done.outputs
+    for target, notebook in pairs:
+        _number(notebook)
+        _write(notebook, target)
+    return []
+
+
+def _records(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if RECORD in cell.metadata.get("tags", ())]
+
+
+def _others(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
+    """Text and tags of the cells of code that are no records."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    said = [(cell.source, list(cell.metadata.get("tags", ()))) for cell in code]
+    return [(text, tags) for text, tags in said if RECORD not in tags]
+
+
+def _names(source: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+
+
+def _number(notebook: NotebookNode) -> None:
+    """Count the cells of code as a run from top to bottom does."""
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), 1):
+        cell.execution_count = count
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = count
+
+
+def _write(notebook: NotebookNode, target: Path) -> None:
     clean(notebook)
     nbformat.validate(notebook)
     target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-    return took
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -151,6 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Pair and execute the lessons.")
     parser.add_argument("names", nargs="*", help="parts of lesson names (default: every lesson)")
     parser.add_argument("--check", action="store_true", help="only say whether the pairs agree")
+    parser.add_argument("--records", action="store_true", help="only the cells that show a run on a GPU")
     parser.add_argument("--lessons", type=Path, default=ROOT / "notebooks", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.check:
@@ -165,6 +231,10 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    if options.records:
+        refused = renew_records(chosen, options.lessons)
+        print("".join(f"notebooks: {problem}\n" for problem in refused), end="", file=sys.stderr)
+        return 1 if refused else 0
     os.environ["WORKSHOP_PROGRESS"] = "off"  # a committed lesson shows the first hint, not the author's third
     for source in chosen:
         print(f"notebooks: {source.stem} ...", end=" ", flush=True)

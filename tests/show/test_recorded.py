@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from benchmarks.gpu.lessons import ON_RANKS
 from workshop import show
 from workshop.facts.tree import ROOT
-from workshop.show.recorded import recorded_run
+from workshop.show.recorded import TAG, recorded_run
 
 LESSON = "00_welcome"
+LESSONS = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
+WITHOUT = {"61_slurm_and_apptainer", "64_plan_a_run"}  # a letter to a scheduler, and a plan
 
 
 @pytest.fixture
@@ -51,6 +54,30 @@ def test_a_broken_run_says_why(record):
     write, _ = record
     path = write(status="failed", why="TimeoutError: it had not ended after 150 s", rows=[])
     assert "did not run to its end: TimeoutError" in recorded_run(LESSON, path).sentence
+
+
+def test_the_cell_that_shows_it_is_no_difference(record):
+    write, _ = record
+    page = json.loads((ROOT / "notebooks" / "day0_welcome" / f"{LESSON}.ipynb").read_text())
+    (own,) = [cell["id"] for cell in page["cells"] if TAG in cell["metadata"].get("tags", ())]
+    told = recorded_run(LESSON, write(rows=[{"cells": {own: "On a GPU"}}]))
+    assert told.sentence.endswith("green in 12 s.")
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_that_trains_or_measures_shows_its_own_run_before_what_to_take_away(path):
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    places = [number for number, cell in enumerate(cells) if TAG in cell["metadata"].get("tags", ())]
+    if path.stem in WITHOUT:
+        assert not places
+        return
+    (place,) = places
+    on_ranks = path.parent.name.startswith(ON_RANKS)
+    wanted = f'show.recorded_run("{path.stem}"{", share_gpu=True" if on_ranks else ""})'
+    assert "".join(cells[place]["source"]) == wanted
+    assert "".join(cells[place + 1]["source"]).startswith("## What to take away")
+    assert "nbval-check-output" not in cells[place]["metadata"]["tags"]  # it changes when a record comes
+    assert "".join(cells[place]["outputs"][0]["data"]["text/plain"]).startswith("On ")
 
 
 def test_the_name_is_shows_own():

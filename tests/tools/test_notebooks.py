@@ -134,3 +134,48 @@ def test_what_was_printed_in_one_go_is_one_output():
         ("stderr", "c\n"),
         ("stdout", "d\n"),
     ]
+
+
+THE_END = "\n# %%\nprint('the end')\n"
+RECORD = '\n# %% tags=["gpu-record"]\nshow.__name__\n' + THE_END
+
+
+def test_a_record_is_shown_without_executing_the_lesson(lessons, capsys):
+    source = lessons / "source" / "day1_x" / "11_y.py"
+    source.write_text(SOURCE + THE_END)
+    make(lessons)
+    before = read(lessons)
+    source.write_text(SOURCE + RECORD)
+    edit(lessons, "# # A lesson", "# # The lesson")
+    assert make(lessons, "--records") == 0
+    after = read(lessons)
+    assert after.cells[0].source == "# The lesson"
+    assert after.cells[4].outputs[0].data["text/plain"] == "'workshop.show'"
+    assert after.cells[4].outputs[0].execution_count == after.cells[4].execution_count == 4
+    assert [cell.outputs for cell in (*after.cells[1:4], after.cells[5])] == [
+        cell.outputs for cell in before.cells[1:]
+    ]
+    assert [*pairing_problems(lessons), *execution_problems(lessons)] == []
+    whole = (lessons / "day1_x" / "11_y.ipynb").read_bytes()
+    assert make(lessons, "--records") == 0
+    assert (lessons / "day1_x" / "11_y.ipynb").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("x = 20 + 1", "x = 20 + 2", "other cells are not as they were executed"),
+        ("\n# %%\nprint(2 * x)\n", "", "other cells are not as they were executed"),
+        ("show.__name__", "show.bars(x)", "its record needs x of other cells"),
+    ],
+)
+def test_a_record_is_not_shown_in_a_lesson_that_must_be_executed(lessons, capsys, old, new, why):
+    source = lessons / "source" / "day1_x" / "11_y.py"
+    source.write_text(SOURCE + THE_END)
+    make(lessons)
+    before = (lessons / "day1_x" / "11_y.ipynb").read_bytes()
+    source.write_text(SOURCE + RECORD)
+    edit(lessons, old, new)
+    assert make(lessons, "--records") == 1
+    assert why in capsys.readouterr().err
+    assert (lessons / "day1_x" / "11_y.ipynb").read_bytes() == before

@@ -265,7 +265,14 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 #
 # `%%torchrun -n 4 --save FILE.py` writes a cell as a program. It needs nothing of this workshop then:
 # `torchrun --nproc-per-node 4 FILE.py` runs it, here or on a cluster.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("00_welcome")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A **rank** is a process that runs the same program as the others and knows its number. How many there are is the **world size**.

@@ -473,7 +473,14 @@ for dtype in FORMATS:
 # %% [markdown]
 # A weight of two thousandths lies where E4M3 runs out of numbers: a third of them become zero. One scale for the whole tensor brings
 # the error down to that of three mantissa bits. Lesson 41 asks when one scale is not enough.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("11_numbers_and_tensors")
+
+# %% [markdown]
 # ## What to take away
 #
 # - Exponent bits are range, mantissa bits are digits. Relative error is at most $2^{-m-1}$, at any size, until range ends.

@@ -598,6 +598,12 @@ for epoch in range(3):
     print(f"epoch {epoch}: {rate:,.0f} samples/s, MFU {share:.1%}, loss {loss:.2f}")
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("12_flops_and_mfu")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4

@@ -746,6 +746,12 @@ for way in ("plain", "checkpoint"):
         torch.cuda.reset_peak_memory_stats()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("13_memory_of_a_step")
+
+# %% [markdown]
 # ## What to take away
 #
 # - Training with AdamW holds **16 bytes a parameter**, in fp32 and in mixed precision. 7B: 26 + 26 + 52 = 104 GiB.

@@ -564,6 +564,12 @@ for epoch in range(first, first + 3):
     torch.save({"epoch": epoch, **state}, saved)
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("14_mixed_precision")
+
+# %% [markdown]
 # ## What to take away
 #
 # - 16 bits lose three things. Small **updates**: keep master weights in fp32. Digits in **sums**: add up in fp32. Small **gradients**, in

@@ -559,6 +559,12 @@ for name, rates in RATES.items():
     print(f"{name}: {kept:.2f} bytes a parameter, best rate {rate}, loss {loss:.3f}")
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("15_optimizers")
+
+# %% [markdown]
 # ## What to take away
 #
 # - State is the number of moments times the bytes of each. A parameter costs 8 bytes with AdamW, 4 with Lion, 2 in 8 bits, nearly 0 with

@@ -1482,6 +1482,12 @@ for epoch in range(3):
     print(f"epoch {epoch}: mean loss {mean:.3f}, {speed:,.0f} real tokens/s")
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("16_faster_step")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A GPU is idle when kernels are shorter than their launch, when Python waits for a number, or when data comes late. Count kernels and waits.

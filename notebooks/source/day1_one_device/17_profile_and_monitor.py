@@ -505,7 +505,14 @@ with profile(activities=kinds, schedule=plan, on_trace_ready=written) as prof:
 
 # %% [markdown]
 # On a GPU these are the times in which Python hands work over, for nothing waits here; what the device does with it is in the trace.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("17_profile_and_monitor")
+
+# %% [markdown]
 # ## What to take away
 #
 # - From far to near: monitor, clock by phase, trace, call profile. Begin with the phase; it says where to look next.

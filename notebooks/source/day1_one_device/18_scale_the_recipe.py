@@ -1129,6 +1129,12 @@ print(f"at {WIDE}: loss {train(WIDE, rate)[0]:.4f}, with one rate for all", end=
 print(f"{train(WIDE, rate, mup=False)[0]:.4f}")
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("18_scale_the_recipe")
+
+# %% [markdown]
 # ## What to take away
 #
 # - Begin with $1/\sqrt{\text{inputs}}$, branches with $1/\sqrt{2L}$: then the stream is as large at every width and depth.

@@ -559,6 +559,12 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("21_collectives", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Six collectives carry almost everything: broadcast, reduce, all-reduce, all-gather, reduce-scatter, all-to-all.

@@ -1039,6 +1039,12 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("22_ddp", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - **Begin alike** (broadcast parameters and buffers), **step alike** (average gradients). Then N copies stay one model to the bit.

@@ -402,6 +402,12 @@ if dist.get_rank() == 0:
 dist.destroy_process_group()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("23_ddp_limits", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Do not use `DataParallel`. Its outputs all end on GPU 0, its threads share one interpreter, and it stays on one machine.

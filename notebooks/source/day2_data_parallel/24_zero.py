@@ -970,6 +970,12 @@ for epoch in range(first, first + 3):
 torch.distributed.destroy_process_group()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("24_zero", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Data-parallel ranks hold N copies. ZeRO keeps one, in N parts: first the optimizer's state, then gradients, then weights.

@@ -902,6 +902,12 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("25_fsdp", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - A gather's derivative is a reduce-scatter. That, and gathering again for backward, is all of FSDP.

@@ -674,6 +674,12 @@ for epoch in range(first, first + 3):
 accelerator.end_training()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("26_accelerate", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - An engine is a cost, not a result: the same script gave the same 20 losses under all of them.

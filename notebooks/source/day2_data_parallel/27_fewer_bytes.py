@@ -820,6 +820,12 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("27_fewer_bytes", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Send 16 bits first: half the bytes, one line. Mind fp16's range, or take bf16.

@@ -711,7 +711,14 @@ assert shares["8 ranks, one node"] < min(
 #
 # Published: Shoeybi et al. trained 8.3 billion parameters on 512 V100s, 8-way tensor parallel inside a node times 64-way data parallel, at
 # 15.1 PFLOP/s. One GPU alone reached 39 TFLOP/s, and 15,100 / (512 x 39) = 76 %.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("31_tensor_parallel", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Columns first, then rows. Then the activation, or a head, needs nothing from other ranks, and one sum at the end

@@ -720,7 +720,14 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # | PipeDream | up to 5 times faster to the same accuracy than data parallel; up to 95 % less communication | arXiv:1806.03377, abstract |
 # | interleaved 1F1B | 10 % and more over 1F1B; 502 PFLOP/s on 3,072 GPUs, 52 % of peak | Narayanan et al. 2021, abstract |
 # | zero bubble | up to 23 % more throughput than 1F1B at similar memory, 31 % with more | Qi et al., abstract |
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("32_pipeline", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - A stage is some layers; between stages goes one tensor for each micro-batch, each way. Nothing is cheaper on the wire.

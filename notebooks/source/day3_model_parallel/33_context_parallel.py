@@ -625,6 +625,12 @@ print(
 assert sent == by_hand
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("33_context_parallel", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Only attention looks across positions. Cut the sequence, and everything else runs as it is; the loss and the gradients are averaged, as

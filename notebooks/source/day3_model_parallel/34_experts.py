@@ -352,7 +352,14 @@ assert computing < a_token / 50e9
 # |---|---|---|---|
 # | Mixtral 8x7B | 47 billion | 13 billion | Jiang et al., 2024 |
 # | DeepSeek-V3 | 671 billion | 37 billion | DeepSeek-AI, 2024 |
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("34_experts", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Parameters cost memory, **used** parameters cost FLOPs. A mixture of experts separates the two.

@@ -838,7 +838,14 @@ assert found.keys() == closed_form.by_axis().keys()
 # FSDP is not far behind: under a pipeline it gathers each layer twice for *every* micro-batch. That is why the two are
 # seldom combined in this way. Llama 3 kept the weights whole in its stages (`zero=2` above), and torchtitan by default
 # does not reshard after forward where there is a pipeline.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("35_mesh", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Tensor, context, pipeline and data sizes multiply. MT-NLG: 8 x 35 x 16 = 4,480; Megatron-LM's trillion: 8 x 64 x 6 = 3,072.

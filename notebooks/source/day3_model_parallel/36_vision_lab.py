@@ -612,7 +612,14 @@ assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * la
 # of it is *padding*: FSDP2 cuts each parameter along its first dim, and a ViT's positions are (1, 257, 1280), its class
 # token (1, 1, 1280). The first dim is one. So one rank has all of it, the other 255 have padding, and the padding
 # travels, forward and backward. That is what a rehearsal is for: the closed form of lesson 25 did not know it.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("36_vision_lab", share_gpu=True)
+
+# %% [markdown]
 # ## What to take away
 #
 # - Profile the pieces once, and every layout follows by arithmetic. That gives a short list of those that fit. **Race the list, and let the clock choose.**

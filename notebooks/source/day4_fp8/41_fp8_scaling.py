@@ -335,7 +335,14 @@ for name, (rows, depth, cols) in {
 # The data sheet promises a factor of two. One and a half to one and three quarters is left, and this is one product of
 # three, without anything around it. Small matrices lose more: the passes over inputs do not shrink with the output. In
 # `42_fp8_training` whole steps are compared.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("41_fp8_scaling")
+
+# %% [markdown]
 # ## What to take away
 #
 # - FP8 needs a scale for each tensor, because tensors differ by more than the format's range. Weights are calm, inputs have massive

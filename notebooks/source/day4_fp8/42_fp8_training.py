@@ -387,7 +387,14 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
 # pass over memory. (The time model's constants were fitted on published runs, these among them.) And **memory does not
 # halve**, it grows: the state stays as it was, and on Hopper 8-bit copies of the weights, in both layouts, are added.
 # FP8 saves time, not memory.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("42_fp8_training")
+
+# %% [markdown]
 # ## What to take away
 #
 # - Three products a layer read 8 bits: forward in E4M3, gradients in E5M2 (or E4M3 with fine scales). Master weights,

@@ -1167,6 +1167,12 @@ plain = sum(p.nbytes for layer in layers for p in layer.parameters())
 print(f"error of the outputs {off:.1%}, {held:,} bytes for {plain:,} in fp32")
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("43_fp8_inference")
+
+# %% [markdown]
 # ## What to take away
 #
 # - E4M3 has the same error wherever a number lies; int8 is finer where numbers are alike, and lost under an outlier. Weights and caches are

@@ -513,6 +513,12 @@ for name in ("llama-3.1-8b", "llama-3.1-70b"):
     assert adapted < full / 7
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("51_adapters")
+
+# %% [markdown]
 # ## What to take away
 #
 # - LoRA trains **r (in + out)** numbers beside a matrix: here less than half a percent of these layers, for more than fifteen points.

@@ -477,7 +477,14 @@ for name, bits in (
 # %% [markdown]
 # Double quantization is what turns "too close to call" into "fits". (The authors add a *paged* optimizer, whose moments the driver moves to the host when a long
 # sequence comes: `qlora.paged_adamw`, on NVIDIA GPUs.)
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("52_qlora")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A frozen weight only has to be close. **NF4**: sixteen numbers at quantiles, an absmax for each 64: 4.5 bits;

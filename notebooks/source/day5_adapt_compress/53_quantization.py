@@ -760,7 +760,14 @@ for label, name in MODELS.items():
 # That is why weights of 4 bits are the usual way to serve one user on one GPU: more than three times as many tokens, where the kernel keeps
 # up. With many users at once the product is limited by arithmetic, the weights are read once for all of them, and the gain shrinks: there
 # inputs must be in 8 bits too, or FP8 (day 4).
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("53_quantization")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A code, a scale, a group: **bits/8 + 2/group bytes a weight**. The largest number of a group decides for all others.

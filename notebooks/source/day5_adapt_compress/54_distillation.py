@@ -404,7 +404,14 @@ for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9,
 # So "equal steps" is not "equal FLOPs". What a teacher gains in one pass has to be compared with what the text alone
 # would gain in two or four. If text is scarce, as here, the teacher wins; and if its answers can be kept, you pay for
 # them once.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("54_distillation")
+
+# %% [markdown]
 # ## What to take away
 #
 # - Soft targets carry information in every word's probability. T decides how much the small ones count, T² keeps the

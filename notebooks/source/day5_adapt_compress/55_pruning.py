@@ -470,7 +470,14 @@ assert 1.7 < dense.seconds / sparse.seconds < 2
 # to measure it**, and none of the published tables in this project has a 2:4 row, so no speed is claimed here. Expect
 # less: kernels for 2:4 reach a smaller share of their peak than dense ones, and attention, norms and communication gain
 # nothing. Only the bytes are certain: 9/16.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("55_pruning")
+
+# %% [markdown]
 # ## What to take away
 #
 # - Ask first what a zero saves. Unstructured: bytes on disk at best. 2:4: 7/16 of the bytes, and up to half of the time on a GPU that has the kernel. Structured: everything it removes, everywhere.

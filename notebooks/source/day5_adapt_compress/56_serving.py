@@ -1096,6 +1096,12 @@ same = (plain == guessed).float().mean()
 print(f"prompt lookup: {same:.0%} the same, {seconds / others:.2f} times as fast")
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("56_serving")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A pass reads all weights, for one token or for a hundred. **Decode waits for memory**, so serve many at once; a prompt computes.

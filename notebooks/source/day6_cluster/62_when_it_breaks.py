@@ -839,7 +839,14 @@ Table(
 #
 # Llama 3's authors used that recorder to find their hangs. More than half of their 419 interruptions were GPUs and their memory, and
 # six were silent data corruption: number 9 of this lesson, by hardware.
-#
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("62_when_it_breaks")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: a different line, a different

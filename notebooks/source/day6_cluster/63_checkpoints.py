@@ -656,6 +656,12 @@ Table(
 shutil.rmtree(folder)
 
 # %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("63_checkpoints")
+
+# %% [markdown]
 # ## What to take away
 #
 # - A checkpoint is **12 bytes a parameter** with AdamW in fp32; gradients are not in it. Every rank writes its part.
