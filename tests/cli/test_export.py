@@ -102,6 +102,7 @@ def test_what_cannot_be_exported_is_told(tmp_path, capsys, text, arguments, said
     ("name", "said"),
     [
         ("trian.py", r"there is no file trian\.py in .*; did you mean 'train\.py'\?"),
+        ("nofile.py", r"there is no file nofile\.py in [^;]*$"),  # Makefile stands there, and is not meant
         ("gone/cell.txt", r"there is no file cell\.txt: no folder .*gone"),
         ("", r" is a folder: name the file with the cell or the script"),
         ("bytes.py", r"bytes\.py is no text in UTF-8 \(byte 1\)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -21,10 +22,24 @@ def test_the_table_says_what_was_asked_and_why(capsys):
     lines = captured.out.splitlines()
     assert lines[0] == "llama-3-70b on 64xH100: 1,024 sequences of 4,096 tokens a step (4,194,304 tokens)"
     assert "layouts timed" in lines[1]
-    assert [line.split()[0] for line in lines[4:6]] == ["1", "2"]
-    (why,) = [line for line in lines[6:] if line.startswith("tensor ")]
+    assert [line[0] for line in lines if re.match(r"[12] +\d", line)] == ["1", "2"]
+    (why,) = [line for line in lines if line.startswith("tensor ")]
     assert "slower" in why or "less than is known of such a ratio" in why
     assert captured.err == ""  # no progress bar where nobody watches
+
+
+@pytest.mark.parametrize("columns", [None, 80])
+def test_no_line_is_wider_than_the_terminal(capsys, monkeypatch, columns):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", str(columns))
+    assert main([*CALL, "--top", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= (columns or 113)
+    assert sum(line.startswith("5 ") for line in lines) == (
+        2 if columns else 1
+    )  # blocks, each with its number
+    assert "min" not in " ".join(line for line in lines if line[:2] in {f"{n} " for n in range(1, 6)})
 
 
 def test_json_is_what_plan_returns(capsys):

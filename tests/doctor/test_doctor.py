@@ -58,6 +58,18 @@ def test_exit_code_and_lines(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["ok", "note", "do:", "no", "do:"]
     assert lines[-1] == "1 ok, 1 note, 1 no: not yet: see each no above"
+    assert "\x1b" not in "".join(lines)  # it is no terminal
+
+
+def test_a_no_is_red_on_a_terminal_that_has_not_said_no(monkeypatch, capsys):
+    monkeypatch.setattr(diagnosis, "all_checks", lambda: CHECKS)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["doctor"])
+    assert "\x1b[1;31mno  \x1b[0m  bad " in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["doctor"])
+    assert "\x1b" not in capsys.readouterr().out
     monkeypatch.setattr(diagnosis, "all_checks", lambda: CHECKS[:2])
     assert main(["doctor"]) == 0
     assert capsys.readouterr().out.endswith("this machine can run the workshop\n")

@@ -25,3 +25,19 @@ def test_html_is_escaped() -> None:
 def test_a_ragged_row_is_refused() -> None:
     with pytest.raises(ValueError, match="a row has 1 cells and the head 2"):
         Table(["a", "b"], [["x"]])
+
+
+def test_a_narrow_terminal_gets_the_columns_in_blocks() -> None:
+    table = Table(
+        ["", "so many stages each", "size"], [["1", "4", "1.0 MiB"], ["2", "16", "2.0 MiB"]], "a b", "c d"
+    )
+    assert table.within(20).splitlines() == [
+        "a b", "       so",
+        "     many", "   stages", "     each     size", "-  ------  -------",
+        "1       4  1.0 MiB", "2      16  2.0 MiB", "c d",
+    ]  # fmt: skip
+    assert table.within(12).splitlines() == [
+        "a b",
+        "       so", "     many", "   stages", "     each", "-  ------", "1       4", "2      16",
+        "", "      size", "-  -------", "1  1.0 MiB", "2  2.0 MiB", "c d",
+    ]  # fmt: skip

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from workshop.facts.units import format_bytes, format_seconds, parse_bytes
+from workshop.facts.units import format_alike, format_bytes, format_seconds, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,25 @@ def test_format_seconds(seconds, text):
 def test_format_seconds_refuses():
     with pytest.raises(ValueError, match="nan is not a duration"):
         format_seconds(math.nan)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        ((58.6, 60.4, 68.0), (["58.6", "60.4", "68.0"], "s")),
+        ((0.95, 61.2), (["950", "61,200"], "ms")),
+        ((599.0, 1200.0), (["599", "1,200"], "s")),
+        ((600.0, 1200.0), (["10.0", "20.0"], "min")),
+        ((0.0, 90_000.0), (["0.00", "1.04"], "days")),
+        ((2e-9,), (["2.00"], "ns")),
+        ((), ([], "s")),
+    ],
+)
+def test_a_column_of_durations_has_one_unit(seconds, said):
+    assert format_alike(seconds) == said
+
+
+@pytest.mark.parametrize("wrong", [math.inf, -1.0])
+def test_what_is_no_duration_is_refused(wrong):
+    with pytest.raises(ValueError, match="is not a duration"):
+        format_alike([1.0, wrong])

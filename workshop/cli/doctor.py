@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import sys
 
 from workshop.doctor import diagnose, render, summary
 
@@ -15,6 +17,7 @@ def run(options: argparse.Namespace) -> int:
         diagnosis = diagnose()
         print(json.dumps([dataclasses.asdict(line) for line in diagnosis], indent=1))
     else:
-        diagnosis = diagnose(on_line=lambda line: print(render(line), flush=True))
+        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")  # no-color.org
+        diagnosis = diagnose(on_line=lambda line: print(render(line, colours), flush=True))
         print(summary(diagnosis))
     return 0 if diagnosis.can_run else 1

@@ -16,13 +16,14 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from workshop.facts.checks import nearest
+from workshop.facts.checks import nearest_name
 from workshop.launch.jobs.directory import scheduler_at
 from workshop.launch.jobs.options import chosen_site
 from workshop.site.current import site_environment
 from workshop.site.job import Job
 from workshop.site.spec import SiteSpec
 
+_ALIKE = 0.6  # of two files' names, before one is proposed for the other
 _MAGIC = re.compile(r"^%%(?:torchrun|sbatch)\b(?P<flags>.*)$", re.MULTILINE)
 
 
@@ -64,9 +65,12 @@ def read_program(source: Path) -> str:
     if source.is_dir():
         raise ValueError(f"{source} is a folder: name the file with the cell or the script")
     if not source.exists():
-        beside = [path.name for path in source.parent.iterdir()] if source.parent.is_dir() else []
+        beside = source.parent.iterdir() if source.parent.is_dir() else ()
+        alike = [path.name for path in beside if path.suffix == source.suffix and path.is_file()]
         where = f" in {source.parent.resolve()}" if source.parent.is_dir() else f": no folder {source.parent}"
-        raise ValueError(f"there is no file {source.name}{where}{nearest(source.name, beside)}")
+        close = nearest_name(source.name, alike, cutoff=_ALIKE)
+        meant = f"; did you mean {close!r}?" if close else ""
+        raise ValueError(f"there is no file {source.name}{where}{meant}")
     try:
         with told(f"cannot read {source}", "look at who may read it (ls -l)"):
             return source.read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from workshop.show.tables import plan_table
 
 SEQ_LEN = 4096
 BAR_AFTER_SECONDS = 0.5
+PAGE_COLUMNS = 113  # where no terminal says how wide it is
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,9 +43,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(as_json(best), indent=1))
     else:
-        print(f"{model.name} on {cluster.name}: {batch:,} sequences of {seq_len:,} tokens a step "
-              f"({batch * seq_len:,} tokens)")  # fmt: skip
-        print(plan_table(best))
+        table = plan_table(best)
+        asked = f"{model.name} on {cluster.name}: {batch:,} sequences of {seq_len:,} tokens a step"
+        asked += f" ({batch * seq_len:,} tokens)"
+        table = dataclasses.replace(table, caption=f"{asked}\n{table.caption}")
+        print(table.within(shutil.get_terminal_size((PAGE_COLUMNS, 0)).columns))
     return 0
 
 

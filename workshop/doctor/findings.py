@@ -54,9 +54,15 @@ class Diagnosis(tuple[Line, ...]):
         return "\n".join([*map(render, self), summary(self)])
 
 
-def render(line: Line) -> str:
-    """The line for a terminal; what to do stands below it."""
-    text = f"{line.verdict:<4}  {line.name:<18}  {line.found}"
+_COLOURS = {"ok": "32", "note": "33", "no": "1;31"}  # as terminals number them: green, yellow, bold red
+
+
+def render(line: Line, colours: bool = False) -> str:
+    """The line for a terminal; what to do stands below it. Colours go on the verdict's word alone."""
+    verdict = f"{line.verdict:<4}"
+    if colours:
+        verdict = f"\x1b[{_COLOURS[line.verdict]}m{verdict}\x1b[0m"
+    text = f"{verdict}  {line.name:<18}  {line.found}"
     return text + (f"\n{'':26}do: {line.do}" if line.do else "")
 
 

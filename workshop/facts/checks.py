@@ -12,12 +12,15 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that ``name`` begins, else the closest, or an empty string where none is close."""
+def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.4) -> str:
+    """The known name that ``name`` begins, else the closest, or an empty string where none is close.
+
+    ``cutoff`` says how alike two names must be, 0 to 1, as `difflib` counts.
+    """
     lowered = {str(k).lower(): str(k) for k in known}
     begun = [one for one in lowered if _begins(str(name), one)]
     close = difflib.get_close_matches(
-        str(name).lower(), begun or list(lowered), n=1, cutoff=0 if begun else 0.4
+        str(name).lower(), begun or list(lowered), n=1, cutoff=0 if begun else cutoff
     )
     return lowered[close[0]] if close else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -29,19 +30,45 @@ class Table:
                 raise ValueError(f"a row has {len(row)} cells and the head {len(self.head)}: {list(row)}")
 
     def __str__(self) -> str:
-        lines = [list(self.head), *map(list, self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(self.head))]
-        right = self._right()
-
-        def join(line: Sequence[str]) -> str:
-            cells = zip(line, widths, right, strict=True)
-            return "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in cells).rstrip()
-
-        rule = "  ".join("-" * width for width in widths)
-        text = [self.caption, join(lines[0]), rule, *map(join, lines[1:]), self.note]
-        return "\n".join(line for line in text if line)
+        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
+        columns = range(len(self.head))
+        return "\n".join(filter(None, [self.caption, *self._block(columns, widths), self.note]))
 
     __repr__ = __str__
+
+    def within(self, width: int) -> str:
+        """The text on lines of at most ``width`` letters, as a terminal has them.
+
+        Names of columns break between words. Columns that find no room stand in a second block below,
+        beside the first column again. A column that is wider than all the room stays as wide as it is.
+        """
+        words = [re.split(r"[ -]", name) for name in self.head]
+        cells = zip(words, *self.rows, strict=True)
+        widths = [max(map(len, [*name, *column])) for name, *column in cells]
+        blocks: list[list[int]] = [[0]]
+        for column in range(1, len(self.head)):
+            room = width - sum(widths[i] + 2 for i in blocks[-1])
+            if widths[column] > room and len(blocks[-1]) > 1:
+                blocks.append([0])
+            blocks[-1].append(column)
+        text = [line for block in blocks for line in ["", *self._block(block, widths)]][1:]
+        above, below = ([] if not said else _wrapped(said, width) for said in (self.caption, self.note))
+        return "\n".join([*above, *text, *below])
+
+    def _block(self, columns: Sequence[int], widths: Sequence[int]) -> list[str]:
+        """Head, rule and rows of these columns, each as wide as ``widths`` says; long names on more lines."""
+        numbers = self._right()
+
+        def join(line: Sequence[str]) -> str:
+            cells = zip(line, columns, strict=True)
+            fit = (c.rjust(widths[i]) if numbers[i] else c.ljust(widths[i]) for c, i in cells)
+            return "  ".join(fit).rstrip()
+
+        names = [_wrapped(self.head[i], max(widths[i], 1)) or [""] for i in columns]
+        high = max(map(len, names))
+        head = zip(*([""] * (high - len(name)) + name for name in names), strict=True)
+        rule = "  ".join("-" * widths[i] for i in columns)
+        return [*map(join, head), rule, *(join([row[i] for i in columns]) for row in self.rows)]
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -62,6 +89,11 @@ class Table:
             bool(self.rows) and all(_NUMBER.fullmatch(row[i]) for row in self.rows)
             for i in range(len(self.head))
         ]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The text's lines, broken between words where they are longer."""
+    return [part for line in text.splitlines() for part in textwrap.wrap(line, width, break_long_words=False)]
 
 
 def preformatted(text: str) -> str:

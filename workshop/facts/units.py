@@ -23,6 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -136,6 +137,43 @@ def format_seconds(seconds: float) -> str:
     if seconds < 59.95:
         return f"{seconds:.3g} s"
     return _format_long(round(seconds))
+
+
+def format_alike(seconds: Sequence[float]) -> tuple[list[str], str]:
+    """Durations as numbers of one unit, and the unit, so that a column of them can be compared at a glance.
+
+    The unit is the largest in which the shortest is at least one, from nanoseconds to days; hundreds of
+    seconds stay seconds. ``([0.95, 61.2]) -> (["950", "61,200"], "ms")``.
+
+    Raises:
+        ValueError: one is not finite, or below zero.
+    """
+    for each in seconds:
+        if not math.isfinite(each) or each < 0:
+            raise ValueError(f"{each!r} is not a duration")
+    shortest = min((each for each in seconds if each), default=1.0)
+    unit, size = next(
+        ((name, size) for name, size in _UNITS_OF_TIME if shortest >= size * (10 if name == "min" else 1)),
+        ("ns", 1e-9),
+    )
+    return [_three_digits(each / size) for each in seconds], unit
+
+
+_UNITS_OF_TIME = (
+    ("days", 86_400.0),
+    ("h", 3_600.0),
+    ("min", 60.0),
+    ("s", 1.0),
+    ("ms", 1e-3),
+    ("µs", 1e-6),
+    ("ns", 1e-9),
+)
+
+
+def _three_digits(number: float) -> str:
+    """At least three digits, and never an exponent: 1.25, 62, 61,200."""
+    decimals = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:,.{decimals}f}"
 
 
 def _format_long(seconds: int) -> str:

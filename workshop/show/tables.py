@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workshop.facts.tabular import Table
-from workshop.facts.units import format_bytes, format_seconds
+from workshop.facts.units import format_alike, format_bytes
 
 if TYPE_CHECKING:  # a bar picture of traffic needs no planner
     from workshop.predict.plan import Plan, Proposal
@@ -15,7 +15,7 @@ _Key = tuple[str, str, int]
 _Row = tuple[int, int, int]
 _HEAD = (
     "", "tensor", "pipeline", "stages each", "context", "expert", "data", "ZeRO", "micro-batch", "recompute",
-    "devices", "step", "8 of 10 between", "MFU", "memory", "most time lost to",
+    "devices", "step", "in 8 of 10", "MFU", "memory", "most time lost to",
 )  # fmt: skip
 _AXES = ("stages each", "context", "expert")
 """Columns that are left out where every layout has 1 there: a page is narrow."""
@@ -93,7 +93,11 @@ def plan_table(plan: Plan) -> Table:
 
     What all of them share (the number of devices, an axis that none uses) is not repeated in every line.
     """
-    rows = [[str(place), *_proposal_cells(proposal)] for place, proposal in enumerate(plan.proposals, 1)]
+    times = _times(plan.proposals)
+    rows = [
+        [str(place), *_proposal_cells(proposal, *said)]
+        for place, (proposal, said) in enumerate(zip(plan.proposals, times, strict=True), 1)
+    ]
     columns = list(zip(_HEAD, *rows, strict=True))
     devices = {proposal.devices for proposal in plan.proposals}
     caption = f"{plan.looked_at:,} layouts timed, {plan.fitted:,} fit"
@@ -105,7 +109,15 @@ def plan_table(plan: Plan) -> Table:
     return Table(head, lines, caption, "\n".join([*plan.best.reasons.values(), *plan.ties]))
 
 
-def _proposal_cells(proposal: Proposal) -> list[str]:
+def _times(proposals: Sequence[Proposal]) -> list[tuple[str, str]]:
+    """A step's time and its interval, of all proposals in one unit."""
+    numbers, unit = format_alike([s for one in proposals for s in (one.seconds, *one.interval)])
+    return [
+        (f"{step} {unit}", f"{low} to {high}") for step, low, high in zip(*[iter(numbers)] * 3, strict=True)
+    ]
+
+
+def _proposal_cells(proposal: Proposal, step: str, between: str) -> list[str]:
     x = proposal.run.layout
     counts = (x.tensor, x.pipeline, x.virtual_stages, x.context, x.expert, x.data_parallel, x.zero)
     return [
@@ -113,8 +125,8 @@ def _proposal_cells(proposal: Proposal) -> list[str]:
         str(proposal.run.micro_batch),
         x.recompute,
         f"{proposal.devices:,}",
-        format_seconds(proposal.seconds),
-        " and ".join(map(format_seconds, proposal.interval)),
+        step,
+        between,
         f"{proposal.mfu:.1%}",
         format_bytes(proposal.memory_bytes),
         _short(proposal.limit),
