@@ -33,7 +33,7 @@ from benchmarks.machine import commit, load_average, machine
 from workshop.classroom.folder import Room, open_room
 from workshop.classroom.push import composed, push
 from workshop.classroom.seat import Seat, join, taken_seat
-from workshop.classroom.view import look
+from workshop.classroom.view import RoomView, look
 from workshop.exercises import all_exercises
 from workshop.exercises.engine.guess import Guesses, Question, guesses_file
 from workshop.exercises.engine.progress import Progress, progress_file
@@ -57,6 +57,7 @@ class Outcome:
     refused: int = 0
     lost: list[str] = field(default_factory=list)
     learners_cpu_seconds: float = 0.0
+    view: RoomView | None = None  # the last look; the next one reads what has changed since
 
 
 def learner(folder: Path, home: Path, number: int, until: float | int, think_seconds: float) -> None:
@@ -166,7 +167,7 @@ def _begin(base: Path, room: Room, number: int, until: float | int, think_second
 
 def _look(room: Room, outcome: Outcome) -> None:
     begun, cpu = time.perf_counter(), time.process_time()
-    view = look(room)
+    view = outcome.view = look(room, before=outcome.view)
     str(view)
     view._repr_html_()
     outcome.looks_seconds.append(time.perf_counter() - begun)

@@ -6,10 +6,13 @@ import json
 import os
 import stat
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.jupyter.test_exercise import RING_BYTES, exercise_cell, new_shell, run
+from workshop.classroom import view as room_view
+from workshop.classroom.files import read_json
 from workshop.classroom.folder import find_room, open_room
 from workshop.classroom.names import FOLDER_NAME, folder_name, shown_name
 from workshop.classroom.push import composed, push
@@ -105,6 +108,26 @@ def test_a_lesson_seen_by_the_instructor_and_a_push_back(room, home, monkeypatch
     assert statistics.slowest[0] == "Ada"
     magics.room("leave --forget")
     assert os.listdir(room.learners) == []
+
+
+def test_a_second_look_reads_what_has_changed(room, home, monkeypatch, tmp_path):
+    seat, other = (seated(room, monkeypatch, tmp_path, name) for name in ("Ada", "Grace"))
+    for one in (seat, other):
+        one.update({"mfu": SimpleNamespace(tries=1, hints=0, solved=False)}, {})
+    before = look(room)
+    read = []
+    monkeypatch.setattr(room_view, "read_json", lambda *given: read.append(given) or read_json(*given))
+    assert look(room, before=before).learners == before.learners
+    assert read == []
+    seat.update({name: SimpleNamespace(tries=1, hints=0, solved=False) for name in KNOWN}, {})
+    after = look(room, before=before)
+    assert len(read) == 1
+    assert {one.state.name: len(one.state.exercises) for one in after.learners} == {"Ada": 2, "Grace": 1}
+    file = room.learners / after.named("Ada").folder / "state.json"
+    was, text = file.stat(), file.read_text()
+    file.write_text(text.replace('"tries":1', '"tries":2'))  # in place, as no learner's notebook does
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))  # as long, and of the same time, as before
+    assert look(room, before=after).named("Ada").state.exercises["ring_bytes"].tries == 2
 
 
 def test_code_is_shared_once_agreed_and_removed_again(room, home, monkeypatch, capsys):

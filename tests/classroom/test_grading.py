@@ -4,6 +4,9 @@ tables.
 
 import csv
 import json
+import socket
+import subprocess
+import sys
 
 import nbformat
 import pytest
@@ -62,6 +65,44 @@ def test_the_verdict_and_its_words_are_those_of_the_notebook():
                     exercise.name,
                     source,
                 )
+
+
+BY_NOBODY = """
+import json, socket, sys
+from workshop.classroom.grading.graded import Grader
+from workshop.classroom.grading.handins import Answered
+from workshop.classroom.grading.sandbox import Bounds
+from workshop.exercises import find
+
+solution = find("ring_bytes").solution
+tries = json.loads(sys.argv[1])
+tries["network"] = f"import socket; socket.create_connection(('127.0.0.1', {sys.argv[2]}), 5)"
+for name, body in {"": "pass", **tries}.items():
+    source = f"{body}\\n{solution}"
+    verdict = Grader(Bounds(30.0)).judged(find("ring_bytes"), {"ring_bytes": Answered(source, "", ())})
+    print(json.dumps([name, verdict.state, verdict.message]))
+"""
+
+
+@needs_a_sandbox
+def test_a_grader_without_rights_is_as_safe(tmp_path):
+    """As whoever has no rights: there is a user namespace instead, in which the hand-in is a plain user."""
+    (tmp_path / "secret").write_text("x")
+    tries = {
+        "secret": f"open({str(tmp_path / 'secret')!r})",
+        "package": f"open({str(find('ring_bytes').folder / 'solution.py')!r}, 'a')",
+        "parent": "import os, signal; os.kill(os.getppid(), signal.SIGKILL); os.kill(-1, signal.SIGKILL)",
+    }
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        words = [sys.executable, "-c", BY_NOBODY, json.dumps(tries), str(server.getsockname()[1])]
+        done = subprocess.run(["unshare", "-U", "-r", *words], capture_output=True, text=True, timeout=120)
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(f"no user namespace: {done.stderr.strip()}")
+    told = {name: (state, said) for name, state, said in map(json.loads, done.stdout.splitlines())}
+    assert told.pop("")[0] == "right", done.stderr
+    assert {name: state for name, (state, _) in told.items()} == dict.fromkeys([*tries, "network"], "wrong")
+    assert "No such file" in told["secret"][1]
+    assert "refused" in told["network"][1]
 
 
 @needs_a_sandbox

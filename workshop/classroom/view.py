@@ -8,9 +8,11 @@ same.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import statistics
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ class Seen:
     folder: str
     user: int
     state: State
+    stamp: tuple[int, ...] = ()  # of the file it was read from; another file, or other content, has another
 
     @property
     def solved(self) -> int:
@@ -119,7 +122,7 @@ class GuessesOf:
         edges = [low * step**place if by_factor else low + step * place for place in range(BINS)] + [high]
 
         def bin_of(value: float) -> int:
-            return max(place for place in range(BINS) if value >= edges[place])
+            return max(0, min(BINS, bisect_right(edges, value)) - 1)
 
         counts = Counter(map(bin_of, numbers))
         return [
@@ -196,8 +199,12 @@ class RoomView:
             for name in sorted(asked)
         ]
 
-    def tables(self) -> Iterator[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
+    @functools.cached_property
+    def tables(self) -> list[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
         """(title, head, rows) of what is shown."""
+        return list(self._tables())
+
+    def _tables(self) -> Iterator[tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]]:
         stuck = sum(one.stuck(self.now) is not None for one in self.learners)
         title = f"{self.room.title}: {len(self.learners)} learners, {stuck} stuck"
         head = ("Learner", "Solved", "At", "Tries", "Hints", "Since", "Last seen", "Doctor", "Folder")
@@ -228,31 +235,34 @@ class RoomView:
         from workshop.exercises.engine.feedback import in_columns
 
         parts = []
-        for title, head, rows in self.tables():
+        for title, head, rows in self.tables:
             parts.append("\n".join([title, *in_columns([head, *rows])]))
         return "\n\n".join(parts)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return "".join(paragraph(title) + table(head, rows) for title, head, rows in self.tables() if rows)
+        return "".join(paragraph(title) + table(head, rows) for title, head, rows in self.tables if rows)
 
 
-def look(folder: Path | str | Room, now: float | None = None) -> RoomView:
+def look(folder: Path | str | Room, now: float | None = None, before: RoomView | None = None) -> RoomView:
     """The room as it is at this moment.
+
+    before: an earlier look; whose file has not changed since then is not read again.
 
     Raises:
         ValueError: there is no room in that folder, or its learners may not be listed by this user.
     """
     room = folder if isinstance(folder, Room) else find_room(folder)
     known = [exercise.name for exercise in all_exercises()]
+    known_before = {one.folder: one for one in before.learners} if before else {}
     seen: list[Seen] = []
     refused: list[tuple[str, str]] = []
     with _learners(room) as inside:
         names = sorted(os.listdir(inside))
         for name in names[:_MOST_FOLDERS]:
             try:
-                seen.append(_seen(inside, name, known))
+                seen.append(_seen(inside, name, known, known_before.get(name)))
             except FileNotFoundError:
                 refused.append((name[:80], "nothing has been written there yet"))
             except (OSError, Refused) as error:
@@ -291,11 +301,17 @@ def _own(learners: int, name: str) -> Iterator[tuple[int, int]]:
         yield inside, os.fstat(inside).st_uid
 
 
-def _seen(learners: int, name: str, known: Sequence[str]) -> Seen:
+def _seen(learners: int, name: str, known: Sequence[str], before: Seen | None) -> Seen:
     if not FOLDER_NAME.fullmatch(name):
         raise Refused("it is called as no learner's folder is")
     with _own(learners, name) as (inside, user):
-        return Seen(name, user, State.read(read_json(inside, STATE, user), known))
+        found = os.stat(STATE, dir_fd=inside, follow_symlinks=False)
+        # ctime, too, which no owner can set back.
+        stamp = (user, found.st_uid, found.st_mode, found.st_nlink, found.st_dev, found.st_ino, found.st_size)
+        stamp += (found.st_mtime_ns, found.st_ctime_ns)
+        if before is not None and before.stamp == stamp:
+            return before
+        return Seen(name, user, State.read(read_json(inside, STATE, user), known), stamp)
 
 
 def _minutes(seconds: float | None) -> str:

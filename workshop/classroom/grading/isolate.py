@@ -21,6 +21,7 @@ netdevice(7).
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -47,6 +48,11 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 _PLAIN_USER = 1000
 _FIRST_USER = 2_000_000_000  # numbers that no directory of users hands out
 
+_WHY_NONE = {
+    errno.ENOSPC: ": user.max_user_namespaces allows no more",
+    errno.EPERM: ": user namespaces are switched off here, or this container may make none",
+}
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -62,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         inside = _namespaces()
     except OSError as error:
-        print(f"no namespaces: {error}", file=sys.stderr)
+        print(f"no namespaces: {error}{_WHY_NONE.get(error.errno or 0, '')}", file=sys.stderr)
         return NOT_ISOLATED
     child = os.fork()
     if child:
@@ -104,13 +110,19 @@ def _namespaces() -> int:
     """Make them; returns the number of the user that the hand-in will be, inside."""
     wanted = sum(_NEW.values())
     user, group = os.getuid(), os.getgid()
-    if user == 0 and libc.unshare(wanted) == 0:
+    if user == 0 and _has_all_numbers() and libc.unshare(wanted) == 0:
         return _FIRST_USER + os.getpid()
     _call("unshare", wanted | _NEW_USER)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{_PLAIN_USER} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{_PLAIN_USER} {group} 1")
     return _PLAIN_USER
+
+
+def _has_all_numbers() -> bool:
+    """Whether this root can become any user: not so in a container that is itself a user namespace."""
+    first, _, count = map(int, Path("/proc/self/uid_map").read_text().split()[:3])
+    return first == 0 and count > _FIRST_USER + (1 << 22)  # the largest number of a process
 
 
 def _lay_root(spec: dict[str, Any], user: int) -> None:
