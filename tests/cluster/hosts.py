@@ -249,7 +249,7 @@ class Console:
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
 
-    def hear(self, timeout: float = 60.0) -> Any:
+    def hear(self, timeout: float = 150.0) -> Any:
         """The value of its variable ``answer``; raises `HostError` where what it ran has raised."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -259,7 +259,7 @@ class Console:
             raise HostError(said["error"], said["text"], said["seconds"])
         return said["value"]
 
-    def __call__(self, code: str, timeout: float = 60.0) -> Any:
+    def __call__(self, code: str, timeout: float = 150.0) -> Any:
         """`send` and `hear`."""
         self.send(code)
         return self.hear(timeout)
