@@ -8,6 +8,9 @@
 - **No step waits.** `.item()` or `.tolist()` inside a loop that calls ``backward()``: each makes the host
   wait for the device, in every step. (A lesson that shows four losses may; the package may not.)
 - **No backend by name.** `init_process_group("gloo")` in a lesson keeps its tensors off every GPU.
+- **No accelerator that is not there.** `torch.accelerator.current_accelerator()` names what PyTorch was built
+  for: with a CUDA build "cuda", on a laptop too, and on ranks that were sent to the CPU. Its argument
+  `check_available` asks whether there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from pathlib import Path
 WAITS = re.compile(
     r"synchroni[sz]e|elapsed_time|\.item\(\)|\.tolist\(\)|process_time|\.cpu\(\)|device\.type|\bwait\(\)|allclose"
 )
-NAMED = re.compile(r"isend|irecv|perf_counter|backward\(|init_process_group")  # else there is nothing to find
+# A source without one of these has no dead end.
+NAMED = re.compile(r"isend|irecv|perf_counter|backward\(|init_process_group|current_accelerator")
 WORK = re.compile(
     r"\b(backward|forward|all_reduce|all_gather|matmul|optimizer|randn|ones|zeros|tensor|model)\b"
 )
@@ -90,6 +94,12 @@ def backends_by_name(tree: ast.AST) -> list[int]:
     ]
 
 
+def accelerators_unasked(tree: ast.AST) -> list[int]:
+    """Lines that take the accelerator PyTorch was built for to be there."""
+    calls = calls_of(tree, {"current_accelerator"})
+    return [call.lineno for call in calls if not (call.args or call.keywords)]
+
+
 def dead_ends(text: str, name: str) -> list[str]:
     """Every dead end of a piece of source, as ``NAME: what``."""
     if not NAMED.search(text):
@@ -101,6 +111,7 @@ def dead_ends(text: str, name: str) -> list[str]:
     ]
     found += [(line, "a step that waits for the device") for line in steps_that_wait(tree)]
     found += [(line, "gloo by name") for line in backends_by_name(tree)]
+    found += [(line, "an accelerator that may not be there") for line in accelerators_unasked(tree)]
     lines = text.splitlines()
     return [f"{name}: {what}: {lines[line - 1].strip()}" for line, what in sorted(found)]
 

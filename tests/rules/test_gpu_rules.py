@@ -31,6 +31,7 @@ BAD = {
     ),
     "a step that waits for the device": "for x in data:\n    loss = model(x)\n    loss.backward()\n    losses.append(loss.item())\n",
     "gloo by name": "dist.init_process_group('gloo')\n",
+    "an accelerator that may not be there": "device = torch.accelerator.current_accelerator() or 'cpu'\n",
 }
 GOOD = (
     "ops = [dist.P2POp(dist.isend, x, 1), dist.P2POp(dist.irecv, y, 1)]\n",
@@ -38,6 +39,7 @@ GOOD = (
     "for x in data:\n    model(x).backward()\nprint(loss.item())\n",
     "for way in ways:\n    for x in data:\n        model(x).backward()\n    print(loss.item())\n",
     "dist.init_process_group()\n",
+    "a = torch.accelerator\nb = [a.current_accelerator(True), a.current_accelerator(check_available=True)]\n",
 )
 
 

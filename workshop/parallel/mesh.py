@@ -44,7 +44,7 @@ def mesh_of(layout: Layout, device_type: str = "", keep: Sequence[str] = ()) -> 
             f"{cuts or 'one rank'}"
         )
     axes = [axis for axis in reversed(AXES) if layout.sizes()[axis] > 1 or axis in keep] or ["shard"]
-    accelerator = torch.accelerator.current_accelerator()
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
     device = device_type or (accelerator.type if accelerator else "cpu")
     return init_device_mesh(device, tuple(layout.sizes()[axis] for axis in axes), mesh_dim_names=tuple(axes))
 

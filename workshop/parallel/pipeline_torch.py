@@ -51,6 +51,15 @@ def stages_of(schedule: str, rank: int, ranks: int, chunks: int = 2) -> list[int
     return list(range(rank, ranks * chunks, ranks))
 
 
+class _Stage(PipelineStage):
+    """A stage that greets no neighbour on its own rank: at the turn of a V there is one, and gloo cannot send
+    to itself. Before torch 2.13 schedules of several stages a rank begin with such greetings."""
+
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        greetings = super()._get_init_p2p_neighbors_ops()
+        return [message for message in greetings if message.peer != dist.get_rank()]
+
+
 class TorchPipeline:
     """A schedule with this rank's stages, ready to step.
 
@@ -79,7 +88,7 @@ class TorchPipeline:
             raise ValueError(f"{schedule}: rank {rank} has stages {sorted(stages)}, and should have {wanted}")
         self.has_first, self.has_last = 0 in stages, num_stages - 1 in stages
         device = next(next(iter(stages.values())).parameters()).device
-        made = [PipelineStage(stages[number], number, num_stages, device) for number in wanted]
+        made = [_Stage(stages[number], number, num_stages, device) for number in wanted]
         kind: Any = getattr(torch_schedules, SCHEDULES[schedule])
         of = made[0] if schedule in ONE_STAGE else made
         self.schedule = kind(of, n_microbatches=num_micro_batches, loss_fn=loss)

@@ -101,7 +101,7 @@ import torch.distributed as dist
 from workshop import report
 
 dist.init_process_group()  # gloo on CPU, NCCL on GPUs
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 x = torch.tensor([dist.get_rank() + 1.0], device=device)
 print("before", x.item())
 dist.all_reduce(x)
@@ -210,7 +210,7 @@ import torch
 from workshop import report
 from workshop.measure import count_from_here, held_bytes
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 side = int(parameters**0.5)
 batch = torch.ones(1, side, device=device)
 count_from_here()

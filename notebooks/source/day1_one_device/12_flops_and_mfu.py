@@ -27,7 +27,7 @@ from workshop.exercises import beside
 from workshop.measure import measure
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 on_cpu = device.type == "cpu"
 torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs less
 
@@ -554,7 +554,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
 data = torch.tensor(list("\n".join(topics.values()).encode()), device=device)
 layers = [nn.Embedding(256, 32), nn.Flatten(), nn.Linear(16 * 32, 256), nn.GELU()]

@@ -169,7 +169,7 @@ class Recompute(torch.autograd.Function):
 # %% tags=["nbval-check-output"]
 from torch.utils.checkpoint import checkpoint
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(0)
 linears = [torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)]
 layer = torch.nn.Sequential(torch.nn.LayerNorm(64), *linears).to(device)
@@ -214,7 +214,7 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
 
     from workshop.models.gpt import GPT, TINY
 
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     wider = {"hidden_size": 256, "intermediate_size": 704, "num_layers": 4}
     heads = {"num_heads": 8, "num_kv_heads": 8}
     config = replace(TINY, **{**wider, **heads, **sizes})
@@ -700,7 +700,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 
 def train(recompute, steps=10):

@@ -31,7 +31,7 @@ from workshop.models.text import TextBatches
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 os.environ["CHECKPOINT"] = f"{folder}/train_amp.pt"  # for the last cell
 torch.set_num_threads(1)  # the matrices are small: more threads would only wait
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 # %% [markdown]
 # ## First loss: updates vanish

@@ -31,7 +31,7 @@ from workshop.train.optimizers import STATE, build_optimizers
 
 torch.set_num_threads(1)  # the matrices are small: more threads would only wait
 folder = launch.Session.get().directory  # private, gone when the kernel goes
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 
 def fresh(config=TINY):
@@ -515,7 +515,7 @@ draw(9, 4)
 import torch
 from torch import nn
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 RATES = {"sgd": (0.01, 0.03, 0.1), "adamw": (0.003, 0.01), "muon": (0.01, 0.03)}
 STEPS = 100
 x = torch.randn(512, 16, generator=torch.Generator().manual_seed(0)).to(device)

@@ -45,7 +45,7 @@ from workshop.show.style import Picture, new_figure
 
 # %%
 torch.set_num_threads(1)  # the second core is for those who fetch the data
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")  # starts empty
 if device.type == "cpu":
@@ -1412,7 +1412,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 ROOM, WORDS, WIDTH = 128, 512, 64
 draw = random.Random(0)
 texts = [[i % 50 for i in range(draw.randint(9, ROOM + 1))] for _ in range(96)]

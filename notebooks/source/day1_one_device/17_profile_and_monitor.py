@@ -109,7 +109,7 @@ def train(model, optimizer, loader, num_steps, device):
 def program(batches):
     """What each rank runs."""
     dist.init_process_group()
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     generator = torch.Generator().manual_seed(dist.get_rank())
     text = bytes(reference_manual()[:160_000].tolist()).decode("latin-1")
     starts = torch.randint(len(text) - 65, (20, 8), generator=generator).tolist()
@@ -460,7 +460,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 layers = [torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256)]
 model = torch.nn.Sequential(*layers).to(device)  # yours
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)

@@ -35,7 +35,7 @@ from workshop.show.style import LIMIT, MEASURED, Picture, new_figure
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 torch.set_num_threads(1)  # the matrices are small: more threads would only wait
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 
 def shape(width, layers=2):
@@ -1078,7 +1078,7 @@ print(f"an A64FX: {2 * A64FX / 1e9:,.0f} GFLOP/s in fp32, 1,024 GB/s")
 import torch
 from torch import nn
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 BASE, WIDE, STEPS = 32, 512, 60
 x = torch.randn(512, 16, generator=torch.Generator().manual_seed(0)).to(device)
 y = x[:, :8].sum(dim=1, keepdim=True).sin()

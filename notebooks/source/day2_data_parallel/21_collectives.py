@@ -50,7 +50,7 @@ from workshop import report
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 
 def mine(length: int) -> torch.Tensor:
@@ -303,7 +303,7 @@ import torch.distributed as dist
 
 dist.init_process_group(timeout=timedelta(seconds=3))
 rank = dist.get_rank()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 loss = torch.ones(1, device=device)
 if rank < 3:  # an "if rank ..." around a collective: the classic mistake
     dist.all_reduce(loss)

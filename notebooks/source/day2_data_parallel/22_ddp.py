@@ -680,7 +680,7 @@ def three_steps(accumulation=1, quiet=True, batch=1, seq_len=64, **shape):
 
     if not dist.is_initialized():
         dist.init_process_group()
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     config = GPTConfig(**shape)
     network = GPT(config).to(device)
     model = DistributedDataParallel(network, gradient_as_bucket_view=True)
@@ -872,7 +872,7 @@ from workshop.models.text import TextBatches
 
 def ten_steps(path, rank, attempt, dies_at=None):
     """Ten steps on two ranks, saved after every third; the mean of the last losses."""
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     torch.manual_seed(rank)
     model = DistributedDataParallel(GPT(TINY).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

@@ -153,7 +153,7 @@ from workshop import report
 from workshop.measure import count_from_here, held_bytes
 
 dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(dist.get_rank())  # DDP makes the weights equal
 count_from_here()
 
@@ -213,7 +213,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 width = predicted_width + 64
 layers = [torch.nn.Linear(width, width, device=device) for _ in range(DEPTH)]
 stack = torch.nn.Sequential(*layers)

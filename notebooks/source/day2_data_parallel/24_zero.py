@@ -364,7 +364,7 @@ def train(stage, shape=(256, 8), steps=6, accumulation=1, dtype="float32", watch
 
     if not dist.is_initialized():
         dist.init_process_group()
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     kind, (width, depth) = getattr(torch, dtype), shape
     with torch.device("meta"):  # `zero` gives bytes, layer by layer
@@ -437,7 +437,7 @@ from workshop.measure import count_from_here, measure
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 report(alone=alone(world_size, device))
 for stage in range(4):
     gc.collect()

@@ -136,7 +136,7 @@ from workshop import report
 from workshop.measure import held_bytes
 
 dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
 
 
@@ -597,7 +597,7 @@ from workshop.models.text import TextBatches
 from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 mine = TextBatches(16, 4, dist.get_rank(), 2)
 
 
@@ -679,7 +679,7 @@ from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 mine = TextBatches(32, 4, rank, world_size)
 
 
@@ -738,7 +738,7 @@ def llama_steps(cut):
         for parameter in module.parameters(recurse=False):
             torch.nn.init.normal_(parameter, std=0.02)
 
-    kind = (torch.accelerator.current_accelerator() or torch.device("cpu")).type
+    kind = (torch.accelerator.current_accelerator(True) or torch.device("cpu")).type
     names = ("replicate", "shard")[-len(cut) :]
     mesh = init_device_mesh(kind, tuple(cut), mesh_dim_names=names)
     with torch.device("meta"):

@@ -715,7 +715,7 @@ def one_bit_steps(**shape):
 
     if not dist.is_initialized():
         dist.init_process_group()
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     model = GPT(GPTConfig(**shape)).to(device)
     begin_together(model)
     optimizer = OneBitAdam(model.parameters(), warmup=1)

@@ -553,7 +553,7 @@ def one_step(
 
     if not dist.is_initialized():
         dist.init_process_group()
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     model = GPT(GPTConfig(**shape)).to(device, getattr(torch, dtype))
     model = cut_tensor(model, sequence_parallel=sequence_parallel)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -369,7 +369,7 @@ def pipeline_step(
 
     if not dist.is_initialized():
         dist.init_process_group()
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     config, dtype = GPTConfig(**shape), getattr(torch, dtype)
     with torch.device("meta"):

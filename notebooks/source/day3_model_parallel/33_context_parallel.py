@@ -113,7 +113,7 @@ class YourAttention(torch.nn.Module):
 
 
 dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(0)  # the same model on every rank
 model = GPT(TINY).to(device).requires_grad_(False)
 ((tokens, _),) = TextBatches(seq_len=256, global_batch=1).step(0, device)
@@ -192,7 +192,7 @@ from workshop.parallel.context import positions_of, ring_attention, ulysses_atte
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 # for once the same everywhere: every rank knows the whole, to compare
 torch.manual_seed(0)
 whole = [
@@ -311,7 +311,7 @@ from workshop.parallel.context_gpt import cut_context, cut_sequence
 
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(10 + rank)
 plain = GPT(TINY).to(device)
 for parameter in plain.parameters():
@@ -423,7 +423,7 @@ from workshop.parallel.context import positions_of, ring_attention, ulysses_atte
 
 dist.init_process_group()
 way = sys.argv[1] if len(sys.argv) > 1 else "reference"
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 order = "zigzag" if way == "ring" else "contiguous"
 mine = positions_of(dist.get_rank(), dist.get_world_size(), POSITIONS, order).to(device)
 

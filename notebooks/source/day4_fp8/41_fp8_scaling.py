@@ -27,7 +27,7 @@ from workshop.precision.formats import cast
 from workshop.precision.fp8 import product
 from workshop.precision.scaling import AmaxHistory, quantize
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 
 # %% [markdown]
 # ## What has to fit

@@ -23,7 +23,7 @@ from workshop.assets import language_model, text
 from workshop.compress.quantize_model import layer_linears
 from workshop.exercises import beside
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 smol, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
 smol.requires_grad_(False)
 linears = layer_linears(smol)  # 7 in each of 30 layers, by name
@@ -1111,7 +1111,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(0)
 layers = nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)
 model = nn.Sequential(*layers).to(device)  # yours

@@ -33,7 +33,7 @@ from workshop.compress.distill import (
     spread_layers,
 )
 
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 teacher, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
 
 # %% [markdown]

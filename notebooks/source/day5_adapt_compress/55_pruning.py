@@ -37,7 +37,7 @@ from workshop.compress.prune import (
 )
 
 warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
 model.config.use_cache = False
 

@@ -35,7 +35,7 @@ from workshop.show.bars import bars_stacked
 from workshop.show.style import Picture, new_figure
 
 torch.set_num_threads(1)  # decoding waits for memory, not for more threads
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 from_hub, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
 smol = as_gpt(from_hub)  # the same weights, in the model of day 1
 
@@ -1049,7 +1049,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 PROMPT, NEW = 64, 16
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(0)
 sizes = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4}
 heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 4_096}

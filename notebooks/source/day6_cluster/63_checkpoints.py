@@ -86,7 +86,7 @@ from workshop.models.gpt import GPT, GPTConfig
 from workshop.parallel.fsdp import shard_model
 
 dist.init_process_group()
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
 model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -536,7 +536,7 @@ from workshop.parallel.fsdp import shard_model
 dist.init_process_group()
 # the background must not mix its messages with training's
 of_its_own = dist.new_group(backend="gloo")
-device = torch.accelerator.current_accelerator() or torch.device("cpu")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
 model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
