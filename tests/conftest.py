@@ -5,11 +5,15 @@ A kernel's engine starts when a cell needs it: ahead of that it would import tor
 A shell that starts a command in the background has it ignore SIGINT, and what a process ignores its children ignore
 too: the notebooks, engines and ranks of these tests would not hear the stop button. So the usual handler is put back
 before anything is started.
+
+A run starts thousands of Pythons. Where the environment says not to write bytecode, each of them would compile every
+file of ours that it imports, and each worker would rewrite every test: what one has compiled is there for all.
 """
 
 import gc
 import os
 import signal
+import sys
 
 import pytest
 
@@ -20,6 +24,8 @@ from workshop.launch.environment import leaked
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WORKSHOP_WARM_UP", "off")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 called_exercises.start(os.environ)
 for _name in leaked(os.environ):
     del os.environ[_name]
