@@ -46,6 +46,8 @@ worker_threads 2
 scheduler_threads 1
 """
 
+# The qmaster sends a signal again that no host has acknowledged, or that it was asked for again, after a minute.
+RESENT_SECONDS = 75.0
 # What differs from Debian's configuration: root may run jobs, and everything is told at once.
 CONFIGURATION = {
     "execd_spool_dir": "{base}/spool/execd",
@@ -251,10 +253,17 @@ class TwoExecutionHosts:
         )
 
     def clear(self) -> None:
-        """End every job and wait until the hosts are free again: each test begins alike."""
+        """End every job and wait until the hosts are free again: each test begins alike.
+
+        What does not go by itself is forced out of the queue: the next test need not suffer for it.
+        """
         if jobs := self.queue():
             self.ask("qdel", *jobs)
-        self._wait(lambda: not self.queue(), "jobs would not end", 30.0)
+        try:
+            self._wait(lambda: not self.queue(), "jobs would not end", RESENT_SECONDS)
+        except RuntimeError:
+            self.ask("qdel", "-f", *self.queue())
+            self._wait(lambda: not self.queue(), "jobs would not end, not even by force")
 
     def _wait(self, happened: Callable[[], bool], otherwise: str, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cluster.grid_engine import RESENT_SECONDS
 from tests.cluster.without_torch import python_without_torch
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
 from workshop.launch.jobs import grid_engine as client
@@ -262,10 +263,10 @@ from workshop.site.current import current_site
 job = jobs.submit("import time; time.sleep({sleep}); from workshop import report; report(done=True)",
                   Job("left", "", nproc_per_node=1), replace(current_site(), python={python!r}), detach={detach})
 print(job.number, flush=True)
-time.sleep(60)
+time.sleep(200)
 """
     notebook = subprocess.Popen(
-        [sys.executable, "-c", code.format(sleep=1 if detach else 60, detach=detach, python=quick.python)],
+        [sys.executable, "-c", code.format(sleep=1 if detach else 200, detach=detach, python=quick.python)],
         stdout=subprocess.PIPE, text=True, env=os.environ,
     )  # fmt: skip
     number = notebook.stdout.readline().strip()
@@ -276,5 +277,6 @@ time.sleep(60)
     if detach:
         assert job.follow()[0].done is True
     else:
-        until(lambda: all(state.over for state in job.states().values()))
+        # Where the signal is lost, the watchdog's second one comes after a minute.
+        until(lambda: all(state.over for state in job.states().values()), RESENT_SECONDS + 30)
         assert job.states()[0].word == "CANCELLED"

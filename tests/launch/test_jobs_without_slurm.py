@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from workshop.launch import Cell, EngineError, RankFailed, RankTimeout, Script, jobs
+from workshop.launch.child import job_watchdog
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs import queue, slurm
@@ -285,12 +286,46 @@ def test_the_watchdog_ends_the_job_of_a_notebook_that_is_gone(clients, tmp_path,
     log = tmp_path / "log"
     clients("sbatch", "echo 7")
     clients("scancel", f'echo "$@" >> {log}')
+    clients("squeue", "")
     job = jobs.submit("print()", Job("t", ""), site)
     watchdog = job._watchdog
     watchdog.stdin.close()  # as the kernel does it for a process that is killed
     assert watchdog.wait(10) == 0
     assert log.read_text() == "7\n"
     watchdog.stdout.close()
+
+
+class Deaf:
+    """A scheduler, and its clock, whose node hears only the second call to end a job; each first answer is none."""
+
+    def __init__(self, hears_after=2):
+        self.now, self.asked, self.calls, self.hears_after = 0.0, [], 0, hears_after
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def cancel(self, job):
+        self.calls += 1
+        if self.calls == 1:
+            raise SchedulerError("the qmaster did not answer")
+        self.asked.append(self.now)
+
+    def queue(self):
+        return {} if len(self.asked) >= self.hears_after else {"7": [State("7", None, "COMPLETING")]}
+
+
+def test_the_watchdog_asks_again_where_the_node_did_not_hear():
+    deaf = Deaf()
+    assert job_watchdog.ended(deaf, "7", deaf)
+    first, second = deaf.asked
+    assert first < 1
+    assert 60 < second - first < 90  # within a minute Grid Engine would pass over it
+    never = Deaf(hears_after=1000)
+    assert not job_watchdog.ended(never, "7", never)
+    assert never.now >= job_watchdog.GIVES_UP_SECONDS
 
 
 def test_the_watchdog_lets_go_when_told(clients, tmp_path, site):

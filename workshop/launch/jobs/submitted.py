@@ -234,7 +234,8 @@ class Submitted:
         while any(not state.over for state in self.states().values()):
             if self._clock.monotonic() > deadline:
                 raise SchedulerError(
-                    f"job {self.number} was cancelled and is still there after {CANCEL_SECONDS:g} s"
+                    f"job {self.number} was cancelled and is still there after {CANCEL_SECONDS:g} s; "
+                    "cancel it once more: its node may not have heard it the first time"
                 )
             self._clock.sleep(READ_SECONDS[0])
         self.release()
