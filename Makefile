@@ -63,19 +63,35 @@ endif
 
 test:
 	@$(SETUP) --extras dev
-	@echo "test 1/2: style, types, import rules, notebook pairs"
-	$(CHECKS)
-	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
-	-@$(PY) -m workshop assets fetch --all
+	@echo "test 1/2: style, types, import rules, notebook pairs; beside them models and data, Debian's packages,"
+	@echo "          and every test's file compiled. Each tells what it did at its end"
+	@$(MAKE) --no-print-directory --output-sync -j $(BESIDE)
 	@rm -f $(SECOND_TRIES)
-	@$(PY) tools/cluster_packages.py
-	@$(PY) tools/aim_apart.py
 	@echo "test 2/2: rules and unit tests, many of them on real ranks; a Slurm of two nodes, a Grid Engine, two hosts and a"
 	@echo "          container, brought up here, skipped with the reason where they cannot be; every lesson, executed again,"
 	@echo "          stable cells compared with what is stored (nbval)"
 	@$(PY) -m pytest tests $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
 	@if [ -s $(SECOND_TRIES) ]; then echo "test: needed a second try: $$(wc -l < $(SECOND_TRIES))"; cat $(SECOND_TRIES); fi
 	@echo "test: all green"
+
+# Each of these keeps one core busy for a part of a minute, or waits for a disk or an index: they run side by side.
+# What pytest makes of a file of tests is kept beside it: else four workers would make it at the same moment.
+BESIDE := beside-checks beside-assets beside-packages beside-compiled
+.PHONY: $(BESIDE)
+
+beside-checks:
+	$(CHECKS)
+
+beside-assets:
+	@echo "models and data: fetched once, offline from then on (what cannot be had is said; its tests will fail)"
+	-@$(PY) -m workshop assets fetch --all
+
+beside-packages:
+	@$(PY) tools/cluster_packages.py
+	@$(PY) tools/aim_apart.py
+
+beside-compiled:
+	-@$(PY) -m pytest tests --collect-only --quiet >/dev/null 2>&1
 
 test-lessons:
 	@$(SETUP) --extras dev
