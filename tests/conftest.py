@@ -17,7 +17,7 @@ import sys
 
 import pytest
 
-from tests import called_exercises, schedule, second_try, warm_kernels
+from tests import called_exercises, schedule, second_try, warm_engines, warm_kernels
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
 from workshop.launch.environment import leaked
@@ -48,7 +48,7 @@ def _variables_as_before():
 
 def pytest_configure(config):
     """Ideas in files of their own."""
-    for plugin in (schedule, second_try, loaded, warm_kernels):
+    for plugin in (schedule, second_try, loaded, warm_engines, warm_kernels):
         config.pluginmanager.register(plugin)
     config.pluginmanager.register(called_exercises.CalledExercises())
 

@@ -41,6 +41,8 @@ PRELOADED = (
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.tensor",
+    "torch.distributed.pipelining",
+    "torch.distributed.checkpoint.state_dict",
     "ipykernel.kernelapp",
     "ipykernel.zmqshell",
     "matplotlib.figure",
@@ -51,6 +53,9 @@ PRELOADED = (
     "workshop.launch.child.rank_script",
     "workshop.rehearse.stage",
     "workshop.train.on_rank",
+    "workshop.parallel.ddp",
+    "workshop.parallel.fsdp",
+    "workshop.parallel.zero",
     "tests.warm_twins",
 )
 # What a library reads while it is imported: the engine's choice, which shows in no output that a test compares.
