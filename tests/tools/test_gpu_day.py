@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 from benchmarks import gpu_day
 from benchmarks.gpu.stage import NotHere, Stage, row
 from benchmarks.gpu.table import NAMES, number, table
+from tests.warm_engines import begun
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(600)  # the walk of nine processes is in the first test's time
@@ -25,46 +28,65 @@ LEFT_OUT = {
 }  # by the smallest size; the rest needs a GPU
 
 
+class Stages:
+    """The module `subprocess`, but each stage after the first is a fork of a Python that has torch."""
+
+    def __init__(self):
+        self.started = []
+
+    def __getattr__(self, name):
+        return getattr(subprocess, name)
+
+    def Popen(self, command, **options):  # noqa: N802
+        self.started.append(command[3])
+        if len(self.started) == 1:
+            return subprocess.Popen(command, **options)
+        return begun(command[1:], options["env"], options)
+
+
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory):
-    """The folder of records after one walk."""
+    """The folder of records after one walk, the folder that comes back, the exit code, and what was said."""
     folder = tmp_path_factory.mktemp("gpu")
     out = tmp_path_factory.mktemp("out")
-    command = [sys.executable, "-m", "benchmarks.gpu_day", "--size", "ci", "--folder", str(folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "OUT": str(out)}, capture_output=True, text=True, timeout=550
-    )
-    return folder, out, done
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as said:
+        patch.setattr(gpu_day, "subprocess", stages := Stages())
+        patch.setattr(sys, "argv", ["gpu_day", "--size", "ci", "--folder", str(folder)])
+        patch.setattr(sys, "path", [*sys.path])
+        patch.setenv("OUT", str(out))
+        code = gpu_day.main()
+    assert stages.started == [*gpu_day.STAGES]
+    return folder, out, code, said.getvalue()
 
 
 def test_every_stage_walks_and_no_part_fails(walked):
-    folder, _, done = walked
+    folder, _, code, said = walked
     records = {name: json.loads((folder / f"{name}.json").read_text()) for name in gpu_day.STAGES}
     assert set(records) == set(NAMES)
     failed = {
-        f"{name}: {part}": said["why"]
+        f"{name}: {part}": how["why"]
         for name, record in records.items()
-        for part, said in record["parts"].items()
-        if said["status"] == "failed"
+        for part, how in record["parts"].items()
+        if how["status"] == "failed"
     }
     assert not failed
     assert {record["status"] for record in records.values()} == {"done"}
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert code == 0, said
     assert all(record["size"] == "ci" and record["device"] == "cpu" for record in records.values())
     ran = [
         part
         for record in records.values()
-        for part, said in record["parts"].items()
-        if said["status"] == "done"
+        for part, how in record["parts"].items()
+        if how["status"] == "done"
     ]
     assert len(ran) >= 25
     assert not LEFT_OUT & set(ran)
 
 
 def test_the_table_has_every_stage_and_the_archive_comes_back(walked, tmp_path):
-    folder, out, done = walked
+    folder, out, _, said = walked
     shown = table(folder)
-    assert shown in done.stdout
+    assert shown in said
     for words in NAMES.values():
         assert words in shown
     gpu_day.take_in(out / gpu_day.ARCHIVE, tmp_path)
