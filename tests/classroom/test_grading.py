@@ -169,10 +169,14 @@ def test_a_folder_graded(tmp_path, capsys):
         "3.0",
         "21_collectives",
     )
-    with (tmp_path / "out" / "final_grades.csv").open(newline="") as file:
-        otter = list(csv.DictReader(file))
-    assert [row["percent_correct"] for row in otter if "ada" in row["file"]] == ["0.3333"]
-    assert {row["ring_bytes"] for row in otter if "ada" in row["file"]} == {"1.0"}
+    with (tmp_path / "out" / "21_collectives" / "final_grades.csv").open(newline="") as file:
+        worth, broken, ada = csv.DictReader(file)
+    points = ["alpha_beta", "ring_all_reduce", "ring_bytes"]
+    assert list(ada) == ["file", *points, "total_points_earned", "percent_correct", "grading_status"]
+    assert list(worth.values()) == ["points-per-question", "1.0", "1.0", "1.0", "3.0", "1", "--"]
+    assert list(ada.values())[1:] == ["0.0", "0.0", "1.0", "1.0", "0.3333", "Completed"]
+    assert (broken["total_points_earned"], broken["ring_bytes"]) == ("0.0", "0.0")
+    assert "no notebook" in broken["grading_status"]
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     [ada] = [one for one in report if one["student_id"] == "ada"]
     assert [one["exercise"] for one in ada["exercises"] if one["differs"]] == ["alpha_beta"]
@@ -279,7 +283,6 @@ def test_tables_of_what_could_not_be_graded(tmp_path):
     written = write_all([report], tmp_path / "out")
     assert [each.name for each in written] == [
         "grades.csv",
-        "final_grades.csv",
         "exercises.csv",
         "report.json",
     ]

@@ -72,7 +72,8 @@ def add_grade(commands: argparse._SubParsersAction) -> None:
         "--output",
         type=Path,
         metavar="DIR",
-        help="write grades.csv (nbgrader's columns), final_grades.csv (otter's), exercises.csv, report.json",
+        help="write grades.csv (nbgrader's columns), LESSON/final_grades.csv (otter's), exercises.csv and "
+        "report.json",
     )
     grade.add_argument(
         "--cells", action="store_true", help="run all cells again, too, and say which fail now"

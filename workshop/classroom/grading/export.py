@@ -2,8 +2,10 @@
 reasons.
 
 nbgrader's exporter (``nbgrader/plugins/export.py``, ``CsvExportPlugin``) writes eleven columns; what this
-course does not know (due date, last and first name, email) stays empty. Otter's ``final_grades.csv`` (``otter
-grade``) has the file, a column for each question, and the percentage and points of the whole.
+course does not know (due date, last and first name, email) stays empty. Otter grades one assignment at a time
+(``otter grade``; ``otter/grade/utils.py``, ``merge_scores_to_df``): its ``final_grades.csv`` has the file, a
+column for each question, points, share and state, and a first row with the points that can be had. So there
+is one for each assignment here. Compared with nbgrader 0.9.6 and otter-grader 7.0.0.
 """
 
 from __future__ import annotations
@@ -35,16 +37,23 @@ EXERCISES = (
 
 
 def write_all(reports: Sequence[Report], folder: Path) -> list[Path]:
-    """Write ``grades.csv`` (nbgrader), ``final_grades.csv`` (otter), ``exercises.csv``, ``report.json``."""
+    """Write ``grades.csv`` (nbgrader), ``exercises.csv``, ``report.json``; for otter, by assignment,
+    ``LESSON/final_grades.csv``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in ("grades.csv", "final_grades.csv", "exercises.csv", "report.json")]
+    paths = [folder / name for name in ("grades.csv", "exercises.csv", "report.json")]
     _write(paths[0], NBGRADER, map(nbgrader_row, reports))
-    questions = sorted({one.exercise for report in reports for one in report.exercises})
-    _write(paths[1], otter_columns(questions), (otter_row(report) for report in reports))
-    _write(paths[2], EXERCISES, (row for report in reports for row in exercise_rows(report)))
-    paths[3].write_text(
+    _write(paths[1], EXERCISES, (row for report in reports for row in exercise_rows(report)))
+    paths[2].write_text(
         json.dumps([as_json(report) for report in reports], indent=1) + "\n", encoding="utf-8"
     )
+    for assignment in sorted({report.hand_in.assignment for report in reports if report.max_score}):
+        some = [report for report in reports if report.hand_in.assignment == assignment]
+        questions = sorted(exercise.name for exercise in some[0].hand_in.exercises)
+        paths.append(folder / assignment / "final_grades.csv")
+        paths[-1].parent.mkdir(exist_ok=True)
+        rows = sorted((otter_row(report, questions) for report in some), key=lambda row: str(row["file"]))
+        _write(paths[-1], otter_columns(questions), [points_possible(questions), *rows])
     return paths
 
 
@@ -63,16 +72,29 @@ def nbgrader_row(report: Report) -> dict[str, Any]:
     }
 
 
-def otter_columns(questions: Iterable[str]) -> tuple[str, ...]:
+def otter_columns(questions: Sequence[str]) -> tuple[str, ...]:
     """The columns of otter's table, for these questions."""
-    return (*questions, "percent_correct", "file")
+    return ("file", *questions, "total_points_earned", "percent_correct", "grading_status")
 
 
-def otter_row(report: Report) -> dict[str, Any]:
+def points_possible(questions: Sequence[str]) -> dict[str, Any]:
+    """Otter's first row: what each question is worth."""
+    row: dict[str, Any] = dict.fromkeys(questions, 1.0)
+    row |= {"total_points_earned": float(len(questions)), "percent_correct": 1, "grading_status": "--"}
+    return row | {"file": "points-per-question"}
+
+
+def otter_row(report: Report, questions: Sequence[str]) -> dict[str, Any]:
     """A row of otter's table: a point for each exercise that is right; the share of the whole, 0 to 1."""
-    points: dict[str, Any] = {one.exercise: float(one.verdict.state == "right") for one in report.exercises}
-    share = report.score / report.max_score if report.max_score else 0.0
-    return {**points, "percent_correct": round(share, 4), "file": str(report.hand_in.path)}
+    points: dict[str, Any] = dict.fromkeys(questions, 0.0)
+    points |= {one.exercise: float(one.verdict.state == "right") for one in report.exercises}
+    return {
+        **points,
+        "file": str(report.hand_in.path),
+        "total_points_earned": report.score,
+        "percent_correct": round(report.score / report.max_score, 4),
+        "grading_status": report.problem or "Completed",
+    }
 
 
 def exercise_rows(report: Report) -> Iterable[dict[str, Any]]:
@@ -100,4 +122,5 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -
 
 def _harmless(value: Any) -> Any:
     """A text that a spreadsheet would take for a formula, with an apostrophe before it."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t")) else value
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t"))
+    return f"'{value}" if formula and value.strip("-") else value
