@@ -94,15 +94,19 @@ def test_two_notebooks_at_once(page: LabPage) -> None:
     expect(page.output("waited for")).to_contain_text("[ranks 0-1] waited for the other notebook")
 
 
-def test_a_restart_leaves_no_rank(page: LabPage) -> None:
+def test_a_restart_in_a_hang_leaves_no_rank(page: LabPage) -> None:
     page.open(RANKS)
     text = page.run('print("process"').inner_text()
     ranks = [Path("/proc") / number for number in re.findall(r"process (\d+)", text)]
     assert len(ranks) == 2
     assert all(rank.exists() for rank in ranks)
+    page.start("dist.recv")
+    expect(page.cell("dist.recv").locator(".jp-InputPrompt")).to_have_text(re.compile(r"\[\*\]"))
     page.toolbar("notebook:restart-kernel")
     page.page.locator(".jp-Dialog .jp-mod-accept").click()
     wait_until(lambda: not any(rank.exists() for rank in ranks))
     page.wait_ready()
     page.run("%load_ext workshop")
     expect(page.cell("%load_ext").locator(".jp-InputPrompt")).to_have_text("[1]:")
+    said = page.folder.with_name("said").read_text()  # by the server, in the terminal where it was started
+    assert "Traceback" not in said

@@ -12,6 +12,8 @@ from tools.docs.build import ROOT, build
 from tools.docs.checked import check
 from tools.docs.import_picture import draw, rows_of
 from tools.docs.lessons import MOVES, as_page, read_lessons
+from tools.docs.positions import MEASURED, WIDGET, slider_html
+from tools.docs.positions import draw as positions_of
 from tools.docs.reference import marked_up
 from tools.docs.rooms import read_house
 from tools.docs.tables import benchmark_page, shown
@@ -64,8 +66,19 @@ def test_a_lesson_leads_on_shows_its_outputs_and_can_be_searched(built):
         assert "theme-toggle" in text  # light, dark, or as the system is
     ddp = text_of(built, "notebooks/day2_data_parallel/22_ddp.html")
     assert "[rank 3] first weights" in ddp
-    assert MOVES in ddp
     assert "bucket" in text_of(built, "searchindex.js")
+
+
+@pytest.mark.slow
+def test_sliders_can_be_moved_where_they_need_no_measurement(built):
+    moving, still = [], []
+    for lesson in LESSONS:
+        if WIDGET in lesson.path.read_text(encoding="utf-8"):
+            text = text_of(built, f"notebooks/{lesson.day}/{lesson.name}.html")
+            (moving if 'class="positions"' in text else still).append(lesson.name)
+            assert (MOVES in text) == (lesson.name in MEASURED)
+    assert still == list(MEASURED)
+    assert len(moving) >= 10
 
 
 @pytest.mark.slow
@@ -91,6 +104,59 @@ def test_a_stored_slider_becomes_its_picture_with_words(tmp_path):
     assert 'alt="a &lt; b"' in output.data["text/html"]
     assert MOVES in output.data["text/html"]
     assert (tmp_path / "11_x-1.png").read_bytes() == b"PNG"
+
+
+SLIDER = """from workshop.jupyter.explorer import Control, explore
+from workshop.show.style import Picture, new_figure
+
+def draw(billions, stage):
+    figure, _ = new_figure(1.0, 1.0)
+    return Picture(figure, f"{billions} billions, stage {stage}, {sum(sizes)} bytes")
+
+explore(draw, [Control("billions", 7, range(1, 71)), Control("stage", 0, (0, 1))])"""
+ABOVE = (
+    "sizes = [0]\nbytes_of = 4",
+    "sizes = [bytes_of]\nfor at in range(3): raise ValueError('not run')",
+    "def other():\n    billions = 3\n    return unknown\n\nbillions = other()",
+    "%%exercise alpha_beta\n...",
+    "sizes[0] += 2\nsizes += [1]",
+)
+
+
+def slider(tmp_path, stored):
+    """A lesson with a slider, and what its page says of it."""
+    cells = [nbformat.v4.new_code_cell(source) for source in (*ABOVE, SLIDER)]
+    data = {WIDGET: {"model_id": "1"}, "image/png": "", "text/plain": stored}
+    cells[-1].outputs = [nbformat.v4.new_output("execute_result", data)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "99_x.ipynb")
+    return tmp_path / "99_x.ipynb"
+
+
+def test_a_slider_is_drawn_at_more_positions(tmp_path):
+    stored = "[sliders for billions, stage: 7 billions, stage 0, 7 bytes]"
+    [positions] = positions_of(slider(tmp_path, stored), tmp_path)
+    billions = [one for one in positions if one.control == "billions"]
+    assert [one.value for one in billions] == ["7", "18", "35", "53", "70"]
+    assert [(one.value, one.words) for one in positions[5:]] == [
+        ("0", "7 billions, stage 0, 7 bytes"),
+        ("1", "7 billions, stage 1, 7 bytes"),
+    ]
+    assert [one.stored for one in positions] == [True, False, False, False, False, True, False]
+    assert all((tmp_path / one.file).read_bytes().startswith(b"\x89PNG") for one in positions)
+    shown = slider_html(positions, "pictures", "slider1")
+    assert shown.count('<input type="radio" name="slider1"') == 7
+    assert shown.count(" checked>") == 1
+    assert (
+        'id="slider1-6"><label for="slider1-6">1</label><figure><img src="pictures/99_x-slider1-6.png"'
+        in shown
+    )
+    assert 'alt="7 billions, stage 1, 7 bytes"' in shown
+
+
+def test_a_slider_that_shows_something_else_now_is_refused(tmp_path):
+    stored = "[sliders for billions, stage: 7 billions, stage 0, 9 bytes]"
+    with pytest.raises(ValueError, match=r"99_x: the page has .* 9 bytes.*drawn now it is .* 7 bytes"):
+        positions_of(slider(tmp_path, stored), tmp_path)
 
 
 @pytest.mark.parametrize(

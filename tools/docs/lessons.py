@@ -1,6 +1,7 @@
 """Lessons as pages: the stored notebooks with pictures that need no kernel, and a page for each day.
 
 A stored picture has words beside it (its ``text/plain``); on the page they are its alternative text. A slider
+can be moved to a few positions (`tools.docs.positions`); where what it draws was measured in the lesson, it
 is the picture of its first values, and the caption says that it moves in the lab.
 """
 
@@ -10,16 +11,17 @@ import base64
 import html
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
+from tools.docs.positions import WIDGET, Position, drawn_positions, slider_html
 from tools.lesson_links import lessons_in_order
 
-WIDGET = "application/vnd.jupyter.widget-view+json"
+PLACE = "../../_static/pictures"  # seen from a lesson's page
 PICTURES = {"image/png": "png", "image/svg+xml": "svg"}
 MOVES = "A slider: this is the picture of its first values. It moves in the lab."
 _WORDS = {"fifteen": 15, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60}
@@ -73,18 +75,24 @@ def read_lessons(folder: Path) -> list[Lesson]:
 def write_lessons(folder: Path, into: Path, pictures: Path) -> None:
     """Write each stored notebook as it will be a page, and its pictures as files."""
     pictures.mkdir(parents=True, exist_ok=True)
+    drawn = drawn_positions(lessons_in_order(folder), pictures)
     for path in lessons_in_order(folder):
         notebook = nbformat.read(path, as_version=4)
         page = into / path.parent.name / path.name
         page.parent.mkdir(parents=True, exist_ok=True)
-        as_page(notebook, path.stem, pictures)
+        as_page(notebook, path.stem, pictures, drawn.get(path.stem, ()))
         page.write_text(nbformat.writes(notebook), encoding="utf-8")
 
 
-def as_page(notebook: NotebookNode, name: str, pictures: Path) -> None:
-    """Replace, in place, every stored picture by an element that shows its file with its words."""
+def as_page(
+    notebook: NotebookNode, name: str, pictures: Path, sliders: Sequence[Sequence[Position]] = ()
+) -> None:
+    """Replace, in place, every stored picture by an element that shows its file with its words.
+
+    ``sliders``: positions of the lesson's sliders, in the order of the page; without them they stand still.
+    """
     notebook.metadata.language_info.pygments_lexer = "cell"
-    number = 0
+    number, moved = 0, iter(sliders)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
@@ -92,13 +100,14 @@ def as_page(notebook: NotebookNode, name: str, pictures: Path) -> None:
             if kind is None:
                 continue
             number += 1
-            file = pictures / f"{name}-{number}.{PICTURES[kind]}"
-            content = data[kind]
-            if kind == "image/png":
-                file.write_bytes(base64.b64decode(content))
+            positions = next(moved, None) if WIDGET in data else None
+            if positions:
+                shown = slider_html(positions, PLACE, f"slider{number}")
             else:
-                file.write_text(content, encoding="utf-8")
-            shown = figure(f"../../_static/pictures/{file.name}", data["text/plain"], WIDGET in data)
+                file = pictures / f"{name}-{number}.{PICTURES[kind]}"
+                content = data[kind]
+                file.write_bytes(base64.b64decode(content) if kind == "image/png" else content.encode())
+                shown = figure(f"{PLACE}/{file.name}", data["text/plain"], WIDGET in data)
             output["data"] = {"text/html": shown, "text/plain": data["text/plain"]}
 
 
