@@ -60,7 +60,8 @@ def memory_picture(run: Run, **changes: Any) -> Picture:
         }
         for stage in stages
     }
-    picture = memory_by_part(cases, cap=expected.capacity or None, compare=False, title=expected.verdict)
+    title = f"{expected.verdict}\nThe bars are what is allocated; the allocator and the driver hold the rest."
+    picture = memory_by_part(cases, cap=expected.capacity or None, compare=False, title=title)
     return Picture(picture.figure, f"{expected.verdict}; {picture.words}")
 
 

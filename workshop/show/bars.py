@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ from workshop.show.style import (
 from workshop.show.tables import short_bytes, wire_bytes_by_axis
 
 _BESIDE = (PREDICTED, MEASURED, *RANK_COLOURS[2:4])
+
+TITLE_LETTERS = 84  # that have room above the bars
 
 
 def bars_beside(axis: Any, names: Sequence[str], series: Mapping[str, Sequence[float]]) -> list[list[float]]:
@@ -116,7 +119,7 @@ def memory_by_part(
     stacks = {name: parts_of(source) for name, source in cases.items()}
     totals = {name: sum(parts.values()) for name, parts in stacks.items()}
     unit, size = byte_unit(max([*totals.values(), cap or 0]))
-    figure, axis = new_figure(7.0, 1.2 + 0.48 * len(stacks))
+    figure, axis = new_figure(7.0, 1.2 + 0.48 * len(stacks) + 0.15 * (len(title) // TITLE_LETTERS))
     scaled = {name: {part: held / size for part, held in parts.items()} for name, parts in stacks.items()}
     bars_stacked(axis, scaled, PART_COLOURS)
     for place, (name, total) in enumerate(totals.items()):
@@ -127,7 +130,8 @@ def memory_by_part(
         cap_line(axis, cap, size)
     axis.set_xlim(0, 1.3 * max([*totals.values(), cap or 0]) / size or 1)
     name_axes(axis, unit)
-    axis.set_title(title, fontsize=9, loc="left")
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_LETTERS)]
+    axis.set_title("\n".join(lines), fontsize=9, loc="left")
     legend(figure, 5)
     words = "; ".join(_parts_in_words(name, stacks[name], totals[name]) for name in stacks)
     return Picture(figure, f"memory by part: {words}")
