@@ -66,6 +66,20 @@ def test_memory():
     return judged(hog, memory=300, seconds=60.0)
 
 
+@attack("700 MiB of memory that is shared, and as much in files without a name that nobody maps", "a hand-in")
+def test_shared_memory():
+    shared = "import mmap\nm = mmap.mmap(-1, 700 << 20)\nfor at in range(0, 700 << 20, 4096): m[at] = 1"
+    nameless = "import os\nfor n in range(12): os.write(os.memfd_create('x'), bytes(60 << 20))"
+    wait = "\nimport time; time.sleep(20)"
+    return " ".join(judged(inside(body + wait), memory=300) for body in (shared, nameless))
+
+
+@attack("a segment of System V's shared memory, which outlives the process that filled it", "a hand-in")
+def test_system_v():
+    ask = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+    return judged(inside(f"{ask}if libc.shmget(0, 1 << 20, 0o1600) < 0: raise OSError(ctypes.get_errno())"))
+
+
 @attack("a file that fills the disk", "a hand-in")
 def test_disk():
     return judged(

@@ -45,6 +45,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _SYSTEM = ("usr", "bin", "sbin", "lib", "lib64", "lib32")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "alternatives", "nsswitch.conf", "fonts")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_SYSTEM_V = ("shmall", "msgmni")  # memory that no process holds: none of it in here
 _PLAIN_USER = 1000
 _FIRST_USER = 2_000_000_000  # numbers that no directory of users hands out
 
@@ -162,6 +163,8 @@ def _lay_root(spec: dict[str, Any], user: int) -> None:
     _checked(libc.syscall(number, b".", b"."), "pivot_root")
     _call("umount2", b".", _DETACH)
     os.chdir("/")
+    for limit in _SYSTEM_V:
+        Path("/proc/sys/kernel", limit).write_text("0")
     _mount("none", "/", None, _REMOUNT | _READ_ONLY | _NO_SUID | _NO_DEV, "mode=755,size=16m")
     socket.sethostname("sandbox")
 

@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from workshop.assets import cache
+from workshop.classroom.grading.held import descriptor_bytes, mapped_bytes, processes_below
 from workshop.classroom.grading.isolate import INSIDE_HOME, NOT_ISOLATED
 from workshop.facts.tree import ROOT
 
 MIB = 1 << 20
 _KEPT_OUTPUT = 4000
 _WATCH_SECONDS = 0.05
+_ROUNDS_TO_DESCRIPTORS = 4  # there are many, and to look at one costs as much as at a process
 _START_SECONDS = 60.0
 _BEYOND_THE_WATCH = 16  # processes that the kernel allows before the watch has seen them
 CONNECTION = "WORKSHOP_GRADING_CONNECTION"
@@ -119,7 +121,7 @@ class Sandbox:
         """End it and all that it started."""
         self.why = self.why or why
         if not self.isolated:
-            for pid in _descendants(self.process.pid):
+            for pid in processes_below(self.process.pid):
                 _end(pid)
         _end(self.process.pid)  # isolated: its namespace of processes goes with it
 
@@ -184,10 +186,13 @@ class Sandbox:
 
     def _watch(self) -> None:
         """Add up what all of its processes hold, and what only their number can show."""
+        rounds, hanging = 0, 0
         while not self._over.wait(_WATCH_SECONDS):
-            pids = _descendants(self.process.pid)
-            held = sum(map(_resident, pids))
-            if held > self.bounds.memory_bytes:
+            pids = processes_below(self.process.pid)
+            if rounds % _ROUNDS_TO_DESCRIPTORS == 0:
+                hanging = descriptor_bytes(pids)
+            rounds += 1
+            if mapped_bytes(pids) + hanging > self.bounds.memory_bytes:
                 self.kill(f"it held more than {self.bounds.memory_bytes // MIB} MiB of memory")
             if len(pids) > self.bounds.processes:
                 self.kill(f"it started more than {self.bounds.processes} processes")
@@ -210,26 +215,6 @@ def _read_only() -> set[str]:
     kept = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2], cache.root().absolute()]
     kept += [ROOT / name for name in ("notebooks", "examples", "data", "pyproject.toml")]
     return {str(path) for path in kept if path.exists() and not path.is_relative_to("/usr")}
-
-
-def _descendants(pid: int) -> list[int]:
-    """The process and all below it, as far as they can be seen now."""
-    found, waiting = [], [pid]
-    while waiting:
-        one = waiting.pop()
-        found.append(one)
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{one}/task"):
-                waiting += map(int, Path(f"/proc/{one}/task/{task}/children").read_text().split())
-    return found
-
-
-def _resident(pid: int) -> int:
-    """Bytes that a process holds alone; what forks share with their parent counts once, with the parent."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 def _end(pid: int) -> None:
