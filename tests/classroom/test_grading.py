@@ -21,6 +21,7 @@ from workshop.classroom.grading.handins import (
     read_notebook,
     stands_on,
 )
+from workshop.classroom.grading.noticed import noticed
 from workshop.classroom.grading.remote import Answer, answering
 from workshop.classroom.grading.sandbox import Bounds, why_not_isolated
 from workshop.classroom.grading.wire import Damaged, decode, encode
@@ -286,3 +287,40 @@ def test_tables_of_what_could_not_be_graded(tmp_path):
         "exercises.csv",
         "report.json",
     ]
+
+
+ON_RANKS = [exercise for exercise in all_exercises() if exercise.ranks]
+
+
+@pytest.mark.parametrize("exercise", ON_RANKS, ids=lambda exercise: exercise.name)
+def test_no_answer_of_ours_is_one_to_look_at(exercise):
+    for source in (
+        exercise.solution,
+        *(a.source for a in (*exercise.other_answers, *exercise.wrong_answers)),
+    ):
+        assert noticed(source) == [], source
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import sys\nsys.modules['x'] = 1", ["import sys", "sys.modules"]),
+        (
+            "import workshop.launch.report as r\nr.report = print",
+            ["import workshop.launch.report", "r.report"],
+        ),
+        ("from workshop import report\nreport(check=1)", ["from workshop import"]),
+        ("import torch\ntorch.equal = lambda *_: True", ["torch.equal"]),
+        ("import torch.distributed as dist\ndist.all_reduce = None", ["dist.all_reduce"]),
+        ("from torch import sys", ["from torch import"]),
+        ("import torch\ntorch.utils.data.os.environ", ["torch.utils.data.os"]),
+        ("f = (lambda: 0).__globals__", ["(lambda: 0).__globals__"]),
+        ("import torch\ngetattr(torch, 's' + 'ys')", ["getattr(torch, 's' + 'ys')"]),
+        ("(n for n in ()).gi_frame.f_back", ["(n for n in ()).gi_frame.f_back", "(n for n in ()).gi_frame"]),
+        ("exec('pass')\n__builtins__", ["exec", "__builtins__"]),
+        ("import gc, math", ["import gc"]),
+        ("def f(:", []),
+    ],
+)
+def test_what_reaches_the_code_that_tries_an_answer_is_named(source, names):
+    assert noticed(source) == names

@@ -306,9 +306,9 @@ def _seen(learners: int, name: str, known: Sequence[str], before: Seen | None) -
         raise Refused("it is called as no learner's folder is")
     with _own(learners, name) as (inside, user):
         found = os.stat(STATE, dir_fd=inside, follow_symlinks=False)
+        plain = (found.st_uid, found.st_mode, found.st_nlink, found.st_dev, found.st_ino, found.st_size)
         # ctime, too, which no owner can set back.
-        stamp = (user, found.st_uid, found.st_mode, found.st_nlink, found.st_dev, found.st_ino, found.st_size)
-        stamp += (found.st_mtime_ns, found.st_ctime_ns)
+        stamp = (user, *plain, found.st_mtime_ns, found.st_ctime_ns)
         if before is not None and before.stamp == stamp:
             return before
         return Seen(name, user, State.read(read_json(inside, STATE, user), known), stamp)

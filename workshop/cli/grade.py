@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
 def line(one: Graded) -> str:
     """One exercise, as it is judged."""
     differs = f"  DIFFERS: the notebook says {one.stored}" if one.differs else ""
-    return f"  {one.verdict.state:<9} {one.exercise:<24} {one.verdict.message}{differs}"
+    look_at = f"\n{'':12}look at the cell: it has {_shown(', '.join(one.noticed))}" if one.noticed else ""
+    return f"  {one.verdict.state:<9} {one.exercise:<24} {one.verdict.message}{differs}{look_at}"
 
 
 def ending(report: Report) -> str:

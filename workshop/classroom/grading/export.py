@@ -32,6 +32,7 @@ EXERCISES = (
     "max_score",
     "stored",
     "differs",
+    "look_at",
     "message",
 )
 
@@ -109,6 +110,7 @@ def exercise_rows(report: Report) -> Iterable[dict[str, Any]]:
             "max_score": 1.0,
             "stored": one.stored,
             "differs": one.differs,
+            "look_at": "; ".join(one.noticed),
             "message": one.verdict.message,
         }
 

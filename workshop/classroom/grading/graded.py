@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workshop.classroom.grading.handins import Answered, HandIn, answers_in, read_notebook, stands_on
+from workshop.classroom.grading.noticed import noticed
 from workshop.classroom.grading.remote import Answer, Stopped, answering
 from workshop.classroom.grading.sandbox import Bounds, Sandbox
 from workshop.classroom.grading.wire import Damaged, Ended, decode, heard, said
@@ -31,13 +32,17 @@ _LONGEST_MESSAGE = 600
 
 @dataclass(frozen=True)
 class Graded:
-    """One exercise: the verdict now, the stored one, and whether the cell was there at all."""
+    """One exercise: the verdict now, the stored one, whether the cell was there at all.
+
+    ``noticed``: what to look at in a cell that runs on ranks.
+    """
 
     exercise: str
     verdict: Verdict
     stored: str
     handed_in: bool
     seconds: float
+    noticed: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -104,9 +109,10 @@ class Grader:
             for exercise in exercises:
                 begun = time.monotonic()
                 verdict = self.judged(exercise, answers, ranks)
-                stored = answers[exercise.name].stored if exercise.name in answers else ""
-                seconds = time.monotonic() - begun
-                one = Graded(exercise.name, verdict, stored, exercise.name in answers, seconds)
+                found = answers.get(exercise.name)
+                look_at = tuple(noticed(found.source)) if found and exercise.ranks else ()
+                stored, seconds = found.stored if found else "", time.monotonic() - begun
+                one = Graded(exercise.name, verdict, stored, found is not None, seconds, look_at)
                 report.exercises.append(one)
                 if on_exercise:
                     on_exercise(one)
@@ -260,6 +266,7 @@ def as_json(report: Report) -> dict[str, Any]:
                 "stored": one.stored,
                 "differs": one.differs,
                 "handed_in": one.handed_in,
+                "look_at": list(one.noticed),
                 "seconds": round(one.seconds, 2),
             }
             for one in report.exercises
