@@ -15,15 +15,18 @@ import no torch), the failure lab, `jupyter execute` and `workshop lab` do.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.warm_python import Forked, Program, descriptor_of
+from tests.warm_python import LIBRARIES, Forked, Program, descriptor_of
 
+# Lessons that import transformers and its like, in their kernels, ranks or rehearsals; all forks have them then.
+WITH_LIBRARIES = ("15_", "24_", "26_", "4", "5")
 # The first, which looks at what this machine's Pythons can do, and one with ranks and rehearsals.
 COLD = ("00_welcome.ipynb", "22_ddp.ipynb")
 
@@ -31,24 +34,26 @@ COLD = ("00_welcome.ipynb", "22_ddp.ipynb")
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """A lesson's first cell starts its kernel."""
-    with warm() if item.path.suffix == ".ipynb" and item.path.name not in COLD else contextlib.nullcontext():
+    name = item.path.name
+    libraries = LIBRARIES if name.startswith(WITH_LIBRARIES) else ()
+    with warm(libraries) if name.endswith(".ipynb") and name not in COLD else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
-def warm() -> Iterator[None]:
-    """Kernels that jupyter_client starts in this block are forks of the warm Python."""
+def warm(libraries: Sequence[str] = ()) -> Iterator[None]:
+    """Kernels that jupyter_client starts in this block are forks of the warm Python, which has ``libraries``."""
     from jupyter_client.provisioning import local_provisioner  # half a second: not for runs without kernels
 
     usual = local_provisioner.launch_kernel
-    local_provisioner.launch_kernel = launch
+    local_provisioner.launch_kernel = functools.partial(launch, libraries=libraries)
     try:
         yield
     finally:
         local_provisioner.launch_kernel = usual
 
 
-def launch(cmd: list[str], **options: Any) -> Forked:
+def launch(cmd: list[str], *, libraries: Sequence[str] = (), **options: Any) -> Forked:
     """As jupyter_client's ``launch_kernel``, for ``python -m ipykernel_launcher -f FILE``."""
     assert cmd[1:3] == ["-m", "ipykernel_launcher"], f"not a Python kernel: {cmd}"
     with open(os.devnull) as nothing:
@@ -58,4 +63,6 @@ def launch(cmd: list[str], **options: Any) -> Forked:
         ]
         folder = options.get("cwd") or str(Path.cwd())
         environment = options.get("env") or os.environ
-        return Forked(Program(cmd[1:], environment, str(folder), [nothing.fileno(), *outputs]))
+        program = Program(cmd[1:], environment, str(folder), [nothing.fileno(), *outputs])
+        program.preloaded = libraries
+        return Forked(program)

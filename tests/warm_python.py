@@ -58,8 +58,18 @@ PRELOADED = (
     "workshop.parallel.zero",
     "tests.warm_twins",
 )
+# Two to four seconds of a core, and more for each rank; imported when the first that wants them is forked.
+LIBRARIES = (
+    "torch._inductor.compile_fx",
+    "deepspeed",
+    "accelerate",
+    "transformers.trainer",
+    "transformers.models.llama.modeling_llama",
+    "peft",
+    "bitsandbytes",
+)
 # What a library reads while it is imported: the engine's choice, which shows in no output that a test compares.
-READ_AT_IMPORT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "6"}
+READ_AT_IMPORT = {"TORCH_CPP_LOG_LEVEL": "ERROR", "KINETO_LOG_LEVEL": "6", "DS_ACCELERATOR": "cpu"}
 ABOVE = 600  # a fork closes every descriptor below, its own have been lifted
 _LONGEST = 4096  # bytes of a message: a path, or a number
 
@@ -67,8 +77,11 @@ _LONGEST = 4096  # bytes of a message: a path, or a number
 class Program:
     """What a fork is to be: the words after the interpreter's name, environment, folder, and descriptors.
 
-    ``streams`` are the three standard ones; ``passed`` keep their numbers.
+    ``streams`` are the three standard ones; ``passed`` keep their numbers. ``preloaded`` are modules that the warm
+    Python imports before it forks, if it has not.
     """
+
+    preloaded: Sequence[str] = ()
 
     def __init__(
         self,
@@ -91,7 +104,8 @@ class Program:
         descriptor, path = tempfile.mkstemp(prefix="warm-")
         with open(descriptor, "w") as file:
             json.dump(self.told, file)
-        socket.send_fds(wire, [os.fsencode(path)], [*more, *self.descriptors])
+        message = "\0".join((path, *self.preloaded))
+        socket.send_fds(wire, [os.fsencode(message)], [*more, *self.descriptors])
 
 
 def become(program: dict[str, Any], descriptors: Sequence[int]) -> None:
@@ -162,10 +176,7 @@ def serve(descriptor: int, preloaded: Sequence[str]) -> Callable[[], None]:
     own = {"", str(ROOT), str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     _paths_at_start[:] = [entry for entry in sys.path if entry not in own]
     _at_start.update(os.environ)  # imports change it
-    for name in preloaded:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # torch's objects: no fork need look through them again
+    _import(preloaded)
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
@@ -181,12 +192,22 @@ def serve(descriptor: int, preloaded: Sequence[str]) -> Callable[[], None]:
             message, descriptors, _, _ = socket.recv_fds(requests, _LONGEST, 16)
             if not message:
                 os._exit(0)
+            path, *more = os.fsdecode(message).split("\0")
+            _import(more)
             pid = os.fork()
             if pid == 0:
-                return lambda: _fork(message, descriptors)
+                return lambda: _fork(path, descriptors)
             askers[pid] = socket.socket(fileno=descriptors[0])
             for number in descriptors[1:]:
                 os.close(number)
+
+
+def _import(names: Sequence[str]) -> None:
+    if not all(name in sys.modules for name in names):
+        for name in names:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # torch's objects: no fork need look through them again
 
 
 def _tell_ends(askers: dict[int, socket.socket]) -> None:
@@ -198,7 +219,7 @@ def _tell_ends(askers: dict[int, socket.socket]) -> None:
             asker.send(b"ended %d" % os.waitstatus_to_exitcode(status))
 
 
-def _fork(message: bytes, descriptors: list[int]) -> None:
+def _fork(message: str, descriptors: list[int]) -> None:
     die_with_parent()
     os.setsid()
     program = told(message)
@@ -212,9 +233,9 @@ def _fork(message: bytes, descriptors: list[int]) -> None:
     become(program, descriptors[1:])
 
 
-def told(message: bytes) -> dict[str, Any]:
+def told(message: str) -> dict[str, Any]:
     """What `Program.send` sent."""
-    path = Path(os.fsdecode(message))
+    path = Path(message)
     program = json.loads(path.read_text())
     path.unlink()
     return program

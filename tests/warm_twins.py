@@ -122,7 +122,7 @@ def _wait_and_become(number: int) -> None:
     # As a new interpreter, it outlives the kernel: to clean up after it.
     processes._prctl(processes.PR_SET_PDEATHSIG, 0)
     wire.close()
-    warm_python.become(warm_python.told(message), descriptors)
+    warm_python.become(warm_python.told(os.fsdecode(message)), descriptors)
     sys.exit()
 
 

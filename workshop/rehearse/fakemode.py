@@ -60,7 +60,7 @@ class RememberingFakeMode(FakeTensorMode):
             return args[0].new_empty(
                 _grouped_shape(args[0], args[1], kwargs.get("offs", args[2] if len(args) > 2 else None))
             )
-        tensors: list[FakeTensor] = []
+        tensors = _Arguments()
         try:
             key = (func, torch.get_default_dtype(), _key(args, tensors), _key(tuple(kwargs.items()), tensors))
             remembered = self._memory.get(key, _MISSING)
@@ -92,7 +92,21 @@ def _on_one_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**kwargs, "device": _CPU}
 
 
-def _key(value: Any, tensors: list[FakeTensor]) -> Any:
+class _Arguments(list[FakeTensor]):
+    """A call's tensors in order. An optimizer's call has a thousand: storages are looked up, not compared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[int, int] = {}
+
+    def place(self) -> int:
+        """Whose storage the newest tensor shares, -1 for nobody's: results could alias either of the two."""
+        newest = len(self) - 1
+        first = self._first.setdefault(self[newest].untyped_storage()._cdata, newest)
+        return first if first < newest else -1
+
+
+def _key(value: Any, tensors: _Arguments) -> Any:
     """What an argument contributes to the key; its tensors are collected in order."""
     kind = type(value)
     if kind is FakeTensor:
@@ -105,22 +119,13 @@ def _key(value: Any, tensors: list[FakeTensor]) -> Any:
             value.storage_offset(),
             value.dtype,
             value.fake_device,
-            _place(tensors),
+            tensors.place(),
         )
     if kind is tuple or kind is list:
         return tuple([_key(item, tensors) for item in value])
     if issubclass(kind, torch.Tensor):
         raise _NotPlainError
     return (kind, value)
-
-
-def _place(tensors: list[FakeTensor]) -> int:
-    """Whether the newest tensor shares its storage with an earlier one: then results could alias either."""
-    newest = tensors[-1].untyped_storage()._cdata
-    for number, earlier in enumerate(tensors[:-1]):
-        if earlier.untyped_storage()._cdata == newest:
-            return number
-    return -1
 
 
 def _recipe(out: Any, tensors: list[FakeTensor]) -> Any:

@@ -38,6 +38,7 @@ from workshop.measure.swap import swap
 from workshop.rehearse.fakemode import told_to_cpp
 from workshop.rehearse.gloo import count_copy, extra_copy
 from workshop.rehearse.program import Program
+from workshop.rehearse.propagation import ask_each_call_once
 from workshop.rehearse.request import Roofline
 from workshop.rehearse.roofline import RooflineClock
 from workshop.rehearse.values import UNKNOWN_VALUE, Answers
@@ -233,6 +234,7 @@ class Tracer(TorchDispatchMode):
                 tracer._thinking -= 1
 
         self._undo.append(swap(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate_quietly))
+        self._undo.append(ask_each_call_once())
         self._fake_mode = active_fake_mode()
         return super().__enter__()
 
