@@ -61,7 +61,8 @@ PRELOADED = (
 # Two to four seconds of a core, and more for each rank; imported when the first that wants them is forked.
 LIBRARIES = (
     "torch._inductor.compile_fx",
-    "deepspeed",
+    "torch.distributed.optim",
+    "deepspeed.runtime.zero.muon.muon_optimizer",  # what its engine imports in each rank
     "accelerate",
     "transformers.trainer",
     "transformers.models.llama.modeling_llama",

@@ -1,9 +1,9 @@
 """DTensor's reckoning of one optimizer step, without the part that grows with the square of the parameters.
 
-A fused or foreach optimizer hands all parameters to one operator. For each of them torch 2.13 asks all arguments
-of the call whether any is a `_StridedShard`, which only FSDP over a dim that tensor parallelism has cut makes. Of
-the rehearsal of a model with 291 parameters that was a quarter. Here the call is asked once, and torch's own
-function does the rest.
+A fused or foreach optimizer hands all parameters to one operator. For each of them torch 2.13 asks all
+arguments of the call whether any is a `_StridedShard`, which only FSDP over a dim that tensor parallelism has
+cut makes. Of the rehearsal of a model with 291 parameters that was a quarter. Here each call is asked once,
+and torch's own function does the rest.
 """
 
 from __future__ import annotations
