@@ -76,6 +76,11 @@ def test_nothing_is_written_before_the_learner_agrees(room, home, monkeypatch, c
         "%room leave",
     ):
         assert words in told
+    assert "`%room join --name Ada --agree` joins." in told
+    magics.room("join --name Ada --no-doctor")
+    told = capsys.readouterr().out
+    assert "workshop doctor" not in told
+    assert "`%room join --name Ada --no-doctor --agree` joins." in told
     assert os.listdir(room.learners) == []
     assert not (home / "room.json").exists()
 

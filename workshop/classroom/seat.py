@@ -62,16 +62,20 @@ def consent_file() -> Path | None:
     return progress and progress.with_name("room.json")
 
 
-def words_before_joining(room: Room, name: str) -> str:
-    """What is shared with whom: said before anything is written."""
+def words_before_joining(room: Room, name: str, doctor: bool = True) -> str:
+    """What is shared with whom: said before anything is written. doctor: whether the machine is looked at."""
+    shared = [
+        f"the name {name!r} (another: --name NAME)",
+        "what `workshop doctor` says of this machine: counts, and each `no` with its reason",
+        "each exercise: how many tries and hints, whether it is solved, and when",
+        "your guesses, and what was then measured",
+    ]
+    if not doctor:
+        del shared[1]
+    lines = "".join(f"  - {each}\n" for each in shared)
     return (
-        f"The room {room.title!r} in {room.folder} belongs to {user_name(room.owner)}. If you join it, "
-        f"this is "
-        "written there, into a folder of your own, whenever it changes:\n"
-        f"  - the name {name!r} (another: --name NAME)\n"
-        "  - what `workshop doctor` says of this machine: counts, and each `no` with its reason\n"
-        "  - each exercise: how many tries and hints, whether it is solved, and when\n"
-        "  - your guesses, and what was then measured\n"
+        f"The room {room.title!r} in {room.folder} belongs to {user_name(room.owner)}. If you join it, this "
+        f"is written there, into a folder of your own, whenever it changes:\n{lines}"
         "Your code is not written (only after `%room share-code --agree`). "
         f"It can be read by: you, {room.readers}. Nothing goes anywhere else.\n"
         "`%room leave` ends it; `%room leave --forget` removes what was written, too."

@@ -89,7 +89,7 @@ def _push(options: argparse.Namespace) -> int:
 
 def _join(options: argparse.Namespace) -> int:
     folder, name = options.folder or named_room(), options.name or user()
-    print(words_before_joining(find_room(folder), name))
+    print(words_before_joining(find_room(folder), name, not options.no_doctor))
     if not _agreed(options):
         return 1
     seat = join(folder, name)

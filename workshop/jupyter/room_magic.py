@@ -100,9 +100,11 @@ class RoomMagics(Magics):
     def _join(self, options: Any) -> None:
         folder = options.folder.strip("\"'") or named_room()
         name = options.name.strip("\"'") or user()
-        print(words_before_joining(find_room(folder), name))
+        print(words_before_joining(find_room(folder), name, not options.no_doctor))
         if not options.agree:
-            print(f"`%room join {options.folder} --agree` joins.".replace("  ", " "))
+            named = f"--name {options.name}" if options.name else ""
+            typed = ("%room join", options.folder, named, "--no-doctor" * options.no_doctor, "--agree")
+            print(f"`{' '.join(filter(None, typed))}` joins.")
             return
         self.seat = join(folder, name)
         self._listen()
