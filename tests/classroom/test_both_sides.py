@@ -20,7 +20,7 @@ from workshop.classroom.seat import join, taken_seat
 from workshop.classroom.state import State, Verdict, Work
 from workshop.classroom.view import GuessesOf, code_of, look
 from workshop.cli import main
-from workshop.exercises.engine.progress import Attempts
+from workshop.exercises.engine.progress import Attempts, Progress, progress_file
 from workshop.jupyter.room_magic import RoomMagics
 
 KNOWN = ("ring_bytes", "mfu")
@@ -314,8 +314,12 @@ def test_the_command_line(tmp_path, home, capsys):
     assert main(["room", "open", folder, "--title", "Monday"]) == 0
     assert main(["room", "join", folder, "--name", "Ada"]) == 1
     assert "Nothing was written" in capsys.readouterr().out
+    Progress(progress_file()).next_hint("mfu", 3)
     assert main(["room", "join", folder, "--name", "Ada", "--agree", "--no-doctor"]) == 0
     assert main(["room", "push", folder, "--exercise", "mfu", "--solution", "--to", "Ada"]) == 0
+    for hint, told in ((1, True), (2, False)):
+        assert main(["room", "push", folder, "--exercise", "mfu", "--hint", str(hint), "--to", "Ada"]) == 0
+        assert ("Ada has had this hint: 1 so far." in capsys.readouterr().out) == told
     assert main(["room", "push", folder, "--text", "x", "--to", "Eve"]) == 2
     assert "there are: Ada" in capsys.readouterr().err
     assert main(["room", "show", folder, "--json"]) == 0

@@ -84,6 +84,9 @@ def _push(options: argparse.Namespace) -> int:
     said = push(room, kind, text, exercise=options.exercise, to=to.folder if to else "")
     print(f"Pushed to {to.state.name if to else 'everybody'}; seen at their next %exercise or %progress:")
     print(said)
+    work = to.state.exercises.get(options.exercise) if to else None
+    if to and work and options.hint and options.hint <= work.hints:
+        print(f"\n{to.state.name} has had this hint: {work.hints} so far.")
     return 0
 
 
