@@ -47,33 +47,46 @@ class Waiting:
         self._process.join(timeout)
         return self._process.exitcode
 
+    def let_go(self) -> None:
+        """It was not wanted: there was no further attempt."""
+        self._wire.close()
+        self._process.join()
+
 
 def wait_and_be_program(wire: Connection, of_the_agent: list[Connection]) -> None:
     """In the fork: be ``python -u SCRIPT``, in a session of its own, without `workshop`."""
     os.setsid()
     for end in of_the_agent:  # or the end of the agent would not end this one's waiting
         end.close()
-    (python, unbuffered, script), environment = wire.recv()
+    try:
+        (python, unbuffered, *script), environment = wire.recv()
+    except EOFError:
+        os._exit(0)
     assert (python, unbuffered) == (sys.executable, "-u")
     os.environ.clear()
     os.environ.update(environment)
     for name in [name for name in sys.modules if name.partition(".")[0] == "workshop"]:
         sys.modules[name] = None  # type: ignore[assignment] # Python's own way to say: not to be imported
-    sys.argv = [script]
-    sys.path[0] = str(Path(script).parent)
-    runpy.run_path(script, run_name="__main__")
+    sys.argv = script
+    sys.path[0] = str(Path(script[0]).parent)
+    runpy.run_path(script[0], run_name="__main__")
 
 
 def run(words: list[str]) -> None:
-    """The command torchrun; all its ranks are forked before it begins."""
+    """The command torchrun; all its ranks, of every attempt, are forked before it begins."""
     wires: list[Connection] = []
-    waiting = [Waiting(wires) for _ in range(int(parse_args(words).nproc_per_node))]
+    asked = parse_args(words)
+    waiting = [Waiting(wires) for _ in range(int(asked.nproc_per_node) * (1 + asked.max_restarts))]
 
     def popen(_handler: SubprocessHandler, *started: Any) -> Waiting:
         return waiting.pop().begin(*started)
 
     SubprocessHandler._popen = popen  # type: ignore[assignment, method-assign]
-    main(words)
+    try:
+        main(words)
+    finally:
+        for one in waiting:
+            one.let_go()
 
 
 if __name__ == "__main__":

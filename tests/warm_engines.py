@@ -8,13 +8,15 @@ differently while it is imported.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests import warm_python
 from tests.warm_python import READ_AT_IMPORT, Forked, Program, descriptor_of
 
 ENGINE = ("-P", "-c", "from workshop.launch.child.supervisor import main; main()")
@@ -55,6 +57,8 @@ def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
 class ForkedEngines:
     """The module `subprocess`, but ``Popen`` of an engine or of the server of rehearsals is a fork."""
 
+    forks = True  # not within `new_pythons`
+
     def __init__(self) -> None:
         self._at_start = read_at_import(os.environ)
 
@@ -68,11 +72,25 @@ class ForkedEngines:
             tuple(words[: len(start)]) == start for start in (ENGINE, REHEARSALS)
         )
         environment = options.get("env") or os.environ
-        if not is_one or read_at_import(environment) != self._at_start:
+        if not (self.forks and is_one) or read_at_import(environment) != self._at_start:
             return subprocess.Popen(command, **options)
         if words[0] == "-P":
             words[2] = _AS_A_NEW_ONE + (_LOADED if "TESTS_LOADED" in environment else "") + words[2]
         return begun(words, environment, options)
+
+
+@contextlib.contextmanager
+def new_pythons() -> Iterator[None]:
+    """Engines that are started in this block are new Pythons; one that is there ends first."""
+    from workshop.launch import Session
+
+    if Session._current is not None:
+        Session._current.close()
+    ForkedEngines.forks = False
+    try:
+        yield
+    finally:
+        ForkedEngines.forks = True
 
 
 def begun(words: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]) -> Forked:
@@ -90,6 +108,7 @@ def pytest_collection_finish() -> None:
     """All engines of this process."""
     from workshop.launch import session
 
+    warm_python.start_with(os.environ)
     engines = ForkedEngines()
     session.subprocess = engines  # type: ignore[assignment]
     if "workshop.rehearse.process" in sys.modules:  # it imports what a run without rehearsals need not

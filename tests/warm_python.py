@@ -126,7 +126,8 @@ def become(program: dict[str, Any], descriptors: Sequence[int]) -> None:
     tempfile.tempdir = None
     words, safe = program["words"], program["words"][0] == "-P"
     kind, code, *arguments = words[safe:]
-    first = [] if safe else [program["folder"] if kind == "-m" else ""]
+    ours = kind == "-m" and code.startswith("tests.")  # is found wherever it is to run
+    first = [] if safe else [str(ROOT) if ours else program["folder"] if kind == "-m" else ""]
     paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:] = [*first, *paths, *_paths_at_start]
     sys.argv = [code if kind == "-m" else kind, *arguments]
@@ -298,9 +299,15 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
 
+_start_with: dict[str, str] = {}
 _starting = threading.Lock()
 _running: list[tuple[socket.socket, subprocess.Popen[bytes]]] = []
 _TOP = "import sys; sys.path.insert(0, {root!r}); from tests.warm_python import serve; serve({number}, {names!r})()"
+
+
+def start_with(environment: Mapping[str, str]) -> None:
+    """The warm Python, whenever it starts, has this environment, and no variable that one test has set."""
+    _start_with.update(environment)
 
 
 def _requests() -> socket.socket:
@@ -317,7 +324,7 @@ def _requests() -> socket.socket:
                         "-c",
                         _TOP.format(root=str(ROOT), number=theirs.fileno(), names=PRELOADED),
                     ],
-                    env=READ_AT_IMPORT | os.environ,
+                    env=READ_AT_IMPORT | (_start_with or os.environ),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
@@ -340,13 +347,15 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    cwd: Path | None = None,
     **_options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run(command, capture_output=True, text=True)`` for ``[python, ..., "-m", module, ...]``."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
         streams = [file.fileno() for file in (nothing, out, err)]
         words = [*command[command.index("-m") :]]
-        process = Forked(Program(words, os.environ if env is None else env, str(Path.cwd()), streams))
+        folder = str(cwd or Path.cwd())
+        process = Forked(Program(words, os.environ if env is None else env, folder, streams))
         try:
             process.wait(timeout)
         except BaseException as error:

@@ -124,4 +124,5 @@ def torchrun(script: Path, ranks: int) -> subprocess.CompletedProcess[str]:
 def warm_torchrun(script: Path, ranks: int) -> subprocess.CompletedProcess[str]:
     """The same command in a fork of a Python that has torch, and its ranks too."""
     command = [sys.executable, "-m", "tests.plain_torchrun", *words(script, ranks)]
-    return warm_python.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=240)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return warm_python.run(command, cwd=script.parent, env=environment, timeout=240)

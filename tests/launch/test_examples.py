@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm_python
 from workshop import launch
 from workshop.launch.environment import rank_environment
 
@@ -100,11 +101,10 @@ def test_elastic_ddp_goes_on_after_a_rank_was_killed(tmp_path):
 
 def test_elastic_ddp_goes_on_under_plain_torchrun(tmp_path):
     """gloo's addresses of the dead attempt lie in torchrun's store: the second must not find them."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun = [sys.executable, "-m", "tests.plain_torchrun", "--standalone", "--nproc-per-node", "2"]
     program = [str(EXAMPLES / "elastic_ddp.py"), "--checkpoint", str(tmp_path / "state.pt"), "--die-at", "3"]
-    done = subprocess.run(
-        [*torchrun, "--max-restarts", "1", *program], capture_output=True, text=True, timeout=100, check=False
-    )
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = warm_python.run([*torchrun, "--max-restarts", "1", *program], env=one_thread, timeout=100)
     assert done.returncode in (0, -6), done.stderr  # -6: gloo's destructor, after all was done
     assert done.stdout.count("attempt 1: goes on at epoch 3") == 2
     assert done.stdout.count("epoch 4 loss") == 2
