@@ -22,6 +22,8 @@ SETUP := $(PYTHON) tools/setup_environment.py
 # one thread (tests/conftest.py): two of two threads on two cores wait for each other many times longer than they compute.
 TEST_WORKERS ?= 4
 CLUSTER := tests/cluster
+TORCH_ROOMS := tests/gpu tests/launch tests/parallel tests/train tests/precision tests/compress tests/adapt tests/models \
+	tests/rehearse tests/measure tests/serve tests/exercises tests/jupyter tests/predict/memory tests/predict/traffic
 SECOND_TRIES := .venv/second-tries.txt
 export WORKSHOP_SECOND_TRIES := $(SECOND_TRIES)
 LESSONS := $(sort $(wildcard notebooks/day*/*.ipynb))
@@ -36,13 +38,14 @@ define CHECKS
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-lessons test-cluster check format assets bench faults gpu notebooks predict-report docs
+.PHONY: help lab test test-lessons test-torch test-cluster check format assets bench faults gpu notebooks predict-report docs
 
 help: ## this list
 	@echo "make lab        set up, run the first lesson on real ranks, open JupyterLab"
 	@echo "make test       every rule, every test, every notebook"
 	@echo "make test-cluster   a real Slurm, two hosts, a container, all on this machine (part of make test)"
 	@echo "make test-lessons   the lessons alone, executed again (part of make test); LESSONS=... REPORT=report.xml"
+	@echo "make test-torch   what calls torch, with the torch that TORCH names; in a clone of its own, since .venv gets that torch"
 	@echo "make check      style, types, import rules, notebook pairs: seconds"
 	@echo "make format     put the code in its usual form"
 	@echo "make notebooks  execute the lessons again and pair them"
@@ -96,6 +99,13 @@ beside-compiled:
 test-lessons:
 	@$(SETUP) --extras dev
 	@$(PY) -m pytest $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile $(if $(REPORT),--junitxml=$(REPORT))
+
+test-torch:
+	@$(SETUP) --extras dev
+	@$(PY) tools/torch_names.py missing
+	@$(PY) -m mypy
+	@$(PY) -m pytest $(TORCH_ROOMS) $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
+	@$(MAKE) gpu DRY=1
 
 test-cluster:
 	@$(SETUP) --extras dev

@@ -93,10 +93,21 @@ def carry_out(folder: Path) -> None:
 
 
 def take_in(archive: Path, folder: Path) -> None:
-    """Unpack what `carry_out` made over the records there are."""
+    """Unpack what `carry_out` made over the records there are.
+
+    A tree that travels without its history cannot say which commit it is. This one can, and it is the same:
+    records are taken in before anything is changed.
+    """
+    from benchmarks.machine import commit
+
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
+        names = [name for name in packed.getnames() if "/" not in name and name.endswith(".json")]
+    for path in (folder / name for name in names):
+        record = json.loads(path.read_text("utf-8"))
+        if not record.get("commit") or record["commit"].startswith("unknown"):
+            path.write_text(json.dumps({**record, "commit": commit()}, indent=1) + "\n", "utf-8")
 
 
 def gpu_count() -> int:

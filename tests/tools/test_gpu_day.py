@@ -16,6 +16,7 @@ import pytest
 from benchmarks import gpu_day
 from benchmarks.gpu.stage import NotHere, Stage, row
 from benchmarks.gpu.table import NAMES, number, table
+from benchmarks.machine import commit
 from tests.warm_engines import begun
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,17 @@ def test_the_table_has_every_stage_and_the_archive_comes_back(walked, tmp_path):
     names = sorted(path.name for path in tmp_path.glob("*.json"))
     assert names == sorted(f"{name}.json" for name in gpu_day.STAGES)
     assert [path.name for path in (tmp_path / "lessons").iterdir()] == ["onecell.ipynb"]
+
+
+@pytest.mark.parametrize("said", ["unknown (CalledProcessError)", None, "0123456789"])
+def test_a_record_from_a_tree_without_history_gets_this_trees_commit(tmp_path, monkeypatch, said):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "device.json").write_text(json.dumps({"stage": "device", "commit": said}))
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    gpu_day.carry_out(tmp_path / "there")
+    gpu_day.take_in(tmp_path / "out" / gpu_day.ARCHIVE, tmp_path / "here")
+    record = json.loads((tmp_path / "here" / "device.json").read_text())
+    assert record == {"stage": "device", "commit": said if said == "0123456789" else commit()}
 
 
 def test_a_stage_whose_time_is_up_is_ended_recorded_and_goes_on(tmp_path):

@@ -35,6 +35,7 @@ from workshop.rehearse.tracer import StopRehearsal
 
 Announce = Callable[[Any], None]
 AskBefore = Callable[[PipelineStage], Any]
+_STAGE: Any = stage_module  # some names of it are younger than torch 2.11
 
 
 def install(request: Request, notes: dict[str, None]) -> None:
@@ -109,8 +110,8 @@ class _Shape:
 
 def _gradients_of(announced: Any) -> Any:
     """What the next stage would announce about gradients: those of the tensors it was told of."""
-    return stage_module._StageBackwardMeta(
-        backward_metas=stage_module._derive_grad_metas(announced.forward_metas)
+    return _STAGE._StageBackwardMeta(
+        backward_metas=_STAGE._derive_grad_metas(announced.forward_metas)
     )
 
 
@@ -119,7 +120,7 @@ def _agree_with_myself() -> None:
     alike."""
 
     def forward_vote(self: Any, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
-        dynamic = stage_module.InferenceMode.needs_dynamic(self._user_meta, has_backward)
+        dynamic = _STAGE.InferenceMode.needs_dynamic(self._user_meta, has_backward)
         self._vote = torch.tensor([0 if dynamic else 1], dtype=torch.int32)
         return self._vote
 
