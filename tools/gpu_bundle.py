@@ -10,7 +10,8 @@ from wherever it is set up to look. DeepSpeed comes as source and is built here 
 bitsandbytes keeps the libraries of one CUDA only, 4 MB of 125.
 
 A folder may be too large for one journey. Then ``--parts 3`` cuts it into so many folders of its own
-(``.gpu_bundle/1`` to ``3``), for as many calls while the machine is kept, and ``unpack`` takes what has come.
+(``.gpu_bundle/1`` to ``3``, all wheels in the first), for as many calls while the machine is kept, and
+``unpack`` takes what has come.
 """
 
 from __future__ import annotations
@@ -227,18 +228,23 @@ def collect_assets(names: Iterable[str], folder: Path) -> None:
                 piece.write_bytes(zlib.compress(data[start : start + PIECE_BYTES]))
 
 
-def cut_into_parts(folder: Path, parts: int) -> None:
-    """Move every file into folders 1, 2, ..., each time into the one that holds least."""
+def cut_into_parts(folder: Path, parts: int) -> list[int]:
+    """Move every file into folders 1, 2, ..., each time into the one that holds least; the bytes of each.
+
+    The wheels all go into the first: with it every command can start.
+    """
     files = sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: -p.stat().st_size)
+    wheels = [path for path in files if path.suffix == ".whl"]
     held = dict.fromkeys(range(1, parts + 1), 0)
-    for path in files:
-        number = min(held, key=lambda one: held[one])
+    for path in [*wheels, *(path for path in files if path not in wheels)]:
+        number = 1 if path in wheels else min(held, key=lambda one: held[one])
         held[number] += path.stat().st_size
         target = folder / str(number) / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(target)
     for name in ("wheels", "assets"):
         shutil.rmtree(folder / name, ignore_errors=True)
+    return list(held.values())
 
 
 def tracked_bytes() -> int:
@@ -272,18 +278,16 @@ def collect(how: argparse.Namespace) -> int:
     if said := problems(files, how.python, there):
         raise BundleError("\n".join(said))
     total, beside = size_of(how.folder), tracked_bytes()
-    each = total / how.parts
     print(f"{len(files)} wheels for Python {how.python}, assets {', '.join(names) or 'none'}:")
     print(f"  {total / MIB:.1f} MiB in {how.parts} part(s), beside {beside / MIB:.1f} MiB of the repository")
     for wheel in sorted(files, key=lambda p: -p.stat().st_size)[:6]:
         print(f"  {wheel.stat().st_size / MIB:6.1f} MiB {wheel.name}")
-    if each + beside > how.limit * MIB:
+    largest = max(cut_into_parts(how.folder, how.parts)) if how.parts > 1 else total
+    if largest + beside > how.limit * MIB:
         raise BundleError(
-            f"{(each + beside) / MIB:.1f} MiB a journey, and the limit is {how.limit} MiB: "
+            f"{(largest + beside) / MIB:.1f} MiB a journey, and the limit is {how.limit} MiB: "
             "take more --parts, or leave assets out"
         )
-    if how.parts > 1:
-        cut_into_parts(how.folder, how.parts)
     return 0
 
 

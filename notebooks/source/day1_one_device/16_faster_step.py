@@ -864,7 +864,7 @@ print(
     f"mended: {mended_handed.kernels:>4} kernels, {len(mended_handed.waits):>2} waits"
 )
 assert not mended_handed.waits
-assert mended_handed.kernels < 0.8 * slow_handed.kernels
+assert mended_handed.kernels < 0.9 * slow_handed.kernels
 
 # %%
 seconds = {}
