@@ -98,7 +98,7 @@ beside-compiled:
 
 test-lessons:
 	@$(SETUP) --extras dev
-	@$(PY) -m pytest $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile $(if $(REPORT),--junitxml=$(REPORT))
+	@$(PY) -m pytest -p tests.conftest $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile $(if $(REPORT),--junitxml=$(REPORT))
 
 test-torch:
 	@$(SETUP) --extras dev
