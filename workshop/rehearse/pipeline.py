@@ -110,9 +110,7 @@ class _Shape:
 
 def _gradients_of(announced: Any) -> Any:
     """What the next stage would announce about gradients: those of the tensors it was told of."""
-    return _STAGE._StageBackwardMeta(
-        backward_metas=_STAGE._derive_grad_metas(announced.forward_metas)
-    )
+    return _STAGE._StageBackwardMeta(backward_metas=_STAGE._derive_grad_metas(announced.forward_metas))
 
 
 def _agree_with_myself() -> None:
