@@ -23,7 +23,7 @@ from dataclasses import replace
 import bitsandbytes
 import torch
 
-from workshop import launch
+from workshop import launch, show
 from workshop.exercises import beside
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches

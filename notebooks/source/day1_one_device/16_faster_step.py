@@ -35,7 +35,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset
 
-from workshop import launch
+from workshop import launch, show
 from workshop.exercises import beside
 from workshop.jupyter.explorer import Control, explore
 from workshop.models.gpt import GPT, TINY

@@ -371,7 +371,7 @@ losses = train(model, optimizer, STEPS, after=at_each_step(optimizer, ramp.__get
 smooth = np.convolve(losses, np.ones(5) / 5, mode="valid")
 turning = LOW * ramp[int(smooth.argmin()) + 2]
 print(f"the loss turns at about {turning:.2f}; a third of it is {turning / 3:.3f}")
-assert 0.02 < turning < 0.5
+assert 0.005 < turning < 0.5
 
 # %% [markdown]
 # The turning point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, for the price of one run

@@ -20,7 +20,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from workshop import launch
+from workshop import launch, show
 from workshop.exercises import beside
 from workshop.facts.tabular import Table
 
