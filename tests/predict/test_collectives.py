@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from workshop.facts.catalogue import cluster
-from workshop.facts.microbenchmarks import in_node
-from workshop.predict.collectives import COLLECTIVES, Wires, node_curve, wire_bytes
+from workshop.facts.microbenchmarks import between_nodes, in_node
+from workshop.predict.collectives import (
+    COLLECTIVES,
+    Wires,
+    network_share,
+    network_start,
+    node_curve,
+    wire_bytes,
+)
 from workshop.predict.time.rates import rates_of
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
@@ -116,3 +123,21 @@ def test_a_slower_link_makes_messages_longer():
 def test_devices_that_nobody_timed_keep_latency_and_rate():
     assert node_curve("MI300X") is None
     assert Wires.of(cluster("8xMI300X"), rates_of("MI300X")).curve is None
+
+
+def test_between_nodes_the_measured_curve_is_kept():
+    """Of 4 nodes of 8 B200 the shape is read and the best rate is the device's: within a seventh everywhere."""
+    some = [row for row in between_nodes() if row.device == "B200"]
+    wires = Wires.of(cluster("32xB200"), rates_of("B200"))
+    predicted = wires.seconds("all_reduce", np.array([float(row.num_bytes) for row in some]), np.array(32))
+    ratio = predicted / np.array([row.seconds for row in some])
+    assert ratio.min() > 0.9
+    assert ratio.max() < 1.15
+    assert np.diff(predicted).min() >= 0
+
+
+def test_a_few_bytes_take_longer_over_more_nodes():
+    two, thirty_two = (float(network_start(n)) for n in (2, 32))
+    assert (two, thirty_two) == (pytest.approx(47.54e-6), pytest.approx(62.99e-6))
+    assert two < float(network_start(8)) < thirty_two < float(network_start(512)) < 1e-4
+    assert network_share(np.array([1e3, 1e6, 1e9])) == pytest.approx([0.004, 0.103, 0.996], abs=0.01)

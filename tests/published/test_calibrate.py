@@ -14,10 +14,12 @@ import pytest
 from workshop.cli import main
 from workshop.predict.time.rates import rates_of, with_calibrated
 from workshop.published.calibrate import DETERMINED, as_toml, calibrate
+from workshop.published.calibrate_memory import calibrate_memory
 from workshop.published.canonical import as_csv
 from workshop.published.canonical_reader import record_of
-from workshop.published.predicted import Constants, predict_times
-from workshop.published.record import SECONDS, TIMES
+from workshop.published.predicted import Constants, predict_times, predicted_memory
+from workshop.published.record import RESERVED, SECONDS, TIMES, Observation
+from workshop.published.refit import with_share
 
 TRUE = {"sustained": 0.6, "memory": 0.5, "network": 0.4}
 
@@ -169,3 +171,41 @@ def test_exit_code_1_where_nothing_is_determined(tmp_path, capsys):
     assert main(["calibrate", "--runs", str(runs), "--output", str(written)]) == 1
     assert not written.exists()
     assert "unknown" in capsys.readouterr().out
+
+
+def reserving(share, spoiled=0.0):
+    """Runs as an allocator that leaves this share idle would have reserved."""
+    found = []
+    for batch in (1, 2, 3, 4):
+        record = record_of(
+            row(micro_batch_sequences=batch, global_batch_sequences=8 * batch, recompute="none")
+        )
+        one = Observation(record, RESERVED)
+        value = with_share(one, predicted_memory(record), share) * (1 + spoiled * (-1) ** batch)
+        found.append(replace(record, quantities=((RESERVED, value),), row=batch))
+    return found
+
+
+def test_the_idle_share_of_memory_is_found_as_well():
+    found, skipped = calibrate_memory(reserving(0.32))
+    assert (found.share, found.unknown, skipped) == (pytest.approx(0.32, abs=0.006), "", [])
+    assert found.errors_after < 0.003 < found.errors_before
+    assert calibrate_memory(reserving(0.3)[:1])[0].unknown.startswith("the runs say nothing")
+    assert "standard error" in calibrate_memory(reserving(0.3, spoiled=0.15))[0].unknown
+    assert calibrate_memory([record_of(row())]) == (None, [])
+
+
+def test_a_file_with_the_idle_share_changes_what_is_reserved(tmp_path, capsys):
+    runs, own = tmp_path / "mine.csv", tmp_path / "own.toml"
+    runs.write_text(as_csv(reserving(0.32)))
+    assert main(["calibrate", "--runs", str(runs), "--output", str(own)]) == 0
+    assert "idle_share     0.32" in capsys.readouterr().out
+    assert tomllib.loads(own.read_text())["memory"]["idle_share"] == pytest.approx(0.32, abs=0.006)
+    ask = "from workshop.predict.memory.allocator import idle_share; print(idle_share())"
+    told = subprocess.run(
+        [sys.executable, "-c", ask],
+        env=os.environ | {"WORKSHOP_RATES": str(own)},
+        capture_output=True,
+        text=True,
+    )
+    assert float(told.stdout) == pytest.approx(0.32, abs=0.006)

@@ -69,13 +69,17 @@ def test_a_device_without_rows_takes_no_constant_of_its_own(records):
 
 def test_a_refit_does_not_see_what_is_left_out(records):
     """Rows of the regime may be anything: the constants do not move."""
-    times = [one for one in time_observations(records) if device_of(one) == "H100-96GB"]
-    found = Refits(times).without({id(x) for x in times if AXES["precision"](x.record) == "fp8"})
-    first = found.rates["H100-96GB"]
-    assert first.sustained != rates_of("H100-96GB").sustained
-    assert first.sustained_fp8 == pytest.approx(
-        USUAL["sustained_fp8"], rel=0.01
-    )  # the usual value: no row of 8 bits
+    times = [one for one in time_observations(records) if device_of(one) == "GB200"]
+    some = [x for x in times if AXES["precision"](x.record) == "bf16"]
+    found, first = (
+        Refits(rows).without(gone)
+        for rows, gone in (
+            (times, {id(x) for x in times if AXES["precision"](x.record) != "bf16"}),
+            (some, set()),
+        )
+    )
+    assert found.rates["GB200"] == first.rates["GB200"]
+    assert first.rates["GB200"].sustained != rates_of("GB200").sustained
 
 
 def test_a_device_without_rows_has_what_its_relative_has():

@@ -136,11 +136,11 @@ def test_a_group_is_on_one_side_only():
 
 def test_the_file_holds_what_the_fit_finds():
     """The smallest set, again from its usual values; `benchmarks/fit_rates.py` does it for all of them."""
-    found, cases, names = fit_rates.fitted("H100-96GB", TABLES)
-    assert names == ("sustained", "sustained_fp8")
+    found, cases, names = fit_rates.fitted("GB200", TABLES)
+    assert names == ("sustained", "sustained_fp8", "host_seconds")
     assert len(cases) > 10
     for name in names:
-        assert getattr(found, name) == pytest.approx(getattr(rates_of("H100-96GB"), name), rel=0.005)
+        assert getattr(found, name) == pytest.approx(getattr(rates_of("GB200"), name), rel=0.005)
 
 
 def test_a_constant_is_written_where_it_stands(tmp_path, monkeypatch):
@@ -177,36 +177,36 @@ def test_other_rows_of_the_same_columns_are_read(tmp_path):
 # What the predictor reaches, with a little room: (table, half) -> largest mean error, largest 90th
 # percentile.
 REACHED = {
-    ("bloom_176b_layout_sweep_a100", "all"): (0.173, 0.152),
-    ("bloom_176b_layout_sweep_a100", "held"): (0.071, 0.151),
-    ("ibm_fms_fsdp_llama2", "all"): (0.047, 0.076),
-    ("ibm_fms_fsdp_llama2", "held"): (0.047, 0.076),
-    ("internevo_7b_scaling_a100", "all"): (0.034, 0.062),
-    ("internevo_7b_scaling_a100", "held"): (0.041, 0.065),
-    ("korthikanti_2022_seqpar_selective", "all"): (0.036, 0.059),
-    ("llama3_405b_layouts", "all"): (0.069, 0.112),
-    ("megatron_2020_tp_scaling", "all"): (0.050, 0.114),
-    ("megatron_core_h100_weak_scaling", "all"): (0.085, 0.157),
-    ("megatron_core_h100_weak_scaling", "held"): (0.081, 0.163),
-    ("megatron_sc21_table1_a100", "all"): (0.034, 0.050),
-    ("megatron_sc21_table1_a100", "held"): (0.039, 0.053),
-    ("megatron_sc21_table2_zero3_vs_ptd_a100", "all"): (0.046, 0.062),
-    ("mosaicml_llm_foundry_throughput", "all"): (0.046, 0.081),
-    ("mosaicml_llm_foundry_throughput", "held"): (0.044, 0.074),
-    ("nanotron_ultrascale_best_configs_h100", "all"): (0.117, 0.245),
-    ("nanotron_ultrascale_best_configs_h100", "held"): (0.121, 0.263),
-    ("nvidia_megatron_bridge_performance", "all"): (0.110, 0.252),
-    ("nvidia_megatron_bridge_performance", "held"): (0.126, 0.273),
-    ("nvidia_nemo_2407_h100_fp8", "all"): (0.023, 0.039),
-    ("nvidia_nemo_2407_h100_fp8", "held"): (0.023, 0.031),
-    ("nvidia_nemo_long_sequence_cp", "all"): (0.026, 0.049),
-    ("nvidia_nemo_long_sequence_cp", "held"): (0.027, 0.049),
-    ("torchtitan_performance", "all"): (0.154, 0.434),
-    ("torchtitan_performance", "held"): (0.240, 0.616),
-    ("vtrain_ground_truth_multinode_a100", "all"): (0.074, 0.154),
-    ("vtrain_ground_truth_multinode_a100", "held"): (0.068, 0.113),
-    ("vtrain_ground_truth_singlenode_a100", "all"): (0.077, 0.174),
-    ("vtrain_ground_truth_singlenode_a100", "held"): (0.086, 0.191),
+    ("bloom_176b_layout_sweep_a100", "all"): (0.076, 0.155),
+    ("bloom_176b_layout_sweep_a100", "held"): (0.078, 0.160),
+    ("ibm_fms_fsdp_llama2", "all"): (0.044, 0.064),
+    ("ibm_fms_fsdp_llama2", "held"): (0.044, 0.064),
+    ("internevo_7b_scaling_a100", "all"): (0.031, 0.052),
+    ("internevo_7b_scaling_a100", "held"): (0.012, 0.018),
+    ("korthikanti_2022_seqpar_selective", "all"): (0.032, 0.049),
+    ("llama3_405b_layouts", "all"): (0.071, 0.113),
+    ("megatron_2020_tp_scaling", "all"): (0.048, 0.103),
+    ("megatron_core_h100_weak_scaling", "all"): (0.076, 0.144),
+    ("megatron_core_h100_weak_scaling", "held"): (0.066, 0.137),
+    ("megatron_sc21_table1_a100", "all"): (0.029, 0.047),
+    ("megatron_sc21_table1_a100", "held"): (0.034, 0.048),
+    ("megatron_sc21_table2_zero3_vs_ptd_a100", "all"): (0.045, 0.061),
+    ("mosaicml_llm_foundry_throughput", "all"): (0.047, 0.078),
+    ("mosaicml_llm_foundry_throughput", "held"): (0.042, 0.072),
+    ("nanotron_ultrascale_best_configs_h100", "all"): (0.104, 0.198),
+    ("nanotron_ultrascale_best_configs_h100", "held"): (0.112, 0.211),
+    ("nvidia_megatron_bridge_performance", "all"): (0.112, 0.266),
+    ("nvidia_megatron_bridge_performance", "held"): (0.132, 0.281),
+    ("nvidia_nemo_2407_h100_fp8", "all"): (0.025, 0.043),
+    ("nvidia_nemo_2407_h100_fp8", "held"): (0.029, 0.037),
+    ("nvidia_nemo_long_sequence_cp", "all"): (0.024, 0.043),
+    ("nvidia_nemo_long_sequence_cp", "held"): (0.025, 0.043),
+    ("torchtitan_performance", "all"): (0.091, 0.196),
+    ("torchtitan_performance", "held"): (0.108, 0.266),
+    ("vtrain_ground_truth_multinode_a100", "all"): (0.072, 0.164),
+    ("vtrain_ground_truth_multinode_a100", "held"): (0.063, 0.107),
+    ("vtrain_ground_truth_singlenode_a100", "all"): (0.073, 0.176),
+    ("vtrain_ground_truth_singlenode_a100", "held"): (0.073, 0.166),
 }
 
 
@@ -223,9 +223,9 @@ def test_published_times_are_predicted_as_well_as_before(published, table, half)
     assert np.quantile(errors, 0.9) <= tail
 
 
-# What was asked for: published times within so much, on all rows of a table. Not met: Megatron Core (8 %: the
-# micro-batch is not published, and 1 is assumed), torchtitan (15 %: row-wise FP8 was slower than bf16), Megatron-Bridge
-# (11 %: the layers of 405B, DeepSeek-V3 and Qwen3 do not divide into its chunks).
+# What was asked for: published times within so much, on all rows of a table. Not met: Megatron Core (7 %: the
+# micro-batch is not published, and 1 is assumed), torchtitan (9 %: row-wise FP8 was slower than bf16),
+# Megatron-Bridge (11 %: one configuration becomes half as fast again from release to release).
 TARGETS = {
     "vtrain_ground_truth_multinode_a100": 0.08,  # met by a hair
     "vtrain_ground_truth_singlenode_a100": 0.08,
@@ -235,10 +235,12 @@ TARGETS = {
 }
 
 
-def test_half_of_blooms_rows_are_within_the_target(published):
-    """Three rows contradict themselves (seconds, TFLOP/s and batch), so the mean is theirs."""
+def test_blooms_rows_are_within_the_target(published):
+    """Those too whose batch stands in the heading of their table."""
     errors = [x.error for x in published if x.table == "bloom_176b_layout_sweep_a100"]
-    assert np.median(errors) <= 0.07
+    assert np.median(errors) <= 0.08
+    assert np.mean(errors) <= 0.08
+    assert max(errors) < 0.35
 
 
 @pytest.mark.parametrize("table", TARGETS)

@@ -262,9 +262,10 @@ def _add_validate(commands: argparse._SubParsersAction) -> None:
 def _add_calibrate(commands: argparse._SubParsersAction) -> None:
     calibrate = commands.add_parser(
         "calibrate",
-        help="fit a device and its network to your own runs",
+        help="fit a device, its network and its idle memory to your own runs",
         description="Fit the rates of a device (matmul, memory) and of the network between nodes to measured "
-        "runs, with standard errors; what they do not determine is unknown. WORKSHOP_RATES names the written "
+        "runs, and the share of memory that PyTorch reserves and leaves idle, with standard errors; what "
+        "they do not determine is unknown. WORKSHOP_RATES names the written "
         "file to every other command. Exit code 0: something was fitted; 1: nothing; 2: a wrong call.",
     )
     asked = calibrate.add_mutually_exclusive_group(required=True)

@@ -1,4 +1,6 @@
-"""``workshop calibrate``: the rates of a device and of its network, from measured runs."""
+"""``workshop calibrate``: the rates of a device and of its network, and what PyTorch's allocator leaves idle,
+from measured runs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from dataclasses import asdict
 from math import isfinite
 
 from workshop.facts.published import FOLDER
+from workshop.published import calibrate_memory
 from workshop.published.calibrate import as_toml, calibrate, text
 from workshop.published.canonical_reader import read_runs
 from workshop.published.constants import fitted_constants
@@ -22,15 +25,22 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"{options.output} is there already: name another file, or remove it")
     records, unread = read_runs(options.runs)
     fitted, skipped = calibrate(records, options.like)
-    skipped = sorted([*unread, *skipped], key=lambda left: left.row)
+    memory, without = calibrate_memory.calibrate_memory(records)
+    skipped = sorted({*unread, *skipped, *without}, key=lambda left: left.row)
     if options.json:
         left = [{"line": x.row, "reason": x.reason} for x in skipped]
-        print(json.dumps({"devices": [asdict(one) for one in fitted], "skipped": left}, indent=1))
+        kept = None if memory is None else asdict(memory)
+        found = {"devices": [asdict(one) for one in fitted], "memory": kept, "skipped": left}
+        print(json.dumps(found, indent=1).replace("Infinity", "null"))  # JSON has no word for it
     else:
         print(text(fitted, skipped))
-    known = any(one.values for one in fitted)
+        if memory is not None:
+            print(calibrate_memory.text(memory))
+    known = any(one.values for one in fitted) or (memory is not None and not memory.unknown)
     if options.output and known:
-        options.output.write_text(as_toml(fitted, options.runs.name), "utf-8")
+        options.output.write_text(
+            as_toml(fitted, options.runs.name) + calibrate_memory.as_toml(memory), "utf-8"
+        )
         if not options.json:
             print(f"written to {options.output}; to use it: WORKSHOP_RATES={options.output} workshop ...")
     return 0 if known else 1

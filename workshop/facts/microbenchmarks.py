@@ -1,11 +1,13 @@
 """Kernels and collectives that others timed alone: `data/*.csv`, the source in each row.
 
-==========================  =================================================================================
-`attention.csv`             TFLOP/s of fused attention by device, kernel, pass, width of a head, length
-`gemm.csv`                  seconds of matrix products by device, format and shape
-`grouped_gemm.csv`          seconds of a gated MLP of experts, each with as many tokens as the others
-`collectives_in_node.csv`   seconds of NCCL's collectives by device, ranks and bytes, within one node
-==========================  =================================================================================
+===============================  =============================================================================
+`attention.csv`                  TFLOP/s of fused attention by device, kernel, pass, width of a head, length
+`gemm.csv`                       seconds of matrix products by device, format and shape
+`grouped_gemm.csv`               seconds of a gated MLP of experts, each with as many tokens as the others
+`collectives_in_node.csv`        seconds of NCCL's collectives by device, ranks and bytes, within one node
+`collectives_between_nodes.csv`  the same between nodes, by nodes and bytes
+`host.csv`                       seconds of a program whose device waits for its host, and its kernels
+===============================  =============================================================================
 
 They are no runs of training: the curves of `workshop.predict` come from them, and what a training step makes
 of those curves is fitted elsewhere. Bytes of a collective are those of the whole tensor (of `all_gather` the
@@ -22,8 +24,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-TABLES = ("attention", "gemm", "grouped_gemm", "collectives_in_node")
-_WORDS = {"device", "kernel", "dtype", "causal", "pass", "library", "collective", "source"}
+TABLES = ("attention", "gemm", "grouped_gemm", "collectives_in_node", "collectives_between_nodes", "host")
+_WORDS = {"device", "kernel", "dtype", "causal", "pass", "library", "collective", "program", "source"}
 
 
 class Attention(NamedTuple):
@@ -85,6 +87,15 @@ class InNode(NamedTuple):
     seconds: float
 
 
+class Host(NamedTuple):
+    """One row of `host.csv`."""
+
+    device: str
+    program: str
+    kernels: int
+    seconds: float
+
+
 @cache
 def rows(name: str) -> list[dict[str, str]]:
     """A table's rows as they stand in the file; ValueError for an unknown table."""
@@ -137,6 +148,41 @@ def in_node() -> tuple[InNode, ...]:
             float(row["seconds"]),
         )
         for row in rows("collectives_in_node")
+    )
+
+
+@cache
+def host() -> tuple[Host, ...]:
+    """Every program that was timed waiting for its host."""
+    return tuple(Host(**_numbers(row)) for row in rows("host"))
+
+
+class BetweenNodes(NamedTuple):
+    """One row of `collectives_between_nodes.csv`."""
+
+    device: str
+    nodes: int
+    per_node: int
+    network_gbps_per_device: int
+    collective: str
+    num_bytes: int
+    seconds: float
+
+
+@cache
+def between_nodes() -> tuple[BetweenNodes, ...]:
+    """Every measured collective that crosses the network."""
+    return tuple(
+        BetweenNodes(
+            row["device"],
+            int(row["nodes"]),
+            int(row["per_node"]),
+            int(row["network_gbps_per_device"]),
+            row["collective"],
+            int(row["bytes"]),
+            float(row["seconds"]),
+        )
+        for row in rows("collectives_between_nodes")
     )
 
 

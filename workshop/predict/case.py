@@ -150,16 +150,20 @@ class Setting:
         eight = dtype in ("fp8", "fp4")
         return Machine(
             rates,
-            reachable(self.cluster, dtype)
+            reachable(self.cluster, dtype, rates.timed)
             * (rates.sustained_fp8 * rates.matmul_fp8 if eight else rates.sustained * rates.matmul),
-            reachable(self.cluster, sixteen if eight else dtype) * rates.sustained * rates.matmul,
+            reachable(self.cluster, sixteen if eight else dtype, rates.timed)
+            * rates.sustained
+            * rates.matmul,
             own.memory_bandwidth * rates.memory,
             own.memory_bandwidth,
             own.memory_bandwidth * rates.matmul_memory,
             Wires.of(self.cluster, rates, self.stack.adapters, self.stack.library),
-            timed_share=rates.sustained * reachable(self.cluster, sixteen) / timed_flops(rates.timed),
+            timed_share=rates.sustained
+            * reachable(self.cluster, sixteen, rates.timed)
+            / timed_flops(rates.timed),
             element_bytes=1.0 if eight else self.precision.compute,
-            cast_bytes=2.0 if eight else 0.0,
+            cast_bytes=self.precision.cast if eight else 0.0,
             activation_bytes=self.precision.compute,
         )
 
@@ -187,14 +191,27 @@ def timed_flops(name: str) -> float:
     return timed.reachable_flops.get("bf16") or timed.reachable_flops.get("fp16") or timed.peak("fp16") * 0.85
 
 
-def reachable(cluster: ClusterSpec, dtype: str) -> float:
-    """Best matmul rate known for a format; for one never measured, its peak times the share 16 bits reach."""
+POWER = 0.24
+"""A chip that may draw p times the power reaches p^POWER times the rate: the A100 with 300 W 252.9 TFLOP/s,
+that with 400 W 271.2 (`facts/data/devices.toml`). Rate follows the clock, power its third or fourth power.
+"""
+
+
+def reachable(cluster: ClusterSpec, dtype: str, timed: str = "") -> float:
+    """Best matmul rate known for a format; for one never measured, its peak times the share 16 bits reach.
+
+    timed: the device that a device on which nobody measured anything takes after: the share of the peak is
+    its, less what a lower limit of power costs.
+    """
     own = cluster.device
     if dtype in own.reachable_flops:
         return own.reachable_flops[dtype]
-    known = [d for d in ("bf16", "fp16") if d in own.reachable_flops]
-    share = own.reachable_flops[known[0]] / own.peak(known[0]) if known else 0.85
-    return own.peak(dtype) * share
+    relative = device(timed) if timed and not own.reachable_flops else own
+    known = [d for d in (dtype, "bf16", "fp16") if d in relative.reachable_flops]
+    if not known:
+        return own.peak(dtype) * 0.85
+    power = own.power_watts / relative.power_watts if own.power_watts and relative.power_watts else 1.0
+    return own.peak(dtype) * relative.reachable_flops[known[0]] / relative.peak(known[0]) * power**POWER
 
 
 def stack_for(run: Run) -> Software:

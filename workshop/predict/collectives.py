@@ -18,9 +18,13 @@ byte must also cross the network, where each device has its own adapter. A ring 
 use m adapters at once, because NCCL builds m rings that leave each node through different ones. So its rate
 is min(m * network, link): the slower of what the members of one node take for their share of the bytes,
 and of what the adapters take. That is why a data-parallel group with 8 members per node reduces 8 times
-faster than one whose members sit on different nodes. Every further node adds a hop; for small messages a tree
-needs only log2 of them. On 32 nodes of 8 A100 an all-reduce of a few bytes took 63 us (github NVIDIA/nccl
-issue 652).
+faster than one whose members sit on different nodes.
+
+**Between nodes** time was measured as well, by nodes and bytes (`facts/data/collectives_between_nodes.csv`).
+What a message costs before its first byte grows with the doublings of the nodes, because small ones go
+through a tree: 48 us for two nodes, 63 for 32 (`network_start`). What share of its best rate an adapter
+reaches grows with the bytes that it has to send (`network_share`): on 4 nodes of 8 B200 a tenth with 1 MB for
+each, half with 14, nearly all with 260. How high the best rate is, is the device's `Rates.network`.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.device import ClusterSpec
-from workshop.facts.microbenchmarks import in_node
+from workshop.facts.microbenchmarks import between_nodes, in_node
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
@@ -134,6 +138,37 @@ def node_curve(device: str, library: str = "nccl-2025") -> NodeCurve | None:
     return NodeCurve(device, first, found)
 
 
+@cache
+def _starts() -> tuple[np.ndarray, np.ndarray]:
+    """Doublings of nodes, and seconds of an all-reduce of a few bytes over so many."""
+    few = sorted({(row.nodes, row.seconds) for row in between_nodes() if row.num_bytes <= 16})
+    return np.log2([n for n, _ in few]), np.array([s for _, s in few])
+
+
+def network_start(nodes: Numbers) -> np.ndarray:
+    """Seconds of an all-reduce of a few bytes over so many nodes, on straight lines in doublings of them."""
+    at, seconds = _starts()
+    slope = (seconds[-1] - seconds[0]) / (at[-1] - at[0])
+    return np.asarray(seconds[0] + slope * (np.log2(np.maximum(nodes, 1)) - at[0]))
+
+
+@cache
+def _shares() -> tuple[np.ndarray, np.ndarray]:
+    """Doublings of the bytes that each adapter sends, and the share of its best rate that it reaches."""
+    some = sorted((row for row in between_nodes() if row.num_bytes > 2**10), key=lambda row: row.num_bytes)
+    n = some[0].nodes * some[0].per_node
+    sent = np.array([float(wire_bytes("all_reduce", row.num_bytes, n)) / row.per_node for row in some])
+    seconds = np.array([row.seconds for row in some]) - float(network_start(some[0].nodes))
+    rate = sent / seconds
+    return np.log2(sent), np.maximum.accumulate(rate / rate[-1])
+
+
+def network_share(sent: Numbers) -> np.ndarray:
+    """The share of its best rate that an adapter reaches with so many bytes to send."""
+    at, share = _shares()
+    return np.interp(np.log2(np.maximum(sent, 1.0)), at, share)
+
+
 @dataclass(frozen=True)
 class Wires:
     """What the collectives of one cluster reach: bytes/s and seconds, from its links and its device's
@@ -146,7 +181,6 @@ class Wires:
     network: float
     link_seconds: float
     hop_seconds: float
-    network_seconds: float
     per_node: int
     adapters: float = np.inf  # at most so many of a node's adapters work for one collective
     curve: NodeCurve | None = None
@@ -178,7 +212,6 @@ class Wires:
             inter * rates.network,
             rates.link_seconds,
             rates.hop_seconds,
-            rates.network_seconds,
             cluster.devices_per_node,
             adapters,
             curve,
@@ -202,8 +235,23 @@ class Wires:
         if collective == "all_to_all":
             moving = self._all_to_all(size, n, here)
         else:
-            moving = wire_bytes(collective, size, n) / self.rate(n, here)
+            crossing = self._crossing(collective, size, n, here)
+            moving = np.maximum(wire_bytes(collective, size, n) / self.link, crossing)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
+
+    def summed_seconds(self, num_bytes: Numbers, ranks: Numbers, cut: Numbers) -> np.ndarray:
+        """Time to sum the ranks' tensors and have the sum where the next product wants it.
+
+        One all-reduce; where activations are `cut` along the sequence a reduce-scatter and, after what each
+        rank does with its own tokens, an all-gather: the same bytes, but nothing that the switch can add on
+        the way (NVLink SHARP).
+        """
+        cut = np.asarray(cut)
+        if not cut.any():
+            return self.seconds("all_reduce", num_bytes, ranks)
+        halves = ("reduce_scatter", "all_gather")
+        apart = np.add(*(self.seconds(half, num_bytes, ranks) for half in halves))
+        return apart if cut.all() else np.where(cut, apart, self.seconds("all_reduce", num_bytes, ranks))
 
     def _measured(self, collective: str, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
         """Within a node what was measured; across nodes the slower of link and network, and the hops between.
@@ -216,11 +264,17 @@ class Wires:
             inside, network = size * here / n, size * (n - here) / n / self.network
         else:
             inside = size * bus_share(n) / bus_share(np.maximum(here, 2))
-            adapters = np.minimum(here, self.adapters) * self.network
-            network = np.where(here < n, wire_bytes(collective, size, n) / adapters, 0.0)
+            network = self._crossing(collective, size, n, here)
         link = self.curve.time(collective, inside * self.stretch, here)
         start = np.where(here > 1, 0.0, self.link_seconds)
         return np.where(n > 1, np.maximum(link, network + start) + self._hops(collective, n, here), 0.0)
+
+    def _crossing(self, collective: str, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
+        """Seconds in which a node's adapters send what leaves it; 0 for a group within one."""
+        if not (here < n).any():
+            return np.zeros(np.broadcast_shapes(size.shape, n.shape))
+        sent = wire_bytes(collective, size, n) / np.minimum(here, self.adapters)
+        return np.where(here < n, sent / (self.network * network_share(sent)), 0.0)
 
     def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:
         """Bytes/s of a ring of `ranks` ranks, `here` of them on each node."""
@@ -240,10 +294,10 @@ class Wires:
         return inside + self._hops(collective, ranks, here)
 
     def _hops(self, collective: str, ranks: Numbers, here: Numbers) -> np.ndarray:
-        """Seconds from node to node."""
+        """Seconds from node to node; what was timed is an all-reduce, a round there and one back."""
         rounds = 2 if collective == "all_reduce" else 1
         nodes = np.maximum(np.asarray(ranks) / here, 1.0)
-        return np.asarray(rounds * self.network_seconds * np.minimum(nodes - 1, 2 * np.log2(nodes)))
+        return np.where(nodes > 1, rounds / 2 * network_start(nodes), 0.0)
 
     def dispatch_seconds(
         self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers

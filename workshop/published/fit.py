@@ -52,10 +52,9 @@ USUAL = {
 SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "A100-80GB": (
         ("A100-80GB", "A100-40GB"),
-        ("sustained", "attention", "host_seconds", "misaligned", "network"),
+        ("sustained", "attention", "misaligned", "network"),
     ),
     "H100": (("H100",), ("sustained", "sustained_fp8", "attention", "skew")),
-    "H100-96GB": (("H100-96GB",), ("sustained", "sustained_fp8")),
     "GB200": (("GB200",), ("sustained", "sustained_fp8", "host_seconds")),
 }
 """By device: whose rows it is fitted on, and what. In this order, as later ones inherit from earlier ones.

@@ -700,8 +700,8 @@ assert shares["8 ranks, one node"] < min(
 
 # %% [markdown]
 # - **One GPU a node** is bad: each has a single adapter, and spends most of its time waiting.
-# - **Whole nodes together** send hardly slower than NVLink: eight adapters a node work on one ring. (This is the
-#   prediction for a network that delivers.) But look at the products. More ranks divide the work, and **not what is
+# - **Whole nodes together** take less than twice as long as NVLink: eight adapters a node work on one ring. (This is
+#   the prediction for a network that delivers.) But look at the products. More ranks divide the work, and **not what is
 #   sent**: each rank sends $2(t-1)/t$ of a whole block of activations, whatever $t$ is. So the share of time spent
 #   waiting grows with $t$, even on a perfect wire. And data parallelism needs those adapters too.
 # - The heads set a limit too. Eight key and value heads cannot be dealt out to sixteen ranks as whole heads: `cut_tensor` refuses it before

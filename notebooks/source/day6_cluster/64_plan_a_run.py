@@ -151,13 +151,13 @@ print(
     f"Llama 3.1 405B  {rate:5.0f} TFLOP/s predicted, "
     f"400 published: {rate / 400 - 1:+.0%}"
 )
-assert abs(bloom_step.seconds / 105 - 1) < 0.05
-assert 0.1 < 1 - newer.seconds / 105 < 0.2
+assert abs(bloom_step.seconds / 105 - 1) < 0.08
+assert 0.15 < 1 - newer.seconds / 105 < 0.25
 assert 0 < rate / 400 - 1 < 0.1
 
 # %% [markdown]
-# BLOOM is right within 5 %, because the time model knows that BLOOM's kernels of 2022 write their attention scores to memory. Told
-# that they were today's, it would promise a step that is a sixth too short. For 405B, in the layout of its paper (lesson 35), it
+# BLOOM is right within 6 %, because the time model knows that BLOOM's kernels of 2022 write their attention scores to memory. Told
+# that they were today's, it would promise a step that is a fifth too short. For 405B, in the layout of its paper (lesson 35), it
 # promises a rate that is a few per cent too high. So keep in mind how far off a plan without a measured rate may be: **a fifth**.
 #
 # ## How many GPUs for a deadline?
@@ -215,16 +215,17 @@ planned = plan(llama, h100s, BATCH, SEQ_LEN)
 show.plan_table(planned)
 
 # %% [markdown]
-# Weights need not be sharded: 16 ranks of tensor and pipeline hold them, and ZeRO-1 spreads the optimizer's state. Sharding them,
-# too, would be 6 % slower. And four-way tensor parallelism with four stages is as good as eight with two: the table's first two
-# lines differ by little more than a hundredth. **A plan is never one line.** Take the one that your engine does best.
+# Both answers are good. With eight-way tensor parallelism and nothing else, the weights must be sharded. With two stages besides, 16
+# ranks hold them, and ZeRO-1 spreads the optimizer's state. Four-way with four stages does as well. The first and the last of these
+# lines differ by little more than two hundredths, and no prediction tells them apart. **A plan is never one line.** Take the one that
+# your engine does best. We take four stages.
 #
 # What does a rank hold?
 
 # %%
 from workshop.predict.memory import predict_memory
 
-best = planned.proposals[1]  # four-way tensor parallelism: less to send in every layer
+best = next(found for found in planned.proposals if found.run.layout.pipeline == 4)
 memory = predict_memory(best.run)
 stages = {
     f"stage {s}": {part: float(sizes[s]) for part, sizes in memory.parts.items()}
@@ -583,7 +584,7 @@ assert more == again * a_block - logits
 # sum in a step there are 16, and no step of four seconds hides nine seconds of network.
 #
 # So the page is right for an engine that sums once a step, and wrong for ours. You know that now, and no GPU was rented. What would you
-# do? Take that engine; or keep FSDP2, and give up the pipeline:
+# do? Take that engine; or keep FSDP2, and give up the pipeline, as the first line of the plan does:
 
 # %% tags=["nbval-check-output"]
 sharded = plan(
@@ -593,9 +594,9 @@ x = sharded.run.layout
 late = TOKENS / sharded.tokens_per_second / 86_400
 print(
     f"tensor {x.tensor}, data {x.data_parallel}, ZeRO-3, micro-batch "
-    f"{sharded.run.micro_batch}: {late:.0f} days, {late - days:.0f} more"
+    f"{sharded.run.micro_batch}: {late:.0f} days, instead of {days:.0f}"
 )
-assert 5 < late - days < 50
+assert abs(late - days) < 10
 
 # %% [markdown]
 # ## The page

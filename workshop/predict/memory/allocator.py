@@ -27,12 +27,14 @@ NCCL's buffers for each communicator.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from workshop.facts.device import ClusterSpec, DeviceSpec
 from workshop.facts.implementation import Implementation
+from workshop.predict.calibrated import own_section
 from workshop.predict.layouts import Array, Layouts
 
 MIB = 2**20
@@ -44,9 +46,15 @@ BLOOM): the mean error there is flat between 0.16 and 0.20, for eager and for co
 """
 
 
+@cache
+def idle_share() -> float:
+    """`FRAGMENTATION`, or what `workshop calibrate` found for your runs."""
+    return float(own_section("memory").get("idle_share", FRAGMENTATION))
+
+
 def reserved_bytes(allocated: Array, steady: Array, how: Implementation) -> Array:
     """Reserved bytes for a peak of ``allocated`` bytes of which ``steady`` stay from step to step."""
-    share = 0.0 if how.expandable_segments else FRAGMENTATION
+    share = 0.0 if how.expandable_segments else idle_share()
     return allocated + share * np.maximum(0, allocated - steady)
 
 

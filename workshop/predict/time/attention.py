@@ -120,7 +120,7 @@ def attention_rates(device: str, kernel: str) -> AttentionRates:
                 shape = line(_rows(list(attention()), found, causal, pass_, "A100-80GB"))
                 here = shape.times(rows[0].tflops / float(shape.rate(rows[0].seq_len)))
             lines[causal, pass_] = here
-    return AttentionRates(lines, _width(mine), FIRST_GENERATION if kernel == "flash-1" else 1.0)
+    return AttentionRates(lines, _width(mine, found), FIRST_GENERATION if kernel == "flash-1" else 1.0)
 
 
 def _rows(rows: list[Attention], kernel: str, causal: bool, pass_: str, device: str = "") -> list[Attention]:
@@ -132,19 +132,26 @@ def _rows(rows: list[Attention], kernel: str, causal: bool, pass_: str, device: 
     ]
 
 
-def _width(rows: list[Attention]) -> float:
-    """w of d / (d + w), from rates at 64 and 128 of the same source; the usual one where there are none."""
-    served = {(row.seq_len, row.head_dim): row.tflops for row in rows if row.kernel == "serving"}
-    ratios = [
-        rate / served[length, 64]
-        for (length, dim), rate in served.items()
-        if dim == 128 and (length, 64) in served
-    ]
+def _width(rows: list[Attention], kernel: str) -> float:
+    """w of d / (d + w), from rates at 64 and 128 of the kernel, else of a server's; the usual one where there
+    are none. What starves a narrow head is the exponentials' rate beside the products', so a kernel that
+    reaches less of the products' rate (the second generation on Hopper) loses less to it.
+    """
+    ratios = _narrow(rows, kernel) or _narrow(rows, "serving")
     if not ratios:
         return USUAL_WIDTH
     # r = (128 / (128 + w)) / (64 / (64 + w))
     r = float(np.clip(np.median(ratios), 1.0, 1.9))
     return (128 * r - 128) / (2 - r)
+
+
+def _narrow(rows: list[Attention], kernel: str) -> list[float]:
+    """How much faster a kernel is with heads of 128 than of 64, by pass, mask and length that has both."""
+    wide, narrow = (
+        {(x.causal, x.pass_, x.seq_len): x.tflops for x in rows if (x.kernel, x.head_dim) == (kernel, width)}
+        for width in (128, 64)
+    )
+    return [rate / narrow[key] for key, rate in wide.items() if key in narrow]
 
 
 def attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:

@@ -317,7 +317,7 @@ def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machi
     tokens, wires, width = layouts.tokens, machine.wires, machine.activation_bytes
     hidden = tokens * model.hidden_size * width
     halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
-    tensor = halves * wires.seconds("all_reduce", hidden, t)
+    tensor = halves * wires.summed_seconds(hidden, t, layouts.sequence_parallel)
     if kind == "moe":
         tensor = tensor + wires.seconds("all_gather", hidden, t)
         # Ranks that share an expert show each other their tokens, and sum their parts of the result.

@@ -10,16 +10,15 @@ A device without a set of its own takes that of its nearest relative (`like`), s
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import nearest
 from workshop.facts.device import DeviceSpec
+from workshop.predict.calibrated import own_section
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,7 @@ class Rates:
     link: float  # share of the link within a node that collectives reach
     link_seconds: float  # start of a collective within a node, plus `hop_seconds` per further rank
     hop_seconds: float
-    network: float  # share of the link between nodes
-    network_seconds: float  # per hop between nodes
+    network: float  # share of the link between nodes that large messages reach
     skew: float  # share of a step lost to the slowest of all, per doubling of nodes
     contention: float  # share of hidden communication that slows down what it hides under
     host_link: (
@@ -85,16 +83,7 @@ def own_tables() -> dict[str, Any]:
 
     Raises ValueError where it is not there, or no such file.
     """
-    path = os.environ.get("WORKSHOP_RATES")
-    if not path:
-        return {}
-    try:
-        own: dict[str, Any] = tomllib.loads(Path(path).read_text("utf-8"))["device"]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError) as error:
-        raise ValueError(
-            f"WORKSHOP_RATES names {path!r}, which `workshop calibrate` did not write ({error})"
-        ) from None
-    return own
+    return own_section("device")
 
 
 def calibrated() -> frozenset[str]:

@@ -5,9 +5,9 @@ Megatron-DeepSpeed: tensor and pipeline parallelism, ZeRO-1 with 16-bit gradient
 unfused attention, ALiBi, sequence 2,048, vocabulary 250,880. "Memory" is what the device showed, in GB.
 
 Where a row's caveat says that the hidden width was fixed at 14,400, it is. Layers that are not given are
-what the parameters of the row leave, as the nearest multiple of the stages. A row whose seconds and TFLOP/s
-contradict its batch (three do) is predicted like any other: which of the three is wrong cannot be known
-without the measurement.
+what the parameters of the row leave, as the nearest multiple of the stages. Where the heading of a table of
+the source names another global batch than the table's column, the row's caveat has both, and the heading
+counts: the column repeats that of the tables around it.
 """
 
 from __future__ import annotations
@@ -72,6 +72,17 @@ def described_model(row: Row, pipeline: int) -> tuple[ModelSpec, list[tuple[str,
     return shape(layers, hidden, heads), assumed
 
 
+def global_batch(row: Row, usual: int) -> tuple[int, list[tuple[str, str]]]:
+    """Sequences of a step, and what of it had to be assumed; `usual`: as many micro-batches as stages."""
+    headed = re.search(r"GBS=(\d+)", text(row, "caveat"))
+    if headed:
+        total = int(headed[1])
+        return total, [("global_batch_sequences", f"{total}: the heading of the source's table")]
+    if total := whole(row, "global_batch_size_seqs", 0):
+        return total, []
+    return usual, [("global_batch_sequences", f"{usual}: as many micro-batches as stages")]
+
+
 def describe(row: Row) -> MeasuredRun:
     """One row of the sweep."""
     if text(row, "zero_stage"):
@@ -83,10 +94,7 @@ def describe(row: Row) -> MeasuredRun:
     dp = whole(row, "dp", 0) or data_parallel(devices, tp, pp)
     check_devices(devices, dp=dp, tp=tp, pp=pp)
     micro, used = whole(row, "micro_batch_size_seqs"), stack("megatron-deepspeed-bloom")
-    total = whole(row, "global_batch_size_seqs", 0)
-    if not total:
-        total = micro * dp * pp
-        assumed.append(("global_batch_sequences", f"{total}: as many micro-batches as stages"))
+    total, batch = global_batch(row, micro * dp * pp)
     cluster = catalogue.cluster(f"{devices}x{named_device(text(row, 'gpu'))}")
     run = Run(
         model,
@@ -98,6 +106,7 @@ def describe(row: Row) -> MeasuredRun:
         implementation=used.implementation,
     )
     assumed += [
+        *batch,
         ("precision", "deepspeed-bf16: what BLOOM was trained in; the rows do not say"),
         ("network_gbps_per_device", "50: the paper's four links of 100 Gbit/s for 8 devices"),
         ("recompute", "full: section 3.4 of the paper"),

@@ -2,8 +2,7 @@
 pytorch/torchtitan, benchmarks/ and docs/). Memory is the largest **reserved** of all ranks, in GiB.
 
 A local batch under a pipeline is cut into as many micro-batches as there are stages, torchtitan's default
-of that time. Row-wise FP8 is FP8 like any other here: that it was slower than bf16 is for the predictor to
-say.
+of that time. Row-wise FP8 is a recipe of its own: that it was slower than bf16 is for the predictor to say.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ FLOAT8 = {
     "tensorwise": "fp8",
     "rowwise": "fp8 rowwise",
 }
+PRECISIONS = {"": "fsdp-bf16", "fp8": "fsdp-fp8", "fp8 rowwise": "fsdp-fp8-rowwise"}
 # What is recomputed, of which modules, and whether of every second layer only.
 RECOMPUTE: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "": ("none", (), False),
@@ -76,7 +76,7 @@ def layout_of(row: Row, layers: int) -> Layout:
         recompute=kind,
         recompute_modules=modules,
         recompute_layers=layers // pp // 2 if every_second else 0,
-        precision="fsdp-fp8" if choice(row, "float8", FLOAT8) else "fsdp-bf16",
+        precision=PRECISIONS[choice(row, "float8", FLOAT8)],
     )
 
 
