@@ -1,5 +1,6 @@
 """SmolLM2: it answers, it is cut as promised, it loads fast. Fetched and converted on first use."""
 
+import json
 import time
 
 import pytest
@@ -109,9 +110,14 @@ def test_a_model_from_the_hubs_cache(whole, monkeypatch, tmp_path):
     small = LlamaForCausalLM(LlamaConfig(num_hidden_layers=3, num_key_value_heads=1, **shape))
     small.save_pretrained(repository / "snapshots" / commit)
     whole[1].save_pretrained(repository / "snapshots" / commit)
+    words = repository / "snapshots" / commit / "tokenizer_config.json"
+    without_padding = {
+        key: value for key, value in json.loads(words.read_text()).items() if key != "pad_token"
+    }
+    words.write_text(json.dumps(without_padding))  # as older versions of transformers read the packed model
     model, tokenizer = language_model.load("some/model", num_layers=2, dtype=torch.float32)
     assert torch.equal(model.model.layers[1].mlp.up_proj.weight, small.model.layers[2].mlp.up_proj.weight)
-    assert tokenizer("a").input_ids
+    assert tokenizer(["a", "a longer one"], padding=True).input_ids[0][-1] == tokenizer.eos_token_id
 
 
 def test_a_converter_that_fails_says_its_last_word(monkeypatch, tmp_path):

@@ -113,6 +113,8 @@ def load(
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
     with quietly():
         tokenizer = AutoTokenizer.from_pretrained(there)
+        if tokenizer.pad_token is None:  # older versions of transformers read none from the packed model
+            tokenizer.pad_token = tokenizer.eos_token
         config = AutoConfig.from_pretrained(there)
         if num_layers is None or num_layers == config.num_hidden_layers:
             model: Any = AutoModelForCausalLM.from_pretrained(there, dtype=dtype)
