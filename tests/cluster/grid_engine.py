@@ -63,8 +63,10 @@ SCHEDULER = {
     "flush_finish_sec": "1",
     "job_load_adjustments": "NONE",
 }
-# A busy machine must not close the queue (load_thresholds).
+# A busy machine must not close the queue (load_thresholds), and a job does not begin with what the account's
+# profile takes a minute for (shell_start_mode: the script's own first line names its shell).
 QUEUE = {
+    "shell_start_mode": "unix_behavior",
     "qname": "lab.q",
     "hostlist": "@lab",
     "pe_list": "node",
