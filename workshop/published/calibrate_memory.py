@@ -31,7 +31,7 @@ DETERMINED = 0.1
 SHARES = np.linspace(0.0, 1.0, 201)
 STEP = 1e-3
 
-Seen = tuple[Observation, MemoryPrediction]
+ObservedMemory = tuple[Observation, MemoryPrediction]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def calibrate_memory(records: Sequence[MeasuredRun]) -> tuple[MemoryCalibration 
 
     Returns also the runs that could not be used, with the reason.
     """
-    seen: dict[object, Seen] = {}
+    seen: dict[object, ObservedMemory] = {}
     skipped: list[Skipped] = []
     for record in records:
         for one in record.observations((RESERVED, DEVICE)):
@@ -66,7 +66,7 @@ def calibrate_memory(records: Sequence[MeasuredRun]) -> tuple[MemoryCalibration 
     return (fitted(list(seen.values())) if seen else None), skipped
 
 
-def fitted(rows: Sequence[Seen]) -> MemoryCalibration:
+def fitted(rows: Sequence[ObservedMemory]) -> MemoryCalibration:
     """The share that fits these rows best, and how well they determine it."""
     usual = idle_share()
     best = float(min(SHARES, key=lambda share: float((off(rows, share) ** 2).sum())))
@@ -87,7 +87,7 @@ def fitted(rows: Sequence[Seen]) -> MemoryCalibration:
     return MemoryCalibration(len(rows), share, error, reason, before, after)
 
 
-def off(rows: Sequence[Seen], share: float) -> np.ndarray:
+def off(rows: Sequence[ObservedMemory], share: float) -> np.ndarray:
     """log(predicted / measured) with this share."""
     return np.log([with_share(one, found, share) / one.measured for one, found in rows])
 
