@@ -118,7 +118,7 @@ def test_network():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         said = judged(inside(f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 5)"))
-    name = judged(inside("import socket\nsocket.getaddrinfo('pypi.org', 443)"))
+    name = judged(inside("import socket\nsocket.getaddrinfo('example.org', 443)"))
     return f"{said.partition('`: ')[2]} {name.partition('`: ')[2]}"
 
 

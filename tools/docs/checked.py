@@ -11,9 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 OUTSIDE = ("http", "https", "mailto")
 # Folders of the machine that built or executed: none is of use to a reader, and each tells of one machine.
-MACHINE = re.compile(
-    r"(?<![\w.~-])/(?:work/|tmp/w/|root/|home/(?!user/|you/|me/|learner/)\w+/)[\w./-]*|\bpypi-more\b|file:///\S+"
-)
+MACHINE = re.compile(r"(?<![\w.~-])/(?:work/|root/|home/(?!user/|you/|me/|learner/)\w+/)[\w./-]*|file:///\S+")
 
 
 @dataclass
