@@ -149,8 +149,15 @@ class LabPage:
         self.page.keyboard.press("Control+Enter")
 
     def run(self, holding: str) -> Locator:
-        """Run a cell to its end; what it shows."""
+        """Run a cell to its end; what it shows. A kernel that was just connected may drop the first press."""
+        prompt = self.cell(holding).locator(".jp-InputPrompt")
         self.start(holding)
+        for _ in range(100):
+            if "[ ]" not in prompt.inner_text():
+                break
+            self.page.wait_for_timeout(100)
+        else:
+            self.start(holding)
         self.wait_done(holding)
         return self.output(holding)
 
