@@ -922,7 +922,10 @@ def first_layers(layers):
 if onnx:
     write_onnx(folder / "model.onnx")
     onnx.checker.check_model(folder / "model.onnx", full_check=True)
-    session = onnxruntime.InferenceSession(folder / "model.onnx")
+    # Past this level, onnxruntime before 1.32 fuses FP8 into a product of integers, and then refuses it.
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options)
     tokens = unseen.cpu().numpy()
     given = {"tokens": tokens, "positions": np.arange(tokens.shape[1])[None]}
     by_onnx = torch.from_numpy(session.run(["logits"], given)[0])
