@@ -108,7 +108,15 @@ def test_a_true_hang_is_cut_and_explained(ranks: Ranks) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["while True:\n    pass", "import time\ntime.sleep(100)", "if rank:\n    dist.barrier()"]
+    "body",
+    [
+        "while True:\n    pass",
+        "import time\ntime.sleep(100)",
+        "if rank:\n    dist.barrier()",
+        "import asyncio\nawait asyncio.sleep(100)",
+        "import asyncio\nawait asyncio.sleep(0)\nwhile True:\n    pass",
+        "import asyncio\nawait asyncio.sleep(0)\nif rank:\n    dist.barrier()",
+    ],
 )
 def test_timeouts_of_all_kinds_keep_the_ranks(ranks: Ranks, body: str) -> None:
     with pytest.raises(RankTimeout):
@@ -220,6 +228,48 @@ def test_a_cell_that_publishes_nothing_is_one_message_from_each_rank(
     ]
     assert came.count("1 status") == 1
     assert came.count("1 display_data") == 50
+
+
+def test_no_thread_stands_between_a_cell_and_the_rank_and_nothing_is_noted_that_nobody_reads(
+    ranks: Ranks,
+) -> None:
+    names = "import threading\nprint(sorted(t.name for t in threading.enumerate()))"
+    assert "'MainThread'" in ranks.run(names).text
+    assert "Shell" not in ranks.run(names).text
+    assert ranks.run("get_ipython().kernel.log.isEnabledFor(10)").text == "[ranks 0-1] False\n"
+
+
+def test_a_cell_that_awaits_runs_where_the_others_do(ranks: Ranks) -> None:
+    body = "import asyncio\nawait asyncio.sleep(0.01)\nx = torch.ones(1)\ndist.all_reduce(x)\nx"
+    assert ranks.run(body).text == "[ranks 0-1] tensor([2.])\n"
+
+
+def test_the_same_cell_is_read_anew_where_its_reading_has_changed(ranks: Ranks) -> None:
+    body = "print('before')"
+    assert ranks.run(body).text == "[ranks 0-1] before\n"
+    change = "lambda lines: [line.replace('before', 'after') for line in lines]"
+    ranks.run(f"get_ipython().input_transformers_post.append({change})")
+    assert ranks.run(body).text == "[ranks 0-1] after\n"
+    ranks.run("get_ipython().input_transformers_post.pop()")
+    assert ranks.run(body).text == "[ranks 0-1] before\n"
+
+
+def test_a_short_cell_shows_its_first_line_once_its_ranks_are_done(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell, "SHORT_SECONDS", 60.0)
+    answered: list[int] = []
+    received = channels.Channel.receive
+
+    def noted(self: channels.Channel, socket: Any) -> list[dict[str, Any]]:
+        answers = received(self, socket)
+        answered.extend([self.rank] * len(answers))
+        return answers
+
+    monkeypatch.setattr(channels.Channel, "receive", noted)
+    shown: list[tuple[str, int]] = []
+    ranks.run("y = 1", on_output=lambda sentence, _text: shown.append((sentence, len(answered))))
+    assert shown == [("2 ranks on CPU, gloo", 2)]
 
 
 def test_rich_output_comes_with_its_rank(ranks: Ranks) -> None:

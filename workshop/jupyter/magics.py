@@ -52,7 +52,7 @@ from workshop.launch import (
 from workshop.launch import script as program_file
 from workshop.launch.nodes.ranks import nodes_of_this_allocation
 from workshop.launch.output import Transcript
-from workshop.launch.request import cell_source, check_syntax, select
+from workshop.launch.request import CellSyntaxError, cell_source, check_syntax, select
 from workshop.show.page import is_live
 from workshop.site.current import current_site
 
@@ -235,8 +235,7 @@ class ParallelMagics(Magics):
         """Run the cell on ranks that stay; variables live on from cell to cell."""
         args = read_flags(self.ranks_cell, line)
         variables = select(args.variables or "", self.shell.user_ns)
-        plain = cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
-        check_syntax(plain, top_level_await=True)
+        self._check_rank_cell(line, cell)
         ranks = self._group(args)
         view = LiveView(self.shell)
         live = live_output(args, view, ranks.n)
@@ -247,6 +246,14 @@ class ParallelMagics(Magics):
             lambda: ranks.run(code, on=args.on, timeout=args.timeout, variables=variables, on_output=live),
             f"%%ranks {line}\n{cell}",
         )
+
+    def _check_rank_cell(self, line: str, cell: str) -> None:
+        """Raise for a cell that is no Python, magics aside."""
+        try:  # most have none: to look for them takes longer than to compile
+            check_syntax(cell_source(f"%%ranks {line}", cell), top_level_await=True)
+        except CellSyntaxError:
+            plain = cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
+            check_syntax(plain, top_level_await=True)
 
     @explain_errors("%ranks")
     @line_magic("ranks")

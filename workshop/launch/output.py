@@ -105,9 +105,13 @@ class RankLog:
             self.tail.append(block)
 
     def finish(self) -> None:
-        """Read to the end; a last line without newline counts as a line."""
+        """Read to the end, which is the end."""
         while self.read():
             pass
+        self.end()
+
+    def end(self) -> None:
+        """Nothing will follow what was read: a last line without newline counts as a line."""
         if self._partial:
             self._keep(self._partial)
             self._partial = b""
@@ -227,7 +231,7 @@ class Transcript:
         while self.read():
             pass
         for log in self.logs.values():
-            log.finish()
+            log.end()
         self._arrive()
 
     def _arrive(self) -> None:

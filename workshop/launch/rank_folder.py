@@ -7,6 +7,7 @@ node sees it (`jobs/record.py`).
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 LOG = "log"  # what it prints, and what its children and libraries print
@@ -41,5 +42,6 @@ def clear(rank_dir: Path) -> None:
     for name in REMOVED:
         (rank_dir / name).unlink(missing_ok=True)
     for name in EMPTIED:
-        with (rank_dir / name).open("r+b") as file:
-            file.truncate(0)
+        path = rank_dir / name
+        if path.stat().st_size:
+            os.truncate(path, 0)

@@ -9,10 +9,13 @@ other rich results go the usual way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,19 @@ class RankShell(ZMQInteractiveShell):
     """IPython's shell, minus its own traceback: a failure becomes a record that the notebook tells."""
 
     rank_dir: Path
+    _transformed: tuple[str, str] = ("", "")
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """As IPython's, but once a cell: ipykernel asks whether the cell awaits, then IPython runs it."""
+        asked_before, known = self._transformed
+        if asked_before != raw_cell:
+            known = super().transform_cell(raw_cell)
+        self._transformed = (raw_cell, known)
+        return known
+
+    def forget_transformed(self) -> None:
+        """A new request: what a cell was made to may have changed since."""
+        self._transformed = ("", "")
 
     def showtraceback(self, *_args: Any, **_options: Any) -> None:
         """Record the exception."""
@@ -60,6 +76,22 @@ class RankShell(ZMQInteractiveShell):
         return getattr(self.compile, "_latest", "")
 
 
+class NoShellThread:
+    """In place of ipykernel's thread for the shell channel, where there is none.
+
+    That thread is for subshells, cells that run beside others, of which a rank has none. Each request went
+    through it to the main thread and each answer back: half a millisecond, and two changes of threads.
+    ipykernel asks whether there is the thread, and takes the main one's event loop where there is not; only
+    for a cell that awaits it asks, without looking, for the thread's parent.
+    """
+
+    def __init__(self) -> None:
+        self.parent_thread = threading.current_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class RankKernel(IPythonKernel):
     """ipykernel's kernel with an interrupt that only ever reaches the learner's own code.
 
@@ -70,6 +102,7 @@ class RankKernel(IPythonKernel):
     """
 
     shell_class = RankShell
+    _supports_kernel_subshells = False
     published = 0  # messages to iopub since the request came
     _says_idle = True
     _execute_sleep = (
@@ -93,9 +126,29 @@ class RankKernel(IPythonKernel):
 
     def pre_handler_hook(self) -> None:
         """Keep our handler for SIGINT: ipykernel would install Python's own here."""
+        assert self.shell is not None
+        self.shell.forget_transformed()
 
     def post_handler_hook(self) -> None:
         """See `pre_handler_hook`."""
+
+    @contextlib.contextmanager
+    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+        """As ipykernel's, for a cell that awaits: KeyboardInterrupt in its lines, and a loop that wakes.
+
+        ipykernel's handler has the event loop cancel the cell, in its next turn. A loop that waits has none:
+        Python goes on waiting after a signal.
+        """
+        with super()._cancel_on_sigint(future):
+            cancel: Any = signal.getsignal(signal.SIGINT)
+
+            def interrupt(number: int, frame: Any) -> None:
+                interrupt_learner(number, frame)
+                cancel(number, frame)
+                future.get_loop().call_soon_threadsafe(lambda: None)
+
+            signal.signal(signal.SIGINT, interrupt)
+            yield
 
     def raw_input(self, _prompt: str = "") -> str:
         """Refuse at once; ipykernel puts this in place of `input` while a cell runs."""
@@ -117,6 +170,12 @@ class RankApp(IPKernelApp):
 
         sys.displayhook = ZMQDisplayHook(self.session, self.iopub_socket)
         self.displayhook = sys.displayhook
+
+    def init_control(self, context: Any) -> None:
+        """As ipykernel's, without the thread for the shell channel."""
+        super().init_control(context)
+        self.shell_channel_thread.io_loop.close()  # it has not begun
+        self.shell_channel_thread = NoShellThread()
 
     def init_signal(self) -> None:
         """Handled by `interrupt_learner`."""
@@ -237,4 +296,5 @@ def _make_app(request: StartRanks, rank: int) -> RankApp:
     connection = request.connections[rank - request.ranks.first]
     app = RankApp.instance(connection_file=connection, config=config)
     app.initialize([])
+    app.log.setLevel(logging.WARNING)  # its handler drops what is below; to make a record of it takes time
     return app

@@ -20,6 +20,9 @@ from workshop.launch.staying.rank_set import RankSet
 # After the first failure the others get this long to finish by themselves, unless two looks at their stacks,
 # POLL_SECONDS apart, find all of them in the same collectives: they wait for the rank that failed.
 GRACE_SECONDS, POLL_SECONDS = 0.3, 0.03
+# To show the first line takes a core from a rank, in this process and in the browser's. Most cells are over
+# before anybody could read it: it waits so long for them.
+SHORT_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ class CellRun:
     def _follow(self, button: StopButton) -> None:
         """Until every rank has answered; those that wait in vain are freed."""
         deadline = time.monotonic() + self.limits.seconds()
+        self.exchange.wait(SHORT_SECONDS)
         if self.live is not None:
             self.live.begin(self.ranks.device.sentence)
         while self.exchange.waiting():

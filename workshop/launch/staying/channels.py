@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -122,7 +123,7 @@ class Exchange:
 
     def pump(self, seconds: float) -> None:
         """Wait up to ``seconds`` for messages and sort them in."""
-        ready = dict(self.poller.poll(int(seconds * 1000)))
+        ready = dict(self.poller.poll(math.ceil(seconds * 1000)))
         for channel in self.channels:
             if channel.iopub in ready:
                 for message in channel.receive(channel.iopub):
