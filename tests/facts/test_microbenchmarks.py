@@ -4,14 +4,14 @@ import pytest
 
 from workshop.facts import microbenchmarks
 from workshop.facts.catalogue import device
-from workshop.facts.microbenchmarks import TABLES, attention, gemm, grouped_gemm, in_node, rows
+from workshop.facts.microbenchmarks import TABLES, attention, dispatch, gemm, grouped_gemm, in_node, rows
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_row_has_its_source_and_no_row_stands_twice(name):
     table = rows(name)
     assert table
-    assert all(row["source"].startswith(("github ", "PyPI ")) for row in table)
+    assert all(row["source"].startswith(("github ", "PyPI ", "arXiv ")) for row in table)
     keys = [tuple(v for k, v in row.items() if k not in ("seconds", "tflops", "source")) for row in table]
     assert len(set(keys)) == len(keys)
 
@@ -31,6 +31,17 @@ def test_nothing_was_timed_faster_than_its_device():
         routed = row.tokens * row.experts_per_token / row.expert
         flops = 6.0 * routed * row.hidden_size * row.expert_ffn_hidden_size
         assert flops / row.seconds < device(row.device).peak(row.dtype), row
+
+
+def test_no_dispatch_outran_its_link():
+    """Of a token's eight copies seven in eight leave at most; NVLink 4 and 5 carry 450 and 900 GB/s one way."""
+    links = {"H100": 450e9, "GB200": 900e9}
+    for row in dispatch():
+        distinct = row.ranks * (1 - (1 - 1 / row.ranks) ** row.experts_per_token)
+        copies = row.experts_per_token if row.dispatcher == "alltoall" else distinct
+        sent = 2 * row.tokens * row.hidden_size * copies * (row.ranks - 1) / row.ranks
+        assert sent / row.seconds < links[row.device], row
+    assert {row.direction for row in dispatch()} == {"dispatch", "combine"}
 
 
 def test_collectives_have_every_power_of_two_for_every_group():

@@ -6,6 +6,7 @@
 `grouped_gemm.csv`               seconds of a gated MLP of experts, each with as many tokens as the others
 `collectives_in_node.csv`        seconds of NCCL's collectives by device, ranks and bytes, within one node
 `collectives_between_nodes.csv`  the same between nodes, by nodes and bytes
+`dispatch.csv`                   seconds in which tokens reach their experts, or come back, by dispatcher
 `host.csv`                       seconds of a program whose device waits for its host, and its kernels
 ===============================  =============================================================================
 
@@ -24,8 +25,19 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-TABLES = ("attention", "gemm", "grouped_gemm", "collectives_in_node", "collectives_between_nodes", "host")
-_WORDS = {"device", "kernel", "dtype", "causal", "pass", "library", "collective", "program", "source"}
+TABLES = (
+    "attention",
+    "gemm",
+    "grouped_gemm",
+    "collectives_in_node",
+    "collectives_between_nodes",
+    "dispatch",
+    "host",
+)
+_WORDS = {
+    *("device", "kernel", "dtype", "causal", "pass", "library", "collective", "program", "source"),
+    *("dispatcher", "direction"),
+}
 
 
 class Attention(NamedTuple):
@@ -84,6 +96,23 @@ class InNode(NamedTuple):
     collective: str
     ranks: int
     num_bytes: int
+    seconds: float
+
+
+class Dispatch(NamedTuple):
+    """One row of `dispatch.csv`: `tokens` of each of `ranks`, in 16 bits, to their experts ("dispatch") or
+    back ("combine"); `per_node` ranks share a link.
+    """
+
+    device: str
+    dispatcher: str
+    direction: str
+    ranks: int
+    per_node: int
+    tokens: int
+    hidden_size: int
+    experts_per_token: int
+    num_experts: int
     seconds: float
 
 
@@ -149,6 +178,12 @@ def in_node() -> tuple[InNode, ...]:
         )
         for row in rows("collectives_in_node")
     )
+
+
+@cache
+def dispatch() -> tuple[Dispatch, ...]:
+    """Every exchange of tokens between experts that was timed."""
+    return tuple(Dispatch(**_numbers(row)) for row in rows("dispatch"))
 
 
 @cache

@@ -18,7 +18,7 @@ def test_what_was_measured_is_what_is_predicted():
             taken = next(name for name in names if name in known)
             rates = attention_rates(device, asked)
             for row in attention():
-                if row.device in places and (row.kernel, row.head_dim) == (taken, 128):
+                if row.device in places and (row.kernel, row.head_dim, row.dtype) == (taken, 128, "bf16"):
                     found = float(rates.rate(row.causal, row.pass_, row.seq_len, 128))
                     assert found == pytest.approx(row.tflops * rates.share, rel=1e-6), (device, asked, row)
 
