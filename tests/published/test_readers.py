@@ -10,9 +10,9 @@ import pytest
 
 from workshop.predict.case import NotPredictable
 from workshop.published.names import named_device, named_model
-from workshop.published.predicted import predicted_memory, time_gap
-from workshop.published.record import Source
-from workshop.published.sources import internevo, litgpt
+from workshop.published.predicted import predict_times, predicted_memory, time_gap
+from workshop.published.record import MFU, TOKENS, Source
+from workshop.published.sources import internevo, litgpt, nanotron
 from workshop.published.tables import READERS, read_folder, read_row, read_table
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
@@ -131,3 +131,52 @@ def test_devices_are_the_product_of_the_degrees():
     records, skipped = read_folder(TABLES)
     assert all(r.run.layout.world_size == r.run.cluster.num_devices for r in records)
     assert any("is 640, not the row's 320 devices" in left.reason for left in skipped)
+
+
+def test_nanotrons_mfu_is_its_tokens_in_its_own_count():
+    """Each figure's MFU follows from the tokens a second of the results, a tied table counted twice."""
+    records, _ = read_table(TABLES / "nanotron_ultrascale_best_configs_h100.csv")
+    assert len(records) == 18
+    for record in records:
+        found = record.measured[TOKENS] * record.flops_per_token / 989e12
+        assert found == pytest.approx(record.measured[MFU], rel=0.003), record.name
+
+
+def test_a_row_with_the_figures_mfu_alone_is_predicted_in_that_count():
+    reader = READERS["nanotron_ultrascale_best_configs_h100"]
+    row = next(r for r in rows_of(reader.tables[0]) if r["pp"] == "2" and r["model_params"] == "1.34B")
+    both = read_row(reader, row)
+    alone = read_row(reader, row | {"tokens_per_second_per_gpu": ""})
+    assert alone.run == both.run
+    assert TOKENS not in alone.measured
+    tokens, mfu = (float(predict_times([record.observations()[0]])[0]) for record in (both, alone))
+    assert mfu == pytest.approx(tokens * both.flops_per_token / 989.4e12, rel=1e-3)
+
+
+def test_nanotron_cuts_where_its_results_say():
+    """Parameters of the first stage, embedding included, give the layers that lie on it."""
+    for row in rows_of("nanotron_ultrascale_best_configs_h100"):
+        if not row["first_stage_params"]:
+            continue
+        run = nanotron.describe(row).run
+        size = float(row["first_stage_params"][:-1]) * {"M": 1e6, "G": 1e9}[row["first_stage_params"][-1]]
+        table = run.model.vocab_size * run.model.hidden_size
+        layer = sum(linear.weights for linear in run.model.linears())
+        assert run.layout.first_stage_layers == round((size - table) / layer), row["model_params"]
+
+
+def network(row, **cells):
+    return nanotron.describe(row | cells).run.cluster.inter.bytes_per_second * 8 / 1e9
+
+
+def test_the_network_is_as_it_was_tested():
+    rows = rows_of("nanotron_ultrascale_best_configs_h100")
+    wide = next(r for r in rows if r["gpus"] == "256")
+    assert network(wide) == pytest.approx(float(wide["all_reduce_test_GBps"]), abs=0.01)
+    assert network(wide, all_reduce_test_GBps="") == 400  # as the vendor builds it
+    shared = wide | {"zero_stage": "1"}
+    assert 74 < network(shared, all_gather_test_GBps="75", reduce_scatter_test_GBps="75") < 76
+    half = {"dp": "32", "pp": "2", "all_gather_test_GBps": "75", "reduce_scatter_test_GBps": "75"}
+    assert network(shared, **half) == pytest.approx(127, abs=2)  # 122 to 129 were tested over 16 nodes
+    with pytest.raises(NotPredictable, match="give GB/s above 0"):
+        network(wide, all_reduce_test_GBps="0")

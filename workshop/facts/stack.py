@@ -37,7 +37,9 @@ class Software:
     captured_experts: bool = False  # experts as well, though their shapes depend on the data
     early_stop: bool = False  # recomputation ends before a layer's last product, whose result nobody saved
     overlap_gradients: bool = False  # reduce while the last backward runs
+    gathers_at_once: bool = False  # new parameters that ZeRO-1 shared out, before the next forward begins
     overlap_input_gradient: bool = False  # all-reduce it while the weights' gradient is computed
+    overlap_shard: bool = False  # gather tokens while a rank multiplies its own; with the line above, if cut
     overlap_tensor: float = 0.0  # share of tensor-parallel communication that can hide
     overlap_expert: float = 0.0  # ... of the exchange between experts
     overlap_pipeline: bool = False

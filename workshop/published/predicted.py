@@ -97,7 +97,8 @@ def _alike(observations: Sequence[Observation]) -> Iterable[list[int]]:
         shape = (run.model, cluster, run.seq_len, run.document_len, layout.precision, one.quantity)
         choices = (run.optimizer, run.adapter, layout.offload, layout.recompute_modules, run.implementation)
         key = (*shape, *choices, record.software)
-        groups.setdefault((*key, record.megatron_count), []).append(index)
+        counted = (record.megatron_count, record.flops_per_token)
+        groups.setdefault((*key, *counted), []).append(index)
     return groups.values()
 
 
@@ -111,7 +112,9 @@ def in_quantity(one: Observation, seconds: np.ndarray, layouts: Layouts) -> np.n
     if one.quantity == TOKENS:
         return rate
     again = one.quantity == HARDWARE
-    if one.record.megatron_count:
+    if one.record.flops_per_token:
+        per_token = one.record.flops_per_token
+    elif one.record.megatron_count:
         per_token = megatron_flops(run.model, run.seq_len, 1.0, again)
     else:
         forward = sum(forward_flops(run.model, run.seq_len).values())

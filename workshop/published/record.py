@@ -52,6 +52,7 @@ class MeasuredRun:
         stage: the pipeline stage whose memory was measured; -1 the last, None the one that needs most.
         pass_group: micro-batches of a virtual stage's turn; 0 as many as stages.
         megatron_count: the source counts FLOPs by Megatron-LM's formula.
+        flops_per_token: what the source counts for its MFU and TFLOP/s, in a count of its own; 0: the usual.
     """
 
     name: str
@@ -64,6 +65,7 @@ class MeasuredRun:
     stage: int | None = None
     pass_group: int = 0
     megatron_count: bool = False
+    flops_per_token: float = 0.0
     note: str = ""
     table: str = ""
     row: int = 0

@@ -162,6 +162,47 @@ def test_input_gradients_are_reduced_beside_the_weights_gradients():
     assert tensor_seconds(0.5, True) == pytest.approx(waits * 3 / 4)
 
 
+def steps_of(layouts, stack, **constants):
+    rates = replace(rates_of("H100"), **constants)
+    setting = Setting(model(LLAMA), cluster("64xH100"), precision("megatron-bf16"), rates, stack)
+    return predict_steps(setting, layouts)
+
+
+def test_tokens_are_gathered_while_a_rank_multiplies_its_own():
+    """Only where activations are cut along the sequence; at most half of what is communicated, each way."""
+    layouts = Layouts.of_columns(
+        tensor=[4, 4, 8], sequence_parallel=[1, 0, 1], micro_batch=[4, 4, 4], seq_len=4096
+    )
+    stack = replace(software("nanotron"), overlap_shard=False)
+    waits = replace(stack, overlap_input_gradient=False)
+    none, late, both = (
+        steps_of(layouts, used, contention=0.0).tensor
+        for used in (waits, stack, replace(stack, overlap_shard=True))
+    )
+    assert late[1] == both[1] < none[1]
+    assert (none[[0, 2]] / 4 <= both[[0, 2]]).all()
+    assert (both[[0, 2]] < none[[0, 2]]).all()
+    assert both[2] / none[2] > both[0] / none[0]  # a share is smaller among more ranks
+
+
+def test_what_the_optimizers_step_gathers_nothing_hides():
+    layouts = Layouts.of_columns(shard=[64, 1], replicate=[1, 64], zero=[1, 0], micro_batch=1, seq_len=4096)
+    stack = software("nanotron")
+    waits, hides = (
+        steps_of(layouts, replace(stack, gathers_at_once=at_once)).data for at_once in (True, False)
+    )
+    assert waits[0] > hides[0]
+    assert waits[1] == hides[1]  # without ZeRO nothing is gathered
+
+
+def test_without_zero_all_of_the_all_reduce_falls_into_backward():
+    """A short backward hides half as much of it as forward and backward would hide of the two halves."""
+    layouts = Layouts.of_columns(shard=[64, 1], replicate=[1, 64], zero=[1, 0], micro_batch=1, seq_len=128)
+    stack = replace(software("nanotron"), gathers_at_once=False, gradient_bytes=2)
+    shared, alone = steps_of(layouts, stack).data
+    assert alone > shared
+
+
 def test_balanced_stages_make_up_for_the_head():
     """nanotron's blocks: with a head of three layers and a half, sixteen layers are cut into ten and six."""
     small = model("gpt-30m")
@@ -170,3 +211,5 @@ def test_balanced_stages_make_up_for_the_head():
     layouts = Layouts.of_columns(pipeline=[1, 2, 4, 2], virtual_stages=[1, 1, 1, 4])
     assert fullest_stage(deep, layouts).tolist() == [16, 8, 4, 8]
     assert fullest_stage(deep, layouts, balanced=True).tolist() == [16, 10, 5, 8]
+    four = small.resized(num_layers=16, vocab_size=round(4 * layer / small.hidden_size))
+    assert fullest_stage(four, layouts, balanced=True).tolist() == [16, 10, 5, 8]  # a share that is reached

@@ -256,7 +256,7 @@ def fullest_stage(model: ModelSpec, layouts: Layouts, *, balanced: bool = False)
     """Layers on the fullest stage.
 
     `balanced`: as nanotron cuts a model (github huggingface/nanotron, src/nanotron/models/base.py). A layer
-    and the output head count by their weights, and a stage ends with the block that passes its share of the
+    and the output head count by their weights, and a stage ends with the block that reaches its share of the
     sum, so the last stage has fewer layers, to make up for the head.
     """
     p, v = layouts.pipeline, layouts.virtual_stages
@@ -264,7 +264,7 @@ def fullest_stage(model: ModelSpec, layouts: Layouts, *, balanced: bool = False)
     if not balanced:
         return layers
     head = model.hidden_size * model.vocab_size / layer_weights(model)
-    share = np.floor((model.num_layers + head) / p) + 1
+    share = np.ceil((model.num_layers + head) / p - 1e-9)
     return np.where((p > 1) & (v == 1), np.minimum(share, model.num_layers), layers)
 
 

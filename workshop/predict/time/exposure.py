@@ -140,7 +140,8 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
 
     windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide:
     gradients are reduced while the last micro-batch runs backward, new parameters gathered while the first
-    runs forward.
+    runs forward, unless the optimizer's step waits for them. Without ZeRO nothing is gathered: all of the
+    all-reduce falls into backward.
     """
     machine, stack, trained = setting.machine, setting.stack, trained_params(setting, layouts)
     layers = np.ceil(setting.model.num_layers / layouts.pipeline)
@@ -150,9 +151,10 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
     exposed = back + ahead
     if stack.overlap_gradients:
         load = machine.rates.contention * machine.wires.load(layouts.data * layouts.context, layouts.tensor)
-        exposed = sum(
-            _unhidden(work, window, layers, load) for work, window in zip((ahead, back), windows, strict=True)
-        )
+        shared = layouts.zero >= 1
+        late = _unhidden(np.where(shared, back, back + ahead), windows[1], layers, load)
+        soon = ahead if stack.gathers_at_once else _unhidden(ahead, windows[0], layers, load)
+        exposed = late + np.where(shared, soon, 0.0)
     # Fully sharded layers were reduced as they went; what is left is the replicas' all-reduce of hybrid
     # sharding.
     outer = machine.wires.seconds(

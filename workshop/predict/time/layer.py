@@ -135,17 +135,16 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
         products = products.frozen().plus(own)
         pointwise = pointwise + moved
         host = host + (not stack.captured) * kernels * machine.rates.host_seconds
-    late = _backward_exposure(tensor, products.columns, layouts, machine, stack)
+    ahead, late = _tensor_exposure(tensor, products, layouts, machine, stack)
     zero = np.zeros(
         np.broadcast_shapes(*(np.shape(x) for x in (products.forward, attention[0], pointwise, tensor)))
     )
-    keep = 1 - stack.overlap_tensor
     forward = Costs(
         products.forward + zero,
         attention[0] + zero,
         pointwise + zero,
         host + zero,
-        tensor * keep + zero,
+        ahead + zero,
         expert * (1 - stack.overlap_expert) + zero,
         context[0] + zero,
     )
@@ -259,19 +258,30 @@ def _adapter_seconds(
     return linear_seconds(thin, layouts, machine), moved / machine.bandwidth, 3 * len(targets)
 
 
-def _backward_exposure(
-    tensor: np.ndarray, weights: np.ndarray, layouts: Layouts, machine: Machine, stack: Software
-) -> np.ndarray:
-    """What a layer's backward waits for its tensor-parallel all-reduces.
+def _tensor_exposure(
+    tensor: np.ndarray, products: LinearSeconds, layouts: Layouts, machine: Machine, stack: Software
+) -> tuple[Any, Any]:
+    """What a layer waits for its tensor-parallel collectives, forward and backward.
 
-    They sum the gradients of the inputs of column-parallel maps. The gradients of those maps' weights do not
-    need the sum, so a stack can work on them meanwhile; what hides still takes its toll (`contention`).
+    Backward they sum the gradients of the inputs of column-parallel maps. The gradients of those maps'
+    weights do not need the sum, so a stack can work on them meanwhile. Where activations are cut along the
+    sequence half of it is gathering, and a stack can multiply what a rank has already, one of t shares, until
+    the others' tokens are there: of a column-parallel map forward, of a row-parallel one backward. What hides
+    still takes its toll (`contention`).
     """
+    keep = 1 - stack.overlap_tensor
     if not stack.overlap_input_gradient:
-        return tensor * (1 - stack.overlap_tensor)
-    hidden = np.minimum(tensor, weights)
-    load = machine.wires.load(np.asarray(layouts.tensor), 1)
-    return tensor - hidden * (1 - machine.rates.contention * load)
+        return tensor * keep, tensor * keep
+    t = np.asarray(layouts.tensor)
+    worth = 1 - machine.rates.contention * machine.wires.load(t, 1)
+    all_at_once = tensor - worth * np.minimum(tensor, products.columns)
+    if not stack.overlap_shard:
+        return tensor * keep, all_at_once
+    half, rows = tensor / 2, products.weight - products.columns
+    ahead = tensor - worth * np.minimum(half, products.columns / t)
+    late = tensor - worth * (np.minimum(half, products.columns) + np.minimum(half, rows / t))
+    cut = layouts.sequence_parallel
+    return np.where(cut, ahead, tensor * keep), np.where(cut, late, all_at_once)
 
 
 def _context_exposure(
