@@ -21,6 +21,7 @@ SETUP := $(PYTHON) tools/setup_environment.py
 # most of the time, for a scheduler, a rank, a kernel or a clock. No test wants a quiet machine. Every process computes with
 # one thread (tests/conftest.py): two of two threads on two cores wait for each other many times longer than they compute.
 TEST_WORKERS ?= 4
+EARLY := -p tests.before_plugins
 CLUSTER := tests/cluster
 TORCH_ROOMS := tests/gpu tests/launch tests/parallel tests/train tests/precision tests/compress tests/adapt tests/models \
 	tests/rehearse tests/measure tests/serve tests/exercises tests/jupyter tests/predict/memory tests/predict/traffic
@@ -73,7 +74,7 @@ test:
 	@echo "test 2/2: rules and unit tests, many of them on real ranks; a Slurm of two nodes, a Grid Engine, two hosts and a"
 	@echo "          container, brought up here, skipped with the reason where they cannot be; every lesson, executed again,"
 	@echo "          stable cells compared with what is stored (nbval)"
-	@$(PY) -m pytest tests $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
+	@$(PY) -m pytest $(EARLY) tests $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
 	@if [ -s $(SECOND_TRIES) ]; then echo "test: needed a second try: $$(wc -l < $(SECOND_TRIES))"; cat $(SECOND_TRIES); fi
 	@echo "test: all green"
 
@@ -94,17 +95,17 @@ beside-packages:
 	@$(PY) tools/aim_apart.py
 
 beside-compiled:
-	-@$(PY) -m pytest tests --collect-only --quiet >/dev/null 2>&1
+	-@$(PY) -m pytest $(EARLY) tests --collect-only --quiet >/dev/null 2>&1
 
 test-lessons:
 	@$(SETUP) --extras dev
-	@$(PY) -m pytest -p tests.conftest $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile $(if $(REPORT),--junitxml=$(REPORT))
+	@$(PY) -m pytest $(EARLY) -p tests.conftest $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile $(if $(REPORT),--junitxml=$(REPORT))
 
 test-torch:
 	@$(SETUP) --extras dev
 	@$(PY) tools/torch_names.py missing
 	@$(PY) -m mypy
-	@$(PY) -m pytest $(TORCH_ROOMS) $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
+	@$(PY) -m pytest $(EARLY) $(TORCH_ROOMS) $(LESSONS) $(NBVAL) -n $(TEST_WORKERS) --dist loadfile
 	@$(MAKE) gpu DRY=1
 
 test-cluster:

@@ -53,6 +53,12 @@ def pytest_configure(config):
     config.pluginmanager.register(called_exercises.CalledExercises())
 
 
-def pytest_collection_finish():
-    """What the tests import stays: the garbage collector need not look through torch and its like again and again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What the tests import stays: the garbage collector looks through torch and its like neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
