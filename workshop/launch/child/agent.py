@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
@@ -105,19 +106,26 @@ class CellAgent(LocalElasticAgent):
 
         Neither may keep the agent: it holds the rendezvous and so the store, and the next launch of the same
         name would meet in the old one.
+
+        torch looks again before it ends the others. A rank that failed between our look and its own would not
+        be written down, and the rank that torch then ends would pass for the first that died. So torch is
+        asked only once there is an end that we have seen, or all have ended.
         """
         join, close, agent = context._pc.join, context.close, weakref.proxy(self)
 
         def join_ranks(timeout: float | None = None, grace_period: float | None = None) -> bool:
             processes = context._pc.processes
-            if any(process.exitcode for process in processes):
+            if running := [process.sentinel for process in processes if process.exitcode is None]:
+                wait(running, timeout)
+            codes = [process.exitcode for process in processes]
+            if any(codes):
                 agent._note_own_ends()
                 alive = [ProcessId.of(process.pid) for process in processes if process.exitcode is None]
                 end_all([process for process in alive if process], PATIENCE_SECONDS)
-            for local_rank, process in enumerate(processes):
-                if process.exitcode == 0:  # by os._exit(0): torch would wait for what it returns for ever
+            for local_rank, code in enumerate(codes):
+                if code == 0:  # by os._exit(0): torch would wait for what it returns for ever
                     context._return_values.setdefault(local_rank, None)
-            return join(timeout, grace_period)
+            return False if None in codes and not any(codes) else join(timeout, grace_period)
 
         def close_ranks(death_sig: signal.Signals | None = None, timeout: int = 30) -> None:
             agent._note_own_ends()
