@@ -15,10 +15,14 @@ from workshop.facts.nf4 import nf4_bits
 
 @pytest.fixture(scope="module")
 def library():
-    """bitsandbytes, imported by the worker that runs this file and by no other."""
+    """bitsandbytes, imported by the worker that runs this file and by no other.
+
+    For odd shapes it has torch.compile translate its own sums, which takes longer than all the rest of this file.
+    """
     import bitsandbytes.functional
 
-    return bitsandbytes.functional
+    with torch.compiler.set_stance("force_eager"):
+        yield bitsandbytes.functional
 
 
 SHAPES = [(1000, 1024), (576, 192), (33, 7), (64,), (1, 1)]

@@ -30,14 +30,19 @@ def kept(records):
     return read(records)
 
 
+@pytest.fixture(scope="module")
+def written(records, kept):
+    return page(kept, records)
+
+
 def test_intervals_are_those_of_the_command(records, kept):
     assert predict_report.intervals(kept, records) == predict_report.INTERVALS.read_text("utf-8"), (
         "make predict-report"
     )
 
 
-def test_the_page_is_that_of_the_command(records, kept):
-    assert page(kept, records) == predict_report.PAGE.read_text("utf-8"), "make predict-report"
+def test_the_page_is_that_of_the_command(written):
+    assert written == predict_report.PAGE.read_text("utf-8"), "make predict-report"
 
 
 def test_what_is_kept_was_predicted_by_this_package(records, kept):
@@ -138,10 +143,9 @@ def test_of_a_source_that_was_left_out_eight_in_ten_rows_lie_inside(kept, kind):
     assert 0.7 <= coverage(sample(kept, kind))["mean of sources"] <= 0.9
 
 
-def test_every_target_is_on_the_page(records, kept):
-    text = page(kept, records)
+def test_every_target_is_on_the_page(records, kept, written):
     for target in targets(kept, records):
-        assert f"{target.words} | {target.reached:.1%} | {'met' if target.met else '**missed**'}" in text
+        assert f"{target.words} | {target.reached:.1%} | {'met' if target.met else '**missed**'}" in written
 
 
 def test_a_file_of_other_rows_is_refused(records, kept, tmp_path):
