@@ -25,11 +25,11 @@ from torch.distributed.run import main, parse_args
 class Waiting:
     """A fork that waits for its script; from then on what the agent uses of a ``subprocess.Popen``."""
 
-    def __init__(self, wires: list[Connection]) -> None:
+    def __init__(self, wires: list[Connection], *, with_workshop: bool = False) -> None:
         self._wire, theirs = multiprocessing.Pipe()
         wires.append(self._wire)
         context = multiprocessing.get_context("fork")
-        self._process = context.Process(target=wait_and_be_program, args=(theirs, list(wires)))
+        self._process = context.Process(target=wait_and_be_program, args=(theirs, list(wires), with_workshop))
         self._process.start()
         self.pid = self._process.pid
 
@@ -42,6 +42,8 @@ class Waiting:
         """The exit code, once there is one."""
         return self._process.exitcode
 
+    returncode = property(poll)
+
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit code, when there is one or the time is over."""
         self._process.join(timeout)
@@ -53,19 +55,21 @@ class Waiting:
         self._process.join()
 
 
-def wait_and_be_program(wire: Connection, of_the_agent: list[Connection]) -> None:
-    """In the fork: be ``python -u SCRIPT``, in a session of its own, without `workshop`."""
+def wait_and_be_program(wire: Connection, of_the_agent: list[Connection], with_workshop: bool) -> None:
+    """In the fork: be ``python -u SCRIPT``, in a session of its own, without `workshop` if so wanted."""
     os.setsid()
     for end in of_the_agent:  # or the end of the agent would not end this one's waiting
         end.close()
     try:
-        (python, unbuffered, *script), environment = wire.recv()
+        (python, *script), environment = wire.recv()
     except EOFError:
         os._exit(0)
-    assert (python, unbuffered) == (sys.executable, "-u")
+    assert python == sys.executable
+    script = script[script[0] == "-u" :]
     os.environ.clear()
     os.environ.update(environment)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "workshop"]:
+    ours = [name for name in sys.modules if name.partition(".")[0] == "workshop"]
+    for name in () if with_workshop else ours:
         sys.modules[name] = None  # type: ignore[assignment] # Python's own way to say: not to be imported
     sys.argv = script
     sys.path[0] = str(Path(script[0]).parent)

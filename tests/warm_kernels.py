@@ -25,8 +25,9 @@ import pytest
 
 from tests.warm_python import LIBRARIES, Forked, Program, descriptor_of
 
-# Lessons that import transformers and its like, in their kernels, ranks or rehearsals; all forks have them then.
-WITH_LIBRARIES = ("15_", "24_", "26_", "4", "5")
+# Lessons that compile, or import transformers and its like, in kernels, ranks or rehearsals; all forks have them then.
+WITH_LIBRARIES = ("15_", "16_", "24_", "25_", "26_", "4", "5")
+LAUNCHES = {"26_accelerate.ipynb": 2}  # how often a lesson calls ``accelerate launch``
 # The first, which looks at what this machine's Pythons can do, and one with ranks and rehearsals.
 COLD = ("00_welcome.ipynb", "22_ddp.ipynb")
 
@@ -36,24 +37,28 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """A lesson's first cell starts its kernel."""
     name = item.path.name
     libraries = LIBRARIES if name.startswith(WITH_LIBRARIES) else ()
-    with warm(libraries) if name.endswith(".ipynb") and name not in COLD else contextlib.nullcontext():
+    is_warm = name.endswith(".ipynb") and name not in COLD
+    with warm(libraries, LAUNCHES.get(name, 0)) if is_warm else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
-def warm(libraries: Sequence[str] = ()) -> Iterator[None]:
-    """Kernels that jupyter_client starts in this block are forks of the warm Python, which has ``libraries``."""
+def warm(libraries: Sequence[str] = (), launches: int = 0) -> Iterator[None]:
+    """Kernels that jupyter_client starts in this block are forks of the warm Python, which has ``libraries``.
+
+    launches: so many calls of ``accelerate launch`` get forks, too.
+    """
     from jupyter_client.provisioning import local_provisioner  # half a second: not for runs without kernels
 
     usual = local_provisioner.launch_kernel
-    local_provisioner.launch_kernel = functools.partial(launch, libraries=libraries)
+    local_provisioner.launch_kernel = functools.partial(launch, libraries=libraries, launches=launches)
     try:
         yield
     finally:
         local_provisioner.launch_kernel = usual
 
 
-def launch(cmd: list[str], *, libraries: Sequence[str] = (), **options: Any) -> Forked:
+def launch(cmd: list[str], *, libraries: Sequence[str] = (), launches: int = 0, **options: Any) -> Forked:
     """As jupyter_client's ``launch_kernel``, for ``python -m ipykernel_launcher -f FILE``."""
     assert cmd[1:3] == ["-m", "ipykernel_launcher"], f"not a Python kernel: {cmd}"
     with open(os.devnull) as nothing:
@@ -65,4 +70,5 @@ def launch(cmd: list[str], *, libraries: Sequence[str] = (), **options: Any) -> 
         environment = options.get("env") or os.environ
         program = Program(cmd[1:], environment, str(folder), [nothing.fileno(), *outputs])
         program.preloaded = libraries
+        program.told["launches"] = launches
         return Forked(program)

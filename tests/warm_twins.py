@@ -1,4 +1,6 @@
-"""Two forks of a kernel to be, which wait to become its engine and its server of rehearsals (`tests.warm_kernels`).
+"""Forks of a kernel to be, which wait to become its engine and its server of rehearsals (`tests.warm_kernels`).
+
+A lesson that calls ``accelerate launch`` has more of them, which become that (`tests.plain_accelerate`).
 
 A module of its own: a kernel imports neither pytest nor jupyter_client's half of a notebook.
 """
@@ -11,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +24,7 @@ from tests.warm_python import ABOVE, READ_AT_IMPORT, Program, descriptor_of
 from workshop.launch import processes
 
 NUM_TWINS = 2
+ACCELERATE = ["-m", "accelerate.commands.launch"]
 _BECOME = (
     ("-P", "-c", "from workshop.launch.child.supervisor import main; main()"),
     ("-m", "workshop.rehearse.fork_server"),
@@ -40,11 +44,12 @@ def prepare(kernel: dict[str, Any]) -> None:
 
     matplotlib.rcParams["backend"] = environment["MPLBACKEND"]
     at_import = warm_python.environment_at_start()
-    twins = [Twin() for _ in range(NUM_TWINS)]
+    twins = [Twin() for _ in range(NUM_TWINS + kernel["launches"])]
     from workshop.launch import session
     from workshop.rehearse import process
 
-    session.subprocess = process.subprocess = WithTwins(twins, at_import)  # type: ignore[assignment]
+    session.subprocess = process.subprocess = WithTwins(twins[:NUM_TWINS], at_import)  # type: ignore[assignment]
+    subprocess.run = WithTwins(twins[NUM_TWINS:], at_import).run  # type: ignore[assignment]
     wires = [os.dup2(twin.wire.detach(), ABOVE + 50 + place) for place, twin in enumerate(twins)]
     for twin, number in zip(twins, wires, strict=True):
         twin.wire = socket.socket(fileno=number)
@@ -132,20 +137,44 @@ class WithTwins:
     def __init__(self, twins: list[Twin], at_import: Mapping[str, str]):
         self._twins = twins
         self._at_import = at_import
+        self._usual_run = subprocess.run
 
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
 
     def Popen(self, command: list[str], **options: Any) -> Any:  # noqa: N802
         """A twin, or a new process."""
+        words = command[1:]
+        fits = any(tuple(words[: len(start)]) == start for start in _BECOME)
+        if fits and self._free(options["env"]):
+            return self._twins.pop().begin(words, options)
+        return subprocess.Popen(command, **options)
+
+    def run(self, command: Any, **options: Any) -> Any:
+        """As `subprocess.run`; a twin, where a cell gives words to ``accelerate launch`` and wants what it says."""
+        environment, seconds = options.get("env"), options.get("timeout")
+        plain = {**options, "env": environment, "timeout": seconds} == {
+            "capture_output": True,
+            "text": True,
+            "env": environment,
+            "timeout": seconds,
+        }
+        fits = isinstance(command, list) and command[:3] == [sys.executable, *ACCELERATE]
+        if not (fits and plain and self._free(environment or os.environ)):
+            return self._usual_run(command, **options)
+        words = ["-m", "tests.plain_accelerate", *(os.fspath(word) for word in command[3:])]
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+            twin = self._twins.pop().begin(words, {"stdout": out, "stderr": error, "env": environment})
+            code = twin.wait(seconds)
+            texts = [file.seek(0) or file.read() for file in (out, error)]
+        return subprocess.CompletedProcess(command, code, *texts)
+
+    def _free(self, environment: Mapping[str, str]) -> bool:
+        """Whether a twin waits, and would have read what a new Python reads."""
         from workshop.rehearse.process import _READ_AT_IMPORT
 
         def read(environment: Mapping[str, str]) -> dict[str, str]:
             known = {**READ_AT_IMPORT, **environment}
             return {n: v for n, v in known.items() if n.startswith(_READ_AT_IMPORT) and n not in _NO_CHOICE}
 
-        words = command[1:]
-        fits = any(tuple(words[: len(start)]) == start for start in _BECOME)
-        if fits and self._twins and read(options["env"]) == read(self._at_import):
-            return self._twins.pop().begin(words, options)
-        return subprocess.Popen(command, **options)
+        return bool(self._twins) and read(environment) == read(self._at_import)

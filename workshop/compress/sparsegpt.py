@@ -82,16 +82,22 @@ def prune_matrix(
 def _prune_block(part: Tensor, factor: Tensor, sparsity: float, pattern: str) -> tuple[Tensor, Tensor]:
     """The block without its zeros, and each column's error over its corner, both (rows, columns)."""
     part, corners = part.T.contiguous(), factor.diagonal()  # columns are rows of memory here
-    errors, goes = torch.zeros_like(part), torch.zeros_like(part, dtype=torch.bool)
-    group = 4 if pattern == "2:4" else len(part)
-    for column in range(len(part)):
-        if column % group == 0:
-            span = slice(column, column + group)
-            goes[span] = _goes(part[span].T, corners[span], sparsity, pattern).T
-        errors[column] = part[column] * goes[column] / corners[column]
-        part[column:].addr_(factor[column, column:], errors[column], alpha=-1)
-        part[column] *= ~goes[column]
+    errors, group = torch.zeros_like(part), 4 if pattern == "2:4" else len(part)
+    for first in range(0, len(part), group):
+        span, behind = slice(first, first + group), slice(first + group, None)
+        goes = _goes(part[span].T, corners[span], sparsity, pattern).T
+        _prune_group(part[span], factor[span, span], goes, errors[span])
+        part[behind].addmm_(factor[span, behind].T, errors[span], alpha=-1)
     return part.T, errors.T
+
+
+def _prune_group(part: Tensor, factor: Tensor, goes: Tensor, errors: Tensor) -> None:
+    """Columns whose zeros are chosen together, in place; `errors` is filled. All (columns, rows)."""
+    over_corner = goes / factor.diagonal()[:, None]
+    for column in range(len(part)):
+        torch.mul(part[column], over_corner[column], out=errors[column])
+        part[column + 1 :].addr_(factor[column, column + 1 :], errors[column], alpha=-1)
+    part.masked_fill_(goes, 0)
 
 
 def prune_sparsegpt(
