@@ -922,7 +922,8 @@ def first_layers(layers):
 if onnx:
     write_onnx(folder / "model.onnx")
     onnx.checker.check_model(folder / "model.onnx", full_check=True)
-    # Past this level, onnxruntime before 1.32 fuses FP8 into a product of integers, and then refuses it.
+    # Past this level, onnxruntime before 1.32 fuses FP8 into a product of integers,
+    # and then refuses it.
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = (
         onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
