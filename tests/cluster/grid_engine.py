@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ class TwoExecutionHosts:
         self.clients = base / "bin"
         self.nodes: dict[str, Host] = {}
         self._stack = contextlib.ExitStack()
-        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}  # by host
 
     def start(self) -> None:
         """Bring it up and wait until both hosts have told their load (about three seconds)."""
@@ -225,12 +226,19 @@ class TwoExecutionHosts:
         }
         del environment["WORKSHOP_SITE"]
         with (self.base / "log" / f"{program}-{host.name}").open("wb") as log:
-            self._daemons.append(
-                host.start(
-                    [str(PROGRAMS / program)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
-                    preexec_fn=die_with_parent,  # a killed pytest leaves no daemon
-                )
+            self._daemons[host.name] = host.start(
+                [str(PROGRAMS / program)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment,
+                preexec_fn=die_with_parent,  # a killed pytest leaves no daemon
             )  # fmt: skip
+
+    @contextlib.contextmanager
+    def frozen(self, host: str) -> Iterator[None]:
+        """Within the block this host's daemon hears nothing; its jobs run on."""
+        self._daemons[host].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._daemons[host].send_signal(signal.SIGCONT)
 
     def _on(self, host: Host, *words: object) -> str:
         done = host.run([str(word) for word in words], timeout=20, env={**os.environ, **self.variables()})
@@ -279,6 +287,6 @@ class TwoExecutionHosts:
 
     def stop(self) -> None:
         """Take everything down: what still runs on a host ends with it."""
-        for daemon in self._daemons:
+        for daemon in self._daemons.values():
             daemon.kill()
         self._stack.close()

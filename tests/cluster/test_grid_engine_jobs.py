@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from tests.cluster.without_torch import python_without_torch
 from workshop.launch import RankFailed, RankInterrupted, RankTimeout, jobs
 from workshop.launch.jobs import grid_engine as client
 from workshop.launch.jobs.client import SchedulerError
+from workshop.launch.jobs.ending import AGAIN_SECONDS
 from workshop.launch.processes import ProcessId, wait_gone
 from workshop.site.job import Job
 from workshop.site.spec import read_site
@@ -160,12 +162,12 @@ def test_one_in_an_error_state_says_which(site):
     job.cancel()
 
 
-def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(grid_engine, quick):
+def test_the_stop_button_ends_ranks_that_work_and_their_place_is_known(grid_engine, site):
     def stop_when_at_work(first, text):
         if "at work" in text:
             raise KeyboardInterrupt
 
-    job = jobs.submit(SLEEPS, Job("works", "", nproc_per_node=1), quick)
+    job = jobs.submit(f"import torch\n{SLEEPS}", Job("works", "", nproc_per_node=1), site)
     with pytest.raises(RankInterrupted) as caught:
         job.follow(stop_when_at_work)
     assert caught.value.result.text == "[rank 0] at work\n"
@@ -244,6 +246,15 @@ def test_a_node_lost_twice_and_the_job_goes_on_with_its_own_files(quick):
     assert result.text.endswith("[rank 0] start 2\n")
 
 
+def test_a_node_lost_and_ranks_with_the_real_torch_go_on(site):
+    job = jobs.submit(COUNTS, Job("again", "", nproc_per_node=1, requeue=True), site, variables={"LAST": 2})
+    until(lambda: "start 0" in job.text())
+    client.requeue(job.number)
+    result = job.follow()
+    assert result[0].starts == "xx"
+    assert result.text.endswith("[rank 0] start 1\n")
+
+
 def test_told_that_time_is_nearly_up_it_queues_itself_again(quick):
     wanted = Job("again", "", nproc_per_node=1, requeue=True, signal="USR1@20", time="00:00:25")
     job = jobs.submit(COUNTS, wanted, quick, variables={"LAST": 2})
@@ -280,3 +291,25 @@ time.sleep(200)
         # Where the signal is lost, the watchdog's second one comes after a minute.
         until(lambda: all(state.over for state in job.states().values()), RESENT_SECONDS + 30)
         assert job.states()[0].word == "CANCELLED"
+
+
+def test_a_job_whose_node_did_not_hear_the_cancel_is_asked_for_again_until_it_is_gone(grid_engine, quick):
+    """The host's daemon is stopped for longer than the qmaster waits before it asks a host again."""
+    job = jobs.submit(SLEEPS.replace("60", "600"), Job("deaf", "", nproc_per_node=1), quick)
+    until(lambda: "at work" in job.text())
+    process = ProcessId(*json.loads((job.tasks[0].rank_dir(0) / "process.json").read_text()))
+    node = job.states()[0].nodes
+    with grid_engine.frozen(node):
+        told = []
+        cancelling = threading.Thread(target=lambda: told.append(job.cancel()))
+        cancelling.start()
+        until(lambda: client.queue()[job.number][0].word == "COMPLETING")
+        time.sleep(AGAIN_SECONDS + 5)
+        assert process.alive(), "its node has heard nothing"
+    cancelling.join(60)
+    assert re.fullmatch(
+        rf"job {job.number} was cancelled and is gone; that took 2 calls and \d+ s, .*", told[0]
+    ), told
+    assert grid_engine.queue() == []
+    assert wait_gone([process], 5.0) == []
+    assert job.states()[0].word == "CANCELLED"

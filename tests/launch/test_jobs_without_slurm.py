@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -14,10 +15,10 @@ from workshop.launch import Cell, EngineError, RankFailed, RankTimeout, Script, 
 from workshop.launch.child import job_watchdog
 from workshop.launch.jobs import directory as job_directory
 from workshop.launch.jobs import end as job_end
-from workshop.launch.jobs import queue, slurm
+from workshop.launch.jobs import queue, slurm, submitted, watch
 from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
-from workshop.launch.jobs.record import Task, indices, read_record
+from workshop.launch.jobs.record import Task, indices, read_record, write_record
 from workshop.launch.jobs.slurm import SlurmError
 from workshop.launch.jobs.watch import Watch
 from workshop.launch.report import dumped
@@ -325,7 +326,48 @@ def test_the_watchdog_asks_again_where_the_node_did_not_hear():
     assert 60 < second - first < 90  # within a minute Grid Engine would pass over it
     never = Deaf(hears_after=1000)
     assert not job_watchdog.ended(never, "7", never)
-    assert never.now >= job_watchdog.GIVES_UP_SECONDS
+    assert never.now >= job_watchdog.PATIENCE.limit
+
+
+class DeafQueue(Deaf):
+    """The same for a notebook, which asks all at once: the first call is taken."""
+
+    def __init__(self, hears_after=2):
+        super().__init__(hears_after)
+        self.calls = 1
+
+    def ended(self, _jobs):
+        return {}
+
+
+def deaf_job(scheduler, site, monkeypatch):
+    monkeypatch.setattr(watch, "_watches", {"slurm": watch.Watch(scheduler, scheduler)})
+    directory, record = job_directory.prepare("print()", site, Job("t", "", nproc_per_node=1))
+    write_record(directory, record := replace(record, job="7"))
+    return submitted.Submitted(directory, record, clock=scheduler)
+
+
+def test_cancel_asks_again_where_the_node_did_not_hear_and_says_so(site, monkeypatch):
+    deaf = DeafQueue()
+    said = deaf_job(deaf, site, monkeypatch).cancel()
+    first, second = deaf.asked
+    assert first == 0
+    assert 60 < second - first < 90
+    assert re.fullmatch(
+        r"job 7 was cancelled and is gone; that took 2 calls and (6\d|7\d) s, for it was still there a minute after the first",
+        said,
+    )
+    good = DeafQueue(hears_after=1)
+    assert deaf_job(good, site, monkeypatch).cancel() == "job 7 was cancelled and is gone"
+    assert good.asked == [0]
+
+
+def test_cancel_ends_with_an_error_where_the_node_never_hears(site, monkeypatch):
+    never = DeafQueue(hears_after=1000)
+    job = deaf_job(never, site, monkeypatch)
+    with pytest.raises(SchedulerError, match=r"job 7 was cancelled 3 times and is still there after 18\d s"):
+        job.cancel()
+    assert len(never.asked) == 3
 
 
 def test_the_watchdog_lets_go_when_told(clients, tmp_path, site):

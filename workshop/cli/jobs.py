@@ -27,8 +27,7 @@ def run(options: argparse.Namespace) -> int:
     job = jobs.find(options.job, site)
     try:
         if options.cancel:
-            job.cancel()
-            print(f"{job.record.sentence}: cancelled")
+            print(job.cancel())
             return 0
         if options.remove:
             return removed(job)

@@ -8,9 +8,7 @@ exists that nobody would end; it says the job's number on standard output; and i
 which only the notebook holds. ``done`` means that the job has ended or was let go. The end of the file
 without it means that the notebook is gone (a SIGKILL included): the job is cancelled.
 
-To cancel is to ask, and a host may not hear it: Grid Engine's signal to a job that is just being started can
-be lost, and the job runs on, marked as deleted. Nobody is there any more to see that. So this process looks
-until the scheduler has forgotten the job, and asks again.
+It looks until the scheduler has forgotten the job, and asks again where a node did not hear (`jobs.ending`).
 """
 
 from __future__ import annotations
@@ -25,13 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch.jobs.client import KEPT, SchedulerError, keeping
+from workshop.launch.jobs.ending import Patience, end_job
 from workshop.launch.jobs.record import CANCELLED
 from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
 
-# Grid Engine's qmaster passes over whoever deletes a job again within a minute of its last signal.
-AGAIN_SECONDS = 65.0
-LOOKS_EVERY_SECONDS = (0.5, 15.0)  # at first, and in the end
-GIVES_UP_SECONDS = 900.0
+PATIENCE = Patience(limit=900.0, first=0.5, last=15.0, bears_silence=True)
 
 
 def main() -> int:
@@ -53,20 +49,11 @@ def main() -> int:
 
 def ended(scheduler: Scheduler, job: str, clock: Any = time) -> bool:
     """Cancel the job and wait until it is gone; False where it is still there after a quarter of an hour."""
-    pause, longest = LOOKS_EVERY_SECONDS
-    begun, asked = clock.monotonic(), None
-    while clock.monotonic() - begun < GIVES_UP_SECONDS:
-        try:
-            if asked is None or clock.monotonic() - asked >= AGAIN_SECONDS:
-                scheduler.cancel(job)
-                asked = clock.monotonic()
-            if all(state.over for state in scheduler.queue().get(job, [])):
-                return True
-        except SchedulerError:
-            asked = None  # it may not have heard; a second time does no harm
-        clock.sleep(pause)
-        pause = min(2 * pause, longest)
-    return False
+
+    def is_gone() -> bool:
+        return all(state.over for state in scheduler.queue().get(job, []))
+
+    return end_job(scheduler, job, is_gone, PATIENCE, clock).gone
 
 
 def _released(notebook: int) -> bool:

@@ -22,6 +22,7 @@ from workshop.launch.fresh.torchrun import Result
 from workshop.launch.jobs import end as job_end
 from workshop.launch.jobs.client import SchedulerError, State
 from workshop.launch.jobs.end import ArrayResult
+from workshop.launch.jobs.ending import Patience, end_job
 from workshop.launch.jobs.record import CANCELLED, Record, Task, write_record
 from workshop.launch.jobs.watch import Clock, Pace, watch_of
 from workshop.launch.output import Transcript
@@ -31,7 +32,9 @@ ASK_SECONDS = (0.5, 60.0)
 READ_SECONDS = (0.2, 10.0)
 READ_SECONDS_A_LOG = 0.005  # many logs on a shared file system are read less often
 SILENCE_SECONDS = 120.0  # a controller that is restarted is silent for a while; the job goes on
-CANCEL_SECONDS = 90.0  # Slurm gives ranks KillWait seconds (30) between SIGTERM and SIGKILL
+# Until a job that was cancelled is given up: it is asked three times. Slurm gives ranks KillWait seconds (30)
+# between SIGTERM and SIGKILL.
+CANCEL_PATIENCE = Patience(limit=180.0, first=0.2, last=5.0)
 SETTLE_SECONDS = 30.0  # accounts and files of other nodes are seen this much later, at worst
 OnOutput = Callable[[str, str], None]
 
@@ -225,20 +228,21 @@ class Submitted:
             allow_pickle=self.allow_pickle,
         )
 
-    def cancel(self) -> None:
-        """End it and wait until it is gone. Raises SchedulerError when nobody answers, or does so."""
-        if any(not state.over for state in self.states().values()):
+    def cancel(self) -> str:
+        """End it and wait until it is gone, asking again where its node did not hear; says what that took.
+
+        Raises SchedulerError when nobody answers, or it is still there after three minutes.
+        """
+        if not self._over():
             (self.directory / CANCELLED).touch()
-        self._watch.scheduler.cancel(self.number)
-        deadline = self._clock.monotonic() + CANCEL_SECONDS
-        while any(not state.over for state in self.states().values()):
-            if self._clock.monotonic() > deadline:
-                raise SchedulerError(
-                    f"job {self.number} was cancelled and is still there after {CANCEL_SECONDS:g} s; "
-                    "cancel it once more: its node may not have heard it the first time"
-                )
-            self._clock.sleep(READ_SECONDS[0])
+        ending = end_job(self._watch.scheduler, self.number, self._over, CANCEL_PATIENCE, self._clock)
+        if not ending.gone:
+            raise SchedulerError(ending.sentence(self.number))
         self.release()
+        return ending.sentence(self.number)
+
+    def _over(self) -> bool:
+        return all(state.over for state in self.states().values())
 
     def cancel_quietly(self) -> None:
         """End it where something else went wrong already; should that fail now, the watchdog does it."""
@@ -254,10 +258,9 @@ class Submitted:
             )
             return attach(RankInterrupted(message), partial)
         try:
-            self.cancel()
+            return attach(RankInterrupted(f"{self.cancel()}."), partial)
         except SchedulerError as error:
             return attach(RankInterrupted(f"job {self.number} may still be there: {error}"), partial)
-        return attach(RankInterrupted(f"job {self.number} was cancelled and is gone."), partial)
 
     def release(self) -> None:
         """Tell the watchdog that the job need not be ended any more."""
