@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from workshop.facts.catalogue import cluster
-from workshop.facts.microbenchmarks import between_nodes, in_node
+from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
 from workshop.predict.collectives import (
     COLLECTIVES,
+    DISPATCHERS,
     Wires,
     network_share,
     network_start,
     node_curve,
+    sent_copies,
     wire_bytes,
 )
 from workshop.predict.time.rates import rates_of
@@ -141,3 +143,34 @@ def test_a_few_bytes_take_longer_over_more_nodes():
     assert (two, thirty_two) == (pytest.approx(47.54e-6), pytest.approx(62.99e-6))
     assert two < float(network_start(8)) < thirty_two < float(network_start(512)) < 1e-4
     assert network_share(np.array([1e3, 1e6, 1e9])) == pytest.approx([0.004, 0.103, 0.996], abs=0.01)
+
+
+NAMES = {name: kind for kind, name in DISPATCHERS.items()}
+
+
+def timed_and_predicted(row):
+    wires = Wires.of(cluster(f"{row.ranks}x{row.device}"), rates_of(row.device))
+    how = NAMES[row.dispatcher]
+    token = 2 * row.hidden_size
+    return row.seconds, float(
+        wires.dispatch_seconds(row.tokens, token, row.experts_per_token, row.ranks, how)
+    )
+
+
+def test_tokens_reach_their_experts_as_they_were_timed():
+    """On one link there and back are taken as equally fast; across nodes nothing of the table is used."""
+    for row in dispatch():
+        timed, predicted = timed_and_predicted(row)
+        inside = row.ranks <= row.per_node
+        room = 0.09 if inside else 0.15 if row.dispatcher == "alltoall" else 0.35
+        assert predicted == pytest.approx(timed, rel=room), row
+
+
+def test_an_alltoall_sends_a_copy_to_each_expert_and_a_dispatcher_one_to_each_place():
+    assert sent_copies("alltoall", 8, 8) == 7
+    assert sent_copies("tokens", 1, 8) == pytest.approx(7 / 8)
+    assert sent_copies("tokens", 1000, 8) == pytest.approx(7)
+    assert sent_copies("tokens", 8, 2) < 1 < sent_copies("tokens", 8, 8) < 7
+    wires = Wires.of(cluster("64xB200"), rates_of("B200"))
+    once, each = (float(wires.dispatch_seconds(4096, 8192.0, 8, 64, how)) for how in DISPATCHERS)
+    assert once < each

@@ -64,6 +64,35 @@ def test_the_release_and_the_clusters_name_decide_nothing():
     assert read_row(ci, row).run == read_row(ci, row | {"platform_file": "dev_dgx_a100"}).run
 
 
+def test_a_recipe_decides_what_it_says():
+    bridge = READERS["nvidia_megatron_bridge_performance"]
+    rows = [r for r in rows_of("nvidia_megatron_bridge_performance") if r["model"] == "Qwen3_30B_a3B"]
+    whole = next(r for r in rows if r["cuda_graphs"] == "full_iteration")
+    parts = read_row(bridge, whole | {"cuda_graphs": "attn+moe_router", "recompute_modules": "moe_act"})
+    after, before = read_row(bridge, whole).software, parts.software
+    assert (after.captured, after.captured_experts) == (True, True)
+    assert (before.captured, before.captured_experts) == (True, False)
+    assert not read_row(bridge, whole | {"cuda_graphs": "moe_router"}).software.captured
+    assert parts.run.layout.recompute_modules == ("moe_act",)
+    assert (after.fused_experts, after.attention_bits, after.overlap_expert) == (True, 8, 0.93)
+    bare = dict.fromkeys(("cuda_graphs", "dispatcher", "a2a_overlap", "fused_experts", "recipe"), "")
+    assert "stack" in dict(read_row(bridge, whole | bare).assumed)
+    assert "stack" not in dict(parts.assumed)
+    with pytest.raises(NotPredictable, match="full_iteration"):
+        read_row(bridge, whole | {"cuda_graphs": "full"})
+
+
+def test_every_row_that_can_be_read_has_its_recipe():
+    bridge = READERS["nvidia_megatron_bridge_performance"]
+    for row in rows_of("nvidia_megatron_bridge_performance"):
+        try:
+            record = read_row(bridge, row)
+        except (NotPredictable, ValueError):
+            continue
+        assert row["recipe"], row["model"]
+        assert bool(row["dispatcher"]) == record.run.model.is_moe
+
+
 def test_all_ranks_is_a_number():
     assert internevo.shards(-1, 6) == 6
     assert internevo.shards(8, 4) == 4

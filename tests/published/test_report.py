@@ -195,8 +195,8 @@ REACHED = {
     ("mosaicml_llm_foundry_throughput", "held"): (0.042, 0.072),
     ("nanotron_ultrascale_best_configs_h100", "all"): (0.059, 0.105),
     ("nanotron_ultrascale_best_configs_h100", "held"): (0.055, 0.092),
-    ("nvidia_megatron_bridge_performance", "all"): (0.112, 0.266),
-    ("nvidia_megatron_bridge_performance", "held"): (0.132, 0.281),
+    ("nvidia_megatron_bridge_performance", "all"): (0.076, 0.124),
+    ("nvidia_megatron_bridge_performance", "held"): (0.092, 0.165),
     ("nvidia_nemo_2407_h100_fp8", "all"): (0.025, 0.043),
     ("nvidia_nemo_2407_h100_fp8", "held"): (0.029, 0.037),
     ("nvidia_nemo_long_sequence_cp", "all"): (0.024, 0.043),
@@ -225,7 +225,7 @@ def test_published_times_are_predicted_as_well_as_before(published, table, half)
 
 # What was asked for: published times within so much, on all rows of a table. Not met: Megatron Core (7 %: the
 # micro-batch is not published, and 1 is assumed), torchtitan (9 %: row-wise FP8 was slower than bf16),
-# Megatron-Bridge (11 %: one configuration becomes half as fast again from release to release).
+# Megatron-Bridge (8 %: GPT-OSS in 16 bits, and experts that wait for their host).
 TARGETS = {
     "vtrain_ground_truth_multinode_a100": 0.08,  # met by a hair
     "vtrain_ground_truth_singlenode_a100": 0.08,

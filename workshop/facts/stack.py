@@ -42,6 +42,11 @@ class Software:
     overlap_shard: bool = False  # gather tokens while a rank multiplies its own; with the line above, if cut
     overlap_tensor: float = 0.0  # share of tensor-parallel communication that can hide
     overlap_expert: float = 0.0  # ... of the exchange between experts
+    dispatcher: str = "tokens"  # who sends them to experts: "tokens" (DeepEP, HybridEP), "alltoall" (NCCL)
+    dispatch_multiprocessors: float = 0.0  # that the exchange takes away from what it hides under
+    fused_experts: bool = False  # a group of products activates, weighs and quantizes what it writes
+    stashed_experts: bool = False  # what they save is copied out of buffers of fixed size, and back
+    attention_bits: int = 16  # 8: fused attention multiplies in 8 bits, where that was timed
     overlap_pipeline: bool = False
     balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
     gradient_bytes: float = 4.0  # of a gradient on the wire

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.device import ClusterSpec
-from workshop.facts.microbenchmarks import between_nodes, in_node
+from workshop.facts.microbenchmarks import between_nodes, dispatch, in_node
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
@@ -167,6 +167,52 @@ def network_share(sent: Numbers) -> np.ndarray:
     """The share of its best rate that an adapter reaches with so many bytes to send."""
     at, share = _shares()
     return np.interp(np.log2(np.maximum(sent, 1.0)), at, share)
+
+
+TIMED_DISPATCH = {"GB200": "GB200", "B200": "GB200", "H100": "H100"}
+"""Whose exchanges of tokens (`facts/data/dispatch.csv`) stand for a device: those on the same link."""
+DISPATCHERS = {"tokens": "hybridep", "alltoall": "alltoall"}
+
+
+def sent_copies(dispatcher: str, copies: Numbers, places: Numbers) -> Any:
+    """How often a token leaves the place where it is, with `copies` experts on as many equal places.
+
+    k experts sit on p (1 - (1 - 1/p)^k) of p places, and one in p of them is where the token is already.
+    """
+    places = np.asarray(places, float)
+    away = (places - 1) / places
+    if dispatcher == "alltoall":
+        return copies * away
+    return places * (1 - away**copies) * away
+
+
+@cache
+def _dispatch_rates(device: str, dispatcher: str) -> tuple[np.ndarray, np.ndarray]:
+    """Doublings of ranks, and bytes/s of a rank there and back, as they were timed on one link."""
+    mine = [
+        row
+        for row in dispatch()
+        if (row.device, row.dispatcher) == (TIMED_DISPATCH[device], DISPATCHERS[dispatcher])
+        and row.ranks <= row.per_node
+    ]
+    ranks = sorted({row.ranks for row in mine})
+    rates = []
+    for n in ranks:
+        both = [row for row in mine if row.ranks == n]
+        each = (
+            sent_copies(dispatcher, row.experts_per_token, n) * row.tokens * row.hidden_size for row in both
+        )
+        rates.append(2 * sum(each) / sum(row.seconds for row in both))
+    return np.log2(ranks), np.array(rates)
+
+
+def dispatch_rate(device: str, dispatcher: str, ranks: Numbers) -> np.ndarray:
+    """Bytes/s at which a rank sends tokens to experts on `ranks` ranks of one link, or takes them back.
+
+    On GB200 640 to 725 GB/s of 900 by HybridEP and 520 to 590 by an all-to-all, on H100 430 of 450 and 325.
+    """
+    at, rates = _dispatch_rates(device, dispatcher)
+    return np.interp(np.log2(np.maximum(ranks, 1)), at, rates)
 
 
 @dataclass(frozen=True)
@@ -300,22 +346,36 @@ class Wires:
         return np.where(nodes > 1, rounds / 2 * network_start(nodes), 0.0)
 
     def dispatch_seconds(
-        self, tokens: Numbers, token_bytes: Numbers, copies: int, ranks: Numbers
+        self,
+        tokens: Numbers,
+        token_bytes: Numbers,
+        copies: int,
+        ranks: Numbers,
+        dispatcher: str = "tokens",
     ) -> np.ndarray:
         """Sending each of a rank's tokens to `copies` experts spread over `ranks` neighbouring ranks, or
         taking them back.
 
-        A token crosses the network once for every other *node* that holds one of its experts and is copied
-        on there, as DeepSeek's and NVIDIA's libraries do (arXiv 2412.19437, section 3.2.2): k experts on n
-        nodes sit on n (1 - (1 - 1/n)^k) of them.
+        An all-to-all carries a copy for each expert. DeepSeek's and NVIDIA's dispatchers ("tokens") carry one
+        to each rank that holds one of the token's experts, and over the network one to each *node*, where it
+        is copied on (arXiv 2412.19437, section 3.2.2; arXiv 2603.07685, section 4.2.2). How fast either is on
+        a link was measured (`dispatch_rate`).
         """
         n, size = np.asarray(ranks, float), np.asarray(tokens) * token_bytes
         if n.max() <= 1:
             return np.zeros(np.broadcast_shapes(n.shape, size.shape))
-        nodes = np.maximum(n / self.members(n, 1), 1.0)
-        away = nodes * (1 - (1 - 1 / nodes) ** copies) * (nodes - 1) / nodes
-        moving = np.maximum(size * copies * (n - 1) / n / self.link, size * away / self.network)
-        return np.where(n > 1, self.latency("all_to_all", n, self.members(n, 1)) + moving, 0.0)
+        here = self.members(n, 1)
+        nodes = np.maximum(n / here, 1.0)
+        device = self.curve.device if self.curve else ""
+        rate, start = np.asarray(self.link), self.latency("all_to_all", n, here)
+        if device in TIMED_DISPATCH:  # what was timed holds all starts but the network's
+            rate = dispatch_rate(device, dispatcher, here) / self.stretch
+            start = self._hops("all_to_all", n, here)
+        moving = np.maximum(
+            size * sent_copies(dispatcher, copies, here) / rate,
+            size * sent_copies(dispatcher, copies, nodes) / self.network,
+        )
+        return np.where(n > 1, start + moving, 0.0)
 
     def _all_to_all(self, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
         """Each rank keeps 1/n, sends (here-1)/n over the link and the rest over its adapter, at the same

@@ -94,8 +94,8 @@ def line(rows: list[Attention]) -> Line:
 
 
 @cache
-def attention_rates(device: str, kernel: str) -> AttentionRates:
-    """What was measured of a kernel on a device.
+def attention_rates(device: str, kernel: str, bits: int = 16) -> AttentionRates:
+    """What was measured of a kernel on a device; in 16 bits where nobody timed it in 8.
 
     One point alone (FlashAttention-2 on H100, at 8,192) takes the shape of the same kernel's line on an A100.
 
@@ -103,7 +103,10 @@ def attention_rates(device: str, kernel: str) -> AttentionRates:
         NotPredictable: nobody has timed fused attention on the device.
     """
     places = MEASURED_ON.get(device, ())
-    mine = [row for row in attention() if row.device in places and row.dtype == "bf16"]
+    here = [row for row in attention() if row.device in places]
+    sixteen = [row for row in here if row.dtype == "bf16"]
+    eight = [row for row in here if row.dtype == "fp8"]
+    mine = eight if bits == 8 and eight else sixteen
     known = {row.kernel for row in mine}
     found = next((name for name in KERNELS[kernel] if name in known), None)
     if found is None:
@@ -115,12 +118,12 @@ def attention_rates(device: str, kernel: str) -> AttentionRates:
     for causal in (True, False):
         for pass_ in ("forward", "backward"):
             rows = _rows(mine, found, causal, pass_)
-            here = line(rows)
+            through = line(rows)
             if len(rows) == 1:
                 shape = line(_rows(list(attention()), found, causal, pass_, "A100-80GB"))
-                here = shape.times(rows[0].tflops / float(shape.rate(rows[0].seq_len)))
-            lines[causal, pass_] = here
-    return AttentionRates(lines, _width(mine, found), FIRST_GENERATION if kernel == "flash-1" else 1.0)
+                through = shape.times(rows[0].tflops / float(shape.rate(rows[0].seq_len)))
+            lines[causal, pass_] = through
+    return AttentionRates(lines, _width(sixteen, found), FIRST_GENERATION if kernel == "flash-1" else 1.0)
 
 
 def _rows(rows: list[Attention], kernel: str, causal: bool, pass_: str, device: str = "") -> list[Attention]:
@@ -181,7 +184,9 @@ def fused_flops(setting: Setting, machine: Machine, pass_: str, keys: Any, head_
     timed, kernel = machine.rates.timed, setting.stack.attention
     if not timed:  # a machine that was measured here: half of its own products' rate
         return machine.attention * UNTIMED
-    rate = attention_rates(timed, kernel).rate(setting.model.causal, pass_, keys, head_dim)
+    rate = attention_rates(timed, kernel, setting.stack.attention_bits).rate(
+        setting.model.causal, pass_, keys, head_dim
+    )
     return rate * 1e12 * machine.timed_share * machine.rates.attention
 
 

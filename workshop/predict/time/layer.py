@@ -37,11 +37,14 @@ from workshop.facts.stack import Software
 from workshop.predict.case import Machine, Setting
 from workshop.predict.layouts import Layouts
 from workshop.predict.time.attention import attention_seconds
-from workshop.predict.time.matmul import Product, training_matmul_seconds
+from workshop.predict.time.matmul import LinearSeconds, linear_seconds
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
 RING = CONTEXT_METHODS.index("ring")
+ALLTOALL_PASSES = 4.0
+"""Reads and writes of a routed token to bring tokens into the order of ranks before an all-to-all, and out of
+it after the one back."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,12 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     """What one layer of the given kind costs."""
     model, machine, stack, adapter = setting.model, setting.machine, setting.stack, setting.adapter
     linears = layer_linears(model, kind)
-    products = linear_seconds(linears, layouts, machine)
+    products = linear_seconds(linears, layouts, machine, stack.fused_experts)
     attention = attention_seconds(setting, layouts)
     pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
     host = host_seconds(model, kind, layouts, machine.rates, stack)
-    tensor, expert, context = _communication(model, kind, layouts, machine)
+    tensor, expert, context = _communication(model, kind, layouts, machine, stack)
+    expert = expert * _exchange_exposure(machine.rates, stack)
     context = _context_exposure(context, attention, layouts)
     if adapter is not None:
         own, moved, kernels = _adapter_seconds(model, kind, layouts, machine, adapter)
@@ -145,7 +149,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
         pointwise + zero,
         host + zero,
         ahead + zero,
-        expert * (1 - stack.overlap_expert) + zero,
+        expert + zero,
         context[0] + zero,
     )
     backward = Costs(
@@ -154,7 +158,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
         2 * pointwise + zero,
         2 * host + zero,
         late + zero,
-        expert * (1 - stack.overlap_expert) + zero,
+        expert + zero,
         context[1] + zero,
     )
     return LayerPasses(forward, backward, products.weight + zero)
@@ -174,59 +178,6 @@ def host_seconds(model: ModelSpec, kind: str, layouts: Layouts, rates: Rates, st
             + stack.kernels_per_expert * model.num_experts / np.asarray(layouts.expert)
         )
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(layouts.tensor) - 1))
-
-
-class LinearSeconds(NamedTuple):
-    """Seconds of some linear maps, casts included: forward, the gradients of their inputs, those of their
-    weights; and of the last, the part of column-parallel maps.
-    """
-
-    forward: Any
-    backward: Any
-    weight: Any
-    columns: Any
-
-    def frozen(self) -> LinearSeconds:
-        """The same without weight gradients."""
-        return LinearSeconds(self.forward, self.backward, 0.0 * self.weight, 0.0 * self.columns)
-
-    def plus(self, other: LinearSeconds) -> LinearSeconds:
-        """Both together."""
-        return LinearSeconds(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-
-def linear_seconds(linears: list[Linear], layouts: Layouts, machine: Machine) -> LinearSeconds:
-    """Three products for each linear map of a layer.
-
-    Experts are spread over `expert` ranks and cut over `expert_tensor`. With `expert_tensor` = 1 each of the
-    t ranks routes its 1/t of the tokens, and receives as many of others; ranks that share an expert get the
-    tokens of all of them.
-    """
-    t, e, et = np.asarray(layouts.tensor), np.asarray(layouts.expert), np.asarray(layouts.expert_tensor)
-    tokens = layouts.tokens
-    stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, e.shape)))
-    rows, cols, depth, batch = stacked
-    for i, linear in enumerate(linears):
-        expert = linear.copies > 1
-        local, ways = (linear.copies / e, et) if expert else (1.0, t)
-        rows[i] = tokens / t * et * linear.active / local if expert else tokens
-        cols[i] = linear.outputs / (ways if linear.split == "column" else 1)
-        depth[i] = linear.inputs / (ways if linear.split == "row" else 1)
-        batch[i] = local
-    seconds = training_matmul_seconds(
-        machine.rates, machine.matmul, machine.feed, Product(*stacked), machine.element_bytes
-    )
-    if any(linear.copies > 1 for linear in linears):
-        grouped = np.array([machine.rates.grouped if linear.copies > 1 else 1.0 for linear in linears])
-        seconds = seconds * grouped.reshape(1, -1, *([1] * (seconds.ndim - 2)))
-    columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
-    seconds = seconds.sum(axis=1)
-    cast = (
-        machine.cast_bytes
-        * (stacked[0] * stacked[3] * (stacked[1] + stacked[2])).sum(axis=0)
-        / machine.bandwidth
-    )
-    return LinearSeconds(seconds[0] + cast / 2, seconds[1] + cast, seconds[2], columns)
 
 
 def _adapter_seconds(
@@ -284,6 +235,16 @@ def _tensor_exposure(
     return np.where(cut, ahead, tensor * keep), np.where(cut, late, all_at_once)
 
 
+def _exchange_exposure(rates: Rates, stack: Software) -> float:
+    """What share of the exchange between experts is waited for, or slows down what it hides under.
+
+    A stack that merges one micro-batch's forward with another's backward hides most of it; meanwhile its
+    kernels keep a part of the multiprocessors (Megatron-Core's report, arXiv 2603.07685, section 4.2.3).
+    """
+    taken = min(stack.dispatch_multiprocessors / rates.multiprocessors, 1.0)
+    return 1 - stack.overlap_expert * (1 - taken)
+
+
 def _context_exposure(
     moved: tuple[Any, Any], attention: tuple[Any, Any], layouts: Layouts
 ) -> tuple[Any, Any]:
@@ -304,7 +265,10 @@ def _pointwise_seconds(
 ) -> np.ndarray:
     """Kernels that only move memory: as often as the stack's source has them, for experts as was measured.
 
-    What was measured of experts (`facts/data/grouped_gemm.csv`) holds their activation as well.
+    What was measured of experts (`facts/data/grouped_gemm.csv`) holds their activation as well, and that
+    tokens are brought into the order of experts, and back. Products that are fused with their activation read
+    what a dispatcher wrote in that order, so that none of it is left (arXiv 2603.07685, section 4.3.2); an
+    all-to-all wants tokens in the order of ranks before (section 4.3.3).
     """
     t, tokens = np.asarray(layouts.tensor, float), layouts.tokens
     whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
@@ -316,12 +280,34 @@ def _pointwise_seconds(
     if kind != "moe":
         return seconds
     rates = machine.rates
-    passes = rates.routed_passes * model.experts_per_token + rates.token_passes
+    each = 0.0 if stack.fused_experts else rates.routed_passes
+    if stack.dispatcher == "alltoall":
+        each = each + ALLTOALL_PASSES
+    passes = each * model.experts_per_token + rates.token_passes
     routed = tokens / t * machine.activation_bytes * passes * model.hidden_size
-    return seconds + routed / machine.memory_bandwidth + rates.route_seconds
+    seconds = seconds + routed / machine.memory_bandwidth + rates.route_seconds
+    return seconds + stack.stashed_experts * _stash_seconds(model, linears, tokens / t, machine)
 
 
-def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machine) -> tuple[Any, Any, Any]:
+def _stash_seconds(model: ModelSpec, linears: list[Linear], tokens: Numbers, machine: Machine) -> Any:
+    """A forward's share of copying what experts save out of buffers of fixed size and back.
+
+    A graph of the whole step wants buffers for the most tokens that an expert may get. What backward needs is
+    copied into pages, and back before it ("MoE Paged Stash", Megatron-Core's user guide; github
+    NVIDIA/Megatron-LM pull request 4247): the inputs of both products as they were multiplied, and what the
+    activation reads. Each copy reads and writes; a forward is counted three times in a step, so it bears a
+    third of both.
+    """
+    inputs = sum(x.inputs for x in linears if x.copies > 1) * machine.element_bytes
+    between = (
+        sum(x.outputs for x in linears if x.copies > 1 and x.split == "column") * machine.activation_bytes
+    )
+    return tokens * model.experts_per_token * (4 / 3) * (inputs + between) / machine.bandwidth
+
+
+def _communication(
+    model: ModelSpec, kind: str, layouts: Layouts, machine: Machine, stack: Software
+) -> tuple[Any, Any, Any]:
     t, c, e = np.asarray(layouts.tensor), np.asarray(layouts.context), np.asarray(layouts.expert)
     et = np.asarray(layouts.expert_tensor)
     tokens, wires, width = layouts.tokens, machine.wires, machine.activation_bytes
@@ -334,7 +320,8 @@ def _communication(model: ModelSpec, kind: str, layouts: Layouts, machine: Machi
         shared = hidden / t * model.experts_per_token * et
         tensor = tensor + 2 * wires.seconds("all_gather", shared, et)
         token = model.hidden_size * width
-        expert = 2 * wires.dispatch_seconds(tokens / t, token, model.experts_per_token, e)
+        copies, how = model.experts_per_token, stack.dispatcher
+        expert = 2 * wires.dispatch_seconds(tokens / t, token, copies, e, how)
     else:
         expert = np.zeros_like(tensor)
     keys = tokens / t * (model.kv_width + model.v_width) * width

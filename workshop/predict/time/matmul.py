@@ -24,6 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workshop.facts.model import Linear
+from workshop.predict.case import Machine
+from workshop.predict.layouts import Layouts
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
@@ -86,3 +89,57 @@ def training_matmul_seconds(
     long[0], long[1], long[2] = depth, cols, rows
     three = Product(high, wide, long, batch)
     return matmul_seconds(rates, peak, bandwidth, three, element_bytes)
+
+
+class LinearSeconds(NamedTuple):
+    """Seconds of some linear maps, casts included: forward, the gradients of their inputs, those of their
+    weights; and of the last, the part of column-parallel maps.
+    """
+
+    forward: Any
+    backward: Any
+    weight: Any
+    columns: Any
+
+    def frozen(self) -> LinearSeconds:
+        """The same without weight gradients."""
+        return LinearSeconds(self.forward, self.backward, 0.0 * self.weight, 0.0 * self.columns)
+
+    def plus(self, other: LinearSeconds) -> LinearSeconds:
+        """Both together."""
+        return LinearSeconds(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def linear_seconds(
+    linears: list[Linear], layouts: Layouts, machine: Machine, fused_experts: bool = False
+) -> LinearSeconds:
+    """Three products for each linear map of a layer.
+
+    Experts are spread over `expert` ranks and cut over `expert_tensor`. With `expert_tensor` = 1 each of the
+    t ranks routes its 1/t of the tokens, and receives as many of others; ranks that share an expert get the
+    tokens of all of them. Of `fused_experts` the second product reads what the first has quantized, and the
+    other way round in backward, so that every second cast is saved.
+    """
+    t, e, et = np.asarray(layouts.tensor), np.asarray(layouts.expert), np.asarray(layouts.expert_tensor)
+    tokens = layouts.tokens
+    stacked = np.empty((4, len(linears), *np.broadcast_shapes(t.shape, tokens.shape, e.shape)))
+    rows, cols, depth, batch = stacked
+    for i, linear in enumerate(linears):
+        expert = linear.copies > 1
+        local, ways = (linear.copies / e, et) if expert else (1.0, t)
+        rows[i] = tokens / t * et * linear.active / local if expert else tokens
+        cols[i] = linear.outputs / (ways if linear.split == "column" else 1)
+        depth[i] = linear.inputs / (ways if linear.split == "row" else 1)
+        batch[i] = local
+    seconds = training_matmul_seconds(
+        machine.rates, machine.matmul, machine.feed, Product(*stacked), machine.element_bytes
+    )
+    if any(linear.copies > 1 for linear in linears):
+        grouped = np.array([machine.rates.grouped if linear.copies > 1 else 1.0 for linear in linears])
+        seconds = seconds * grouped.reshape(1, -1, *([1] * (seconds.ndim - 2)))
+    columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
+    seconds = seconds.sum(axis=1)
+    saved = [0.5 if fused_experts and linear.copies > 1 else 1.0 for linear in linears]
+    elements = stacked[0] * stacked[3] * (stacked[1] + stacked[2])
+    cast = machine.cast_bytes * np.tensordot(saved, elements, 1) / machine.bandwidth
+    return LinearSeconds(seconds[0] + cast / 2, seconds[1] + cast, seconds[2], columns)

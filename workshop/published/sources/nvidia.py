@@ -1,8 +1,10 @@
 """NVIDIA's own performance tables: Megatron-Bridge and NeMo, H100 and Blackwell (github
 NVIDIA-NeMo/Megatron-Bridge and NVIDIA/NeMo, their performance summaries).
 
-Of two configurations "a (b)" the first. The release of the container decides nothing: whether experts are
-captured as CUDA graphs stands in no column, so they are not.
+Of two configurations "a (b)" the first. The release of the container decides nothing. What Megatron-Bridge's
+tables do not say of a configuration stands in its published recipe (the repository's `scripts/performance`
+and `perf_recipes`): who dispatches tokens, what is recomputed, captured, fused and overlapped. Those columns
+were filled in from the recipe whose layout is the row's, which the column `recipe` names.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import re
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Adapter, Run
-from workshop.facts.stack import stack
+from workshop.facts.stack import Stack, stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import accumulation as micro_batches
-from workshop.published.cells import check_devices, choice, data_parallel, plain, text, unused, whole
+from workshop.published.cells import check_devices, choice, data_parallel, flag, plain, text, unused, whole
 from workshop.published.names import named_device, named_model
 from workshop.published.record import MODEL, TOKENS, MeasuredRun, Row, Source
 
@@ -27,9 +29,20 @@ FORMATS = {
 USUAL = (
     ("zero_stage", "1, over all data-parallel ranks: the recipes' default"),
     ("sequence_parallel", "with tensor parallelism: the recipes' default"),
-    ("recompute", "none: not in the table"),
     ("schedule", "embedding and loss count as layers where layers alone do not divide: the recipes' option"),
 )
+
+
+ASSUMED = {
+    "recompute": "none: not in the table",
+    "stack": "captured as CUDA graphs, experts are not: no recipe in the row",
+}
+OVERLAPPED = 0.93
+"""Share of the exchange between experts that merged passes hide (arXiv 2603.07685, section 4.2.3)."""
+HYBRID_EP_MULTIPROCESSORS = 32.0
+"""`moe_hybridep_num_sms` of the recipes (scripts/performance/utils/overrides.py)."""
+DISPATCHERS = {"hybridep": "tokens", "deepep": "tokens", "alltoall": "alltoall", "": "tokens"}
+GRAPHS = ("none", "full_iteration", "attn", "mlp", "moe_router", "moe_preprocess")
 
 
 def stated_format(row: Row) -> tuple[str, str]:
@@ -41,10 +54,13 @@ def stated_format(row: Row) -> tuple[str, str]:
 
 
 def stated_adapter(row: Row) -> tuple[Adapter | None, tuple[tuple[str, str], ...]]:
-    """LoRA where the task says so; its rank and targets are not in the tables."""
+    """LoRA where the task says so; its rank and targets are not in the tables. The recipes adapt `linear_qkv`
+    alone (Megatron-Bridge scripts/performance/configs/llama/llama3_llm_finetune.py, and NeMo's before it).
+    """
     if "lora" not in text(row, "task").lower():
         return None, ()
-    return Adapter("lora", 32, ("all",)), (("adapter_rank", "32, on every linear map: not in the table"),)
+    words = "16, on queries, keys and values, as the recipes adapt: not in the table"
+    return Adapter("lora", 16, ("q", "k", "v")), (("adapter_rank", words),)
 
 
 def with_prediction_block(name: str, shape: ModelSpec) -> tuple[ModelSpec, tuple[tuple[str, str], ...]]:
@@ -66,6 +82,7 @@ def layout_of(row: Row, shape: ModelSpec, precision: str) -> Layout:
     tp, pp, cp, ep = (whole(row, name, 1) for name in ("tp", "pp", "cp", "ep"))
     data, fsdp = data_parallel(devices, tp, pp, cp), whole(row, "fsdp", 0)
     virtual = whole(row, "vp", 1) if pp > 1 else 1
+    modules = tuple(filter(None, text(row, "recompute_modules").split("+")))
     shard = fsdp if fsdp > 1 else data
     if data % shard:
         raise NotPredictable(f"fsdp {fsdp} does not divide {data} data-parallel ranks")
@@ -82,6 +99,34 @@ def layout_of(row: Row, shape: ModelSpec, precision: str) -> Layout:
         expert=ep if shape.is_moe else 1,
         expert_tensor=1 if shape.is_moe else 0,
         precision=precision,
+        recompute="selective" if modules else "none",
+        recompute_modules=modules,
+    )
+
+
+def stated_stack(row: Row, moe: bool) -> Stack:
+    """What the row's recipe says of the stack. A layer is captured where its attention and dense MLP are;
+    experts only where the whole iteration is, as their shapes depend on the data.
+    """
+    scope = text(row, "cuda_graphs").split("+")
+    if scope == [""]:
+        return stack("megatron-bridge")
+    for part in scope:
+        choice({"cuda_graphs": part}, "cuda_graphs", dict.fromkeys(GRAPHS, part))
+    whole_step = scope == ["full_iteration"]
+    dispatcher, hidden = choice(row, "dispatcher", DISPATCHERS), flag(row, "a2a_overlap")
+    return stack(
+        "megatron-bridge",
+        time={
+            "captured": whole_step or ("attn" in scope and (moe or "mlp" in scope)),
+            "captured_experts": whole_step,
+            "dispatcher": dispatcher,
+            "overlap_expert": OVERLAPPED * hidden,
+            "dispatch_multiprocessors": HYBRID_EP_MULTIPROCESSORS * hidden,
+            "fused_experts": flag(row, "fused_experts"),
+            "stashed_experts": flag(row, "paged_stash"),
+            "attention_bits": 8 if flag(row, "fp8_attention") else 16,
+        },
     )
 
 
@@ -91,7 +136,7 @@ def bridge(row: Row) -> MeasuredRun:
     name, seq = text(row, "model"), whole(row, "seq_len_tokens")
     shape, predicts = with_prediction_block(name, named_model(name, seq))
     layout, (adapter, rank) = layout_of(row, shape, precision), stated_adapter(row)
-    device, used = named_device(text(row, "system")), stack("megatron-bridge")
+    device, used = named_device(text(row, "system")), stated_stack(row, shape.is_moe)
     micro = whole(row, "micro_batch_size_seqs")
     run = Run(
         shape,
@@ -103,7 +148,7 @@ def bridge(row: Row) -> MeasuredRun:
         adapter=adapter,
         implementation=used.implementation,
     )
-    graphs = (("stack", "experts are not captured as CUDA graphs: not in the table"),) if shape.is_moe else ()
+    left = () if text(row, "recipe") else tuple(ASSUMED.items())
     group = f"{device} {'MoE' if shape.is_moe else 'dense'} {word}"
     note = "; ".join(filter(None, (text(row, "release"), text(row, "note"))))
     return MeasuredRun(
@@ -111,7 +156,7 @@ def bridge(row: Row) -> MeasuredRun:
         group,
         run,
         used.software,
-        assumed=(*USUAL, *predicts, *rank, *graphs),
+        assumed=(*USUAL, *left, *predicts, *rank),
         note=note,
     )
 
@@ -133,7 +178,11 @@ def nemo(row: Row) -> MeasuredRun:
         implementation=used.implementation,
     )
     return MeasuredRun(
-        f"{name} on {layout.world_size}", f"tp {layout.tensor}", run, used.software, assumed=(*USUAL, *rank)
+        f"{name} on {layout.world_size}",
+        f"tp {layout.tensor}",
+        run,
+        used.software,
+        assumed=(*USUAL, ("recompute", ASSUMED["recompute"]), *rank),
     )
 
 
@@ -164,7 +213,7 @@ def nemo_long(row: Row) -> MeasuredRun:
         accumulation=micro_batches(whole(row, "global_batch_size_seqs"), 1, dp),
         implementation=used.implementation,
     )
-    assumed = (*USUAL, ("micro_batch_sequences", "1: not in the table"))
+    assumed = (*USUAL, ("recompute", ASSUMED["recompute"]), ("micro_batch_sequences", "1: not in the table"))
     return MeasuredRun(f"seq {seq} on {devices}", f"cp {cp}", run, used.software, assumed=assumed)
 
 
