@@ -18,6 +18,7 @@ from typing import Any
 
 from tests import warm_python
 from tests.warm_python import READ_AT_IMPORT, Forked, Program, descriptor_of
+from workshop.launch import environment as environment_names
 
 ENGINE = ("-P", "-c", "from workshop.launch.child.supervisor import main; main()")
 REHEARSALS = ("-m", "workshop.rehearse.fork_server")
@@ -29,20 +30,6 @@ processes._prctl(processes.PR_SET_PDEATHSIG, 0)
 _LOADED = f"import runpy; runpy.run_path({str(Path(__file__).parent / 'loaded' / 'sitecustomize.py')!r})\n"
 # Names that `warm_python.become` reads anew, or that no output of an engine shows.
 _NO_CHOICE = ("PYTHONPATH", "PYTHONUNBUFFERED", *READ_AT_IMPORT)
-_PREFIXES = (
-    "TORCH",
-    "PYTORCH",
-    "CUDA",
-    "HIP",
-    "ROCR",
-    "OMP_",
-    "KMP_",
-    "MKL_",
-    "PYTHON",
-    "LD_",
-    "LANG",
-    "LC_",
-)
 
 
 def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
@@ -50,7 +37,7 @@ def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_PREFIXES) and name not in _NO_CHOICE
+        if name.startswith(environment_names.READ_AT_IMPORT) and name not in _NO_CHOICE
     }
 
 

@@ -171,10 +171,10 @@ class WithTwins:
 
     def _free(self, environment: Mapping[str, str]) -> bool:
         """Whether a twin waits, and would have read what a new Python reads."""
-        from workshop.rehearse.process import _READ_AT_IMPORT
+        from workshop.launch.environment import READ_AT_IMPORT as AT_IMPORT
 
         def read(environment: Mapping[str, str]) -> dict[str, str]:
             known = {**READ_AT_IMPORT, **environment}
-            return {n: v for n, v in known.items() if n.startswith(_READ_AT_IMPORT) and n not in _NO_CHOICE}
+            return {n: v for n, v in known.items() if n.startswith(AT_IMPORT) and n not in _NO_CHOICE}
 
         return bool(self._twins) and read(environment) == read(self._at_import)

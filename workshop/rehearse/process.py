@@ -19,24 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workshop.launch.environment import READ_AT_IMPORT
+
 CHILD = "workshop.rehearse.child"
 _SERVER = "workshop.rehearse.fork_server"
 _ROOT = str(Path(__file__).resolve().parents[2])
-# What torch or Python reads while it is imported.
-_READ_AT_IMPORT = (
-    "TORCH",
-    "PYTORCH",
-    "CUDA",
-    "HIP",
-    "ROCR",
-    "OMP_",
-    "KMP_",
-    "MKL_",
-    "PYTHON",
-    "LD_",
-    "LANG",
-    "LC_",
-)
 
 
 def child(words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
@@ -136,7 +123,7 @@ _running: list[_Server] = []  # one at most: each holds some hundred megabytes
 
 def _server(heard: Mapping[str, str]) -> socket.socket:
     """The socket of the fork server, which is started anew where torch would now read other variables."""
-    read = {name: value for name, value in heard.items() if name.startswith(_READ_AT_IMPORT)}
+    read = {name: value for name, value in heard.items() if name.startswith(READ_AT_IMPORT)}
     with _starting:
         if not _running or not _running[0].serves(read):
             end_server()
