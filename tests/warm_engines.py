@@ -18,7 +18,7 @@ from typing import Any
 
 from tests import warm_python
 from tests.warm_python import READ_AT_IMPORT, Forked, Program, descriptor_of
-from workshop.launch import environment as environment_names
+from workshop.facts import launcher_variables
 
 ENGINE = ("-P", "-c", "from workshop.launch.child.supervisor import main; main()")
 REHEARSALS = ("-m", "workshop.rehearse.fork_server")
@@ -37,7 +37,7 @@ def read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(environment_names.READ_AT_IMPORT) and name not in _NO_CHOICE
+        if name.startswith(launcher_variables.READ_AT_IMPORT) and name not in _NO_CHOICE
     }
 
 

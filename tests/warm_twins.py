@@ -171,7 +171,7 @@ class WithTwins:
 
     def _free(self, environment: Mapping[str, str]) -> bool:
         """Whether a twin waits, and would have read what a new Python reads."""
-        from workshop.launch.environment import READ_AT_IMPORT as AT_IMPORT
+        from workshop.facts.launcher_variables import READ_AT_IMPORT as AT_IMPORT
 
         def read(environment: Mapping[str, str]) -> dict[str, str]:
             known = {**READ_AT_IMPORT, **environment}

@@ -46,3 +46,19 @@ OF_LAUNCHER = re.compile(
     rf"(?!(?:{'|'.join(PLACES_OF_THE_JOB)})$)(?:{'|'.join(sorted(LAUNCHER_NAMES))}|(?:{'|'.join(LAUNCHER_PREFIXES)}).*)",
     re.DOTALL,
 )
+
+# What torch or Python reads while it is imported: names that begin so.
+READ_AT_IMPORT = (
+    "TORCH",
+    "PYTORCH",
+    "CUDA",
+    "HIP",
+    "ROCR",
+    "OMP_",
+    "KMP_",
+    "MKL_",
+    "PYTHON",
+    "LD_",
+    "LANG",
+    "LC_",
+)

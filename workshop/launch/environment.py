@@ -16,22 +16,6 @@ from workshop.site import current as site
 from workshop.site.cores import GPU_CPUS
 from workshop.site.interfaces import interface_environment, resolved
 
-# What torch or Python reads while it is imported: names that begin so.
-READ_AT_IMPORT = (
-    "TORCH",
-    "PYTORCH",
-    "CUDA",
-    "HIP",
-    "ROCR",
-    "OMP_",
-    "KMP_",
-    "MKL_",
-    "PYTHON",
-    "LD_",
-    "LANG",
-    "LC_",
-)
-
 
 def leaked(environment: Mapping[str, str]) -> list[str]:
     """Names in ``environment`` that another launcher left there, sorted."""

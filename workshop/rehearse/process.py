@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workshop.launch.environment import READ_AT_IMPORT
+from workshop.facts.launcher_variables import READ_AT_IMPORT
 
 CHILD = "workshop.rehearse.child"
 _SERVER = "workshop.rehearse.fork_server"
