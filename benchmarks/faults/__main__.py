@@ -25,6 +25,7 @@ code is 1 when anything was not as promised, 3 when something is left to do.
 from __future__ import annotations
 
 import argparse
+import signal
 import statistics
 import sys
 import time
@@ -56,6 +57,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.go_on and not args.json:
         parser.error("--go-on needs --json FILE: the table to go on with")
+    # The stop button is a SIGINT, which a shell has the commands ignore that it starts in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kept = [*args.join, *([args.json] if args.go_on else [])]
     table = Table(args.json, kept, " ".join(["python -m benchmarks.faults", *sys.argv[1:]]))
     wanted = [key for key in everything() if args.only in key[0]]

@@ -925,9 +925,8 @@ if onnx:
     # Past this level, onnxruntime before 1.32 fuses FP8 into a product of integers,
     # and then refuses it.
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = (
-        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    )
+    basic = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.graph_optimization_level = basic
     session = onnxruntime.InferenceSession(folder / "model.onnx", options)
     tokens = unseen.cpu().numpy()
     given = {"tokens": tokens, "positions": np.arange(tokens.shape[1])[None]}
