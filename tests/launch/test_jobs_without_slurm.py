@@ -370,6 +370,29 @@ def test_cancel_ends_with_an_error_where_the_node_never_hears(site, monkeypatch)
     assert len(never.asked) == 3
 
 
+class SilentQueue(DeafQueue):
+    """It hears a call at once, but leaves questions of the seconds after it without an answer."""
+
+    def __init__(self, until):
+        super().__init__(hears_after=1)
+        self.until = until
+
+    def queue(self):
+        if self.asked and self.now < self.until:
+            raise SchedulerError("the qmaster did not answer")
+        return super().queue()
+
+
+def test_cancel_bears_a_scheduler_that_is_silent_for_a_while_after_it_took_the_call(site, monkeypatch):
+    silent = SilentQueue(until=5)
+    assert deaf_job(silent, site, monkeypatch).cancel().startswith("job 7 was cancelled and is gone")
+    assert 5 <= silent.now < 60
+    for_ever = SilentQueue(until=1e9)
+    with pytest.raises(SchedulerError, match="the qmaster did not answer"):
+        deaf_job(for_ever, site, monkeypatch).cancel()
+    assert for_ever.now >= 180
+
+
 def test_the_watchdog_lets_go_when_told(clients, tmp_path, site):
     clients("sbatch", "echo 7")
     job = jobs.submit("print()", Job("t", ""), site)

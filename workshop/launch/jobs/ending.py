@@ -48,7 +48,8 @@ class Ending:
 class Patience:
     """How long and how often to look, in seconds. first, last: between two looks, at first and in the end.
 
-    bears_silence: go on where the scheduler does not answer or refuses, and ask it again.
+    bears_silence: go on where the scheduler does not answer or refuses, and ask it again, from the first call
+        on; else only once it has taken a call: a qmaster that is busy ending jobs may miss a question.
     """
 
     limit: float
@@ -71,8 +72,10 @@ def end_job(
         patience: after which time it is given up.
 
     Raises:
-        SchedulerError: the scheduler cannot be asked, or refuses, and ``patience`` does not bear that.
+        SchedulerError: the scheduler cannot be asked, or refuses, and ``patience`` does not bear that; or it
+            did not answer when the time was up.
     """
+    silence: SchedulerError | None = None
     pause = patience.first
     begun, asked, times = clock.monotonic(), float("-inf"), 0
     while (now := clock.monotonic()) - begun < patience.limit:
@@ -82,10 +85,14 @@ def end_job(
                 asked, times = clock.monotonic(), times + 1
             if is_gone():
                 return Ending(True, times, clock.monotonic() - begun)
-        except SchedulerError:
-            if not patience.bears_silence:
+            silence = None
+        except SchedulerError as error:
+            if not (patience.bears_silence or times):
                 raise
+            silence = error
             asked = float("-inf")  # it may not have heard; a second time does no harm
         clock.sleep(pause)
         pause = min(2 * pause, patience.last)
+    if silence and not patience.bears_silence:
+        raise silence
     return Ending(False, times, clock.monotonic() - begun)
