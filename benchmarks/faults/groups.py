@@ -110,7 +110,7 @@ HOLDINGS = [
     Fault(
         "the environment emptied",
         """
-        before = dict(os.environ); os.environ.clear()
+        kept = []; before = dict(os.environ); os.environ.clear()  # the fault above left files open
         try:
             dist.barrier(); mark("failed"); raise ValueError("no luck")
         finally: os.environ.update(before)
