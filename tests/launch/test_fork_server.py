@@ -57,6 +57,9 @@ def test_a_rank_has_nothing_of_the_supervisor():
     assert not set(rank["sockets"]) & (wire | sockets_of(launch.Session.get().process.pid))
 
 
+@pytest.mark.second_try(
+    reason="a launch may still reach the server that is being taken down (EOFError), seen once"
+)
 def test_after_a_fork_server_that_was_killed_the_next_launch_has_another():
     first = seen_by_a_rank()["server"]
     os.kill(first, signal.SIGKILL)
