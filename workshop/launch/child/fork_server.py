@@ -20,9 +20,12 @@ import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 STANDARD = (0, 1, 2)
@@ -43,6 +46,31 @@ def start() -> None:
         multiprocessing.forkserver.ensure_running()
     finally:
         multiprocessing.util.spawnv_passfds = SPAWN
+
+
+def let_a_dying_one_go(patience: float = 2.0) -> None:
+    """Wait for the end of a fork server that is dying, so that multiprocessing sees that it needs another.
+
+    multiprocessing starts another once the old one can be waited for. One that was killed a moment ago cannot
+    yet, and its socket still takes calls that nobody will answer: a launch would end with EOFError. It stays
+    there to be waited for.
+
+    Args:
+        patience: seconds after which it is left as it is.
+    """
+    server: Any = multiprocessing.forkserver._forkserver
+    pid, end = server._forkserver_pid, time.monotonic() + patience
+    if pid is None or not _dying(pid):
+        return
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < end:
+        time.sleep(0.005)
+
+
+def _dying(pid: int) -> bool:
+    """Whether SIGKILL is on its way to a child, or it has given back its memory already."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    return "VmSize" not in found or bool(int(found["ShdPnd"], 16) >> (signal.SIGKILL - 1) & 1)
 
 
 def own_processes() -> set[int]:

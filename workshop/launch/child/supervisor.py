@@ -96,16 +96,18 @@ class Supervisor:
         self.launches = (fresh, replicas)
         self.wire.send(messages.Ready(fresh.gpu_count()))
         while True:
-            match self.work.get():
-                case messages.Launch() as request:
+            request = self.work.get()
+            fork_server.let_a_dying_one_go()
+            match request:
+                case messages.Launch():
                     fresh.launch(request)
                     self._end_orphans(request.id)
-                case messages.LaunchReplicas() as request:
+                case messages.LaunchReplicas():
                     replicas.launch(request)
                     self._end_orphans(request.id)
-                case messages.StartRanks() as request:
+                case messages.StartRanks():
                     staying.start(request)
-                case messages.StopRanks() as request:
+                case messages.StopRanks():
                     staying.stop(request.group)
                     self._end_orphans(request.id)
 
