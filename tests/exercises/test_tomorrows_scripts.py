@@ -65,8 +65,18 @@ def test_a_lesson_ends_in_a_script() -> None:
 
 
 def test_a_rank_of_the_warm_torchrun_has_no_workshop(tmp_path: Path) -> None:
+    """Both have printed before either fails: torchrun ends the others at the first failure that it sees."""
     script = tmp_path / "script.py"
-    script.write_text("import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'])\nimport workshop\n")
+    script.write_text(
+        "import os, pathlib, time\n"
+        "rank, here = int(os.environ['RANK']), pathlib.Path(__file__).parent\n"
+        "print(rank, os.environ['WORLD_SIZE'], flush=True)\n"
+        "(here / f'printed.{rank}').touch()\n"
+        "end = time.monotonic() + 60\n"
+        "while not (here / f'printed.{1 - rank}').exists() and time.monotonic() < end:\n"
+        "    time.sleep(0.01)\n"
+        "import workshop\n"
+    )
     done = warm_torchrun(script, 2)
     assert done.returncode != 0
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"]
