@@ -8,7 +8,7 @@ from workshop.models.from_spec import gpt_config, gpt_of
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt-1m", "gpt-30m", "llama-3.2-1b", "llama-3.1-8b", "mistral-7b", "mixtral-8x7b"]
+    "name", ["gpt-1m", "gpt-30m", "llama-3.2-1b", "llama-3.1-8b", "llama-2-70b", "mixtral-8x7b"]
 )
 def test_the_model_has_the_parameters_of_its_spec(name):
     spec = catalogue.model(name)
@@ -23,6 +23,7 @@ def test_the_model_has_the_parameters_of_its_spec(name):
         ("gpt2", "positions is 'learned'"),
         ("llama-4-scout", "shared_ffn_hidden_size is"),
         ("qwen3-8b", "qk_norm is 'head'"),
+        ("mistral-7b", "attention_window is 4096"),
     ],
 )
 def test_what_is_no_llama_is_refused(name, words):

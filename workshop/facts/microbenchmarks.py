@@ -2,6 +2,7 @@
 
 ===============================  =============================================================================
 `attention.csv`                  TFLOP/s of fused attention by device, kernel, pass, width of a head, length
+`attention_windows.csv`          the same where a query sees so many keys at most
 `gemm.csv`                       seconds of matrix products by device, format and shape
 `grouped_gemm.csv`               seconds of a gated MLP of experts, each with as many tokens as the others
 `collectives_in_node.csv`        seconds of NCCL's collectives by device, ranks and bytes, within one node
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 
 TABLES = (
     "attention",
+    "attention_windows",
     "gemm",
     "grouped_gemm",
     "collectives_in_node",
@@ -48,6 +50,19 @@ class Attention(NamedTuple):
     dtype: str
     head_dim: int
     causal: bool
+    pass_: str
+    seq_len: int
+    tflops: float
+
+
+class WindowedAttention(NamedTuple):
+    """One row of `attention_windows.csv`: causal, FLOPs counted for the keys that a query sees."""
+
+    device: str
+    kernel: str
+    dtype: str
+    head_dim: int
+    window: int
     pass_: str
     seq_len: int
     tflops: float
@@ -149,6 +164,24 @@ def attention() -> tuple[Attention, ...]:
             float(row["tflops"]),
         )
         for row in rows("attention")
+    )
+
+
+@cache
+def windowed_attention() -> tuple[WindowedAttention, ...]:
+    """Every measured rate of attention with a window."""
+    return tuple(
+        WindowedAttention(
+            row["device"],
+            row["kernel"],
+            row["dtype"],
+            int(row["head_dim"]),
+            int(row["window"]),
+            row["pass"],
+            int(row["seq_len"]),
+            float(row["tflops"]),
+        )
+        for row in rows("attention_windows")
     )
 
 

@@ -87,11 +87,14 @@ class ModelSpec:
     qkv_bias: bool = False
     attention_out_bias: bool = False
     mlp_bias: bool = False
+    clamped_experts: bool = False  # an expert's gate and up are clamped before they meet (gpt-oss)
     head_bias: bool = False
     tied_embeddings: bool = False
     parallel_block: bool = False  # attention and MLP read the same normed input (GPT-J, phi)
     causal: bool = True
     attention_sinks: bool = False  # one learned logit per head (gpt-oss)
+    attention_window: int = 0  # keys that a query sees, its own included, in layers that have a window
+    full_attention_every: int = 0  # every n-th layer has none: 2 (gpt-oss, Gemma 2); 0: all have one
     q_lora_rank: int = 0
     kv_lora_rank: int = 0  # > 0 makes the attention multi-head latent attention
     qk_nope_head_dim: int = 0
@@ -138,6 +141,10 @@ class ModelSpec:
             )
         if self.positions == "learned" and not self.max_positions:
             raise ValueError(f"{self.name}: learned positions need max_positions")
+        if self.full_attention_every and not self.attention_window:
+            raise ValueError(f"{self.name}: full_attention_every is of layers beside those with a window")
+        if self.attention_window and not self.causal:
+            raise ValueError(f"{self.name}: an attention_window is one of causal attention")
         if self.num_experts and not 0 < self.experts_per_token <= self.num_experts:
             raise ValueError(
                 f"{self.name}: experts_per_token = {self.experts_per_token} must lie between 1 and "
@@ -196,6 +203,14 @@ class ModelSpec:
     def attention_width(self) -> int:
         """Width of the attention's result, before the output projection."""
         return self.num_heads * (self.v_head_dim if self.is_mla else self.head_dim)
+
+    @property
+    def windowed_layers(self) -> int:
+        """Layers whose queries see a window of keys, and not all that came before."""
+        if not self.attention_window:
+            return 0
+        every = self.full_attention_every
+        return self.num_layers - (self.num_layers // every if every else 0)
 
     def layer_kinds(self) -> tuple[str, ...]:
         """``"dense"`` or ``"moe"`` for every layer, in order."""

@@ -50,6 +50,7 @@ class Software:
     fused_experts: bool = False  # a group of products activates, weighs and quantizes what it writes
     stashed_experts: bool = False  # what they save is copied out of buffers of fixed size, and back
     attention_bits: int = 16  # 8: fused attention multiplies in 8 bits, where that was timed
+    head_bits: int = 16  # 8: the output head multiplies in 8 bits, where linear maps do
     overlap_pipeline: bool = False
     balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
     gradient_bytes: float = 4.0  # of a gradient on the wire

@@ -13,7 +13,8 @@ step            3 * forward * tokens                              model FLOPs
 
 `causal=True` counts only the half of the scores that a causal mask leaves. Most published MFU figures do not
 (PaLM, arXiv 2204.02311, appendix B; Megatron-LM, arXiv 2104.04473, equation 3), so False is the default, and
-two tables can only be compared if they count alike. The embedding is a look-up and costs nothing.
+two tables can only be compared if they count alike. In layers with a window
+(`ModelSpec.attention_window`) it takes the place of s. The embedding is a look-up and costs nothing.
 
 **Hardware FLOPs** add what is computed twice: full recomputation runs the layers' forward again (4 instead
 of 3 forwards), selective recomputation only the core of attention (Korthikanti et al., arXiv 2205.05198,
@@ -50,7 +51,9 @@ def forward_flops(model: ModelSpec, seq_len: int, causal: bool = False) -> dict[
     for kind in set(kinds):
         for linear in model.linears(kind):
             parts[_part(linear.name, attention)] += kinds.count(kind) * 2.0 * linear.weights * linear.active
-    parts["attention_core"] = model.num_layers * attention_core_flops(model, seq_len, causal)
+    narrow = model.windowed_layers
+    parts["attention_core"] = (model.num_layers - narrow) * attention_core_flops(model, seq_len, causal)
+    parts["attention_core"] += narrow * windowed_core_flops(model, seq_len, causal)
     parts["head"] = 2.0 * model.hidden_size * model.vocab_size
     if model.num_encoder_layers:
         layer = sum(2.0 * linear.weights for linear in model.linears()) + attention_core_flops(
@@ -69,6 +72,21 @@ def attention_core_flops(model: ModelSpec, seq_len: int, causal: bool = False) -
     """
     full = 2.0 * seq_len * (model.q_width + model.attention_width)
     return full / 2 if causal and model.causal else full
+
+
+def windowed_core_flops(model: ModelSpec, seq_len: int, causal: bool = False) -> float:
+    """The same of a layer with a window of w keys: no more than w; causal, w - w^2 / 2s on average."""
+    window = min(model.attention_window, seq_len)
+    seen = seen_keys(window, seq_len) if causal else window
+    return 2.0 * seen * (model.q_width + model.attention_width)
+
+
+def seen_keys(window: float, seq_len: float) -> float:
+    """Keys that a query sees on average, where it sees itself and those before it, `window` at most.
+
+    The first `window` queries see half of it, all others the whole.
+    """
+    return window - window**2 / (2 * seq_len)
 
 
 @dataclass(frozen=True)

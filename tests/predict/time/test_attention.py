@@ -39,7 +39,9 @@ def test_generations_differ_where_the_device_has_both():
     again = attention_rates("A100-80GB", "flash-2")
     assert first.rate(True, "forward", 4096, 128) == again.rate(True, "forward", 4096, 128) / 2
     assert attention_rates("A100-80GB", "flash-3") == replace(
-        again, lines=attention_rates("A100-80GB", "flash-3").lines
+        again,
+        lines=attention_rates("A100-80GB", "flash-3").lines,
+        windows=attention_rates("A100-80GB", "flash-3").windows,
     )
 
 

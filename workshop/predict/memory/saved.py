@@ -201,6 +201,10 @@ def moe_saved(model: ModelSpec, how: Implementation, numbers: Precision) -> list
         tensor._replace(width=tensor.width * k, module="moe_act" if "after" in tensor.name else "moe")
         for tensor in mlp_saved(model, model.moe_ffn_hidden_size, how, numbers, "sequence")
     ]
+    if model.clamped_experts:
+        gates = 2 if model.gated_mlp else 1
+        wide = k * gates * model.moe_ffn_hidden_size
+        saved.append(Saved("experts' gate and up, clamped", wide, c, "sequence", "moe_act"))
     if model.shared_ffn_hidden_size:
         saved += [
             tensor._replace(name="shared " + tensor.name, module="shared_experts")

@@ -10,6 +10,9 @@ t tensor ranks a rank keeps kv_heads / t of the heads, **but never less than one
 heads each head lies on several of them, and a further rank adds no room for it. The latent vector is not cut
 at all: each rank keeps the whole of it.
 
+Layers whose queries see a window could forget what lies before it. Their whole cache is counted, as an engine
+keeps it whose layers share one table of blocks.
+
 Memory is handed out in blocks of a fixed number of tokens (PagedAttention: Kwon et al. 2023, arXiv
 2309.06180). A request takes ceil(tokens / block) of them, so on average half a block is left empty.
 

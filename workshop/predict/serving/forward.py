@@ -185,12 +185,19 @@ def _head(case: Case, sequences: int) -> tuple[float, float]:
 
 
 def _attention(case: Case, sequences: int, new: float, context: float) -> float:
-    """Reading keys and values of all that came before, or computing scores, whichever is longer."""
+    """Reading keys and values of all that came before, or computing scores, whichever is longer.
+
+    Layers with a window read what lies in it; the cache keeps all the same (`capacity`).
+    """
     serving, model = case.serving, case.serving.model
     token = kv_bytes_per_token(model, serving.kv, serving.tensor, serving.kv_layers)
     device = serving.run.cluster.device
-    reading = sequences * (context + new) * token / case.bandwidth
-    seen = context + (new + 1) / 2
+    share, window = model.windowed_layers / model.num_layers, model.attention_window
+    behind, seen = context + new, context + (new + 1) / 2
+    if share:
+        behind = (1 - share) * behind + share * min(window + new, behind)
+        seen = (1 - share) * seen + share * min(window, seen)
+    reading = sequences * behind * token / case.bandwidth
     flops = 2.0 * sequences * new * seen * (model.q_width + model.attention_width) * model.num_layers
     rate = device.reachable(serving.dtype) * case.rates.sustained * case.shares.attention
     return max(reading, flops / serving.tensor / rate) if new > 1 else reading

@@ -11,21 +11,27 @@ b, and has curves of its own.
   from measurements at 64 and 128 (32 where there are none: FlashAttention-2).
 - Few heads and short sequences leave multiprocessors without a block to work on.
 - Packed documents have the keys of their document only.
+- Where queries see a window of keys, blocks that nobody sees are passed over. Windows of 128 were timed
+  (`facts/data/attention_windows.csv`): a token costs the same at every length, but in cuDNN's backward in 8
+  bits, which passes nothing over. For another window the line of a causal mask is taken where a query sees as
+  many keys on average.
 
 *Unfused* attention writes and reads s x s scores per head a dozen times, and that, not arithmetic, is what it
-costs. It computes packed documents' scores in full and masks them.
+costs. It computes all scores, of packed documents and of windows too, and masks them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from workshop.facts.microbenchmarks import Attention, attention
+from workshop.facts.microbenchmarks import Attention, WindowedAttention, attention, windowed_attention
 from workshop.predict.case import Machine, NotPredictable, Setting
+from workshop.predict.flops import seen_keys
 from workshop.predict.layouts import Layouts
 from workshop.predict.time.matmul import Product, matmul_seconds
 
@@ -75,22 +81,38 @@ class Line:
 
 @dataclass(frozen=True)
 class AttentionRates:
-    """TFLOP/s of one kernel on one device with heads of 128, forward and backward, by mask; `width`: w."""
+    """TFLOP/s of one kernel on one device with heads of 128, forward and backward, by mask; `width`: w.
+
+    windows: the same, by the keys that a query sees at most.
+    """
 
     lines: dict[tuple[bool, str], Line]
     width: float
     share: float = 1.0  # of these rates, that the kernel asked for reaches
+    windows: dict[tuple[int, str], Line] = field(default_factory=dict)
 
     def rate(self, causal: bool, pass_: str, seq_len: Any, head_dim: float) -> np.ndarray:
         """TFLOP/s."""
-        narrow = head_dim / (head_dim + self.width) * (128 + self.width) / 128
+        narrow = narrowness(head_dim, self.width)
         return self.share * narrow * self.lines[causal, pass_].rate(seq_len)
 
+    def windowed_rate(self, window: Any, pass_: str, seq_len: Any, head_dim: float) -> np.ndarray:
+        """TFLOP/s where a query sees `window` keys at most, by the FLOPs of what it sees."""
+        timed = self.windows.get((int(np.min(window)), pass_))
+        if timed is None:
+            return self.rate(True, pass_, 2 * seen_keys(window, seq_len), head_dim)
+        return self.share * narrowness(head_dim, self.width) * timed.rate(seq_len)
 
-def line(rows: list[Attention]) -> Line:
+
+def narrowness(head_dim: float, width: float) -> float:
+    """Rate with heads of a width relative to that with heads of 128."""
+    return head_dim / (head_dim + width) * (128 + width) / 128
+
+
+def line(rows: Sequence[Attention | WindowedAttention]) -> Line:
     """A line through some rows."""
-    rows = sorted(rows, key=lambda row: -row.seq_len)
-    return Line(np.array([1.0 / r.seq_len for r in rows]), np.array([1.0 / r.tflops for r in rows]))
+    ordered = sorted(rows, key=lambda row: -row.seq_len)
+    return Line(np.array([1.0 / r.seq_len for r in ordered]), np.array([1.0 / r.tflops for r in ordered]))
 
 
 @cache
@@ -123,7 +145,18 @@ def attention_rates(device: str, kernel: str, bits: int = 16) -> AttentionRates:
                 shape = line(_rows(list(attention()), found, causal, pass_, "A100-80GB"))
                 through = shape.times(rows[0].tflops / float(shape.rate(rows[0].seq_len)))
             lines[causal, pass_] = through
-    return AttentionRates(lines, _width(sixteen, found), FIRST_GENERATION if kernel == "flash-1" else 1.0)
+    width = _width(sixteen, found)
+    windows = _windows(places, found, mine[0].dtype, width)
+    return AttentionRates(lines, width, FIRST_GENERATION if kernel == "flash-1" else 1.0, windows)
+
+
+def _windows(places: tuple[str, ...], kernel: str, dtype: str, width: float) -> dict[tuple[int, str], Line]:
+    """Lines by window and pass, brought to heads of 128."""
+    found: dict[tuple[int, str], list[WindowedAttention]] = {}
+    for row in windowed_attention():
+        if row.device in places and (row.kernel, row.dtype) == (kernel, dtype):
+            found.setdefault((row.window, row.pass_), []).append(row)
+    return {key: line(rows).times(1 / narrowness(rows[0].head_dim, width)) for key, rows in found.items()}
 
 
 def _rows(rows: list[Attention], kernel: str, causal: bool, pass_: str, device: str = "") -> list[Attention]:
@@ -165,27 +198,49 @@ def attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
 
 
 def _flash_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
+    """Of an average layer: those with a window and those without by their share."""
+    share = setting.model.windowed_layers / setting.model.num_layers
+    whole = _fused_seconds(setting, layouts, 0)
+    if not share:
+        return whole
+    seen = _fused_seconds(setting, layouts, setting.model.attention_window)
+    forward, backward = ((1 - share) * x + share * y for x, y in zip(whole, seen, strict=True))
+    return forward, backward
+
+
+def _fused_seconds(setting: Setting, layouts: Layouts, window: int) -> tuple[Any, Any]:
+    """Of a layer whose queries see `window` keys at most; 0: all that came before."""
     model, machine, rates = setting.model, setting.machine, setting.machine.rates
     cut = layouts.micro_batch, layouts.seq_len, layouts.context, layouts.tensor
     b, s, c, t = (np.asarray(x, float) for x in cut)
     heads = model.num_heads / t
     d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
     keys = np.minimum(setting.document_len or s, s)
-    flops = 2 * b * (s / c) * keys * heads * (d_qk + d_v) * (0.5 if model.causal else 1.0)
+    widest = np.minimum(window, keys)
+    seen = seen_keys(widest, keys) if window else keys * (0.5 if model.causal else 1.0)
+    flops = 2 * b * (s / c) * seen * heads * (d_qk + d_v)
     blocks = b * heads * np.maximum(s / c / 128, 1)
     full = np.ceil(blocks / rates.multiprocessors) * rates.multiprocessors / blocks
-    forward, backward = (fused_flops(setting, machine, pass_, keys, d_v) for pass_ in ("forward", "backward"))
+    forward, backward = (
+        fused_flops(setting, machine, pass_, keys, d_v, widest if window else 0)
+        for pass_ in ("forward", "backward")
+    )
     kernel = rates.kernel_seconds
     return flops * full / forward + kernel, 2.5 * flops * full / backward + 3 * kernel
 
 
-def fused_flops(setting: Setting, machine: Machine, pass_: str, keys: Any, head_dim: float) -> Any:
-    """FLOP/s of the stack's fused attention on the setting's device."""
+def fused_flops(
+    setting: Setting, machine: Machine, pass_: str, keys: Any, head_dim: float, window: Any = 0
+) -> Any:
+    """FLOP/s of the stack's fused attention on the setting's device; `window`: keys that a query sees."""
     timed, kernel = machine.rates.timed, setting.stack.attention
     if not timed:  # a machine that was measured here: half of its own products' rate
         return machine.attention * UNTIMED
-    rate = attention_rates(timed, kernel, setting.stack.attention_bits).rate(
-        setting.model.causal, pass_, keys, head_dim
+    rates = attention_rates(timed, kernel, setting.stack.attention_bits)
+    rate = (
+        rates.windowed_rate(window, pass_, keys, head_dim)
+        if np.any(window)
+        else rates.rate(setting.model.causal, pass_, keys, head_dim)
     )
     return rate * 1e12 * machine.timed_share * machine.rates.attention
 

@@ -6,9 +6,9 @@ memory.
 - **Linear maps** cost what their shape costs (`matmul`): tensor parallelism makes them thin, a small
   micro-batch short. Experts are a batch of products of the tokens that reach each.
 - **Attention** runs at a rate that was measured for its kernel (`attention`).
-- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor
-  parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv
-  2205.05198).
+- **Norms, activations, dropout, residuals** (`pointwise`) read and write [tokens, hidden] a dozen times.
+  Tensor parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et
+  al., arXiv 2205.05198).
 - **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
   for Python.
 - **Frozen weights** (LoRA, Hu et al. 2021, arXiv 2106.09685) have no weight gradient: a third of the
@@ -38,13 +38,11 @@ from workshop.predict.case import Machine, Setting
 from workshop.predict.layouts import Layouts
 from workshop.predict.time.attention import attention_seconds
 from workshop.predict.time.matmul import LinearSeconds, linear_seconds
+from workshop.predict.time.pointwise import BIAS_KERNELS, CLAMP_PASSES, pointwise_seconds
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
 RING = CONTEXT_METHODS.index("ring")
-ALLTOALL_PASSES = 4.0
-"""Reads and writes of a routed token to bring tokens into the order of ranks before an all-to-all, and out of
-it after the one back."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     linears = layer_linears(model, kind)
     products = linear_seconds(linears, layouts, machine, stack.fused_experts)
     attention = attention_seconds(setting, layouts)
-    pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
+    pointwise = pointwise_seconds(model, linears, kind, layouts, machine, stack)
     host = host_seconds(model, kind, layouts, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, layouts, machine, stack)
     expert = expert * _exchange_exposure(machine.rates, stack)
@@ -172,11 +170,8 @@ def host_seconds(model: ModelSpec, kind: str, layouts: Layouts, rates: Rates, st
     """
     kernels = 0.0 * np.asarray(layouts.tensor) + (0 if stack.captured else stack.kernels)
     if kind == "moe" and not stack.captured_experts:
-        kernels = (
-            kernels
-            + stack.expert_kernels
-            + stack.kernels_per_expert * model.num_experts / np.asarray(layouts.expert)
-        )
+        each = stack.kernels_per_expert + BIAS_KERNELS * model.mlp_bias
+        kernels = kernels + stack.expert_kernels + each * model.num_experts / np.asarray(layouts.expert)
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(layouts.tensor) - 1))
 
 
@@ -258,51 +253,6 @@ def _context_exposure(
         np.maximum(seconds - hidden * core, 0.0) for seconds, core in zip(moved, attention, strict=True)
     )
     return ahead, back
-
-
-def _pointwise_seconds(
-    model: ModelSpec, linears: list[Linear], kind: str, layouts: Layouts, machine: Machine, stack: Software
-) -> np.ndarray:
-    """Kernels that only move memory: as often as the stack's source has them, for experts as was measured.
-
-    What was measured of experts (`facts/data/grouped_gemm.csv`) holds their activation as well, and that
-    tokens are brought into the order of experts, and back. Products that are fused with their activation read
-    what a dispatcher wrote in that order, so that none of it is left (arXiv 2603.07685, section 4.3.2); an
-    all-to-all wants tokens in the order of ranks before (section 4.3.3).
-    """
-    t, tokens = np.asarray(layouts.tensor, float), layouts.tokens
-    whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
-    alone = np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
-    plain = [x for x in linears if x.split == "column" and x.copies == 1]
-    divided = sum(stack.width_passes * x.outputs * x.active for x in plain)
-    moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
-    seconds = moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
-    if kind != "moe":
-        return seconds
-    rates = machine.rates
-    each = 0.0 if stack.fused_experts else rates.routed_passes
-    if stack.dispatcher == "alltoall":
-        each = each + ALLTOALL_PASSES
-    passes = each * model.experts_per_token + rates.token_passes
-    routed = tokens / t * machine.activation_bytes * passes * model.hidden_size
-    seconds = seconds + routed / machine.memory_bandwidth + rates.route_seconds
-    return seconds + stack.stashed_experts * _stash_seconds(model, linears, tokens / t, machine)
-
-
-def _stash_seconds(model: ModelSpec, linears: list[Linear], tokens: Numbers, machine: Machine) -> Any:
-    """A forward's share of copying what experts save out of buffers of fixed size and back.
-
-    A graph of the whole step wants buffers for the most tokens that an expert may get. What backward needs is
-    copied into pages, and back before it ("MoE Paged Stash", Megatron-Core's user guide; github
-    NVIDIA/Megatron-LM pull request 4247): the inputs of both products as they were multiplied, and what the
-    activation reads. Each copy reads and writes; a forward is counted three times in a step, so it bears a
-    third of both.
-    """
-    inputs = sum(x.inputs for x in linears if x.copies > 1) * machine.element_bytes
-    between = (
-        sum(x.outputs for x in linears if x.copies > 1 and x.split == "column") * machine.activation_bytes
-    )
-    return tokens * model.experts_per_token * (4 / 3) * (inputs + between) / machine.bandwidth
 
 
 def _communication(
@@ -389,7 +339,7 @@ def _repeated(setting: Setting, layouts: Layouts, forward: Costs, kind: str, mod
     passes = sum(HIDDEN_AGAIN.get(module, 0.0) for module in modules)
     passes = passes * model.norms_per_layer * model.hidden_size
     elements = passes / np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
-    gates = 3 if model.gated_mlp else 2
+    gates = (3 if model.gated_mlp else 2) + CLAMP_PASSES * model.clamped_experts
     for name, makers in WIDE_AGAIN.items():
         wide = sum(x.outputs * x.active for x in linears if x.name == name)
         elements = elements + gates * wide * sum(module in makers for module in modules) / t

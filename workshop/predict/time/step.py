@@ -173,16 +173,24 @@ def layer_passes(setting: Setting, layouts: Layouts) -> LayerPasses:
 
 
 def head_seconds(setting: Setting, layouts: Layouts) -> Head:
-    """Output head and loss of one micro-batch on the last stage; a frozen head has no weight gradient."""
+    """Output head and loss of one micro-batch on the last stage; a frozen head has no weight gradient.
+
+    In 8 bits the hidden states are quantized forward, the logits' gradient backward.
+    """
     model, machine = setting.model, setting.machine
     t, tokens = np.asarray(layouts.tensor), layouts.tokens
     product = Product(tokens, model.vocab_size / t, model.hidden_size)
     width = machine.activation_bytes
-    products = training_matmul_seconds(machine.rates, machine.attention, machine.feed, product, width)
+    eight = setting.stack.head_bits == 8 and machine.element_bytes < width
+    rate, each = (machine.matmul, machine.element_bytes) if eight else (machine.attention, width)
+    products = training_matmul_seconds(machine.rates, rate, machine.feed, product, each)
+    cast = eight * machine.cast_bytes * tokens / machine.bandwidth
     loss = setting.stack.logit_bytes * tokens * model.vocab_size / t / machine.bandwidth
     reduced = machine.wires.seconds("all_reduce", tokens * model.hidden_size * width, t)
     weight = products[2] * (setting.adapter is None)
-    return Head(products[0] + loss / 2, products[1] + weight + loss / 2 + reduced, weight)
+    forward = products[0] + loss / 2 + cast * model.hidden_size
+    backward = products[1] + weight + loss / 2 + reduced + cast * model.vocab_size / t
+    return Head(forward, backward, weight)
 
 
 def combine(setting: Setting, layouts: Layouts, passes: Passes) -> StepArrays:

@@ -126,6 +126,7 @@ def stated_stack(row: Row, moe: bool) -> Stack:
             "fused_experts": flag(row, "fused_experts"),
             "stashed_experts": flag(row, "paged_stash"),
             "attention_bits": 8 if flag(row, "fp8_attention") else 16,
+            "head_bits": 8 if flag(row, "fp8_head") else 16,
         },
     )
 
