@@ -4,7 +4,16 @@ import pytest
 
 from workshop.facts import microbenchmarks
 from workshop.facts.catalogue import device
-from workshop.facts.microbenchmarks import TABLES, attention, dispatch, gemm, grouped_gemm, in_node, rows
+from workshop.facts.microbenchmarks import (
+    TABLES,
+    attention,
+    dispatch,
+    gemm,
+    grouped_gemm,
+    in_node,
+    rows,
+    windowed_attention,
+)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -26,6 +35,8 @@ def test_nothing_was_timed_faster_than_its_device():
         flops = 2.0 * row.rows * row.cols * row.depth
         assert flops / row.seconds < device(row.device).peak(row.dtype), row
     for row in attention():
+        assert row.tflops * 1e12 < device(row.device).peak(row.dtype), row
+    for row in windowed_attention():
         assert row.tflops * 1e12 < device(row.device).peak(row.dtype), row
     for row in grouped_gemm():
         routed = row.tokens * row.experts_per_token / row.expert

@@ -32,6 +32,30 @@ def test_causal_halves_only_the_scores():
     assert causal["mlp"] == full["mlp"]
 
 
+def test_a_window_takes_the_place_of_the_sequence():
+    """gpt-oss: every second layer sees 128 keys; Mistral all layers 4,096, which a shorter sequence has not."""
+    oss = model("gpt-oss-20b")
+    width = 2 * (64 * 64 + 64 * 64)
+    assert oss.windowed_layers == 12
+    assert forward_flops(oss, 4096)["attention_core"] == 12 * width * (4096 + 128)
+    # The first 128 queries see half a window on average, all others a whole one.
+    seen = 4096 / 2 + 128 - 128**2 / (2 * 4096)
+    assert forward_flops(oss, 4096, causal=True)["attention_core"] == pytest.approx(12 * width * seen)
+    mistral = model("mistral-7b")
+    whole = mistral.resized(attention_window=0)
+    assert mistral.windowed_layers == 32
+    assert forward_flops(mistral, 4096) == forward_flops(whole, 4096)
+    assert forward_flops(mistral, 4096, causal=True) == forward_flops(whole, 4096, causal=True)
+    assert forward_flops(mistral, 8192)["attention_core"] == forward_flops(whole, 4096)["attention_core"]
+
+
+def test_windows_that_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match="attention_window is one of causal"):
+        TINY.resized(attention_window=64, causal=False)
+    with pytest.raises(ValueError, match="full_attention_every"):
+        TINY.resized(full_attention_every=2)
+
+
 def test_experts_count_only_those_a_token_visits():
     spec = model("mixtral-8x7b")
     parts = forward_flops(spec, 4096)

@@ -5,9 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workshop.facts.microbenchmarks import attention
+from workshop.facts.catalogue import model
+from workshop.facts.layout import Layout
+from workshop.facts.microbenchmarks import attention, windowed_attention
+from workshop.facts.run import Run
+from workshop.facts.stack import software
 from workshop.predict.case import NotPredictable
 from workshop.predict.time.attention import KERNELS, MEASURED_ON, Line, attention_rates
+from workshop.predict.time.step import predict_step
 
 
 def test_what_was_measured_is_what_is_predicted():
@@ -64,3 +69,45 @@ def test_beyond_the_shortest_length_the_line_goes_on():
 def test_a_device_that_nobody_timed_is_refused():
     with pytest.raises(NotPredictable, match="nobody has timed flash-2 attention on 'V100-32GB'"):
         attention_rates("V100-32GB", "flash-2")
+
+
+def test_a_window_costs_what_was_measured():
+    for device, kernel, bits in (
+        ("A100-80GB", "flash-2", 16),
+        ("H100", "flash-3", 16),
+        ("GB200", "flash-3", 8),
+    ):
+        rates = attention_rates(device, kernel, bits)
+        dtype, places = ("fp8" if bits == 8 else "bf16"), MEASURED_ON[device]
+        mine = [row for row in windowed_attention() if row.device in places and row.dtype == dtype]
+        assert len(mine) == 10
+        for row in mine:
+            found = float(rates.windowed_rate(row.window, row.pass_, row.seq_len, row.head_dim))
+            assert found == pytest.approx(row.tflops, rel=1e-6), (device, row)
+
+
+def test_another_window_costs_what_a_mask_costs_that_shows_as_many_keys():
+    rates = attention_rates("GB200", "flash-3")
+    whole = rates.rate(True, "forward", 8192, 128)
+    assert float(rates.windowed_rate(8192, "forward", 8192, 128)) == pytest.approx(float(whole))
+    half = rates.rate(True, "forward", 2 * (4096 - 4096**2 / (2 * 65_536)), 128)
+    assert float(rates.windowed_rate(4096, "forward", 65_536, 128)) == pytest.approx(float(half))
+
+
+def seconds_of(spec, seq_len, **stack):
+    run = Run(
+        spec, "8xGB200", Layout(shard=8, precision="megatron-bf16"), 1, seq_len, implementation="megatron"
+    )
+    return predict_step(run, replace(software("megatron-bridge"), **stack)).causes["attention"]
+
+
+def test_a_step_of_a_model_with_windows():
+    """Half of gpt-oss's layers cost next to nothing in long sequences, unless the scores are written out."""
+    spec = model("gpt-oss-20b")
+    whole = spec.resized(attention_window=0, full_attention_every=0)
+    assert 0.5 < seconds_of(spec, 16_384) / seconds_of(whole, 16_384) < 0.6
+    assert seconds_of(spec, 4096, attention="unfused") == seconds_of(whole, 4096, attention="unfused")
+    long, longer = (seconds_of(spec.resized(full_attention_every=0), s) for s in (16_384, 32_768))
+    assert longer == pytest.approx(2 * long, rel=0.02)  # a token costs the same at every length
+    mistral = model("mistral-7b")
+    assert seconds_of(mistral, 4096) == pytest.approx(seconds_of(mistral.resized(attention_window=0), 4096))

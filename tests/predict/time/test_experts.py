@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from workshop.facts.catalogue import model
 from workshop.facts.layout import Layout
 from workshop.facts.run import Run
 from workshop.facts.stack import software
+from workshop.predict.memory import predict_memory
 from workshop.predict.time.attention import attention_rates
 from workshop.predict.time.step import predict_step
 
 LAYOUT = Layout(shard=8, zero=1, expert=8, precision="megatron-fp8")
 RUN = Run("qwen3-30b-a3b", "8xGB200", LAYOUT, 4, 4096, accumulation=4, implementation="megatron")
+OSS = model("gpt-oss-20b")
 CAPTURED = replace(software("megatron-bridge"), captured_experts=True)
 
 
@@ -65,3 +68,62 @@ def test_attention_in_8_bits_is_what_was_timed():
     on_h100 = replace(RUN, cluster="8xH100")
     same = [predict_step(on_h100, replace(CAPTURED, attention_bits=bits)).seconds for bits in (8, 16)]
     assert same[0] == same[1]  # nobody timed it there
+
+
+def of_oss(quantity, layout=LAYOUT, model=OSS, **stack):
+    run = replace(RUN, model=model, layout=layout)
+    return predict_step(run, replace(CAPTURED, **stack)).causes[quantity]
+
+
+def test_the_bytes_of_biases_and_of_clamps():
+    """Of a routed token's 2,880: 28 forward and 40 backward with a weight in 32 bits, 12 and 16 in 16; clamps
+    16 and 20. Fused experts have none of them."""
+    plain = OSS.resized(mlp_bias=False, clamped_experts=False)
+    bandwidth = 8e12 * 0.85
+    routed = 24 * RUN.accumulation * 4 * 4096 * 4 * 2880
+    for bytes_each, dispatcher, spec in (
+        (68, "tokens", OSS.resized(clamped_experts=False)),
+        (28, "alltoall", OSS.resized(clamped_experts=False)),
+        (36, "tokens", OSS.resized(mlp_bias=False)),
+    ):
+        with_, without = (of_oss("pointwise", model=m, dispatcher=dispatcher) for m in (spec, plain))
+        assert with_ - without == pytest.approx(routed * bytes_each / bandwidth, rel=1e-6)
+    fused = {of_oss("pointwise", model=m, fused_experts=True) for m in (OSS, plain)}
+    assert len(fused) == 1
+
+
+def test_clamps_are_made_again_with_the_activation():
+    layout = replace(LAYOUT, recompute="selective", recompute_modules=("moe_act",))
+    again, plain = (
+        of_oss("recompute", layout=layout, model=m) for m in (OSS, OSS.resized(clamped_experts=False))
+    )
+    assert again / plain == pytest.approx(11 / 3)
+
+
+def test_clamped_copies_are_kept_unless_made_again():
+    layout = replace(LAYOUT, recompute="selective", recompute_modules=("moe_act",))
+    for cut, moved in ((LAYOUT, True), (layout, False)):
+        run = replace(RUN, model=OSS, layout=cut)
+        bare = replace(run, model=OSS.resized(clamped_experts=False))
+        assert (predict_memory(run).allocated[0] > 1.02 * predict_memory(bare).allocated[0]) == moved
+
+
+def test_a_bias_is_launched_for_each_expert():
+    short = replace(RUN, micro_batch=1, seq_len=256, global_batch=0)
+    few, many = (
+        predict_step(replace(short, model=m), software("megatron-bridge")).causes["host"]
+        for m in (OSS.resized(mlp_bias=False), OSS)
+    )
+    assert many > few
+
+
+def test_a_head_in_8_bits_takes_half_and_its_casts():
+    """The head's products; the loss stays as it is. In a run in 16 bits the switch says nothing."""
+    here = replace(RUN, model=OSS, cluster="8xH100")
+    sixteen = replace(here, layout=replace(LAYOUT, precision="megatron-bf16"))
+
+    def head(run, bits):
+        return predict_step(run, replace(CAPTURED, head_bits=bits)).causes["head"]
+
+    assert 0.5 * head(here, 16) < head(here, 8) < 0.85 * head(here, 16)
+    assert head(sixteen, 8) == head(sixteen, 16) == head(here, 16)
