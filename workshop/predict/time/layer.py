@@ -6,7 +6,7 @@ memory.
 - **Linear maps** cost what their shape costs (`matmul`): tensor parallelism makes them thin, a small
   micro-batch short. Experts are a batch of products of the tokens that reach each.
 - **Attention** runs at a rate that was measured for its kernel (`attention`).
-- **Norms, activations, dropout, residuals** (`pointwise`) read and write [tokens, hidden] a dozen times.
+- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times.
   Tensor parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et
   al., arXiv 2205.05198).
 - **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
@@ -37,12 +37,17 @@ from workshop.facts.stack import Software
 from workshop.predict.case import Machine, Setting
 from workshop.predict.layouts import Layouts
 from workshop.predict.time.attention import attention_seconds
+from workshop.predict.time.beside_experts import CLAMP_PASSES, bias_and_clamp_seconds, stash_seconds
 from workshop.predict.time.matmul import LinearSeconds, linear_seconds
-from workshop.predict.time.pointwise import BIAS_KERNELS, CLAMP_PASSES, pointwise_seconds
 from workshop.predict.time.rates import Rates
 
 Numbers = Any
 RING = CONTEXT_METHODS.index("ring")
+ALLTOALL_PASSES = 4.0
+"""Reads and writes of a routed token to bring tokens into the order of ranks before an all-to-all, and out of
+it after the one back."""
+BIAS_KERNELS = 2.0
+"""Of each expert whose second product has a bias: two forward, four backward; a third of them."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     linears = layer_linears(model, kind)
     products = linear_seconds(linears, layouts, machine, stack.fused_experts)
     attention = attention_seconds(setting, layouts)
-    pointwise = pointwise_seconds(model, linears, kind, layouts, machine, stack)
+    pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
     host = host_seconds(model, kind, layouts, machine.rates, stack)
     tensor, expert, context = _communication(model, kind, layouts, machine, stack)
     expert = expert * _exchange_exposure(machine.rates, stack)
@@ -253,6 +258,39 @@ def _context_exposure(
         np.maximum(seconds - hidden * core, 0.0) for seconds, core in zip(moved, attention, strict=True)
     )
     return ahead, back
+
+
+def _pointwise_seconds(
+    model: ModelSpec, linears: list[Linear], kind: str, layouts: Layouts, machine: Machine, stack: Software
+) -> np.ndarray:
+    """Kernels that only move memory: as often as the stack's source has them, for experts as was measured.
+
+    What was measured of experts (`facts/data/grouped_gemm.csv`) holds their activation as well, and that
+    tokens are brought into the order of experts, and back. Products that are fused with their activation read
+    what a dispatcher wrote in that order, so that none of it is left (arXiv 2603.07685, section 4.3.2); an
+    all-to-all wants tokens in the order of ranks before (section 4.3.3).
+    """
+    t, tokens = np.asarray(layouts.tensor, float), layouts.tokens
+    whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
+    alone = np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
+    plain = [x for x in linears if x.split == "column" and x.copies == 1]
+    divided = sum(stack.width_passes * x.outputs * x.active for x in plain)
+    moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
+    seconds = moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
+    if kind != "moe":
+        return seconds
+    rates = machine.rates
+    each = 0.0 if stack.fused_experts else rates.routed_passes
+    if stack.dispatcher == "alltoall":
+        each = each + ALLTOALL_PASSES
+    passes = each * model.experts_per_token + rates.token_passes
+    routed = tokens / t * machine.activation_bytes * passes * model.hidden_size
+    seconds = seconds + routed / machine.memory_bandwidth + rates.route_seconds
+    if (model.mlp_bias or model.clamped_experts) and not stack.fused_experts:
+        seconds = seconds + bias_and_clamp_seconds(model, linears, tokens / t, machine, stack)
+    if stack.stashed_experts:
+        seconds = seconds + stash_seconds(model, linears, tokens / t, machine)
+    return seconds
 
 
 def _communication(

@@ -1,56 +1,24 @@
-"""Kernels of a layer that only move memory: norms, activations, residuals, and what surrounds experts."""
+"""What some experts need beside their products: biases, clamps, and copies for a graph of the whole step."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from workshop.facts.model import Linear, ModelSpec
 from workshop.facts.stack import Software
 from workshop.predict.case import Machine
-from workshop.predict.layouts import Layouts
 
 Numbers = Any
-ALLTOALL_PASSES = 4.0
-"""Reads and writes of a routed token to bring tokens into the order of ranks before an all-to-all, and out of
-it after the one back."""
 CLAMP_PASSES = 8.0
 """Reads and writes of one expert's inner width to clamp gate and up and join them again, forward."""
-BIAS_KERNELS = 2.0
-"""Of each expert whose second product has a bias: two forward, four backward; a third of them."""
 
 
-def pointwise_seconds(
-    model: ModelSpec, linears: list[Linear], kind: str, layouts: Layouts, machine: Machine, stack: Software
-) -> np.ndarray:
-    """Kernels that only move memory: as often as the stack's source has them, for experts as was measured.
-
-    What was measured of experts (`facts/data/grouped_gemm.csv`) holds their activation as well, and that
-    tokens are brought into the order of experts, and back. Products that are fused with their activation read
-    what a dispatcher wrote in that order, so that none of it is left (arXiv 2603.07685, section 4.3.2); an
-    all-to-all wants tokens in the order of ranks before (section 4.3.3).
-    """
-    t, tokens = np.asarray(layouts.tensor, float), layouts.tokens
-    whole = stack.hidden_passes * model.hidden_size * model.norms_per_layer / 2
-    alone = np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
-    plain = [x for x in linears if x.split == "column" and x.copies == 1]
-    divided = sum(stack.width_passes * x.outputs * x.active for x in plain)
-    moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
-    seconds = moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
-    if kind != "moe":
-        return seconds
-    rates = machine.rates
-    each = 0.0 if stack.fused_experts else rates.routed_passes
-    if stack.dispatcher == "alltoall":
-        each = each + ALLTOALL_PASSES
-    passes = each * model.experts_per_token + rates.token_passes
-    routed = tokens / t * machine.activation_bytes * passes * model.hidden_size
-    seconds = seconds + routed / machine.memory_bandwidth + rates.route_seconds
-    if not stack.fused_experts:
-        beside = _bias_bytes(model, machine, stack) + _clamp_bytes(model, linears, machine)
-        seconds = seconds + tokens / t * model.experts_per_token * beside / machine.bandwidth
-    return seconds + stack.stashed_experts * _stash_seconds(model, linears, tokens / t, machine)
+def bias_and_clamp_seconds(
+    model: ModelSpec, linears: list[Linear], tokens: Numbers, machine: Machine, stack: Software
+) -> Any:
+    """Seconds of a forward for `tokens` on a rank before they are routed; a third of a step's."""
+    moved = _bias_bytes(model, machine, stack) + _clamp_bytes(model, linears, machine)
+    return tokens * model.experts_per_token * moved / machine.bandwidth
 
 
 def _bias_bytes(model: ModelSpec, machine: Machine, stack: Software) -> float:
@@ -90,7 +58,7 @@ def _clamp_bytes(model: ModelSpec, linears: list[Linear], machine: Machine) -> f
     return (4 + 5) / 3 * wide * machine.activation_bytes
 
 
-def _stash_seconds(model: ModelSpec, linears: list[Linear], tokens: Numbers, machine: Machine) -> Any:
+def stash_seconds(model: ModelSpec, linears: list[Linear], tokens: Numbers, machine: Machine) -> Any:
     """A forward's share of copying what experts save out of buffers of fixed size and back.
 
     A graph of the whole step wants buffers for the most tokens that an expert may get. What backward needs is
