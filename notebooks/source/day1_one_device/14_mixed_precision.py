@@ -465,9 +465,9 @@ print(f"a product of {size} x {size} on {device.type}, in multiples of fp32's ti
 print({name: f"{seconds / best['fp32']:.2f}" for name, seconds in best.items()})
 
 # %% [markdown]
-# A processor is fast at what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16 several times faster than fp32. Where there
-# are none, each number is turned into fp32 and back, and that is slow. Hardly any CPU multiplies fp16. On a GPU both run in the same
-# matrix units at the same speed.
+# A processor is fast at what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16 several times faster than fp32. Fewer
+# have instructions for fp16. Where there are none, each number is turned into fp32 and back, and that is slow. On a GPU both run in the
+# same matrix units at the same speed.
 #
 # **TF32** is the middle way of those units: fp32 tensors whose mantissa is cut to 10 bits on the way into the product. No tensor changes
 # its type. PyTorch does not do it unless you ask: `torch.set_float32_matmul_precision("high")`. How much it loses, by rounding the
