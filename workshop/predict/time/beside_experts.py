@@ -9,8 +9,8 @@ from workshop.facts.stack import Software
 from workshop.predict.case import Machine
 
 Numbers = Any
-CLAMP_PASSES = 8.0
-"""Reads and writes of one expert's inner width to clamp gate and up and join them again, forward."""
+CLAMP_PASSES = (4.0, 5.0)
+"""Reads and writes of an expert's gate and up to clamp them and join them again, forward and backward."""
 
 
 def bias_and_clamp_seconds(
@@ -55,7 +55,7 @@ def _clamp_bytes(model: ModelSpec, linears: list[Linear], machine: Machine) -> f
     if not model.clamped_experts:
         return 0.0
     wide = sum(x.outputs for x in linears if x.copies > 1 and x.split == "column")
-    return (4 + 5) / 3 * wide * machine.activation_bytes
+    return sum(CLAMP_PASSES) / 3 * wide * machine.activation_bytes
 
 
 def stash_seconds(model: ModelSpec, linears: list[Linear], tokens: Numbers, machine: Machine) -> Any:

@@ -6,9 +6,9 @@ memory.
 - **Linear maps** cost what their shape costs (`matmul`): tensor parallelism makes them thin, a small
   micro-batch short. Experts are a batch of products of the tokens that reach each.
 - **Attention** runs at a rate that was measured for its kernel (`attention`).
-- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times.
-  Tensor parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et
-  al., arXiv 2205.05198).
+- **Norms, activations, dropout, residuals** read and write [tokens, hidden] a dozen times. Tensor
+  parallelism alone repeats those on every rank; sequence parallelism divides them (Korthikanti et al., arXiv
+  2205.05198).
 - **The host** must launch every kernel. If a layer's kernels take less time than launching them, it waits
   for Python.
 - **Frozen weights** (LoRA, Hu et al. 2021, arXiv 2106.09685) have no weight gradient: a third of the
@@ -377,7 +377,7 @@ def _repeated(setting: Setting, layouts: Layouts, forward: Costs, kind: str, mod
     passes = sum(HIDDEN_AGAIN.get(module, 0.0) for module in modules)
     passes = passes * model.norms_per_layer * model.hidden_size
     elements = passes / np.where(np.asarray(layouts.sequence_parallel), t, 1.0)
-    gates = (3 if model.gated_mlp else 2) + CLAMP_PASSES * model.clamped_experts
+    gates = (3 if model.gated_mlp else 2) + 2 * CLAMP_PASSES[0] * model.clamped_experts
     for name, makers in WIDE_AGAIN.items():
         wide = sum(x.outputs * x.active for x in linears if x.name == name)
         elements = elements + gates * wide * sum(module in makers for module in modules) / t
