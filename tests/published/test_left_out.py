@@ -68,7 +68,9 @@ def test_a_regime_fitted_again_is_what_is_kept(kept):
 def test_a_device_without_rows_takes_no_constant_of_its_own(records):
     times = time_observations(records)
     found = Refits(times).without({id(one) for one in times if device_of(one) != "V100-32GB"})
-    assert found.rates["GB200"].sustained == found.rates["H100"].sustained == USUAL["sustained"]
+    assert found.rates["H100"].sustained == USUAL["sustained"]
+    assert found.rates["GB200"].host_seconds == found.rates["H100"].host_seconds
+    assert found.rates["GB200"].host_seconds != rates_of("GB200").host_seconds
     assert found.rates["GB200"].link == rates_of("GB200").link  # what nobody fitted stays
 
 
@@ -84,15 +86,15 @@ def test_a_refit_does_not_see_what_is_left_out(records):
         )
     )
     assert found.rates["GB200"] == first.rates["GB200"]
-    assert first.rates["GB200"].sustained != rates_of("GB200").sustained
+    assert first.rates["GB200"].host_seconds != rates_of("GB200").host_seconds
 
 
 def test_a_device_without_rows_has_what_its_relative_has():
-    h100 = rates_of("H100").with_values(sustained=0.6)
+    h100 = rates_of("H100").with_values(host_seconds=1e-5)
     found = inherited("GB200", {"H100": h100})
-    assert found.sustained == 0.6
+    assert found.host_seconds == 1e-5
     assert found.multiprocessors == rates_of("GB200").multiprocessors
-    assert inherited("B200", {"H100": h100, "GB200": found}).sustained == 0.6
+    assert inherited("GB300", {"H100": h100, "GB200": found}).host_seconds == 1e-5
     assert {name for _, names in SETS.values() for name in names} >= {"sustained", "attention"}
 
 

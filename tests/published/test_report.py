@@ -137,7 +137,7 @@ def test_a_group_is_on_one_side_only():
 def test_the_file_holds_what_the_fit_finds():
     """The smallest set, again from its usual values; `benchmarks/fit_rates.py` does it for all of them."""
     found, cases, names = fit_rates.fitted("GB200", TABLES)
-    assert names == ("sustained", "sustained_fp8", "host_seconds")
+    assert names == ("host_seconds",)
     assert len(cases) > 10
     for name in names:
         assert getattr(found, name) == pytest.approx(getattr(rates_of("GB200"), name), rel=0.005)
@@ -195,8 +195,10 @@ REACHED = {
     ("mosaicml_llm_foundry_throughput", "held"): (0.042, 0.072),
     ("nanotron_ultrascale_best_configs_h100", "all"): (0.059, 0.105),
     ("nanotron_ultrascale_best_configs_h100", "held"): (0.055, 0.092),
-    ("nvidia_megatron_bridge_performance", "all"): (0.077, 0.132),
-    ("nvidia_megatron_bridge_performance", "held"): (0.085, 0.155),
+    # Of Megatron-Bridge's rows one constant alone is fitted, the launch of a GB200's host. With the products'
+    # shares it was 7.7 and 8.5 % here, and 16 % where its rows were left out (data/measurements/predict_report.md).
+    ("nvidia_megatron_bridge_performance", "all"): (0.092, 0.228),
+    ("nvidia_megatron_bridge_performance", "held"): (0.123, 0.247),
     ("nvidia_nemo_2407_h100_fp8", "all"): (0.025, 0.043),
     ("nvidia_nemo_2407_h100_fp8", "held"): (0.029, 0.037),
     ("nvidia_nemo_long_sequence_cp", "all"): (0.024, 0.043),
@@ -225,7 +227,7 @@ def test_published_times_are_predicted_as_well_as_before(published, table, half)
 
 # What was asked for: published times within so much, on all rows of a table. Not met: Megatron Core (7 %: the
 # micro-batch is not published, and 1 is assumed), torchtitan (9 %: row-wise FP8 was slower than bf16),
-# Megatron-Bridge (8 %: GPT-OSS in 16 bits, and experts that wait for their host).
+# Megatron-Bridge (9 %: GPT-OSS, and small micro-batches that wait for their host).
 TARGETS = {
     "vtrain_ground_truth_multinode_a100": 0.08,  # met by a hair
     "vtrain_ground_truth_singlenode_a100": 0.08,

@@ -9,12 +9,16 @@
 `collectives_between_nodes.csv`  the same between nodes, by nodes and bytes
 `dispatch.csv`                   seconds in which tokens reach their experts, or come back, by dispatcher
 `host.csv`                       seconds of a program whose device waits for its host, and its kernels
+`host_experts.csv`               seconds of a host in a layer of experts, forward, under a profiler
+`expert_launches.csv`            launches of some kernels in layers with experts and without
+`step_kernels.csv`               seconds of kernels within steps of training, and bytes where they only move
 ===============================  =============================================================================
 
-They are no runs of training: the curves of `workshop.predict` come from them, and what a training step makes
-of those curves is fitted elsewhere. Bytes of a collective are those of the whole tensor (of `all_gather` the
-gathered one, of `all_to_all` what one rank holds). FLOPs of attention count half for a causal mask, and two
-and a half times the forward ones for backward, as the sources count them.
+All but the last three are no runs of training: the curves of `workshop.predict` come from them. What a step
+makes of those curves is fitted elsewhere, or, on B200 and its relatives, what the last one says. Bytes of a
+collective are those of the whole tensor (of `all_gather` the gathered one, of `all_to_all` what one rank
+holds). FLOPs of attention count half for a causal mask, and two and a half times the forward ones for
+backward, as the sources count them.
 
 `library` says whose time it is: "nccl-2025" is NCCL 2.27 to 2.29, "nccl-2022" what vTrain's authors ran.
 """
@@ -35,11 +39,15 @@ TABLES = (
     "collectives_between_nodes",
     "dispatch",
     "host",
+    "host_experts",
+    "expert_launches",
+    "step_kernels",
 )
 _WORDS = {
     *("device", "kernel", "dtype", "causal", "pass", "library", "collective", "program", "source"),
-    *("dispatcher", "direction"),
+    *("dispatcher", "direction", "model", "part"),
 }
+_FLOATS = {"seconds", "profiled_step", "plain_step"}
 
 
 class Attention(NamedTuple):
@@ -138,6 +146,71 @@ class Host(NamedTuple):
     program: str
     kernels: int
     seconds: float
+
+
+class HostOfExperts(NamedTuple):
+    """One row of `host_experts.csv`. `part`: of a mixture layer's forward, "layer", its "experts" alone, or
+    the launches of one grouped "product". Steps: seconds of one under the profiler, and of one without.
+    """
+
+    device: str
+    dtype: str
+    part: str
+    experts: int
+    seconds: float
+    profiled_step: float
+    plain_step: float
+
+    @property
+    def unprofiled(self) -> float:
+        """Seconds less the profiler's share, which is taken to be that of a whole step."""
+        return self.seconds * self.plain_step / self.profiled_step
+
+
+class ExpertLaunches(NamedTuple):
+    """One row of `expert_launches.csv`: launches in `layers`, forward and backward, of which
+    `mixture_layers` have `experts` local experts.
+    """
+
+    device: str
+    dtype: str
+    kernel: str
+    stage: int
+    layers: int
+    mixture_layers: int
+    experts: int
+    launches: int
+
+
+class StepKernel(NamedTuple):
+    """One row of `step_kernels.csv`. `seconds` and `bytes` of one call; `calls`: in a layer."""
+
+    device: str
+    model: str
+    dtype: str
+    part: str
+    kernel: str
+    calls: int
+    seconds: float
+    bytes: int
+
+
+@cache
+def host_of_experts() -> tuple[HostOfExperts, ...]:
+    """Every measured part of a host's time in a layer of experts."""
+    return tuple(HostOfExperts(**_numbers(row)) for row in rows("host_experts"))
+
+
+@cache
+def expert_launches() -> tuple[ExpertLaunches, ...]:
+    """Every count of launches in layers of experts."""
+    return tuple(ExpertLaunches(**_numbers(row)) for row in rows("expert_launches"))
+
+
+@cache
+def step_kernels() -> tuple[StepKernel, ...]:
+    """Every kernel that was timed within a step of training."""
+    return tuple(StepKernel(**_numbers(row)) for row in rows("step_kernels"))
 
 
 @cache
@@ -257,7 +330,7 @@ def between_nodes() -> tuple[BetweenNodes, ...]:
 def _numbers(row: dict[str, str]) -> dict[str, Any]:
     """A row without its source, with numbers where the column holds numbers."""
     return {
-        key: value if key in _WORDS else float(value) if key == "seconds" else int(value)
+        key: value if key in _WORDS else float(value) if key in _FLOATS else int(value)
         for key, value in row.items()
         if key != "source"
     }

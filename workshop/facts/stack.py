@@ -26,11 +26,10 @@ class Software:
     name: str
     attention: str = "flash-2"  # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
     kernels: float = 30
-    expert_kernels: float = 30  # more of them in a layer with experts: route, permute, gather back ...
-    kernels_per_expert: float = 10  # ... and for each local expert, set by hand. Launches alone are 2 in 16
-    # bits, 10/3 in MXFP8: 2 products forward and 4 backward, and 2 casts each way (Transformer
-    # Engine's pytorch/module/grouped_linear.py: _GroupedLinear; beside it
-    # csrc/extensions/cast.cpp: multi_tensor_quantize_impl)
+    expert_kernels: float = 32  # more of them in a layer with experts: route, permute, gather back ...
+    kernels_per_expert: float = 5.2  # ... and for each local expert in 16 bits: what a host took for them,
+    # in units of a launch (data/host_experts.csv); launches alone are 2, two products forward, four backward
+    casts_per_expert: float = 4 / 3  # ... more in 8 bits: 2 casts each way (data/expert_launches.csv)
     adapters: float = 64  # network adapters of a node that one collective uses, at most
     hidden_passes: float = 11  # reads and writes of [tokens, hidden] in one layer's forward
     width_passes: float = 2  # reads and writes of each linear map's output besides the product itself

@@ -155,7 +155,7 @@ class Setting:
             reachable(self.cluster, sixteen if eight else dtype, rates.timed)
             * rates.sustained
             * rates.matmul,
-            own.memory_bandwidth * rates.memory,
+            own.memory_bandwidth * (rates.pointwise or rates.memory),
             own.memory_bandwidth,
             own.memory_bandwidth * rates.matmul_memory,
             Wires.of(self.cluster, rates, self.stack.adapters, self.stack.library),

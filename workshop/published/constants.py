@@ -33,8 +33,9 @@ from workshop.published.record import Observation
 OF_STACKS = {"composer": ("hidden_passes",)}
 """Constants of training stacks that were fitted, by hand, with those of their device."""
 HAND_SET = {
-    "memory": "0.85 on all: an A100's addition of two tensors reaches 1.70 of 2.0 TB/s (github "
-    "microsoft/vidur, data/profiling/compute/a100/meta-llama/Meta-Llama-3-8B/mlp.csv, add at 6,144 tokens)",
+    "memory": "0.85 on all, for what only streams: an A100's addition of two tensors reaches 1.70 of 2.0 "
+    "TB/s (github microsoft/vidur, data/profiling/compute/a100/meta-llama/Meta-Llama-3-8B/mlp.csv, add at "
+    "6,144 tokens)",
     "ramp": "100 on A100, half of the 214 that products timed alone have: rows of training want less than "
     "that, and do not determine how much",
     "network": "0.94 on H100 and later: 377 of 400 GB/s with 16 GiB on 4 nodes of 8 B200 "

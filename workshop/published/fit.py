@@ -55,10 +55,11 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("sustained", "attention", "misaligned", "network"),
     ),
     "H100": (("H100",), ("sustained", "sustained_fp8", "attention", "skew")),
-    "GB200": (("GB200",), ("sustained", "sustained_fp8", "host_seconds")),
+    "GB200": (("GB200",), ("host_seconds",)),
 }
 """By device: whose rows it is fitted on, and what. In this order, as later ones inherit from earlier ones.
-All else comes from kernels timed alone (`benchmarks/fit_curves.py`) or was set by hand, as `rates.toml` says.
+All else comes from kernels timed alone (`benchmarks/fit_curves.py`) or within steps
+(`benchmarks/step_kernels.py`), or was set by hand, as `rates.toml` says.
 """
 
 LEASH = 0.02  # a constant twice its usual value costs as much as an error of 1.4 % in every row of a table

@@ -10,6 +10,7 @@ from workshop.facts.run import Run
 from workshop.facts.stack import software
 from workshop.predict.memory import predict_memory
 from workshop.predict.time.attention import attention_rates
+from workshop.predict.time.rates import rates_of
 from workshop.predict.time.step import predict_step
 
 LAYOUT = Layout(shard=8, zero=1, expert=8, precision="megatron-fp8")
@@ -53,7 +54,7 @@ def test_the_bytes_of_a_stash():
     """Inputs of 2,048 and 768 in 8 bits, 1,536 between in 16, of eight experts, each read and written twice."""
     each = causes(stashed_experts=True)["pointwise"] - causes()["pointwise"]
     routed = 8 * RUN.tokens_per_step / 8 * 48
-    rate = 8e12 * 0.85
+    rate = 8e12 * rates_of("GB200").pointwise
     assert each == pytest.approx(routed * 4 * (2048 + 768 + 2 * 1536) / rate, rel=1e-6)
 
 
@@ -79,7 +80,7 @@ def test_the_bytes_of_biases_and_of_clamps():
     """Of a routed token's 2,880: 28 forward and 40 backward with a weight in 32 bits, 12 and 16 in 16; clamps
     16 and 20. Fused experts have none of them."""
     plain = OSS.resized(mlp_bias=False, clamped_experts=False)
-    bandwidth = 8e12 * 0.85
+    bandwidth = 8e12 * rates_of("GB200").pointwise
     routed = 24 * RUN.accumulation * 4 * 4096 * 4 * 2880
     for bytes_each, dispatcher, spec in (
         (68, "tokens", OSS.resized(clamped_experts=False)),

@@ -173,7 +173,8 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
     if setting.offload in ("optimizer", "params"):
         return Once(exposed, *_on_the_host(setting, owned, bytes_moved, windows[1]))
     share = owned / np.maximum(trained.sum, 1.0)
-    optimizer = bytes_moved / machine.bandwidth + share * orthogonal_seconds(setting, layouts)
+    streamed = bytes_moved / (machine.memory_bandwidth * machine.rates.memory)
+    optimizer = streamed + share * orthogonal_seconds(setting, layouts)
     return Once(exposed, optimizer, np.zeros(len(layouts)))
 
 

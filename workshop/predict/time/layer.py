@@ -133,7 +133,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     products = linear_seconds(linears, layouts, machine, stack.fused_experts)
     attention = attention_seconds(setting, layouts)
     pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
-    host = host_seconds(model, kind, layouts, machine.rates, stack)
+    host = host_seconds(model, kind, layouts, machine, stack)
     tensor, expert, context = _communication(model, kind, layouts, machine, stack)
     expert = expert * _exchange_exposure(machine.rates, stack)
     context = _context_exposure(context, attention, layouts)
@@ -167,15 +167,20 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     return LayerPasses(forward, backward, products.weight + zero)
 
 
-def host_seconds(model: ModelSpec, kind: str, layouts: Layouts, rates: Rates, stack: Software) -> np.ndarray:
+def host_seconds(
+    model: ModelSpec, kind: str, layouts: Layouts, machine: Machine, stack: Software
+) -> np.ndarray:
     """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
 
     A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so
-    graphs of experts came late; until then, each local expert has kernels of its own to launch.
+    graphs of experts came late; until then, each local expert has kernels of its own to launch, and what is
+    quantized for it has as well.
     """
+    rates = machine.rates
     kernels = 0.0 * np.asarray(layouts.tensor) + (0 if stack.captured else stack.kernels)
     if kind == "moe" and not stack.captured_experts:
         each = stack.kernels_per_expert + BIAS_KERNELS * model.mlp_bias
+        each = each + stack.casts_per_expert * (machine.cast_bytes > 0)
         kernels = kernels + stack.expert_kernels + each * model.num_experts / np.asarray(layouts.expert)
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(layouts.tensor) - 1))
 

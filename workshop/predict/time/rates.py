@@ -45,7 +45,7 @@ class Rates:
     misaligned: float  # share of the rate when sizes are no multiples of 64 elements
     unaligned: float  # ... of 8 elements
     attention: float  # share of the measured rate of fused attention that a step keeps, besides `sustained`
-    memory: float  # share of the memory bandwidth that pointwise kernels reach
+    memory: float  # share of the memory bandwidth that a kernel reaches which only streams
     kernel_seconds: float  # no kernel is shorter
     host_seconds: float  # Python and launch, per kernel, when nothing is compiled or captured
     host_jitter: float  # how much later a tensor group's slowest host is, per further rank of the group
@@ -61,6 +61,7 @@ class Rates:
     host_memory: float  # bytes/s of the host's memory that one device's share of its processors reach
     error: float  # mean absolute relative error on held-out rows: the interval
     fitted_on: str = ""
+    pointwise: float = 0.0  # ... that norms, activations and casts reach within a step; 0: as `memory`
     timed: str = ""  # the device whose microbenchmarks stand for it (facts.microbenchmarks); "": none do
 
     def with_values(self, **changes: Any) -> Rates:
