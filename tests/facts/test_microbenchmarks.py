@@ -10,6 +10,7 @@ from workshop.facts.microbenchmarks import (
     dispatch,
     gemm,
     grouped_gemm,
+    host,
     in_node,
     rows,
     windowed_attention,
@@ -53,6 +54,14 @@ def test_no_dispatch_outran_its_link():
         sent = 2 * row.tokens * row.hidden_size * copies * (row.ranks - 1) / row.ranks
         assert sent / row.seconds < links[row.device], row
     assert {row.direction for row in dispatch()} == {"dispatch", "combine"}
+
+
+def test_grace_is_slower_at_one_linear_map_than_steps_show():
+    """Why these rows decide nothing: a GB200's launch in steps is near an A100's (`rates.toml`)."""
+    seconds = {row.device: row.seconds / row.kernels for row in host()}
+    assert seconds["GB200"] / seconds["H100"] == pytest.approx(2.75, rel=0.01)
+    assert seconds["GH200-96GB"] > 2 * seconds["H100"]
+    assert seconds["H100"] < seconds["A100-80GB"] < seconds["GB200"]
 
 
 def test_collectives_have_every_power_of_two_for_every_group():
