@@ -24,6 +24,8 @@ PUBLICATIONS = {
     "internevo_memory_a800": "internevo",
     "nvidia_nemo_2407_h100_fp8": "nvidia_nemo",
     "nvidia_nemo_long_sequence_cp": "nvidia_nemo",
+    "dgxc_benchmarking": "nvidia_nemo",
+    "dgxc_benchmarking_bridge": "nvidia_megatron_bridge_performance",
 }
 """Tables of one publisher, on one stack, that count as one source; any other table is a source."""
 

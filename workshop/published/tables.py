@@ -15,6 +15,7 @@ from workshop.published.record import TIMES, MeasuredRun, Row, Skipped, Source
 from workshop.published.serving import SOURCES as SERVED
 from workshop.published.sources import (
     bloom,
+    dgxc,
     fms,
     internevo,
     litgpt,
@@ -39,6 +40,7 @@ SOURCES: tuple[Source, ...] = (
     *internevo.SOURCES,
     megatron_core.SOURCE,
     *nvidia.SOURCES,
+    dgxc.SOURCE,
     torchtitan.SOURCE,
     fms.SOURCE,
     nanotron.SOURCE,

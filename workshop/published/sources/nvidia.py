@@ -99,24 +99,24 @@ def layout_of(row: Row, shape: ModelSpec, precision: str) -> Layout:
         expert=ep if shape.is_moe else 1,
         expert_tensor=1 if shape.is_moe else 0,
         precision=precision,
-        recompute="selective" if modules else "none",
-        recompute_modules=modules,
+        recompute="full" if modules == ("full",) else "selective" if modules else "none",
+        recompute_modules=() if modules == ("full",) else modules,
     )
 
 
-def stated_stack(row: Row, moe: bool) -> Stack:
+def stated_stack(row: Row, moe: bool, name: str = "megatron-bridge") -> Stack:
     """What the row's recipe says of the stack. A layer is captured where its attention and dense MLP are;
     experts only where the whole iteration is, as their shapes depend on the data.
     """
     scope = text(row, "cuda_graphs").split("+")
     if scope == [""]:
-        return stack("megatron-bridge")
+        return stack(name)
     for part in scope:
         choice({"cuda_graphs": part}, "cuda_graphs", dict.fromkeys(GRAPHS, part))
     whole_step = scope == ["full_iteration"]
     dispatcher, hidden = choice(row, "dispatcher", DISPATCHERS), flag(row, "a2a_overlap")
     return stack(
-        "megatron-bridge",
+        name,
         time={
             "captured": whole_step or ("attn" in scope and (moe or "mlp" in scope)),
             "captured_experts": whole_step,
@@ -131,26 +131,31 @@ def stated_stack(row: Row, moe: bool) -> Stack:
     )
 
 
-def bridge(row: Row) -> MeasuredRun:
-    """Megatron-Bridge's performance summary."""
-    word, precision = stated_format(row)
-    name, seq = text(row, "model"), whole(row, "seq_len_tokens")
-    shape, predicts = with_prediction_block(name, named_model(name, seq))
-    layout, (adapter, rank) = layout_of(row, shape, precision), stated_adapter(row)
-    device, used = named_device(text(row, "system")), stated_stack(row, shape.is_moe)
+def run_of(row: Row, shape: ModelSpec, layout: Layout, used: Stack, adapter: Adapter | None = None) -> Run:
+    """The run of a row, from what was read of it."""
     micro = whole(row, "micro_batch_size_seqs")
-    run = Run(
+    return Run(
         shape,
-        f"{layout.world_size}x{device}",
+        f"{layout.world_size}x{named_device(text(row, 'system'))}",
         layout,
         micro,
-        seq,
+        whole(row, "seq_len_tokens"),
         accumulation=micro_batches(whole(row, "global_batch_size_seqs"), micro, layout.data_parallel),
         adapter=adapter,
         implementation=used.implementation,
     )
+
+
+def bridge(row: Row) -> MeasuredRun:
+    """Megatron-Bridge's performance summary."""
+    word, precision = stated_format(row)
+    name = text(row, "model")
+    shape, predicts = with_prediction_block(name, named_model(name, whole(row, "seq_len_tokens")))
+    layout, (adapter, rank) = layout_of(row, shape, precision), stated_adapter(row)
+    used = stated_stack(row, shape.is_moe)
+    run = run_of(row, shape, layout, used, adapter)
     left = () if text(row, "recipe") else tuple(ASSUMED.items())
-    group = f"{device} {'MoE' if shape.is_moe else 'dense'} {word}"
+    group = f"{run.cluster.device.name} {'MoE' if shape.is_moe else 'dense'} {word}"
     note = "; ".join(filter(None, (text(row, "release"), text(row, "note"))))
     return MeasuredRun(
         f"{name} on {layout.world_size}",
@@ -165,19 +170,10 @@ def bridge(row: Row) -> MeasuredRun:
 def nemo(row: Row) -> MeasuredRun:
     """NeMo 24.07 on DGX H100."""
     _, precision = stated_format(row)
-    name, seq, micro = text(row, "model"), whole(row, "seq_len_tokens"), whole(row, "micro_batch_size_seqs")
-    shape, used = named_model(name, seq), stack("nemo")
+    name = text(row, "model")
+    shape, used = named_model(name, whole(row, "seq_len_tokens")), stack("nemo")
     layout, (adapter, rank) = layout_of(row, shape, precision), stated_adapter(row)
-    run = Run(
-        shape,
-        f"{layout.world_size}x{named_device(text(row, 'system'))}",
-        layout,
-        micro,
-        seq,
-        accumulation=micro_batches(whole(row, "global_batch_size_seqs"), micro, layout.data_parallel),
-        adapter=adapter,
-        implementation=used.implementation,
-    )
+    run = run_of(row, shape, layout, used, adapter)
     return MeasuredRun(
         f"{name} on {layout.world_size}",
         f"tp {layout.tensor}",

@@ -1,0 +1,90 @@
+"""DGX Cloud's benchmark recipes, as NVIDIA and Together AI measured them (github NVIDIA/dgxc-benchmarking and
+togethercomputer/together-dgxc-benchmarking): Megatron-Bridge and NeMo on H100, B200, B300 and GB200.
+
+What stands in the tables, decided before any of their rows was predicted:
+
+- Means over steady steps of runs that were reported to have finished, of models whose architecture is known
+  here. No hybrid of Mamba (Nemotron-H), none cut to a few layers ("proxy"), none under a profiler, none that
+  differs from its neighbour by a variable of NCCL alone, and no fully sharded mixture of experts.
+- A row whose device is not named, or whose batch its report leaves open or contradicts, is not in them. Nor is
+  one whose seconds and TFLOP/s contradict each other: their product must count as many FLOPs for a token as
+  other logs of the same model do (tests/published/test_dgxc.py holds all rows to half a percent).
+- The launcher scales the global batch with devices; the name of an experiment keeps the smallest. The batch
+  here is the one that the logs' seconds and TFLOP/s agree with.
+- Most reports of Together's give TFLOP/s alone. `step_seconds_from_tflops` are the seconds that follow from
+  them, by the median count of the logs with both.
+- A run that failing parts held back, in the words of its own report (column `disturbed`), is kept in the table
+  and not predicted. A fabric that is slower than its sheet says is no such case: it is that cluster's.
+
+Columns that say what was recomputed, captured and dispatched are from the recipe in the column `recipe`, by
+layout and release. Seven of ten runs of NeMo's could not overlap tensor parallelism (`tp_overlap`): its
+buffers want an MPI that the cluster's Slurm refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workshop.facts.stack import Stack
+from workshop.predict.case import NotPredictable
+from workshop.published.cells import choice, flag, plain, text, unused, whole
+from workshop.published.names import named_model
+from workshop.published.record import SECONDS, MeasuredRun, Row, Source
+from workshop.published.sources.nvidia import (
+    USUAL,
+    layout_of,
+    run_of,
+    stated_format,
+    stated_stack,
+    with_prediction_block,
+)
+
+FRAMEWORKS = {"megatron-bridge": "megatron-bridge", "nemo": "nemo"}
+OF_NEMO = (("recompute", "none where the recipe does not name it"),)
+SCALED = (("global_batch_sequences", "as the launcher scales it with devices, where the report names none"),)
+
+
+def used_stack(row: Row, moe: bool) -> Stack:
+    """What the recipe says of the stack, and whether tensor parallelism could hide.
+
+    Without its buffers Transformer Engine still reduces an input's gradient while it computes the weight's
+    (pytorch/module/linear.py, the backward pass of `_Linear`).
+    """
+    used = stated_stack(row, moe, choice(row, "framework", FRAMEWORKS))
+    if flag(row, "tp_overlap"):
+        return used
+    return used._replace(software=replace(used.software, overlap_tensor=0.0, overlap_input_gradient=True))
+
+
+def measured_run(row: Row) -> MeasuredRun:
+    """One configuration of either repository."""
+    if held_back := text(row, "disturbed"):
+        raise NotPredictable(f"the run was disturbed: {held_back}")
+    word, precision = stated_format(row)
+    name = text(row, "model")
+    shape, predicts = with_prediction_block(name, named_model(name, whole(row, "seq_len_tokens")))
+    used = used_stack(row, shape.is_moe)
+    run = run_of(row, shape, layout_of(row, shape, precision), used)
+    of_nemo = OF_NEMO if text(row, "framework") == "nemo" else ()
+    said = ("release", "cluster", "date", "job", "note")
+    return MeasuredRun(
+        f"{name} on {run.layout.world_size}",
+        f"{run.cluster.device.name} {name} {word}",
+        run,
+        used.software,
+        assumed=(*USUAL, *of_nemo, *SCALED, *predicts),
+        note="; ".join(filter(None, (text(row, column) for column in said))),
+    )
+
+
+SOURCE = Source(
+    ("dgxc_benchmarking", "dgxc_benchmarking_bridge", "together_dgxc_benchmarking"),
+    measured_run,
+    {
+        "step_seconds": plain(SECONDS),
+        "step_seconds_from_tflops": plain(SECONDS),
+        "tokens_per_s": unused,
+        "mfu_percent": unused,
+        "model_tflops_per_gpu": unused,
+    },
+)
