@@ -6,19 +6,19 @@ What stands in the tables, decided before any of their rows was predicted:
 - Means over steady steps of runs that were reported to have finished, of models whose architecture is known
   here. No hybrid of Mamba (Nemotron-H), none cut to a few layers ("proxy"), none under a profiler, none that
   differs from its neighbour by a variable of NCCL alone, and no fully sharded mixture of experts.
-- A row whose device is not named, or whose batch its report leaves open or contradicts, is not in them. Nor is
-  one whose seconds and TFLOP/s contradict each other: their product must count as many FLOPs for a token as
-  other logs of the same model do (tests/published/test_dgxc.py holds all rows to half a percent).
+- A row whose device is not named, or whose batch its report leaves open or contradicts, is not in them. Nor
+  is one whose seconds and TFLOP/s contradict each other: their product must count as many FLOPs for a token
+  as other logs of the same model do (tests/published/test_dgxc.py holds all rows to half a percent).
 - The launcher scales the global batch with devices; the name of an experiment keeps the smallest. The batch
   here is the one that the logs' seconds and TFLOP/s agree with.
 - Most reports of Together's give TFLOP/s alone. `step_seconds_from_tflops` are the seconds that follow from
   them, by the median count of the logs with both.
-- A run that failing parts held back, in the words of its own report (column `disturbed`), is kept in the table
-  and not predicted. A fabric that is slower than its sheet says is no such case: it is that cluster's.
+- A run that failing parts held back, in the words of its own report (column `disturbed`), is kept in the
+  table and not predicted. A fabric that is slower than its sheet says is no such case: it is that cluster's.
 
 Columns that say what was recomputed, captured and dispatched are from the recipe in the column `recipe`, by
-layout and release. Seven of ten runs of NeMo's could not overlap tensor parallelism (`tp_overlap`): its
-buffers want an MPI that the cluster's Slurm refused.
+layout and release. Most of Together's runs of NeMo could not overlap tensor parallelism (`tp_overlap`): the
+buffers for it want an MPI that their Slurm refused.
 """
 
 from __future__ import annotations
