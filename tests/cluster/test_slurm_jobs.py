@@ -199,8 +199,8 @@ def test_a_sweep_runs_once_for_each_value(quick):
 
 def test_a_training_on_two_nodes_has_the_losses_of_one_process_also_after_a_preemption(slurm, site, tmp_path):
     alone = train(small(), measured=False, **SETTINGS)
-    program, variables = as_program(small(replicate=4), measured=False, **SETTINGS)
-    wanted = Job("train", "", nnodes=2, nproc_per_node=2, requeue=True)
+    program, variables = as_program(small(replicate=2), measured=False, **SETTINGS)
+    wanted = Job("train", "", nnodes=2, requeue=True)
     job = jobs.submit(pausing(program), wanted, site, variables=variables)
     until(lambda: (job.tasks[0].directory / "task_0" / "files" / "paused").exists())
     preempt(slurm, tmp_path)

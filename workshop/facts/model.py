@@ -26,6 +26,7 @@ them against modules that transformers builds on the meta device.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -284,9 +285,9 @@ class ModelSpec:
             "positions": self.max_positions * self.hidden_size if self.positions == "learned" else 0,
             "token_types": self.num_token_types * self.hidden_size,
         }
-        for kind in self.layer_kinds():
+        for kind, layers in Counter(self.layer_kinds()).items():
             for part, count in self.layer_params(kind).items():
-                parts[part] = parts.get(part, 0) + count
+                parts[part] = parts.get(part, 0) + layers * count
         if self.num_encoder_layers:
             encoder = sum(self.layer_params().values()) * self.num_encoder_layers
             cross = sum(linear.params for linear in self.attention_linears()) + self.norm_params
@@ -307,8 +308,8 @@ class ModelSpec:
     def num_active_params(self) -> int:
         """Parameters one token passes through: of the experts, only those it visits."""
         idle = sum(
-            (linear.copies - linear.active) * linear.params // linear.copies
-            for kind in self.layer_kinds()
+            layers * ((linear.copies - linear.active) * linear.params // linear.copies)
+            for kind, layers in Counter(self.layer_kinds()).items()
             for linear in self.linears(kind)
         )
         return self.num_params - idle

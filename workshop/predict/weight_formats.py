@@ -19,6 +19,7 @@ et al. 2009.) Fewer bits a weight is then more tokens a second, where a kernel u
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from workshop.facts.checks import check_choice
@@ -78,9 +79,9 @@ def weight_bytes(model: ModelSpec, form: str | WeightFormat, other_bytes: float 
     """Bytes of all weights of a model: the layers' linear maps in a format, the rest in ``other_bytes``."""
     form = weight_format(form) if isinstance(form, str) else form
     quantized, held = 0, 0.0
-    for kind in model.layer_kinds():
+    for kind, layers in Counter(model.layer_kinds()).items():
         for linear in model.linears(kind):
-            count = linear.copies * linear.weights
+            count = layers * linear.copies * linear.weights
             quantized += count
             held += count * form.bytes_per_weight(linear.inputs)
     return held + (model.num_params - quantized) * other_bytes

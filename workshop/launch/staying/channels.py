@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from jupyter_client.session import Session as Protocol
@@ -44,6 +44,13 @@ def write_connection_files(directory: Path, n: int) -> list[str]:
     return paths
 
 
+class Request(NamedTuple):
+    """A signed message: its number, by which the answer is known, and its frames."""
+
+    number: str
+    frames: list[bytes]
+
+
 class Channel:
     """The notebook's side of one rank."""
 
@@ -60,8 +67,8 @@ class Channel:
             end.connect(f"{info['transport']}://{info['ip']}-{info[port]}")
         self.asked: str | None = None
 
-    def ask(self, code: str, *, silent: bool, expressions: dict[str, str] | None = None) -> None:
-        """Send an execute request; its answer is what `receive` returns next."""
+    def request(self, code: str, *, silent: bool, expressions: dict[str, str] | None = None) -> Request:
+        """An execute request as it goes over the wire, for each channel with this one's key."""
         content = {
             "code": code,
             "silent": silent,
@@ -70,9 +77,13 @@ class Channel:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        message = self.protocol.send(self.shell, "execute_request", content)
-        assert message is not None
-        self.asked = message["header"]["msg_id"]
+        message = self.protocol.msg("execute_request", content)
+        return Request(message["header"]["msg_id"], self.protocol.serialize(message))
+
+    def send(self, request: Request) -> None:
+        """Send it; its answer is what `receive` returns next."""
+        self.asked = request.number
+        self.shell.send_multipart(request.frames)
 
     def receive(self, socket: zmq.Socket) -> list[dict[str, Any]]:
         """Messages on ``socket`` that answer what was asked last."""
@@ -105,8 +116,12 @@ class Exchange:
 
     def ask(self, code: str, *, silent: bool = False, expressions: dict[str, str] | None = None) -> None:
         """Send the same request to every rank."""
+        requests: dict[bytes, Request] = {}  # by key: those of one node have one, and are sent the same
         for channel in self.channels:
-            channel.ask(code, silent=silent, expressions=expressions)
+            key = channel.protocol.key
+            if key not in requests:
+                requests[key] = channel.request(code, silent=silent, expressions=expressions)
+            channel.send(requests[key])
 
     def waiting(self) -> list[int]:
         """Ranks that have not answered yet, or still have output on the way."""

@@ -94,7 +94,7 @@ def _await_kernels(ranks: RankSet) -> None:
     deadline = time.monotonic() + START_SECONDS
     for channel in ranks.channels:  # iopub drops what is sent before the subscription has arrived
         while not channel.iopub.poll(20):
-            channel.ask("", silent=True)
+            channel.send(channel.request("", silent=True))
             ranks.note_deaths()
             if ranks.deaths or time.monotonic() > deadline:
                 raise EngineError(f"the ranks did not start. {_last_words(ranks)}")

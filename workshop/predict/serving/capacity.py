@@ -21,6 +21,7 @@ Memory is handed out in blocks of a fixed number of tokens (PagedAttention: Kwon
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from workshop.facts.checks import check_choice, check_positive
@@ -58,8 +59,8 @@ def rank_weight_bytes(serving: Serving, head_cut: bool = True) -> float:
     """
     model, form = serving.model, weight_format(serving.weights)
     cut = sum(
-        linear.copies * linear.weights * form.bytes_per_weight(linear.inputs) / _ways(serving, linear)
-        for kind in model.layer_kinds()
+        layers * linear.copies * linear.weights * form.bytes_per_weight(linear.inputs) / _ways(serving, linear)
+        for kind, layers in Counter(model.layer_kinds()).items()
         for linear in model.linears(kind)
     )
     return cut / serving.run.layout.pipeline + vocabulary_bytes(serving, head_cut)
