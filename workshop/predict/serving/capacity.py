@@ -59,7 +59,11 @@ def rank_weight_bytes(serving: Serving, head_cut: bool = True) -> float:
     """
     model, form = serving.model, weight_format(serving.weights)
     cut = sum(
-        layers * linear.copies * linear.weights * form.bytes_per_weight(linear.inputs) / _ways(serving, linear)
+        layers
+        * linear.copies
+        * linear.weights
+        * form.bytes_per_weight(linear.inputs)
+        / _ways(serving, linear)
         for kind, layers in Counter(model.layer_kinds()).items()
         for linear in model.linears(kind)
     )
