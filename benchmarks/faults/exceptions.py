@@ -102,7 +102,8 @@ ODD_EXCEPTIONS = [
         model(torch.ones(2, 8))
         dist.barrier()
         """,
-        r"(?s)^rank 1 raised ValueError first, line 5\n.*rank 0: in \w*(all_gather|allgather|pre_forward)\w*, line 6;",
+        r"(?s)^rank 1 raised ValueError first, line 5\n.*"
+        r"rank 0: in \w*(all_gather|allgather|pre_forward)\w*, line 6;",
     ),
     Fault(
         "an all_reduce never awaited, then an exception",

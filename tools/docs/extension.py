@@ -49,7 +49,7 @@ class RememberingPythonDomain(PythonDomain):
         modname: str,
         classname: str,
         name: str,
-        type: str | None,
+        type: str | None,  # noqa: A002  as Sphinx calls it
         searchmode: int = 0,
     ) -> list[tuple[str, ObjectEntry]]:
         """As Sphinx's; remembered as long as no name comes along."""

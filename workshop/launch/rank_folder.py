@@ -40,11 +40,11 @@ def of_attempt(run: Path, attempt: int) -> Path:
 
 def clear(rank_dir: Path) -> None:
     """Forget the last cell's failure, report and stacks; FileNotFoundError where somebody removed a file."""
-    own = os.fspath(rank_dir)  # as text: to make four paths takes longer than to look
+    own = os.fspath(rank_dir)  # text: to make four paths takes longer than to look at four files
     for name in REMOVED:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{own}/{name}")
+            os.unlink(f"{own}/{name}")  # noqa: PTH108
     for name in EMPTIED:
         path = f"{own}/{name}"
-        if os.stat(path).st_size:
+        if os.stat(path).st_size:  # noqa: PTH116
             os.truncate(path, 0)
