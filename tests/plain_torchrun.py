@@ -21,6 +21,8 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 from torch.distributed.run import main, parse_args
 
+from workshop.launch.processes import die_with_parent
+
 
 class Waiting:
     """A fork that waits for its script; from then on what the agent uses of a ``subprocess.Popen``."""
@@ -56,7 +58,12 @@ class Waiting:
 
 
 def wait_and_be_program(wire: Connection, of_the_agent: list[Connection], with_workshop: bool) -> None:
-    """In the fork: be ``python -u SCRIPT``, in a session of its own, without `workshop` if so wanted."""
+    """In the fork: be ``python -u SCRIPT``, in a session of its own, without `workshop` if so wanted.
+
+    Other than torchrun's own it ends with its agent: a rank that waits for gloo's thread, which waits for the
+    interpreter's lock that the rank holds (`ProcessGroupGloo`'s destructor), would stay when the test is over.
+    """
+    die_with_parent()
     os.setsid()
     for end in of_the_agent:  # or the end of the agent would not end this one's waiting
         end.close()
