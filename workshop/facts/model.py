@@ -79,6 +79,7 @@ class ModelSpec:
     head_dim: int = 0
     max_positions: int = 0  # rows of a learned position table; 0 unless positions == "learned"
     positions: str = "rotary"
+    rotary_factor: float = 1.0  # what cosine and sine are multiplied by (YaRN: 1 + ln(scaling) / 10)
     norm: str = "rmsnorm"
     norms_per_layer: int = 2
     final_norm: bool = True

@@ -35,6 +35,7 @@ class Software:
     width_passes: float = 2  # reads and writes of each linear map's output besides the product itself
     logit_bytes: float = 24  # bytes moved per logit, forward and backward, besides the products
     dropout: bool = False
+    plain_scaled_rotary: bool = False  # scaled cosines and sines are taken by no fused kernel of its own
     captured: bool = False  # CUDA graphs or compiled: the host does not matter
     captured_experts: bool = False  # experts as well, though their shapes depend on the data
     early_stop: bool = False  # recomputation ends before a layer's last product, whose result nobody saved

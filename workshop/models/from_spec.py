@@ -31,6 +31,7 @@ _LLAMA: dict[str, Any] = {
     "causal": True,
     "attention_sinks": False,
     "attention_window": 0,
+    "rotary_factor": 1.0,
     "kv_lora_rank": 0,
     "router_bias": False,
     "shared_ffn_hidden_size": 0,

@@ -18,6 +18,15 @@ b, and has curves of its own.
 
 *Unfused* attention writes and reads s x s scores per head a dozen times, and that, not arithmetic, is what it
 costs. It computes all scores, of packed documents and of windows too, and masks them.
+
+*Rotary positions* are a kernel's, and `Software.width_passes` counts it. YaRN multiplies cosine and sine by a
+factor (Peng et al., arXiv 2309.00071, section 3.4), which Transformer Engine's kernel does not. Megatron-Core
+then turns queries and keys by hand (github NVIDIA/Megatron-LM
+megatron/core/models/common/embeddings/rope_utils.py: apply_rotary_pos_emb, _apply_rotary_pos_emb_bshd):
+
+    t, rest = t[..., :d], t[..., d:]        # d is the whole width: the first is t itself, the second is empty
+    t = t * cos + cat((-t2, t1)) * sin
+    return cat((t, rest))
 """
 
 from __future__ import annotations
@@ -30,6 +39,8 @@ from typing import Any
 import numpy as np
 
 from workshop.facts.microbenchmarks import Attention, WindowedAttention, attention, windowed_attention
+from workshop.facts.model import ModelSpec
+from workshop.facts.stack import Software
 from workshop.predict.case import Machine, NotPredictable, Setting
 from workshop.predict.flops import seen_keys
 from workshop.predict.layouts import Layouts
@@ -55,6 +66,14 @@ USUAL_WIDTH = 32.0
 # and writes (backward: reads two, writes one); dropout reads, writes, and keeps a mask of half the width.
 SOFTMAX_PASSES = (2.0, 3.0)
 DROPOUT_PASSES = (2.5, 2.5)
+
+# Reads and writes of queries and keys that are turned by hand. Forward: the product with the cosine 2, the
+# half's sign 1, joining the halves 2, the product with the sine 2, the sum 3, the last joining 2. Backward:
+# the products 4, the sign 1, the halves' gradients joined 2, zeros from the empty slice 1, the sums of these
+# three 6. A fused kernel has 2 each way. Kernels: six of queries, as many of keys, six for cosine and sine
+# each time.
+ROTARY_PASSES, FUSED_ROTARY_PASSES = (12.0, 14.0), 2.0
+ROTARY_KERNELS = 24.0
 
 
 @dataclass(frozen=True)
@@ -188,6 +207,17 @@ def _narrow(rows: list[Attention], kernel: str) -> list[float]:
         for width in (128, 64)
     )
     return [rate / narrow[key] for key, rate in wide.items() if key in narrow]
+
+
+def turned_by_hand(model: ModelSpec, stack: Software) -> bool:
+    """Whether this stack turns this model's queries and keys operation by operation."""
+    return stack.plain_scaled_rotary and model.rotary_factor != 1.0
+
+
+def rotary_bytes(model: ModelSpec, stack: Software, element_bytes: float) -> float:
+    """Bytes that rotary positions move for a token in a layer, less a fused kernel's; a third of a step's."""
+    passes = sum(ROTARY_PASSES) - 2 * FUSED_ROTARY_PASSES
+    return turned_by_hand(model, stack) * passes / 3 * (model.q_width + model.kv_width) * element_bytes
 
 
 def attention_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:

@@ -36,7 +36,12 @@ from workshop.facts.run import Adapter
 from workshop.facts.stack import Software
 from workshop.predict.case import Machine, Setting
 from workshop.predict.layouts import Layouts
-from workshop.predict.time.attention import attention_seconds
+from workshop.predict.time.attention import (
+    ROTARY_KERNELS,
+    attention_seconds,
+    rotary_bytes,
+    turned_by_hand,
+)
 from workshop.predict.time.beside_experts import CLAMP_PASSES, bias_and_clamp_seconds, stash_seconds
 from workshop.predict.time.matmul import LinearSeconds, linear_seconds
 from workshop.predict.time.rates import Rates
@@ -177,7 +182,8 @@ def host_seconds(
     quantized for it has as well.
     """
     rates = machine.rates
-    kernels = 0.0 * np.asarray(layouts.tensor) + (0 if stack.captured else stack.kernels)
+    each_layer = stack.kernels + ROTARY_KERNELS * turned_by_hand(model, stack)
+    kernels = 0.0 * np.asarray(layouts.tensor) + (0 if stack.captured else each_layer)
     if kind == "moe" and not stack.captured_experts:
         each = stack.kernels_per_expert + BIAS_KERNELS * model.mlp_bias
         each = each + stack.casts_per_expert * (machine.cast_bytes > 0)
@@ -281,6 +287,7 @@ def _pointwise_seconds(
     plain = [x for x in linears if x.split == "column" and x.copies == 1]
     divided = sum(stack.width_passes * x.outputs * x.active for x in plain)
     moved = tokens * machine.activation_bytes * (whole / alone + divided / t)
+    moved = moved + tokens * rotary_bytes(model, stack, machine.activation_bytes) / t
     seconds = moved / machine.bandwidth + 6 * machine.rates.kernel_seconds
     if kind != "moe":
         return seconds

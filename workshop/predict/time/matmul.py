@@ -119,6 +119,10 @@ def linear_seconds(
     t ranks routes its 1/t of the tokens, and receives as many of others; ranks that share an expert get the
     tokens of all of them. Of `fused_experts` the second product reads what the first has quantized, and the
     other way round in backward, so that every second cast is saved.
+
+    Experts' products take what as many plain ones take: in training they are plain ones, launched one by one
+    (`facts/data/expert_launches.csv` counts them in profiles). What a server's fused kernel saves of that, a
+    quarter on a GB200 (`Rates.grouped`), is not theirs.
     """
     t, e, et = np.asarray(layouts.tensor), np.asarray(layouts.expert), np.asarray(layouts.expert_tensor)
     tokens = layouts.tokens
@@ -134,9 +138,6 @@ def linear_seconds(
     seconds = training_matmul_seconds(
         machine.rates, machine.matmul, machine.feed, Product(*stacked), machine.element_bytes
     )
-    if any(linear.copies > 1 for linear in linears):
-        grouped = np.array([machine.rates.grouped if linear.copies > 1 else 1.0 for linear in linears])
-        seconds = seconds * grouped.reshape(1, -1, *([1] * (seconds.ndim - 2)))
     columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
     seconds = seconds.sum(axis=1)
     saved = [0.5 if fused_experts and linear.copies > 1 else 1.0 for linear in linears]

@@ -36,7 +36,7 @@ class Rates:
     matmul: float  # best rate of a large product in 16 bits, as a share of the device's reachable one
     matmul_fp8: float  # the same in 8 bits
     matmul_memory: float  # share of the memory bandwidth at which products read and write
-    grouped: float  # seconds of a grouped product relative to those of as many plain ones at once
+    grouped: float  # seconds of a server's fused experts relative to those of as many plain products
     routed_passes: (
         float  # reads and writes of each routed token's [hidden], forward, at the sheet's bandwidth
     )
