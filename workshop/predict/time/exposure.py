@@ -140,9 +140,10 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
 
     windows: seconds of one micro-batch's forward and backward on a rank, under which they may hide:
     gradients are reduced while the last micro-batch runs backward, new parameters gathered while the first
-    runs forward, unless the optimizer's step waits for them. Without ZeRO nothing is gathered: all of the
-    all-reduce falls into backward.
+    runs forward, unless the optimizer's step waits for them; both are longer where a rank has several chunks
+    of layers (`chunk_windows`). Without ZeRO nothing is gathered: all of the all-reduce falls into backward.
     """
+    windows = (windows[0] * chunk_windows(layouts), windows[1] * chunk_windows(layouts))
     machine, stack, trained = setting.machine, setting.stack, trained_params(setting, layouts)
     layers = np.ceil(setting.model.num_layers / layouts.pipeline)
     back = share_out("reduce_scatter", trained, stack.gradient_bytes, layouts, setting)
@@ -176,6 +177,19 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
     streamed = bytes_moved / (machine.memory_bandwidth * machine.rates.memory)
     optimizer = streamed + share * orthogonal_seconds(setting, layouts)
     return Once(exposed, optimizer, np.zeros(len(layouts)))
+
+
+def chunk_windows(layouts: Layouts) -> np.ndarray:
+    """How many micro-batches' backward goes on after the first gradients are complete.
+
+    With virtual stages micro-batches pass a rank's v chunks in groups of p (Narayanan et al., arXiv
+    2104.04473, section 2.2). So the first chunk is through while the last group has v - 1 chunks before it,
+    and a chunk's new parameters may come while the first group passes those before it: p (v - 1) / v
+    micro-batches, and of the last chunk one. Megatron-Core's buckets belong to one chunk each, which is sent
+    as it is ready (megatron/core/distributed/distributed_data_parallel.py).
+    """
+    v, group = layouts.virtual_stages, np.minimum(layouts.pipeline, layouts.accumulation)
+    return np.maximum(group * (v - 1) / v + 1 / v, 1.0)
 
 
 def share_out(collective: str, params: Params, width: Any, layouts: Layouts, setting: Setting) -> np.ndarray:
