@@ -402,7 +402,7 @@ assert best.pipeline == 16
 # bubble small.
 #
 # Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner did not know that.
-# Their rates, and ours for the same layouts (a twenty-fifth to an eighth too hopeful):
+# Their rates, and ours for the same layouts (6 to 13 % too hopeful):
 
 # %% tags=["nbval-check-output"]
 records, _ = read_table(FOLDER / "llama3_405b_layouts.csv")

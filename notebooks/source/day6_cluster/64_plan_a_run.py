@@ -217,7 +217,7 @@ show.plan_table(planned)
 # %% [markdown]
 # Both answers are good. With eight-way tensor parallelism and nothing else, the weights must be sharded. With two stages besides, 16
 # ranks hold them, and ZeRO-1 spreads the optimizer's state. Four-way with four stages does as well. The first and the last of these
-# lines differ by little more than two hundredths, and no prediction tells them apart. **A plan is never one line.** Take the one that
+# lines differ by less than one hundredth, and no prediction tells them apart. **A plan is never one line.** Take the one that
 # your engine does best. We take four stages.
 #
 # What does a rank hold?
