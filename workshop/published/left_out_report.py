@@ -16,6 +16,7 @@ import numpy as np
 
 from workshop.published import pairs, residuals
 from workshop.published.left_out import LeftOut
+from workshop.published.measured_twice import measured_twice
 from workshop.published.record import ALLOCATED, MeasuredRun
 from workshop.published.regimes import AXES, unique_weights
 from workshop.published.report import VERDICT, memory_lines
@@ -191,7 +192,7 @@ def page(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> str:
             [(x.words, f"{x.reached:.1%}", "met" if x.met else "**missed**") for x in targets(rows, records)],
         ),
     ]
-    out += ["", "## What was chosen, and with which rows in view", "", *CHOICES]
+    out += [*_twice(records), "", "## What was chosen, and with which rows in view", "", *CHOICES]
     for kind, some in kinds_of(rows).items():
         out += ["", f"## Errors of {kind}", ""]
         head = ("left out", "rows", "configurations", "in sample", "signed", "left out", "signed")
@@ -200,6 +201,22 @@ def page(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> str:
             lines += [(f"{axis}: {name}", *_cells(one)) for name, one in by_regime(some, axis).items()]
         out += _table(head, lines)
     return "\n".join([*out, *_coverage(rows, records), *_pairs(rows)]) + "\n"
+
+
+def _twice(records: Sequence[MeasuredRun]) -> list[str]:
+    lines = []
+    for one in measured_twice(records):
+        steps = [f"{min(seconds):.1f} to {max(seconds):.1f} s" for seconds in one.seconds]
+        lines.append((one.words, one.sources[0], steps[0], one.sources[1], steps[1], f"{one.ratio:.2f}"))
+    return [
+        "",
+        "## One configuration, measured by two sources",
+        "",
+        "A step of all its runs, and the other's mean over the one's. Where two sources lie far apart, no",
+        "prediction is near to both.",
+        "",
+        *_table(("configuration", "one", "its step", "the other", "its step", "ratio"), lines),
+    ]
 
 
 def _coverage(rows: Sequence[LeftOut], records: Sequence[MeasuredRun]) -> list[str]:
