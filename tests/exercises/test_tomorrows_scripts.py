@@ -70,7 +70,7 @@ def test_a_rank_of_the_warm_torchrun_has_no_workshop(tmp_path: Path) -> None:
     script.write_text(
         "import os, pathlib, time\n"
         "rank, here = int(os.environ['RANK']), pathlib.Path(__file__).parent\n"
-        "print(rank, os.environ['WORLD_SIZE'], flush=True)\n"
+        "os.write(1, f\"{rank} {os.environ['WORLD_SIZE']}\\n\".encode())\n"
         "(here / f'printed.{rank}').touch()\n"
         "end = time.monotonic() + 60\n"
         "while not (here / f'printed.{1 - rank}').exists() and time.monotonic() < end:\n"
