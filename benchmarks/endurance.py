@@ -29,13 +29,15 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # `python benchmarks/endurance.py` puts only benchmarks/ there
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.faults.orphans import marked_processes  # noqa: E402 - needs the line above
+from benchmarks import machine  # noqa: E402 - needs the line above
+from benchmarks.faults.orphans import marked_processes  # noqa: E402
 from benchmarks.notebook_clock import CellFailed, Notebook, notebook  # noqa: E402
 
 CELL = "%%ranks\nx = torch.ones(1000) * rank\ndist.all_reduce(x)\nprint(x[0].item())"
 FAILS = "%%ranks\nif rank == 1: raise ValueError('no luck')\ndist.barrier()"
 FRESH = "%%torchrun -n 2\nimport torch.distributed as dist\ndist.init_process_group(); dist.barrier()"
 WHERE = "from workshop.launch import Session; print(Session.get().directory)"
+PACKAGES = ("torch", "ipykernel", "jupyter_client", "pyzmq")
 MAY_GROW = 1.1
 
 
@@ -54,7 +56,7 @@ def count(mark: str, session: Path) -> dict[str, int]:
 
 
 def run_cells(cells: Notebook, mark: str, number: int) -> dict[str, dict[str, int]]:
-    """Run them all; what was held after a tenth of them, and at the end."""
+    """Run them all; what was held after a third of them, and at the end."""
     cells.run("%load_ext workshop\n%ranks start -n 2")
     cells.run(WHERE)
     session = Path(cells.printed.strip())
@@ -79,12 +81,23 @@ def one_notebook(name: str, number: int, found: dict[str, dict[str, dict[str, in
         found[name] = run_cells(cells, cells.mark, number)
 
 
+def growth(held: dict[str, dict[str, dict[str, int]]]) -> list[str]:
+    """What of a notebook grew by more than a tenth from when it was warm to its end."""
+    return [
+        f"{name}: {what}"
+        for name, counts in held.items()
+        for what, end in counts["end"].items()
+        if end > MAY_GROW * counts["warm"][what]
+    ]
+
+
 def main() -> int:
     """Run both, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cells", type=int, default=1000, help="cells in each notebook")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     args = parser.parse_args()
+    began = machine.machine(PACKAGES)
     found: dict[str, dict[str, dict[str, int]]] = {}
     names = ("first notebook", "second notebook")
     threads = [threading.Thread(target=one_notebook, args=(name, args.cells, found)) for name in names]
@@ -92,17 +105,22 @@ def main() -> int:
         thread.start()
     for thread in threads:
         thread.join()
-    grown = []
     for name in names:
         for what in found[name]["end"]:
             warm, end = found[name]["warm"][what], found[name]["end"][what]
             print(f"{name:16} {what:13} {warm:>14,} {end:>14,}")
-            if end > MAY_GROW * warm:
-                grown.append(f"{name}: {what}")
+    grown = growth(found)
     print("grew: " + "; ".join(grown) if grown else "nothing grew")
     if args.json:
         command = f"python benchmarks/endurance.py --cells {args.cells}"
-        record = {"date": str(date.today()), "command": command, "cells": args.cells, "held": found}
+        record = {
+            "date": str(date.today()),
+            "command": command,
+            "commit": machine.commit(),
+            "machine": began | {"load_average_at_the_end": machine.load_average()},
+            "cells": args.cells,
+            "held": found,
+        }
         args.json.write_text(json.dumps(record, indent=1) + "\n")
     return bool(grown)
 

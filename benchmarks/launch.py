@@ -41,6 +41,7 @@ dist.all_reduce(x)
 print(x[0].item())
 dist.destroy_process_group()
 """
+RECORD = ROOT / "data" / "measurements" / "launch.json"
 BASELINES = {
     "nbdistributed": baselines.nbdistributed,
     "ipyparallel": baselines.ipyparallel,
@@ -162,6 +163,32 @@ def targets(found: dict[str, Any]) -> list[tuple[str, float, str, float, bool]]:
     ]
 
 
+def ratios(found: dict[str, Any]) -> dict[str, float]:
+    """Ours over theirs, of one run: what can be compared between machines. Without whom was not measured."""
+    mine, fresh, torchrun = found["ranks_in_notebook"], found["torchrun_cell"], found["torchrun"]["median"]
+    over = {
+        "%%torchrun, the next, over torchrun": fresh["next"]["median"] / torchrun,
+        "%%torchrun, the first of a notebook, over torchrun": fresh["first"] / torchrun,
+        "ranks that stay, from %load_ext, cold, over torchrun": mine["cold"] / torchrun,
+    }
+    if other := found.get("ipyparallel"):
+        over |= {
+            "ranks that stay, start, over ipyparallel": mine["start"] / other["start"],
+            "%%ranks, a cell, over ipyparallel": mine["cell"]["median"] / other["cell"]["median"],
+            "%%ranks, the magic alone, over ipyparallel": mine["magic"]["median"] / other["magic"]["median"],
+        }
+    return over
+
+
+def show_ratios(found: dict[str, Any]) -> None:
+    """Each ratio beside that of the record."""
+    record = json.loads(RECORD.read_text())
+    before = ratios(record["results"])
+    print(f"ours over theirs, now and in the record of {record['date']} ({record['machine']['cpu']})")
+    for what, now in ratios(found).items():
+        print(f"  {what:58} {now:9.3f}      record {before.get(what, float('nan')):.3f}")
+
+
 def show(found: dict[str, Any]) -> None:
     """The table, then the targets."""
 
@@ -206,6 +233,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         found = measure(args.times, Path(directory))
     show(found)
+    show_ratios(found)
     if args.json:
         record = {
             "date": date.today().isoformat(),
@@ -219,6 +247,7 @@ def main() -> None:
                 "them, those named magic have not",
             },
             "results": found,
+            "ratios": ratios(found),
             "targets": [
                 dict(zip(("what", "value", "unit", "target", "met"), row, strict=True))
                 for row in targets(found)

@@ -87,7 +87,7 @@ def cells() -> dict[tuple[str, str], Once]:
 
 def ends() -> dict[tuple[str, str], Once]:
     """The ends of a whole notebook: each has a kernel and a temporary directory of its own."""
-    return {(name, engine): partial(_end, name=name) for name, (_act, engine) in ENDS.items()}
+    return {(name, end.engine): partial(_end, name=name) for name, end in ENDS.items()}
 
 
 def _end(_lab: Lab | None, name: str) -> Outcome:

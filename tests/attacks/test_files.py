@@ -96,8 +96,8 @@ def test_race_by_link(shared):
     swapping = begin_as(MALLORY, swap, link, [good, evil])
 
     def reads():
-        seen, until = {"read": 0, "refused": 0, "not there": 0}, time.monotonic() + 1
-        while time.monotonic() < until:
+        seen, until = {"read": 0, "refused": 0, "not there": 0}, time.monotonic() + 60
+        while seen["refused"] <= 20 and time.monotonic() < until:
             try:
                 read_site(link)
                 seen["read"] += 1

@@ -12,6 +12,10 @@ import pytest
 Run = Callable[..., list[nbformat.NotebookNode]]
 
 
+# What `%ranks?` shows: a question mark opens a pager, which is no output of the cell.
+INSPECT = "print(get_ipython().object_inspect_text('%ranks'))"
+
+
 def printed(cell: nbformat.NotebookNode) -> str:
     return "".join(o.text for o in cell.outputs if o.output_type == "stream")
 
@@ -129,9 +133,11 @@ def test_the_group_is_usable_after_bad_input(kernel: Run) -> None:
     )
     assert "there are 2 ranks already" in error(cells[1])
     assert "`%ranks restart -n 3` starts 3 anew" in error(cells[1])
-    zero = kernel("%%ranks -n 0\npass", "%ranks", "%ranks?", "%ranks stop")
+    zero = kernel("%%ranks -n 0\npass", "%ranks", INSPECT, "%ranks stop")
     assert "ValueError: 0 ranks: a group has 1 to 1024" in error(zero[0])
     assert "rank 1: process" in printed(zero[1])  # nothing said is status
+    assert "\n  %ranks [" in printed(zero[2])
+    assert "ranks_line" not in printed(zero[2])
     assert "--on 5: these are ranks 0 to 1" in error(cells[2])
     assert printed(cells[3]) == "[ranks 0-1] fine\n"
 

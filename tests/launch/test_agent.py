@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 
+from workshop.launch.child import agent as agents
 from workshop.launch.child.agent import CellAgent
+from workshop.launch.fresh.nodes import Nodes
 
 
 class Process:
@@ -65,3 +69,40 @@ def test_a_rank_that_left_without_returning_does_not_keep_the_others_waiting() -
     _, context = agent_of([Process(0), Process(None)])
     assert context._pc.join(-1) is False
     assert context._return_values == {0: None}
+
+
+# ------------------------------------------------------------------------------- who opens the store for several nodes
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each rendezvous that was made is to be the host of the store."""
+    hosts: list[bool] = []
+
+    def handler(parameters: Any) -> SimpleNamespace:
+        hosts.append(parameters.get_as_bool("is_host"))
+        if hosts == [True] and parameters.run_id == "the other has it":
+            raise RendezvousConnectionError("the port is taken")
+        return SimpleNamespace()
+
+    monkeypatch.setattr(agents.rendezvous_registry, "get_rendezvous_handler", handler)
+    monkeypatch.setattr(agents, "NodesRendezvous", lambda handler, address: (handler, address))
+    monkeypatch.setattr(agents, "_address", lambda nodes: "10.0.0.3")
+    # torch compares the endpoint with the host's name; here it is the address of a second card of this machine.
+    monkeypatch.setattr(agents, "is_own", lambda host: host == "10.7.0.3")
+    return hosts
+
+
+def rendezvous(endpoint: str, run_id: str = "course") -> Any:
+    return agents._rendezvous(SimpleNamespace(nodes=Nodes(2, endpoint, run_id)))
+
+
+@pytest.mark.parametrize(("endpoint", "host"), [("10.7.0.3:29500", True), ("10.7.0.4:29500", False)])
+def test_the_node_whose_second_card_is_the_endpoint_opens_the_store(asked, endpoint, host) -> None:
+    assert rendezvous(endpoint)[1] == "10.0.0.3"
+    assert asked == [host]
+
+
+def test_of_two_launches_on_one_machine_the_second_joins_the_store_of_the_first(asked) -> None:
+    rendezvous("10.7.0.3:29500", "the other has it")
+    assert asked == [True, False]

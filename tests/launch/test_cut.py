@@ -15,7 +15,7 @@ from workshop.launch import RankFailed, Ranks
 from workshop.launch.child import cut
 from workshop.launch.child.cut import GroupSockets, held_socket, open_sockets, refuse_newcomers
 
-CUTS = 30
+CUTS = 100
 THREAD_ALIVE = "any(t.name == 'workshop-cut' and t.is_alive() for t in threading.enumerate())"
 
 

@@ -21,6 +21,7 @@ from workshop.launch.failures import (
     place_in,
     read_evidence,
 )
+from workshop.launch.known_causes import KNOWN, advice
 
 CELL = Program("/tmp/run/cell.py")
 DUMP = """Thread 0x1 (most recent call first):
@@ -217,3 +218,17 @@ def test_a_rank_that_was_ended_while_it_left_has_left_its_peer_alone(place: Plac
     assert str(verdicts.failed([lost, at_work], CELL)).startswith(
         "rank 0 raised RuntimeError first, line 5\n"
     )
+
+
+# ------------------------------------------------------------------------------- what has been met before
+
+
+def test_the_end_of_a_group_that_a_ddp_model_holds_up_is_known() -> None:
+    inside = Frame("/site/torch/distributed/distributed_c10d.py", 2200, "destroy_process_group")
+    called = Frame(CELL.file, 9, "<module>")
+    (told,) = advice([RankEnd(0, "finished"), RankEnd(1, "stuck", frames=(called, inside))])
+    assert told == KNOWN[0].advice
+    assert "Delete the model before destroy_process_group()" in told
+    of_the_reader = Frame("/home/ada/groups.py", 3, "destroy_process_group")
+    assert advice([RankEnd(1, "stuck", frames=(called, of_the_reader))]) == []
+    assert advice([RankEnd(1, "raised", message="no group", frames=(called, inside))]) == []

@@ -141,8 +141,8 @@ import os, random, sys, time
 from pathlib import Path
 from workshop.launch.gpus import leases
 marks, taken = Path(sys.argv[1]), 0
-until = time.monotonic() + 2
-while time.monotonic() < until:
+until = time.monotonic() + 60
+while taken < 15 and time.monotonic() < until:
     try:
         lease = leases.take(random.choice((1, 2, 3)), list("0123"))
     except leases.GpusTaken:
@@ -167,10 +167,9 @@ def test_processes_that_race_never_hold_the_same_gpu(folder, tmp_path):
         )
         for _ in range(3)
     ]
-    taken = [int(racer.communicate(timeout=30)[0] or -1) for racer in racers]
+    taken = [int(racer.communicate(timeout=90)[0] or -1) for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0, 0]
-    assert min(taken) > 0
-    assert sum(taken) > 30
+    assert taken == [15, 15, 15]  # nobody starves
     assert list(folder.iterdir()) == []
 
 

@@ -151,7 +151,7 @@ def test_a_failure_in_another_file_of_the_program_names_it(tmp_path: Path) -> No
         "import torch.distributed as dist\nfrom comms import ring\ndist.init_process_group()\nring.turn()\n"
     )
     with pytest.raises(RankTimeout, match=r"ranks 0-1 wait in recv at line 5 of comms/ring.py") as caught:
-        torchrun(Script(str(tmp_path / "train.py"), "--quoted 'two words'"), 2, limits=Limits(timeout=4))
+        torchrun(Script(str(tmp_path / "train.py"), "--quoted 'two words'"), 2, limits=Limits(timeout=8))
     assert "    comms/ring.py line 5, in turn" in str(caught.value).splitlines()
 
 
@@ -162,7 +162,7 @@ def test_known_causes_are_named(tmp_path: Path) -> None:
     )
     (tmp_path / "spawns.py").write_text(spawns)
     with pytest.raises(RankTimeout, match=r"Let one of the two do it: `-n 1`"):
-        torchrun(Script(tmp_path / "spawns.py"), 2, limits=Limits(timeout=4))
+        torchrun(Script(tmp_path / "spawns.py"), 2, limits=Limits(timeout=8))
     cuts = INIT + (
         "from torch.distributed.device_mesh import init_device_mesh\n"
         "from torch.distributed.tensor import Shard, distribute_tensor\n"

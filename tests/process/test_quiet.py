@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from workshop.process.quiet import quietly
+from workshop.process.quiet import quietly, without_loading_noise
 
 
 def test_warnings_and_loggers_are_quiet_inside_and_back_after(caplog, recwarn):
@@ -24,6 +24,18 @@ def test_back_after_an_error():
     with pytest.raises(RuntimeError), quietly():
         raise RuntimeError
     assert logging.root.manager.disable == 0
+
+
+def test_what_a_library_could_not_load_is_quiet_for_good_and_its_errors_are_not(caplog):
+    log = logging.getLogger("torchao.kernel")
+    try:
+        without_loading_noise()
+        log.warning("no kernel for this machine")
+        log.error("heard")
+    finally:
+        for name in ("torchao", "torch.utils._pytree", "bitsandbytes.backends.cpu.ops"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+    assert [record.message for record in caplog.records] == ["heard"]
 
 
 def test_progress_bars_of_transformers():

@@ -30,6 +30,7 @@ TABLE = (
     "grid_of_groups.py",
     "drop_path_vit.py",
     "hf_experts.py",
+    "lightning_module.py",
 )
 
 
@@ -53,7 +54,7 @@ def rehearse_line(line: str) -> Rehearsal | RehearsalError:
 @pytest.fixture(scope="module")
 def both(loaded_engine):
     """Measured and rehearsed, by line of the table."""
-    skip_without("accelerate", "transformers")
+    skip_without("accelerate", "transformers", "lightning")
     with ThreadPoolExecutor(2) as pool:
         rehearsed = pool.map(rehearse_line, TABLE)
         measured = [measure_line(line) for line in TABLE]

@@ -1,5 +1,6 @@
-"""Site files: defaults, the three examples, and every refusal in words."""
+"""Site files: defaults, the examples, and every refusal in words."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,20 @@ def test_examples_are_sites(path):
     site = read_site(path)
     assert site.source == str(path)
     assert site.name
+
+
+def test_a_real_centre_says_where_its_values_were_read_and_when():
+    made_up = {"laptop", "one-node", "slurm-apptainer"}
+    centres = [path for path in EXAMPLES if path.stem not in made_up]
+    assert {path.stem for path in centres} >= {
+        "jean-zay",
+        "tsubame4",
+        "lumi",
+        "perlmutter",
+        "parallelcluster",
+    }
+    for path in centres:
+        assert re.search(r"(?m)^# Sources?, read \d{4}-\d\d-\d\d: \S", path.read_text()), path
 
 
 def test_there_are_the_three_kinds():

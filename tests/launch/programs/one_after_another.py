@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import torch._dynamo
 import torch.distributed.fsdp
@@ -33,11 +34,14 @@ def meeting_place(said: Path) -> str:
     return said.read_text()
 
 
-def become(program: str, *arguments: str) -> None:
-    """In the fork."""
+def become(program: str, *arguments: str) -> NoReturn:
+    """In the fork. It leaves without Python's end, in which gloo's threads now and then abort (torch 2.13)."""
     sys.argv = [program, *arguments]
     sys.path[0] = str(Path(program).parent)
     runpy.run_path(program, run_name="__main__")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def main() -> None:
@@ -50,13 +54,12 @@ def main() -> None:
         if not child:
             os.environ.update(MASTER_PORT=port, TORCHELASTIC_USE_AGENT_STORE="False")
             os.dup2(os.open(Path(folder, f"{number}-{RANK}"), os.O_WRONLY | os.O_CREAT), 1)
-            return become(*shlex.split(line))
+            become(*shlex.split(line))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code < 0:
             os.kill(os.getpid(), -code)
         elif code:
             sys.exit(code)
-    return None
 
 
 if __name__ == "__main__":
