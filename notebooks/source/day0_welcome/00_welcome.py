@@ -21,13 +21,13 @@ from workshop.exercises import beside
 # ## Does the machine play along?
 #
 # The doctor looks at what the workshop needs: Python, torch, devices, memory, ports, and two real ranks that
-# agree on a number. A name appears when it has been looked at. Each verdict is `ok`, `note` (it works, but know
+# agree on a number. Each look takes a moment and shows a dot. A verdict is `ok`, `note` (it works, but know
 # this) or `no`, with what to do. All lines: `workshop doctor` in a terminal.
 
 # %%
 from workshop.doctor import diagnose, summary
 
-diagnosis = diagnose(on_line=lambda line: print(line.name, end=" · ", flush=True))
+diagnosis = diagnose(on_line=lambda line: print(".", end="", flush=True))
 print("\n" + summary(diagnosis))
 print(*[line for line in diagnosis if line.verdict != "ok"], sep="\n")
 
