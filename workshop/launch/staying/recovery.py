@@ -9,15 +9,23 @@ file (on several nodes: under a new name in their store). Variables are never to
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from workshop.launch import rank_folder
-from workshop.launch.failures import Frame, Place, Program, RankEnd, from_record, parse_stacks, place_in
-from workshop.launch.messages import GroupState
+from workshop.launch.failures import (
+    FailureRecord,
+    Frame,
+    Place,
+    Program,
+    RankEnd,
+    from_record,
+    parse_stacks,
+    place_in,
+)
+from workshop.launch.messages import GroupState, read_file
 from workshop.launch.staying.channels import Exchange
 from workshop.launch.staying.rank_set import RankSet
 
@@ -144,7 +152,7 @@ def end_of(
         return RankEnd(rank, "finished")
     record = ranks.rank_dir(rank) / rank_folder.FAILURE
     if record.exists():
-        return from_record(rank, json.loads(record.read_text(encoding="utf-8")), CELL)
+        return from_record(rank, read_file(FailureRecord, record), CELL)
     return RankEnd(rank, "raised", Place(None, None), reply.get("ename", "error"), reply.get("evalue", ""))
 
 
