@@ -13,7 +13,7 @@ from typing import Any
 from workshop.classroom.folder import find_room, open_room
 from workshop.classroom.push import composed, push
 from workshop.classroom.seat import (
-    doctors_verdict,
+    doctor_summary,
     join,
     named_room,
     taken_seat,
@@ -97,7 +97,7 @@ def _join(options: argparse.Namespace) -> int:
         return 1
     seat = join(folder, name)
     progress, guesses = Progress(progress_file()), Guesses(guesses_file())
-    seat.update(progress.so_far(), guesses.kept(), None if options.no_doctor else doctors_verdict())
+    seat.update(progress.so_far(), guesses.kept(), None if options.no_doctor else doctor_summary())
     print("\n".join([f"Joined. {seat}", *seat.complaints()]))
     return 0
 

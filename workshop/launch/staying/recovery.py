@@ -162,6 +162,8 @@ def ends_of_the_dead(ranks: RankSet) -> list[RankEnd]:
     ends = []
     for rank, code in sorted(ranks.deaths.items()):
         frames = stacks(ranks, rank)
-        how = ranks.death_of(rank)
-        ends.append(RankEnd(rank, "died", place_in(frames, CELL), "died", how, frames=frames, exit_code=code))
+        death = ranks.death_of(rank)
+        ends.append(
+            RankEnd(rank, "died", place_in(frames, CELL), "died", death, frames=frames, exit_code=code)
+        )
     return ends
