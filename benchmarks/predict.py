@@ -25,7 +25,7 @@ from workshop.predict.case import Setting
 from workshop.predict.flops import megatron_flops
 from workshop.predict.layouts import RECOMPUTE, Layouts
 from workshop.predict.plan import Search, plan
-from workshop.predict.plan.candidates import Limits, candidates
+from workshop.predict.plan.candidates import SearchSpace, candidates
 from workshop.predict.time.rates import rates_of
 from workshop.predict.time.search import search_seconds
 from workshop.predict.time.step import predict_step
@@ -210,7 +210,7 @@ def show_speed(peers: dict[str, Any]) -> None:
         if "ms" in found:
             print(f"  {name}: {found['ms']:.2f} ms")
     model, cluster = catalogue.model("mt-nlg-530b"), catalogue.cluster("2520xA100-80GB")
-    layouts = candidates(model, cluster, 1920, 2048, Limits())
+    layouts = candidates(model, cluster, 1920, 2048, SearchSpace())
     layouts = layouts.take(np.resize(np.arange(len(layouts)), 1_000_000))
     start = time.perf_counter()
     setting = Setting(

@@ -20,7 +20,7 @@ import pytest
 from tests import called_exercises, schedule, second_try, warm_engines, warm_kernels
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
-from workshop.launch.environment import leaked
+from workshop.launch.environment import launcher_variables
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WORKSHOP_WARM_UP", "off")
@@ -30,7 +30,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 called_exercises.start(os.environ)
-for _name in leaked(os.environ):
+for _name in launcher_variables(os.environ):
     del os.environ[_name]
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

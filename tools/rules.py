@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import filterfalse
 from pathlib import Path
@@ -171,6 +172,35 @@ _TEXT_SUFFIXES = frozenset(
         ".yml",
     }
 )
+
+
+def unused_problems(package: Path, users: Iterable[Path]) -> list[Problem]:
+    """Public names of modules that stand nowhere else in the package, and in none of ``users``.
+
+    A word is enough, be it in a docstring or a lesson's text: what nobody calls but a page tells of is there
+    for readers. Tests are no users.
+    """
+    made: dict[str, list[Path]] = {}
+    times: Counter[str] = Counter()
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        times.update(_WORD.findall(text))
+        if not is_answer(path):
+            for name in map("".join, _MADE.findall(_LONG_TEXT.sub("", text))):
+                made.setdefault(name, []).append(path)
+    for path in users:
+        times.update(_WORD.findall(path.read_text(encoding="utf-8")))
+    return [
+        Problem(path, name, "only tests use it, and no page tells of it")
+        for name, paths in made.items()
+        if times[name] <= len(paths)
+        for path in paths
+    ]
+
+
+_LONG_TEXT = re.compile(r'"{3}.*?"{3}', re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_]\w+")
+_MADE = re.compile(r"^(?:(?:async )?def |class )([A-Za-z]\w+)|^([A-Za-z]\w+)(?:: [^=\n]+)? = ", re.MULTILINE)
 
 
 def machine_path_problems(files: list[Path]) -> list[Problem]:

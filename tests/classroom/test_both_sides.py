@@ -17,7 +17,7 @@ from workshop.classroom.folder import find_room, open_room
 from workshop.classroom.names import FOLDER_NAME, folder_name, shown_name
 from workshop.classroom.push import composed, push
 from workshop.classroom.seat import join, taken_seat
-from workshop.classroom.state import State, Verdict, Work
+from workshop.classroom.state import DoctorSummary, State, Work
 from workshop.classroom.view import GuessesOf, code_of, look
 from workshop.cli import main
 from workshop.exercises.engine.progress import Attempts, Progress, progress_file
@@ -234,7 +234,7 @@ def test_a_state_that_lies_in_its_values():
     state = State.read(stored, KNOWN)
     assert state.name == "A[31mda"
     assert state.written_at == 0.0
-    assert state.doctor == Verdict(0, 0, 0, (("x", ""),))
+    assert state.doctor == DoctorSummary(0, 0, 0, (("x", ""),))
     assert state.exercises == {"ring_bytes": Work(tries=1_000_000)}
     assert {name: (one.guess, one.measured) for name, one in state.guesses.items()} == {
         "g": (None, None),

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from workshop import __version__
-from workshop.cli import main
+from workshop.cli import COMMANDS, main
 
 
 def test_version(capsys):
@@ -14,19 +14,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"workshop {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["lab", "--help"],
-        ["doctor", "--help"],
-        ["export", "--help"],
-        ["predict", "--help"],
-        ["plan", "--help"],
-        ["validate", "--help"],
-        ["calibrate", "--help"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
 def test_help_reads_well(capsys, arguments):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -53,6 +41,15 @@ def test_a_wrong_call_is_told(capsys, arguments, said):
         main(arguments)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_help_imports_no_command():
+    """It answers at once, whatever a command needs."""
+    script = "import sys; from workshop.cli import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "workshop.cli" in loaded
+    assert not loaded & {"numpy", "torch", "matplotlib", *(f"workshop.cli.{name}" for name in COMMANDS)}
 
 
 def test_python_dash_m():

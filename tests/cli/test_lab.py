@@ -17,9 +17,8 @@ import pytest
 import websocket
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from workshop.cli import lab as lab_command
-from workshop.cli import main
-from workshop.cli.lab import WELCOME
+from workshop.cli import lab_here, main
+from workshop.cli.lab_here import WELCOME
 from workshop.cli.server import free_port
 
 
@@ -27,7 +26,7 @@ from workshop.cli.server import free_port
 def lessons(tmp_path, monkeypatch):
     folder = tmp_path / "notebooks"
     (folder / WELCOME).parent.mkdir(parents=True)
-    monkeypatch.setattr(lab_command, "find_lessons", lambda: folder)
+    monkeypatch.setattr(lab_here, "find_lessons", lambda: folder)
     return folder
 
 
@@ -84,7 +83,7 @@ def test_a_picture_is_named(lessons, capsys):
 
 def test_no_lessons(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lab_command, "ROOT", tmp_path / "site")
+    monkeypatch.setattr(lab_here, "ROOT", tmp_path / "site")
     assert main(["lab"]) == 2
     assert "clone the repository and run `make lab` in it" in capsys.readouterr().err
 
@@ -118,8 +117,8 @@ def served(lessons):
     publish(lessons, "print(1)")
     port = free_port(20000 + os.getpid() % 20000)
     code = (
-        "import sys; from pathlib import Path; from workshop.cli import lab, main\n"
-        f"lab.find_lessons = lambda: Path({str(lessons)!r})\n"
+        "import sys; from pathlib import Path; from workshop.cli import lab_here, main\n"
+        f"lab_here.find_lessons = lambda: Path({str(lessons)!r})\n"
         f"sys.exit(main(['lab', '--no-browser', '--port', '{port}']))"
     )
     process = subprocess.Popen(

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_markdown_cell, new_notebook
 
-from workshop.cli.lab import find_lessons
+from workshop.cli.lab_here import find_lessons
 from workshop.cli.lessons_index import index_text, lessons_in, write_index
 from workshop.exercises import all_exercises
 from workshop.exercises.engine.progress import Progress

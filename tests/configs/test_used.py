@@ -154,9 +154,9 @@ def test_a_script_trains_the_same_under_every_engine(name, two):
 
 MACHINE = """
 import os, runpy, sys
-from workshop.launch.environment import leaked
+from workshop.launch.environment import launcher_variables
 machine = os.environ["RANK"]
-for name in leaked(os.environ):
+for name in launcher_variables(os.environ):
     del os.environ[name]
 sys.argv = ["accelerate launch", *options, "--machine_rank", machine, script]
 runpy.run_module("accelerate.commands.launch", run_name="__main__")

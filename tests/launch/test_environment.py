@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workshop.launch.environment import leaked, rank_environment, scrubbed
+from workshop.launch.environment import launcher_variables, rank_environment, scrubbed
 
 FOREIGN = {
     "RANK": "7",
@@ -18,7 +18,7 @@ FOREIGN = {
 
 def test_other_launchers_variables_are_named_and_removed() -> None:
     env = {**FOREIGN, "HOME": "/home/x", "MY_RANKING": "1"}
-    assert leaked(env) == sorted(FOREIGN)
+    assert launcher_variables(env) == sorted(FOREIGN)
     assert scrubbed(env) == {"HOME": "/home/x", "MY_RANKING": "1"}
 
 

@@ -21,6 +21,8 @@ from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.launch.jobs.record import Task, indices, read_record, write_record
 from workshop.launch.jobs.slurm import SlurmError
 from workshop.launch.jobs.watch import Watch
+from workshop.launch.messages import JobProgram, read_file
+from workshop.launch.rank_folder import JOB_PROGRAM
 from workshop.launch.report import dumped
 from workshop.launch.request import unpickled
 from workshop.site.job import Job
@@ -110,8 +112,9 @@ def test_a_script_stays_where_it_is(site, tmp_path):
     program = tmp_path / "train.py"
     program.write_text("print(1)")
     directory, record = job_directory.prepare(Script(program, ("--lr", "1")), site, Job("t", ""))
-    spec = json.loads((directory / "program.json").read_text())
-    assert (spec["program"], spec["args"]) == (str(program), ["--lr", "1"])
+    of_job = read_file(JobProgram, directory / JOB_PROGRAM)
+    assert (of_job.program.file, of_job.program.args) == (str(program), ("--lr", "1"))
+    assert (of_job.sweep, of_job.replicas, of_job.one_node) == (False, 0, True)
     assert record.label == "train.py"
 
 
@@ -167,6 +170,12 @@ def test_a_rank_that_raised(task):
     with pytest.raises(RankFailed, match="rank 1 raised KeyError first, line 3") as caught:
         ended(task, "FAILED", r1_failure=json.dumps({**RECORD, "frames": frames}))
     assert caught.value.result.text == "[rank 0] text\n"
+
+
+def test_a_record_that_is_none_is_named(task):
+    told = r"rank_1/failure.json cannot be used \(FailureRecord.frames must be tuple.*another version"
+    with pytest.raises(ValueError, match=told):
+        ended(task, "FAILED", r1_failure=json.dumps({**RECORD, "frames": None}))
 
 
 def test_a_rank_of_which_only_torchrun_knows(task):

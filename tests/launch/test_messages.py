@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from workshop.launch import Session
+from workshop.launch.failures import FailureRecord, Frame, WrongSyntax
 from workshop.launch.fresh.nodes import Nodes
 from workshop.launch.messages import (
     COMMANDS,
@@ -16,6 +18,7 @@ from workshop.launch.messages import (
     Clean,
     Done,
     GroupState,
+    JobProgram,
     Launch,
     LaunchEnd,
     LaunchReplicas,
@@ -30,10 +33,13 @@ from workshop.launch.messages import (
     Started,
     StartRanks,
     StopRanks,
+    Submission,
     from_json,
     packed,
+    read_file,
     to_json,
     unpacked,
+    write_file,
 )
 
 PROGRAM = RankProgram(
@@ -74,6 +80,40 @@ def test_every_message_is_tried() -> None:
 def test_what_a_rank_answers_arrives_equal() -> None:
     state = GroupState(True, 12, ("model", "mesh"))
     assert from_json(GroupState, to_json(state)) == state
+
+
+IN_FILES = [
+    JobProgram(PROGRAM, sweep=True, replicas=0, one_node=False),
+    FailureRecord(1.5, "KeyError", "'ä'", (Frame("/a b/cell.py", 3, "f", "g()"),), "OSError: gone", None),
+    FailureRecord(1.5, "SyntaxError", "bad", (), None, WrongSyntax(None, None, "x =")),
+]
+
+
+@pytest.mark.parametrize("message", IN_FILES, ids=lambda message: type(message).__name__)
+def test_what_lies_in_a_file_is_read_equal(message: Any, tmp_path: Path) -> None:
+    write_file(tmp_path / "message.json", message)
+    assert read_file(type(message), tmp_path / "message.json") == message
+    assert [path.name for path in tmp_path.iterdir()] == ["message.json"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        (JobProgram, "{", r"/message.json cannot be used \(Expecting property name.*\): it was changed, or"),
+        (JobProgram, "\udcff", r"/message.json cannot be used \(.*codec can't decode"),
+        (JobProgram, '{"program": "/cell.py"}', r"/message.json .*a message JobProgram has program, sweep"),
+        (FailureRecord, "[]", r"/message.json .*a message FailureRecord has time, type, message, frames"),
+    ],
+)
+def test_a_file_of_another_form_is_named(kind: type, text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "message.json").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=told):
+        read_file(kind, tmp_path / "message.json")
+
+
+def test_a_number_of_a_job_arrives_equal() -> None:
+    for answer in (Submission("12"), Submission(error="no such partition")):
+        assert from_json(Submission, to_json(answer)) == answer
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ EXAMPLES = [
     RankDied(9, 3, None),
     RankDied(9, 3, -9),
     messages.Alive(),
+    messages.StoreQuestion("get", ("g1/a", "g1/ö"), 7, seconds=0.5),
+    messages.StoreAnswer(7, error="the group was cut"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -11,22 +10,26 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from workshop import __version__
-from workshop.launch.failures import RankTimeout
+from workshop.launch.failures import FailureRecord, Frame, RankTimeout
 from workshop.launch.fresh.nodes import Nodes
-from workshop.launch.messages import to_json
+from workshop.launch.messages import from_json, read_file, to_json, write_file
 from workshop.launch.nodes import files as node_files
 from workshop.launch.nodes import messages
 from workshop.launch.nodes import ranks as node_ranks
 from workshop.launch.nodes import start as node_start
+from workshop.launch.nodes.links import Relay
 from workshop.launch.nodes.ranks import RemoteNodes, RemoteProcess, StayingNodes, nodes_of_this_allocation
 from workshop.launch.nodes.start import Commands, NodeProcess, Srun, Ssh
 from workshop.launch.nodes.store import StoreServer
+from workshop.launch.rank_folder import FAILURE
 from workshop.launch.session import EngineError
 from workshop.launch.staying import recovery
 from workshop.launch.staying.channels import Exchange
@@ -35,34 +38,67 @@ from workshop.site.spec import SiteSpec
 
 
 def asked(server: StoreServer, op: str, *keys: str, values: tuple[bytes, ...] = (), **more: Any) -> list[Any]:
-    said: list[Any] = []
-    header = {"op": op, "keys": keys, "id": 1, **more}
+    answers: list[Any] = []
+    question = messages.StoreQuestion(op, keys, 1, **more)
     server.ask(
-        [json.dumps(header).encode(), *values],
-        lambda frames: said.append((json.loads(frames[0]), frames[1:])),
+        [to_json(question).encode(), *values],
+        lambda frames: answers.append((from_json(messages.StoreAnswer, frames[0]), frames[1:])),
     )
-    return said
+    return answers
 
 
 def test_the_store_answers_at_once_or_when_the_key_comes() -> None:
     server = StoreServer()
     waiting = asked(server, "get", "g1/a", seconds=10.0)
     assert waiting == []
-    assert asked(server, "check", "g1/a")[0][0]["number"] == 0
+    assert asked(server, "check", "g1/a")[0][0].number == 0
     asked(server, "set", "g1/a", values=(b"x",))
     assert waiting[0][1] == [b"x"]
-    assert [asked(server, "add", "n", amount=k)[0][0]["number"] for k in (2, 3)] == [2, 5]
+    assert [asked(server, "add", "n", amount=k)[0][0].number for k in (2, 3)] == [2, 5]
     assert asked(server, "compare_set", "g1/a", values=(b"y", b"z"))[0][1] == [b"x"]
     assert asked(server, "compare_set", "g1/a", values=(b"x", b"z"))[0][1] == [b"z"]
-    assert asked(server, "delete", "g1/a")[0][0]["number"] == 1
+    assert asked(server, "delete", "g1/a")[0][0].number == 1
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ([], "not enough values to unpack"),
+        ([b"{"], "Expecting property name"),
+        ([b'{"op": "get"}'], "a message StoreQuestion has op, keys, id, amount, seconds, not"),
+        ([to_json(messages.StoreQuestion("pop", ("a",), 1)).encode()], "was asked 'pop' with 0 values"),
+        ([to_json(messages.StoreQuestion("set", ("a",), 1)).encode()], "was asked 'set' with 0 values"),
+    ],
+)
+def test_what_is_no_question_to_the_store_is_refused(frames: list[bytes], told: str) -> None:
+    server = StoreServer()
+    with pytest.raises(ValueError, match=told):
+        server.ask(frames, print)
+    assert asked(server, "count")[0][0].number == 0
+
+
+def test_the_relay_serves_on_after_what_is_no_question(tmp_path: Path) -> None:
+    relay = Relay(tmp_path / "store")
+    relay.start()
+    rank = zmq.Context.instance().socket(zmq.DEALER)
+    rank.linger = 0
+    rank.connect(f"ipc://{tmp_path / 'store'}")
+    try:
+        rank.send_multipart([b"{"])
+        rank.send_multipart([to_json(messages.StoreQuestion("count", (), 1)).encode()])
+        assert rank.poll(30_000)
+        assert from_json(messages.StoreAnswer, rank.recv()) == messages.StoreAnswer(1, number=0)
+    finally:
+        rank.close()
+        relay.close()
 
 
 def test_who_waits_in_a_closed_store_hears_so_now_and_later() -> None:
     server = StoreServer()
     waiting, other = asked(server, "wait", "g1/a", seconds=10.0), asked(server, "wait", "g2/a", seconds=10.0)
     server.close("g1/")
-    assert "the group was cut" in waiting[0][0]["error"]
-    assert "the group was cut" in asked(server, "get", "g1/b", seconds=10.0)[0][0]["error"]
+    assert "the group was cut" in waiting[0][0].error
+    assert "the group was cut" in asked(server, "get", "g1/b", seconds=10.0)[0][0].error
     assert other == []
 
 
@@ -82,11 +118,12 @@ def test_a_mirror_becomes_what_the_files_are(tmp_path: Path) -> None:
         (here / name).write_bytes(b"")
     big = bytes(range(256)) * 5000  # several blocks
     (here / "log").write_bytes(big)
-    (here / "failure.json").write_text(json.dumps({"time": 1.5, "type": "ValueError"}))
+    failure = FailureRecord(1.5, "ValueError", "no", (Frame("/a.py", 3, "f", "g()"),), None, None)
+    write_file(here / FAILURE, failure)
     for name, block in tail.all_news():
         mirror.take(name, block)
     assert (there / "log").read_bytes() == big
-    assert json.loads((there / "failure.json").read_text())["time"] == 101.5
+    assert read_file(FailureRecord, there / FAILURE) == replace(failure, time=101.5)
     assert list(tail.all_news()) == []
     (here / "stacks").write_bytes(b"old")
     assert list(tail.all_news()) == [("stacks", b"old")]
@@ -100,6 +137,12 @@ def test_a_mirror_takes_no_other_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="which no rank writes"):
         node_files.Mirror(tmp_path / "rank_0").take(name, b"x")
     assert sorted(path.name for path in (tmp_path / "rank_0").iterdir()) == ["bars", "log", "stacks"]
+
+
+def test_a_mirror_takes_no_record_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a message FailureRecord has time, type, message, frames"):
+        node_files.Mirror(tmp_path / "rank_0").take(FAILURE, b'{"type": "KeyError"}')
+    assert not (tmp_path / "rank_0" / FAILURE).exists()
 
 
 def test_networks_of_a_launch() -> None:

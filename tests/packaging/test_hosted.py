@@ -15,7 +15,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from tools.setup_environment import TORCH_RANGE
-from workshop.cli.lab import WELCOME
+from workshop.cli.lab_here import WELCOME
 from workshop.facts.tree import DISTRIBUTION
 
 from .conftest import ROOT, Built, Installed

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tools.wheel import lay_tree
-from workshop.cli.lab import WELCOME
+from workshop.cli.lab_here import WELCOME
 from workshop.cli.server import free_port
 from workshop.exercises import all_exercises
 from workshop.facts.tree import DISTRIBUTION

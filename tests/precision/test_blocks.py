@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from tests.precision.torch_bits import bits_of
 from workshop.facts.formats import float_format
-from workshop.precision.blocks import BLOCK, encode_blocks, mx_scale, round_blocks
-from workshop.precision.formats import rounding_error
+from workshop.precision.blocks import BLOCK, encode_blocks, mx_scale
+from workshop.precision.formats import TORCH_DTYPES, rounding_error
 
 
 @pytest.fixture
@@ -28,9 +29,9 @@ def test_bits_a_number(numbers, name, bits):
 @pytest.mark.parametrize("name", BLOCK)
 def test_what_was_rounded_once_hardly_moves_again(numbers, name):
     numbers[2, :64] = 1  # under NVFP4 one huge block would take all the others' digits
-    once = round_blocks(numbers, name)
+    once = encode_blocks(numbers, name).decode()
     assert once.shape == numbers.shape
-    assert rounding_error(once, round_blocks(once, name)).relative < 0.02
+    assert rounding_error(once, encode_blocks(once, name).decode()).relative < 0.02
 
 
 @pytest.mark.parametrize("name", ["mxfp8", "mxfp8-e5m2", "mxfp4"])
@@ -53,8 +54,8 @@ def test_a_power_of_two_is_what_the_rule_says(numbers, name, rule):
 
 def test_ceil_cuts_nothing_and_floor_does():
     block = torch.full((1, 32), 480.0)  # floor: scale 1, and 480 > 448
-    assert round_blocks(block, "mxfp8", rule="floor").max() == 448
-    assert round_blocks(block, "mxfp8", rule="ceil").max() == 480
+    assert encode_blocks(block, "mxfp8", rule="floor").decode().max() == 448
+    assert encode_blocks(block, "mxfp8", rule="ceil").decode().max() == 480
     assert mx_scale(torch.tensor([448.0, 448.1, 896.0]), "e4m3", "ceil").tolist() == [1, 2, 2]
 
 
@@ -62,7 +63,7 @@ def test_ceil_cuts_nothing_and_floor_does():
 def test_error_on_normal_numbers(name, most):
     torch.manual_seed(1)
     x = torch.randn(64, 1024)
-    found = rounding_error(x, round_blocks(x, name)).relative
+    found = rounding_error(x, encode_blocks(x, name).decode()).relative
     assert most / 3 < found < most
 
 
@@ -70,7 +71,7 @@ def test_an_outlier_costs_its_own_block_only():
     torch.manual_seed(2)
     x = torch.randn(4, 64) * 1e-3
     x[0, 0] = 1e4
-    rounded = round_blocks(x, "mxfp8")
+    rounded = encode_blocks(x, "mxfp8").decode()
     assert rounding_error(x[1:], rounded[1:]).relative < 0.04
     assert rounding_error(x[0, 32:], rounded[0, 32:]).relative < 0.04
     assert rounding_error(x[0, 1:32], rounded[0, 1:32]).zeros == 1
@@ -103,8 +104,6 @@ def test_mxfp8_is_torchaos(numbers, rule, element):
     mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
     from torchao.prototype.mx_formats.config import ScaleCalculationMode
 
-    from workshop.precision.formats import TORCH_DTYPES, bits_of
-
     mode = ScaleCalculationMode.FLOOR if rule == "floor" else ScaleCalculationMode.RCEIL
     scales, data = mx.to_mx(numbers.contiguous(), TORCH_DTYPES[element], 32, mode)
     ours = encode_blocks(numbers, "mxfp8" if element == "e4m3" else "mxfp8-e5m2", rule=rule)
@@ -116,8 +115,6 @@ def test_mxfp8_is_torchaos(numbers, rule, element):
 
 def test_nvfp4_is_torchaos():
     nv = pytest.importorskip("torchao.prototype.mx_formats.nvfp4_tensor")
-    from workshop.precision.formats import bits_of
-
     torch.manual_seed(3)
     x = torch.randn(64, 256) * torch.rand(64, 1).mul(3).exp()
     scales, packed = nv.nvfp4_quantize(x, 16, nv.per_tensor_amax_to_scale(x.abs().max()))

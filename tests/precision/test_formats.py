@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 
+from tests.precision.torch_bits import bits_of
 from workshop.facts.formats import FORMATS
 from workshop.precision.formats import (
     TORCH_DTYPES,
-    bits_of,
     cast,
     decode,
     e4m3_overflow,

@@ -11,7 +11,7 @@ from benchmarks import fit_rates
 from workshop.predict.case import NotPredictable
 from workshop.predict.time.rates import rates_of
 from workshop.published.fit import held_out, minimise
-from workshop.published.predicted import predict_one
+from workshop.published.predicted import predict_times
 from workshop.published.record import SECONDS, TIMES
 from workshop.published.report import Line, records, spearman, summary, time_lines, validate
 from workshop.published.tables import NOT_READ, READERS, read_folder, read_row, read_table
@@ -94,7 +94,7 @@ def test_a_row_is_read():
     }
     assert case.record.run.layout.recompute == "full"
     assert case.measured == pytest.approx(0.2197)
-    assert 0.1 < predict_one(case) < 0.4
+    assert 0.1 < predict_times([case])[0] < 0.4
 
 
 @pytest.mark.parametrize(
@@ -280,6 +280,6 @@ def test_blooms_best_layout_is_among_the_first_three():
         if batch < 2000:
             continue  # a smaller batch has a larger bubble
         measured[cut] = min(measured.get(cut, np.inf), case.measured / batch)
-        predicted[cut] = predict_one(case) / batch
+        predicted[cut] = predict_times([case])[0] / batch
     assert len(measured) >= 10
     assert min(measured, key=measured.get) in sorted(predicted, key=predicted.get)[:3]

@@ -11,10 +11,40 @@ from tools.rules import (
     ring_problems,
     size_problems,
     swallow_problems,
+    unused_problems,
 )
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "workshop"
+
+
+def test_every_public_name_has_a_user():
+    files = [
+        path
+        for folder in ("notebooks", "examples", "benchmarks", "tools", "docs")
+        for kind in ("*.py", "*.md", "*.toml")
+        for path in (ROOT / folder).rglob(kind)
+    ]
+    users = [*files, ROOT / "README.md", ROOT / "INSTRUCTORS.md", ROOT / "pyproject.toml"]
+    assert [str(problem) for problem in unused_problems(PACKAGE, users)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def merge(): 0", ["merge"]),
+        ("class Merge: 0\nMOST = 3\nLEAST: int = 1", ["Merge", "MOST", "LEAST"]),
+        ("def _merge(): 0\n_MOST = 3\nif True:\n    inner = 1", []),
+        ("def merge(): 0\nmerge()", []),
+        ('"""`merge` makes one of two."""\ndef merge(): 0', []),
+        ('"""A file:\n\nname = 3\n"""', []),
+        ("def told(): 0", []),  # by a page
+    ],
+)
+def test_names_without_a_user(tmp_path, text, names):
+    (tmp_path / "module.py").write_text(text)
+    (tmp_path / "page.md").write_text("Call `told` yourself.")
+    assert [one.where for one in unused_problems(tmp_path, [tmp_path / "page.md"])] == names
 
 
 @pytest.mark.parametrize("rule", [size_problems, docstring_problems, swallow_problems])

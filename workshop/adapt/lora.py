@@ -11,7 +11,7 @@ that change have a low rank r only, and learns its two factors::
 B is zero at first, so the adapted model begins as the old one. r (in + out) weights are trained instead of
 in x out; gradients and the optimizer's moments exist for these only, and *that* is the memory it saves: the
 frozen W still takes its place, and backward still passes through it. After training, W + (α/r) B A is one
-matrix again (``merge``), and nothing is slower than before.
+matrix again (`merge_lora`), and nothing is slower than before.
 
 α/r keeps the size of the change about the same when r is varied (section 4.1), so that the learning rate need
 not be searched again.

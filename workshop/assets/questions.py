@@ -1,4 +1,5 @@
-"""Labelled short texts, for fine-tuning that can be scored: TREC's questions, and spam among text messages.
+"""Labelled short texts, for fine-tuning that can be scored: TREC's questions (`load`), and spam among text
+messages (`sms_spam`), which no lesson needs and is there for your own.
 
 TREC's question types (Li and Roth 2002, *Learning Question Classifiers*, COLING): what kind of thing does a
 question ask for? Six classes: an abbreviation, a description, an entity, a human, a location, a number.

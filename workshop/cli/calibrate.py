@@ -8,6 +8,7 @@ import argparse
 import json
 from dataclasses import asdict
 from math import isfinite
+from pathlib import Path
 
 from workshop.facts.published import FOLDER
 from workshop.published import calibrate_memory
@@ -15,6 +16,33 @@ from workshop.published.calibrate import as_toml, calibrate, text
 from workshop.published.canonical_reader import read_runs
 from workshop.published.constants import fitted_constants
 from workshop.published.constants import text as constants_text
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop calibrate``."""
+    parser.description = (
+        "Fit the rates of a device (matmul, memory) and of the network between nodes to measured runs, and "
+        "the share of memory that PyTorch reserves and leaves idle, with standard errors; what they do not "
+        "determine is unknown. WORKSHOP_RATES names the written file to every other command. Exit code 0: "
+        "something was fitted; 1: nothing; 2: a wrong call."
+    )
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FILE",
+        help="measured runs as CSV, in the columns of data/published/canonical.csv",
+    )
+    asked.add_argument(
+        "--constants",
+        action="store_true",
+        help="list what is fitted to the published runs, with standard errors, and end",
+    )
+    parser.add_argument(
+        "--like", default="", metavar="DEVICE", help="the relative of a device that has no constants yet"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="a new TOML file for what was found")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
 def run(options: argparse.Namespace) -> int:

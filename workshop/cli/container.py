@@ -19,6 +19,25 @@ BUILD_SECONDS = 2 * 3600.0
 CACHE_INSIDE = "/opt/cache-of-the-host"
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop container``."""
+    parser.description = (
+        "`command -- CMD ...` prints the line for CMD in the site's container: GPUs, binds, and only the "
+        "variables that ranks need. `build` prints the line that makes the image from apptainer.def; with "
+        "--run it is run."
+    )
+    parser.add_argument("what", choices=("command", "build"), help="what to print")
+    parser.add_argument("words", nargs="*", metavar="CMD", help="the command, after -- (default: a shell)")
+    parser.add_argument("--site", metavar="FILE", help="a site's file or example (default: the one in force)")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="working folder (default: this one)")
+    parser.add_argument("--run", action="store_true", help="with build: run the line")
+    parser.add_argument("--assets", action="store_true", help="with build: models and data into the image")
+    parser.add_argument("--torch", default="", metavar="REQUIREMENT", help="with build: another torch")
+    parser.add_argument("--index", default="", metavar="URL", help="with build: where that torch is found")
+    parser.add_argument("--base", default="", metavar="IMAGE", help="with build: another base image")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="with build: the image's file")
+
+
 def run(options: argparse.Namespace) -> int:
     """The command."""
     site = expanded(chosen(options.site), os.environ)

@@ -11,6 +11,15 @@ import sys
 from workshop.doctor import diagnose, render, summary
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop doctor``."""
+    parser.description = (
+        "One line for each thing the workshop needs: ok, note or no, and what to do for each no. The exit "
+        "code is 0 when there is no no."
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of lines")
+
+
 def run(options: argparse.Namespace) -> int:
     """The command."""
     if options.json:

@@ -27,6 +27,26 @@ _ALIKE = 0.6  # of two files' names, before one is proposed for the other
 _MAGIC = re.compile(r"^%%(?:torchrun|sbatch)\b(?P<flags>.*)$", re.MULTILINE)
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop export``."""
+    parser.description = (
+        "Write a %%torchrun cell (saved as text, or a plain script) as a script that torchrun starts, and "
+        "with --slurm a batch file beside it."
+    )
+    parser.add_argument("source", type=Path, metavar="FILE", help="a file with the cell, or a script.py")
+    parser.add_argument("--nproc-per-node", "-n", type=int, metavar="N", help="ranks on each node")
+    parser.add_argument("--nnodes", type=int, default=1, metavar="K", help="nodes (default: 1)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where to (default: beside FILE)")
+    parser.add_argument(
+        "--batch", "--slurm", dest="slurm", action="store_true", help="write NAME.sbatch (NAME.qsub) too"
+    )
+    parser.add_argument("--gpus", action="store_true", help="one GPU for each rank in the batch file")
+    parser.add_argument(
+        "--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's, else 00:10:00)"
+    )
+    parser.add_argument("--site", metavar="FILE", help="the site's file, for the batch file")
+
+
 def run(options: argparse.Namespace) -> int:
     """The command."""
     program, flags = split_cell(read_program(options.source))

@@ -14,6 +14,16 @@ from workshop.launch.gpus.nvml import Gpu, NoDriverError, driver, node_gpus
 from workshop.launch.session import EngineError
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop gpus``."""
+    parser.description = (
+        "The GPUs of this node, who holds a lease of each and since when, and the processes that the "
+        "driver sees on it. Leases of processes that are no more are removed. Exit code 0: the list is "
+        "complete; 1: the folder of the leases cannot be read."
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the table; exit code 1 when the leases cannot be read."""
     try:

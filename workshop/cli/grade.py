@@ -4,12 +4,45 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from workshop.classroom.grading.export import write_all
 from workshop.classroom.grading.graded import Graded, Grader, Report, as_json
 from workshop.classroom.grading.handins import find_hand_ins
 from workshop.classroom.grading.sandbox import MIB, Bounds, NotIsolated, why_not_isolated
 from workshop.classroom.names import clean_text
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop grade``."""
+    parser.description = (
+        "Judge each exercise of each notebook in FOLDER (LEARNER/ASSIGNMENT/NAME.ipynb, LEARNER/NAME.ipynb "
+        "or NAME.ipynb) by the checks of the lessons. The learner's code runs in a sandbox: no network, no "
+        "files of yours, bounded time, memory and processes; the checks run outside it. Exit code 0: every "
+        "verdict is the one stored in the notebook; 1: some differ, or a hand-in could not be read; 2: a "
+        "wrong call, or no sandbox here."
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a folder of hand-ins, or one notebook")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write grades.csv (nbgrader's columns), LESSON/final_grades.csv (otter's), exercises.csv and "
+        "report.json",
+    )
+    parser.add_argument(
+        "--cells", action="store_true", help="run all cells again, too, and say which fail now"
+    )
+    limits = parser.add_argument_group("limits", "of one exercise, or of all cells with --cells")
+    limits.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of wall time (default: 60)")
+    limits.add_argument("--memory", type=float, default=4.0, metavar="GIB", help="in all (default: 4)")
+    limits.add_argument("--processes", type=int, default=256, metavar="N", help="and threads (default: 256)")
+    parser.add_argument(
+        "--not-isolated",
+        action="store_true",
+        help="without a sandbox, where the machine allows none: only for hand-ins that you trust",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of lines")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,6 +17,18 @@ from workshop.launch import EngineError, jobs
 from workshop.launch.jobs.options import chosen_site
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop jobs``."""
+    parser.description = (
+        "List jobs with their state, or follow one again to its end. Exit code 0: well; 1: it failed; 2: a "
+        "wrong call."
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help="a job's number: follow it")
+    parser.add_argument("--cancel", action="store_true", help="end it")
+    parser.add_argument("--remove", action="store_true", help="remove the directory of a job that is over")
+    parser.add_argument("--site", metavar="FILE", help="the site's file (default: the one in force)")
+
+
 def run(options: argparse.Namespace) -> int:
     """The command. Exit code 0: well; 1: the job failed, or nobody could be asked; 2: a wrong call."""
     site = chosen_site(options.site)

@@ -1,104 +1,68 @@
-"""``workshop lab``: working copies of lessons, the first one in the terminal, JupyterLab here or in a job.
-
-The lessons come with the package: a clone has them beside it, a wheel inside it (`facts.tree`).
-"""
+"""``workshop lab``: JupyterLab with working copies of the lessons, `lab_here` or in a job (`lab_job`)."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-import nbformat
-from nbclient.exceptions import CellExecutionError, CellTimeoutError
-from nbformat import NotebookNode
 
-from workshop.cli import lab_job, server
-from workshop.cli.lessons_index import write_index
-from workshop.cli.notebook_run import plain_text, run_notebook
-from workshop.cli.working_copies import Laid, is_untouched, lay_working_copies
-from workshop.facts.tree import DISTRIBUTION, FROM_WHEEL, ROOT
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop lab``."""
+    parser.description = (
+        "Lay working copies of the lessons (outputs cleared) into a folder of your own and serve "
+        "JupyterLab there, on this machine only and with its token. What you wrote is never overwritten."
+    )
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="the folder (default: lab/ beside notebooks/)"
+    )
+    parser.add_argument(
+        "--port", type=_port, default=8888, metavar="P", help="first port to try (default: 8888)"
+    )
+    parser.add_argument(
+        "--welcome-only", action="store_true", help="run 00_welcome here in the terminal and end"
+    )
+    parser.add_argument(
+        "--copies-only",
+        action="store_true",
+        help="lay the working copies and end: Jupyter runs already",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open no browser")
+    _add_job(parser)
 
-WELCOME = "day0_welcome/00_welcome.ipynb"
-_INDENT = "    "
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    job = parser.add_argument_group("in a job of the site's scheduler")
+    job.add_argument(
+        "--in-job", action="store_true", help="start JupyterLab on a node; print the tunnel to it"
+    )
+    job.add_argument("--dry-run", action="store_true", help="print the batch script, submit nothing")
+    job.add_argument("--time", default="", metavar="HH:MM:SS", help="time limit (default: the site's)")
+    job.add_argument("--gpus", type=int, metavar="G", help="GPUs (default: all of a node)")
+    job.add_argument("--cpus", type=int, metavar="C", help="cores (default: the share of its GPUs)")
+    job.add_argument("--memory", default="", metavar="32G", help="memory (default: the scheduler's)")
+    job.add_argument("--wait", type=float, default=600.0, metavar="S", help="seconds to wait for it (600)")
+    job.add_argument("--tunnel", metavar="USER@HOST", help="how you log in (default: you, at this host)")
+    job.add_argument(
+        "--network",
+        action="store_true",
+        help="listen on the node's network: for sites whose nodes take no ssh",
+    )
+
+
+def _port(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to 65535")
+    return number
 
 
 def run(options: argparse.Namespace) -> int:
     """The command."""
+    # Imported when they run: what reads notebooks takes seconds to load, and `--help` needs none of it.
     if options.in_job:
+        from workshop.cli import lab_job
+
         return lab_job.run(options, (options.dir or Path("lab")).resolve())
-    lessons = find_lessons()
-    beside = Path.cwd() if FROM_WHEEL else lessons.parent  # what is installed is nobody's place to work in
-    folder = (options.dir or beside / "lab").resolve()
-    report(lay_working_copies(lessons, folder), folder)
-    print(f"lab: all lessons, their minutes and what you have solved: {write_index(folder)}", flush=True)
-    if options.copies_only:
-        return 0
-    if options.welcome_only:
-        return run_welcome(lessons, folder)
-    at = server.Reached(options.tunnel or "", server.node_address() if options.network else server.LOOPBACK)
-    return server.serve(folder, options.port, not options.no_browser, WELCOME, at)
+    from workshop.cli import lab_here
 
-
-def find_lessons() -> Path:
-    """The folder of the published lessons: the package's, or in the current directory.
-
-    Raises:
-        FileNotFoundError: There is none, as where the package alone was copied.
-    """
-    ours = ROOT / "notebooks"
-    for folder in (ours, Path.cwd() / "notebooks"):
-        if (folder / WELCOME).is_file():
-            return folder
-    raise FileNotFoundError(
-        f"the lessons are neither at {ours} nor in ./notebooks: install the wheel of {DISTRIBUTION}, or "
-        "clone the repository and run `make lab` in it"
-    )
-
-
-def report(done: list[Laid], folder: Path) -> None:
-    """Say in a line or two what was laid."""
-    counts = {what: sum(entry.what == what for entry in done) for what in ("new", "refreshed", "kept")}
-    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    print(f"lab: your working copies are in {folder} ({counted or 'nothing new'})", flush=True)
-    for entry in done:
-        if entry.what == "beside":
-            name = entry.path.relative_to(folder)
-            print(
-                f"lab: you wrote in this lesson and it has changed since; the new version is {name}",
-                flush=True,
-            )
-
-
-def run_welcome(lessons: Path, folder: Path) -> int:
-    """Run the first lesson here, print what it prints, and keep its outputs in an untouched copy."""
-    notebook = nbformat.read(lessons / WELCOME, as_version=4)
-    copy = folder / WELCOME
-    try:
-        run_notebook(notebook, copy.parent, on_cell=_Terminal().show)
-    except (CellExecutionError, CellTimeoutError) as error:
-        print(f"\nlab: the first lesson failed on this machine.\n{error}", file=sys.stderr)
-        print(f"lab: `{sys.executable} -m workshop doctor` says what is missing", file=sys.stderr)
-        return 1
-    if is_untouched(folder, WELCOME):
-        nbformat.write(notebook, copy)
-    print("\nlab: the first lesson ran to its end on this machine", flush=True)
-    return 0
-
-
-class _Terminal:
-    """Shows code, outputs, and the headings of sections that have any."""
-
-    def __init__(self) -> None:
-        self._headings: list[str] = []
-
-    def show(self, cell: NotebookNode) -> None:
-        if cell.cell_type == "markdown":
-            self._headings += [line.lstrip("# ") for line in cell.source.splitlines() if line.startswith("#")]
-        elif cell.cell_type == "code":
-            for heading in self._headings:
-                print(f"\n{heading}\n{'-' * len(heading)}")
-            self._headings = []
-            for line in cell.source.splitlines():
-                print(f"{_INDENT}{line}".rstrip())
-            print(plain_text(cell.outputs), flush=True)
+    return lab_here.run(options)

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import argparse
 import threading
+from pathlib import Path
 
 from workshop.facts.units import format_bytes
 from workshop.launch.processes import ProcessId
 from workshop.measure.monitor import Monitor
 from workshop.measure.monitor_record import Sample
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop monitor``."""
+    parser.description = (
+        "Print a line for each sample until Ctrl-C or --seconds, and with --log write every number as JSON "
+        "lines. Without an NVIDIA driver it says so once and shows the CPU. Exit code 0: done; 2: a wrong "
+        "call."
+    )
+    parser.add_argument("--seconds", type=float, metavar="S", help="end after so long (default: Ctrl-C)")
+    parser.add_argument(
+        "--interval", type=float, default=1.0, metavar="S", help="seconds between samples (default: 1)"
+    )
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write JSON lines there; FILE must be new")
+    parser.add_argument(
+        "--pcie", action="store_true", help="PCIe traffic too: the driver needs 40 ms for each GPU"
+    )
+    parser.add_argument("--pid", type=int, metavar="P", help="watch this process and those it has started")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -24,6 +24,25 @@ BAR_AFTER_SECONDS = 0.5
 PAGE_COLUMNS = 113  # where no terminal says how wide it is
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop plan``."""
+    parser.description = (
+        "Time every layout of a model on a cluster and print the fastest that fit, what limits them, and "
+        "why the first is as it is. Exit code 0: there is one; 1: nothing fits; 2: a wrong call."
+    )
+    parser.add_argument("--model", required=True, metavar="NAME", help="a known model, or a TOML file of one")
+    parser.add_argument("--cluster", required=True, metavar="NAME", help="for example 64xH100")
+    parser.add_argument(
+        "--global-batch",
+        required=True,
+        metavar="N",
+        help="sequences of a step (512), or with K, M or G tokens in powers of 1,024 (4M)",
+    )
+    parser.add_argument("--seq-len", type=int, metavar="S", help="tokens of a sequence (default: 4096)")
+    parser.add_argument("--top", type=int, default=5, metavar="K", help="layouts to print (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
 def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where nothing fits."""
     model, cluster = named_model(options.model), catalogue.cluster(options.cluster)

@@ -15,6 +15,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,45 @@ from workshop.predict.memory import MemoryPrediction, predict_memory
 from workshop.predict.serving import predict_serving
 from workshop.predict.time.step import StepPrediction, predict_step
 from workshop.predict.traffic import TrafficPrediction, predict_traffic
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop predict``."""
+    parser.description = (
+        "Predict bytes by part and pipeline stage, seconds by cause, MFU, and with --tokens the cost of a "
+        "whole training. The file is a run (see examples/), a torchtitan TOML, a Megatron-LM command line, "
+        "a NeMo YAML, or what `workshop configs read` takes. Exit code 0: it fits, or it is too close to "
+        "call; 1: it does not fit; 2: the file is wrong."
+    )
+    parser.add_argument("run_file", type=Path, metavar="FILE", help="the run, or another program's file")
+    parser.add_argument("--model", default="", metavar="NAME", help="where the file does not name it")
+    parser.add_argument("--device", default="", metavar="NAME", help="of each rank: H100; or all: 64xH100")
+    for name, words in (
+        ("num-processes", "ranks, where the file does not say"),
+        ("seq-len", "tokens of a sequence, where the file does not say"),
+        ("micro-batch", "sequences that pass a rank at once, where the file does not say"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=0, metavar="N", help=words)
+    _add_serving(parser)
+    parser.add_argument("--tokens", metavar="N", help="tokens of the whole training, for example 15T")
+    parser.add_argument("--price", type=float, metavar="P", help="of one device for an hour, with --tokens")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def _add_serving(parser: argparse.ArgumentParser) -> None:
+    serving = parser.add_argument_group(
+        "serving", "The run as a server: its micro_batch is the requests at once, its seq_len the longest."
+    )
+    serving.add_argument(
+        "--serve",
+        type=int,
+        nargs=2,
+        metavar=("PROMPT", "OUTPUT"),
+        help="tokens of each prompt and answer: predict time to first token, between tokens, throughput",
+    )
+    serving.add_argument("--engine", default="vllm", metavar="NAME", help="who serves (default: vllm)")
+    serving.add_argument("--weights", default="", metavar="NAME", help="their format (default: the run's)")
+    serving.add_argument("--kv", default="", metavar="NAME", help="format of the cache (default: the run's)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,18 +14,15 @@ from pathlib import Path
 from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, parse_ranks, rehearse_ranks
 
 
-def add_rehearse(commands: argparse._SubParsersAction) -> None:
-    """``workshop rehearse``."""
-    rehearse = commands.add_parser(
-        "rehearse",
-        help="run a training script as one rank of any world, on tensors without bytes",
-        description="Execute the script for some steps on fake tensors and with a fake process group, "
-        "and print the rank's peak memory by part, its collectives and its FLOPs. Options of this "
-        "command stand before FILE, those of the script after it. Exit code 0: rehearsed; 1: it could not "
-        "be, or an alarm says that the report is probably not of the training that was meant; 2: a wrong "
-        "call.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop rehearse``."""
+    parser.description = (
+        "Execute the script for some steps on fake tensors and with a fake process group, and print the "
+        "rank's peak memory by part, its collectives and its FLOPs. Options of this command stand before "
+        "FILE, those of the script after it. Exit code 0: rehearsed; 1: it could not be, or an alarm says "
+        "that the report is probably not of the training that was meant; 2: a wrong call."
     )
-    rehearse.add_argument(
+    parser.add_argument(
         "-n",
         "--world-size",
         "--nproc-per-node",
@@ -34,23 +31,21 @@ def add_rehearse(commands: argparse._SubParsersAction) -> None:
         metavar="WORLD",
         help="ranks in the world",
     )
-    rehearse.add_argument(
-        "--rank", default="0", metavar="R", help="which to be; several: 0,7,63 (default: 0)"
-    )
-    rehearse.add_argument("--steps", type=int, metavar="S", help="optimizer steps to run (default: 2)")
-    rehearse.add_argument("--gloo", action="store_true", help="count the copies gloo makes")
-    rehearse.add_argument("--device", metavar="NAME", help="time the step on this device's roofline: H100")
-    rehearse.add_argument(
+    parser.add_argument("--rank", default="0", metavar="R", help="which to be; several: 0,7,63 (default: 0)")
+    parser.add_argument("--steps", type=int, metavar="S", help="optimizer steps to run (default: 2)")
+    parser.add_argument("--gloo", action="store_true", help="count the copies gloo makes")
+    parser.add_argument("--device", metavar="NAME", help="time the step on this device's roofline: H100")
+    parser.add_argument(
         "--cuda",
         action="store_true",
         help="where there is no GPU: answer a script that asks as if there were",
     )
-    rehearse.add_argument(
+    parser.add_argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds until it is ended (default: 120)"
     )
-    rehearse.add_argument("--json", action="store_true", help="print a JSON list, one object a rank")
-    rehearse.add_argument("script", type=Path, metavar="FILE", help="the script")
-    rehearse.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's arguments")
+    parser.add_argument("--json", action="store_true", help="print a JSON list, one object a rank")
+    parser.add_argument("script", type=Path, metavar="FILE", help="the script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the script's arguments")
 
 
 def run(options: argparse.Namespace) -> int:

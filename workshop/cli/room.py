@@ -8,12 +8,13 @@ import argparse
 import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from workshop.classroom.folder import find_room, open_room
 from workshop.classroom.push import composed, push
 from workshop.classroom.seat import (
-    doctors_verdict,
+    doctor_summary,
     join,
     named_room,
     taken_seat,
@@ -24,6 +25,49 @@ from workshop.classroom.seat import (
 from workshop.classroom.view import RoomView, code_of, look
 from workshop.exercises.engine.guess import Guesses, guesses_file
 from workshop.exercises.engine.progress import Progress, progress_file
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop room``."""
+    parser.description = (
+        "A room is a folder that all of a course can reach; there is no server. The instructor opens, "
+        "shows and pushes; a learner joins (knowingly: it says what is shared), leaves, shares answers or "
+        "keeps them. Exit code 0: done; 1: not joined, for nobody agreed; 2: a wrong call."
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    opened = actions.add_parser("open", help="instructor: make a room in a folder of your own")
+    opened.add_argument("folder", type=Path, metavar="FOLDER")
+    opened.add_argument(
+        "--title", default="", metavar="WORDS", help="what learners see (default: the folder's)"
+    )
+    opened.add_argument(
+        "--group", default="", metavar="GROUP", help="who teaches too: this group reads along"
+    )
+    shown = actions.add_parser("show", help="instructor: who is stuck where, statistics, guesses")
+    shown.add_argument("folder", type=Path, metavar="FOLDER")
+    shown.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    shown.add_argument("--code", nargs=2, metavar=("LEARNER", "EXERCISE"), help="an answer that is shared")
+    _add_push(actions)
+    joined = actions.add_parser("join", help="learner: share progress and guesses with a room")
+    joined.add_argument("folder", nargs="?", default="", metavar="FOLDER", help="(default: WORKSHOP_ROOM)")
+    joined.add_argument("--name", default="", metavar="NAME", help="what you are called there")
+    joined.add_argument("--agree", action="store_true", help="join; without it you are asked, or only told")
+    joined.add_argument("--no-doctor", action="store_true", help="do not look at this machine")
+    left = actions.add_parser("leave", help="learner: share nothing any more")
+    left.add_argument("--forget", action="store_true", help="remove what was written, too")
+    shared = actions.add_parser("share-code", help="learner: share your answers with the instructor")
+    shared.add_argument("--agree", action="store_true", help="do it; without it you are asked, or only told")
+    actions.add_parser("keep-code", help="learner: share your answers no more")
+
+
+def _add_push(actions: argparse._SubParsersAction) -> None:
+    pushed = actions.add_parser("push", help="instructor: a hint, a solution or some words, to one or to all")
+    pushed.add_argument("folder", type=Path, metavar="FOLDER")
+    pushed.add_argument("--exercise", default="", metavar="NAME", help="what it is about")
+    pushed.add_argument("--hint", type=int, default=0, metavar="N", help="the exercise's own hint, from 1")
+    pushed.add_argument("--solution", action="store_true", help="the reference solution")
+    pushed.add_argument("--text", default="", metavar="WORDS", help="words of your own")
+    pushed.add_argument("--to", default="", metavar="LEARNER", help="a name or a folder (default: everybody)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -97,7 +141,7 @@ def _join(options: argparse.Namespace) -> int:
         return 1
     seat = join(folder, name)
     progress, guesses = Progress(progress_file()), Guesses(guesses_file())
-    seat.update(progress.so_far(), guesses.kept(), None if options.no_doctor else doctors_verdict())
+    seat.update(progress.so_far(), guesses.kept(), None if options.no_doctor else doctor_summary())
     print("\n".join([f"Joined. {seat}", *seat.complaints()]))
     return 0
 

@@ -22,9 +22,30 @@ from workshop.facts.run import Run, read_run
 from workshop.launch import Cell, EngineError, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch.jobs.options import chosen_site, job_of, sweep_of
 from workshop.site.job import Job
+from workshop.site.job_flags import add_job_flags
 from workshop.site.spec import SiteSpec
 
 Handed = tuple[Cell | Script, Job, dict[str, Any]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop sbatch``."""
+    parser.description = (
+        "Turn FILE (a cell as text, a script, or a RUN.toml) into a job of the site's scheduler, follow "
+        "it, print what its ranks print; Ctrl-C cancels it. Exit code 0: it ran well; 1: it failed; 2: a "
+        "wrong call."
+    )
+    parser.add_argument("source", type=Path, metavar="FILE", help="cell.txt, script.py or RUN.toml")
+    add_job_flags(parser.add_argument)
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the training of a RUN.toml: num_steps=100; may be repeated",
+    )
+    parser.add_argument("arguments", nargs="*", metavar="-- ARGUMENTS", help="for the script, after --")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,6 +14,19 @@ from workshop.site.current import current_site, known_sites, named_site, site_fi
 from workshop.site.spec import SiteSpec, read_site, schema
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop site``."""
+    parser.description = (
+        "A site is one TOML file: scheduler, account, container, network, paths. In force is "
+        "WORKSHOP_SITE, else workshop-site.toml here, else ~/.config/workshop/site.toml, else "
+        "/etc/workshop/site.toml, else what is found on the machine. `check` goes through each entry: exit "
+        "code 0 when there is no no, 1 otherwise, 2 for a file that is none."
+    )
+    parser.add_argument("what", choices=("check", "show", "schema"), help="what to do")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a file, or the name of an example")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def run(options: argparse.Namespace) -> int:
     """The command."""
     actions = {"check": _check, "show": _show, "schema": _schema}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from workshop.facts.published import FOLDER
 from workshop.published import serving
@@ -16,6 +17,42 @@ from workshop.published.own_runs import assumptions, assumptions_text, compare
 from workshop.published.own_runs import text as own_text
 from workshop.published.report import text, validate
 from workshop.published.tables import read_folder
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The command line of ``workshop validate``."""
+    parser.description = (
+        "Predict every row of the published tables again and print how far off it is, by table and by "
+        "group; or, with --runs, every row of your own runs. Exit code 0: done; 1: not one row could be "
+        "predicted; 2: a wrong call."
+    )
+    parser.add_argument("--tables", type=Path, metavar="DIR", help="folder of CSVs (default: data/published)")
+    parser.add_argument(
+        "--quantity", choices=("time", "memory", "both"), default="both", help="what to check (default: both)"
+    )
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FILE",
+        help="your own runs as CSV, in the columns of data/published/canonical.csv",
+    )
+    parser.add_argument(
+        "--assumptions", action="store_true", help="list what each source leaves open and what was assumed"
+    )
+    parser.add_argument(
+        "--canonical", type=Path, metavar="FILE", help="write all tables in the columns of --runs, and end"
+    )
+    parser.add_argument(
+        "--left-out",
+        action="store_true",
+        help="errors and intervals on sources, devices and other regimes that were left out of the fit",
+    )
+    parser.add_argument(
+        "--refit", action="store_true", help="with --left-out: fit again for every regime (minutes)"
+    )
+    parser.add_argument("--serving", action="store_true", help="the tables of servers instead")
+    parser.add_argument("--held", action="store_true", help="only groups that no constant was fitted on")
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of tables")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -80,7 +80,9 @@ def keep_largest(score: Tensor, sparsity: float, *, by_row: bool = False) -> Ten
 
 
 def two_of_four(score: Tensor) -> Tensor:
-    """The two highest of every four neighbours along the last dim stay. Ties: the earlier.
+    """The two highest of every four neighbours along the last dim stay (`two_of_four_plainly` sorts them).
+
+    Ties: the earlier stays.
 
     ValueError where the last dim is no multiple of four.
     """

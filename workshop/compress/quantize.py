@@ -110,7 +110,10 @@ class Quantized:
 
 
 def round_to_nearest(weight: Tensor, grid: Grid) -> Quantized:
-    """Each weight to the nearest value of its group. ``weight``: (rows, columns), any float type."""
+    """Each weight to the nearest value of its group (`one_group_at_a_time` says it in loops).
+
+    ``weight``: (rows, columns), any float type.
+    """
     scale, zero = grid.scales(weight)
     rows, groups = scale.shape
     grouped = weight.float().reshape(rows, groups, -1)

@@ -60,20 +60,20 @@ class ParsedConfig:
 
     def missing(self, overrides: Overrides) -> list[str]:
         """Arguments that must still be given before there is a run, each with an example."""
-        found = []
+        missing: list[str] = []
         if overrides.spec() is None:
-            found.append('model ("llama-3-8b")')
+            missing.append('model ("llama-3-8b")')
         if not overrides.device:
-            found.append('device ("H100")')
+            missing.append('device ("H100")')
         if not overrides.seq_len:
-            found.append("seq_len (8192)")
+            missing.append("seq_len (8192)")
         if not self._ranks(overrides):
-            found.append("num_processes (64)")
+            missing.append("num_processes (64)")
         if not (self.micro_batch or overrides.micro_batch or self._derived_micro_batch(overrides)):
-            found.append("micro_batch (1)")
+            missing.append("micro_batch (1)")
         if not (self.width or overrides.precision):
-            found.append('precision ("deepspeed-bf16")')
-        return found
+            missing.append('precision ("deepspeed-bf16")')
+        return missing
 
     def _ranks(self, overrides: Overrides) -> int:
         return self.ranks or overrides.num_processes

@@ -28,7 +28,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from workshop.configs.serving_options import SGLANG, SGLANG_CHOICES, VLLM, VLLM_CHOICES
+from workshop.configs.serving_options import (
+    SGLANG,
+    SGLANG_CHOICES,
+    SGLANG_VERSION,
+    VLLM,
+    VLLM_CHOICES,
+    VLLM_VERSION,
+)
 from workshop.facts.checks import check_choice, check_one_line, nearest
 from workshop.facts.serving import Serving
 
@@ -73,7 +80,7 @@ def vllm_command(serving: Serving, checkpoint: str, *, quantized_checkpoint: boo
     if serving.draft:
         config = {"model": serving.draft, "num_speculative_tokens": serving.draft_tokens}
         options.append(("speculative-config", json.dumps(config)))
-    return ["vllm", "serve", checkpoint, *_checked("vLLM", options, VLLM, VLLM_CHOICES)]
+    return ["vllm", "serve", checkpoint, *_checked(f"vLLM {VLLM_VERSION}", options, VLLM, VLLM_CHOICES)]
 
 
 def sglang_command(serving: Serving, checkpoint: str, *, quantized_checkpoint: bool = False) -> list[str]:
@@ -108,34 +115,40 @@ def sglang_command(serving: Serving, checkpoint: str, *, quantized_checkpoint: b
             ("speculative-eagle-topk", "1"),
             ("speculative-num-draft-tokens", str(serving.draft_tokens + 1)),
         ]
-    return ["python3", "-m", "sglang.launch_server", *_checked("SGLang", options, SGLANG, SGLANG_CHOICES)]
+    return [
+        "python3",
+        "-m",
+        "sglang.launch_server",
+        *_checked(f"SGLang {SGLANG_VERSION}", options, SGLANG, SGLANG_CHOICES),
+    ]
 
 
 def _problems(serving: Serving, program: str, checkpoint: str) -> list[str]:
     """What neither program takes."""
     check_one_line("checkpoint", checkpoint)
-    layout, cluster, found = serving.run.layout, serving.run.cluster, []
+    layout, cluster = serving.run.layout, serving.run.cluster
+    problems: list[str] = []
     if not checkpoint or checkpoint.startswith("-"):
-        found.append(f"checkpoint {checkpoint!r}: name a folder or a model of the hub")
+        problems.append(f"checkpoint {checkpoint!r}: name a folder or a model of the hub")
     if layout.context > 1:
-        found.append(f"context = {layout.context}: cut a model by tensor or pipeline instead")
+        problems.append(f"context = {layout.context}: cut a model by tensor or pipeline instead")
     if layout.expert > 1 and layout.expert != layout.tensor * layout.replicate:
-        found.append(
+        problems.append(
             f"expert = {layout.expert}: experts are dealt out over all {layout.tensor * layout.replicate} "
             f"ranks of a stage; use expert = {layout.tensor * layout.replicate}, or 1"
         )
     if cluster.num_nodes > 1 and not cluster.shared_memory:
-        found.append(
+        problems.append(
             f"{cluster.name} is {cluster.num_nodes} nodes: one line starts the ranks of one; write one for "
             "each replica, and put a router before them"
         )
     if serving.kv_layers:
-        found.append(
+        problems.append(
             f"kv_layers = {serving.kv_layers}: which layers share is said by the model's configuration"
         )
     if serving.quantized_head:
-        found.append(f"quantized_head: {program} keeps the output head as the checkpoint has it")
-    return found
+        problems.append(f"quantized_head: {program} keeps the output head as the checkpoint has it")
+    return problems
 
 
 def _weights(serving: Serving, program: str, takes: dict[str, str], ready: bool, problems: list[str]) -> str:

@@ -57,10 +57,10 @@ def check_binding(site: SiteSpec) -> Finding:
     threads = f"{site.threads} thread{'s' * (site.threads > 1)} a rank" if site.threads else "a thread a core"
     if "OMP_NUM_THREADS" in os.environ:
         threads = f"{os.environ['OMP_NUM_THREADS']} threads a rank (OMP_NUM_THREADS)"
-    how = f"srun --cpu-bind={site.cpu_bind}" if site.cpu_bind else "as the scheduler binds them"
+    bound_by = f"srun --cpu-bind={site.cpu_bind}" if site.cpu_bind else "as the scheduler binds them"
     nodes = "; ".join(f"NUMA node {number}: {cores}" for number, cores in numa_nodes().items())
     own = core_list(os.sched_getaffinity(0))
-    binding = f"{threads}; {how}; this process may use {own} ({nodes or 'one NUMA node'})"
+    binding = f"{threads}; {bound_by}; this process may use {own} ({nodes or 'one NUMA node'})"
     if site.cpu_bind and site.scheduler != "slurm":
         return Finding(
             "note", f"cpu_bind {site.cpu_bind} is not used", "it is a flag of Slurm's srun: leave it out"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workshop.doctor.findings import Check, Finding
 from workshop.facts.units import BINARY_UNITS, format_bytes
-from workshop.launch.environment import leaked
+from workshop.launch.environment import launcher_variables
 
 MIB, GIB = BINARY_UNITS["MiB"], BINARY_UNITS["GiB"]
 SHARED_MEMORY = Path("/dev/shm")
@@ -67,15 +67,15 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), control_group: Path = Pat
 
 def check_shared_memory() -> Finding:
     """/dev/shm is there, writable and roomy: data loaders and NCCL pass tensors through it."""
-    how = "docker and podman: --shm-size=2g; elsewhere ask who runs the machine"
+    cure = "docker and podman: --shm-size=2g; elsewhere ask who runs the machine"
     if not SHARED_MEMORY.is_dir() or not _writable(SHARED_MEMORY):
-        return Finding("no", f"{SHARED_MEMORY} is missing or cannot be written to", how)
+        return Finding("no", f"{SHARED_MEMORY} is missing or cannot be written to", cure)
     room = shutil.disk_usage(SHARED_MEMORY)
     space = f"{format_bytes(room.free)} of {format_bytes(room.total)} free"
     if room.free < 32 * MIB:
-        return Finding("no", space, f"remove old files from {SHARED_MEMORY}{_largest(SHARED_MEMORY)}; {how}")
+        return Finding("no", space, f"remove old files from {SHARED_MEMORY}{_largest(SHARED_MEMORY)}; {cure}")
     if room.free < 512 * MIB:
-        return Finding("note", space, f"tight for data loaders and NCCL; {how}")
+        return Finding("note", space, f"tight for data loaders and NCCL; {cure}")
     return Finding("ok", space)
 
 
@@ -136,7 +136,7 @@ def check_port() -> Finding:
 
 def check_variables() -> Finding:
     """No variables of another launcher."""
-    names = [name for name in leaked(os.environ) if name not in _JUPYTER]
+    names = [name for name in launcher_variables(os.environ) if name not in _JUPYTER]
     if not names:
         return Finding("ok", "none of another launcher")
     first_names = " ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -29,17 +29,17 @@ import json, time
 start = time.perf_counter()
 import torch
 import torch.distributed as dist
-found = {"version": torch.__version__, "seconds": time.perf_counter() - start, "cuda": torch.version.cuda}
-found["gloo"] = dist.is_available() and dist.is_gloo_available()
-found["nccl"] = dist.is_available() and dist.is_nccl_available()
-found["gpus"] = []
+of_torch = {"version": torch.__version__, "seconds": time.perf_counter() - start, "cuda": torch.version.cuda}
+of_torch["gloo"] = dist.is_available() and dist.is_gloo_available()
+of_torch["nccl"] = dist.is_available() and dist.is_nccl_available()
+of_torch["gpus"] = []
 if torch.cuda.is_available():
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
-        found["gpus"].append([gpu.name, gpu.total_memory])
-    if found["nccl"]:
-        found["nccl_version"] = ".".join(map(str, torch.cuda.nccl.version()))
-print(json.dumps(found))
+        of_torch["gpus"].append([gpu.name, gpu.total_memory])
+    if of_torch["nccl"]:
+        of_torch["nccl_version"] = ".".join(map(str, torch.cuda.nccl.version()))
+print(json.dumps(of_torch))
 """
 
 

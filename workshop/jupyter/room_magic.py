@@ -18,7 +18,7 @@ from workshop.classroom.folder import find_room
 from workshop.classroom.push import pushed_to
 from workshop.classroom.seat import (
     Seat,
-    doctors_verdict,
+    doctor_summary,
     join,
     named_room,
     taken_seat,
@@ -26,7 +26,7 @@ from workshop.classroom.seat import (
     words_before_joining,
     words_before_sharing_code,
 )
-from workshop.classroom.state import Verdict
+from workshop.classroom.state import DoctorSummary
 from workshop.exercises.engine.guess import GUESSES
 from workshop.exercises.engine.progress import Progress, progress_file
 from workshop.jupyter.flags import explain_errors
@@ -108,7 +108,7 @@ class RoomMagics(Magics):
             return
         self.seat = join(folder, name)
         self._listen()
-        self._write(None if options.no_doctor else doctors_verdict())
+        self._write(None if options.no_doctor else doctor_summary())
         print(f"Joined. {self.seat}")
         self._tell()
 
@@ -137,7 +137,7 @@ class RoomMagics(Magics):
                 display(one)
         self._tell()
 
-    def _write(self, doctor: Verdict | None = None) -> None:
+    def _write(self, doctor: DoctorSummary | None = None) -> None:
         assert self.seat is not None
         self.seat.update(self.progress.so_far(), GUESSES.kept(), doctor)
 

@@ -77,8 +77,8 @@ def choose(n: int, gpus: int, share: bool = False) -> Device:
         return Device("cuda", f"{ranks} on {n} of {gpus} GPU{'s' * (gpus > 1)}, NCCL")
     if gpus and share:
         which = "one GPU" if gpus == 1 else f"{gpus} GPUs"
-        said = f"{ranks} share {which}, gloo through the host: right in values and memory, not in speed"
-        return Device("cuda", said, shared=gpus)
+        sentence = f"{ranks} share {which}, gloo through the host: right in values and memory, not in speed"
+        return Device("cuda", sentence, shared=gpus)
     if gpus:
         return Device("cpu", f"{ranks} on CPU, gloo (NCCL needs a GPU for each rank; {gpus} here)")
     return Device("cpu", f"{ranks} on CPU, gloo")

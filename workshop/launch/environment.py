@@ -17,14 +17,14 @@ from workshop.site.cores import GPU_CPUS
 from workshop.site.interfaces import interface_environment, resolved
 
 
-def leaked(environment: Mapping[str, str]) -> list[str]:
+def launcher_variables(environment: Mapping[str, str]) -> list[str]:
     """Names in ``environment`` that another launcher left there, sorted."""
     return sorted(filter(OF_LAUNCHER.fullmatch, environment))
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
     """A copy of ``environment`` without the launchers' variables."""
-    gone = set(leaked(environment))
+    gone = set(launcher_variables(environment))
     return {name: value for name, value in environment.items() if name not in gone}
 
 

@@ -8,7 +8,6 @@ turns each into a `RankEnd`; `judge` finds out who was first; `RankFailed` says 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import signal
 import sysconfig
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.launch import rank_folder
+from workshop.launch.messages import read_file
 
 SIMULTANEOUS_SECONDS = 0.15
 
@@ -48,6 +48,31 @@ class Frame:
     line: int
     name: str
     source: str = ""
+
+
+@dataclass(frozen=True)
+class WrongSyntax:
+    """What Python could not read, and where."""
+
+    file: str | None
+    line: int | None
+    source: str
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """A rank's exception as it leaves it in its folder (`child/failure_record.py` writes it).
+
+    time: by the clock that all ranks share. type: of the exception. frames: from the outermost one of the
+    learner's own program inward. cause: what it was raised from.
+    """
+
+    time: float
+    type: str
+    message: str
+    frames: tuple[Frame, ...]
+    cause: str | None
+    syntax: WrongSyntax | None
 
 
 @dataclass(frozen=True)
@@ -88,7 +113,7 @@ class RankEnd:
     frames: tuple[Frame, ...] = ()
     cause: str | None = None
     exit_code: int | None = None
-    syntax: dict[str, Any] | None = None
+    syntax: WrongSyntax | None = None
 
 
 @dataclass(frozen=True)
@@ -229,13 +254,14 @@ def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Pro
     """How the rank with this directory ended; ``state`` is how the whole launch ended.
 
     ``exit_code``: how it ended by itself, a negative number being a signal; None where it was ended with the
-    others (`child/agent.py` looks who has gone before it ends the rest).
+    others (`child/agent.py` looks who has gone before it ends the rest). Raises ValueError where the record
+    of an exception is none.
     """
     if (rank_dir / rank_folder.DONE).exists():
         return RankEnd(rank, "finished", exit_code=exit_code)
     record = rank_dir / rank_folder.FAILURE
     if record.exists():
-        return from_record(rank, json.loads(record.read_text(encoding="utf-8")), program)
+        return from_record(rank, read_file(FailureRecord, record), program)
     stacks = rank_dir / rank_folder.STACKS
     text = stacks.read_text(errors="replace") if stacks.exists() else ""
     frames = parse_stacks(text, program)
@@ -247,20 +273,19 @@ def read_evidence(rank: int, rank_dir: Path, exit_code: int | None, program: Pro
     return RankEnd(rank, "died", place, "died", death_in_words(exit_code), frames=frames, exit_code=exit_code)
 
 
-def from_record(rank: int, record: dict[str, Any], program: Program) -> RankEnd:
+def from_record(rank: int, record: FailureRecord, program: Program) -> RankEnd:
     """A `RankEnd` from the record that the rank wrote of its exception."""
-    frames = tuple(Frame(f["file"], f["line"], f["name"], f["source"] or "") for f in record["frames"])
-    lost = bool(_PEER_GONE.search(record["message"]))
+    lost = bool(_PEER_GONE.search(record.message))
     return RankEnd(
         rank,
         "lost" if lost else "raised",
-        place_in(frames, program),
-        record["type"],
-        record["message"],
-        record["time"],
-        frames,
-        record["cause"],
-        syntax=record["syntax"],
+        place_in(record.frames, program),
+        record.type,
+        record.message,
+        record.time,
+        record.frames,
+        record.cause,
+        syntax=record.syntax,
     )
 
 
@@ -326,7 +351,7 @@ def as_failure(end: RankEnd, program: Program) -> Failure:
 def trace_lines(end: RankEnd, program: Program) -> list[str]:
     """The traceback with the program's own lines in full and library frames counted."""
     if end.syntax:
-        return [f"    line {end.syntax['line']}: {end.syntax['source'].strip()}"]
+        return [f"    line {end.syntax.line}: {end.syntax.source.strip()}"]
     lines: list[str] = []
     skipped = 0
     for frame, same in _runs(end.frames):

@@ -11,6 +11,10 @@ between nodes travel in the same way, and those that say the same are these (`no
                 RanksStarted RanksFailed RankDied               of ranks that stay
                 Clean
     answers     GroupState                                      of a rank that stays
+                Submission                                      of the process that submits jobs
+    files       JobProgram                                      of a job, for its ranks
+
+What lies in a file is read and checked in the same way (`read_file`).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from workshop.launch.fresh.nodes import Nodes
@@ -241,6 +246,31 @@ class GroupState:
     stale: tuple[str, ...] = ()
 
 
+# ---------------------------------------------------------------------------- of jobs
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a scheduler has answered to a batch script: the job's number, or why there is none."""
+
+    job: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class JobProgram:
+    """What each rank of a job runs; the node adds its own search path, and the rank its device and values.
+
+    sweep: each element of the array has values of its own. replicas: how many; 0 where the job has none.
+    one_node: of all its ranks.
+    """
+
+    program: RankProgram
+    sweep: bool
+    replicas: int
+    one_node: bool
+
+
 Command = Launch | LaunchReplicas | StartRanks | StopRanks
 OfLaunch = Started | Done | Network | ReplicasDone | Clean
 OfRanks = RanksStarted | RanksFailed | RankDied | Clean
@@ -272,6 +302,27 @@ def from_json(kind: type, text: str | bytes) -> Any:
         ValueError: the text is no JSON, or its fields are not those of ``kind``.
     """
     return _as(kind, json.loads(text), kind.__name__)
+
+
+def write_file(path: Path, message: Any) -> None:
+    """Leave a message in a file, whole or not at all."""
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(to_json(message), encoding="utf-8")
+    partial.rename(path)
+
+
+def read_file(kind: type, path: Path) -> Any:
+    """The message that `write_file` left there.
+
+    Raises:
+        ValueError: it is none of that kind; the sentence names the file.
+    """
+    try:
+        return from_json(kind, path.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path} cannot be used ({error}): it was changed, or another version of the workshop wrote it"
+        ) from None
 
 
 def parsed(name: bytes, header: bytes, known: Mapping[str, type]) -> Any:

@@ -204,8 +204,8 @@ def last_bar(path: Path) -> str:
 
 def _percent(bar: str) -> float:
     """How far a bar is; one that does not say, not at all."""
-    found = re.search(r"(\d+(?:\.\d+)?) ?%", bar)
-    return float(found[1]) if found else 0.0
+    share = re.search(r"(\d+(?:\.\d+)?) ?%", bar)
+    return float(share[1]) if share else 0.0
 
 
 def _without_numbers(text: str) -> str:

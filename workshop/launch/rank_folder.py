@@ -26,16 +26,29 @@ REMOVED = (FAILURE, REPORT)
 
 CELL = "cell.py"  # of the launch: the program, where it is no file of the learner's
 PASSED = "passed.pkl"  # of the launch: values of the notebook for every rank
+JOB_PROGRAM = "program.json"  # of a job: what its ranks run
+
+_RANK, _ATTEMPT = "rank_", "attempt_"  # and the number
 
 
 def of_rank(directory: Path, rank: int) -> Path:
     """The folder of a rank that stays, or of one in a launch's attempt."""
-    return directory / f"rank_{rank}"
+    return directory / f"{_RANK}{rank}"
 
 
 def of_attempt(run: Path, attempt: int) -> Path:
     """The folder of one start of a launch's ranks, the first being number 0."""
-    return run / f"attempt_{attempt}"
+    return run / f"{_ATTEMPT}{attempt}"
+
+
+def last_attempt(run: Path) -> int:
+    """The number of the last start of a launch's ranks; 0 before the first."""
+    return max((int(path.name.removeprefix(_ATTEMPT)) for path in run.glob(f"{_ATTEMPT}*")), default=0)
+
+
+def of_every_rank(run: Path) -> list[Path]:
+    """The folders of all ranks of a launch, of every attempt."""
+    return list(run.glob(f"{_ATTEMPT}*/{_RANK}*"))
 
 
 def clear(rank_dir: Path) -> None:

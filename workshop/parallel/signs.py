@@ -31,13 +31,6 @@ from torch import Tensor
 BLOCK = 1024
 """Numbers that share one scale. (The papers take one for a whole tensor; blocks keep layers apart.)"""
 
-_BLOCK_BYTES = BLOCK // 8 + 4
-
-
-def encoded_bytes(num_values: int, ranks: int) -> int:
-    """Bytes of a vector when it is encoded in ``ranks`` parts: whole blocks, as many for each rank."""
-    return -(-num_values // (ranks * BLOCK)) * ranks * _BLOCK_BYTES
-
 
 def encode(values: Tensor) -> Tensor:
     """Fp32 (blocks * 1,024) to uint8 (blocks, 132): each block's scale, then its signs, eight to a byte."""

@@ -100,7 +100,8 @@ class GPTStage(nn.Module):
 
 def cut_stages(whole: GPT, cuts: Sequence[range], mine: Sequence[int]) -> dict[int, GPTStage]:
     """The stages of this rank, by number. With a tied embedding the first and the last stage hold a copy
-    each."""
+    each, and `add_tied_gradients` sums what backward gives them.
+    """
     if whole.config.tied and len(cuts) > 1:
         whole.lm_head.weight = nn.Parameter(whole.lm_head.weight.detach().clone())
     return {number: GPTStage(whole, cuts[number]) for number in mine}

@@ -129,8 +129,3 @@ def _encode_nf4(blocks: Tensor, amax: Tensor, shape: torch.Size) -> Blocks:
     middles = torch.tensor(NF4_MIDPOINTS, device=blocks.device)
     scaled = blocks / amax.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(-1)
     return Blocks("nf4", torch.bucketize(scaled, middles), amax, 1.0, shape)
-
-
-def round_blocks(x: Tensor, name: str, *, rule: str = "floor") -> Tensor:
-    """Through a block format and back, as fp32 of the same shape."""
-    return encode_blocks(x, name, rule=rule).decode()

@@ -40,8 +40,6 @@ TORCH_DTYPES = {
 }
 """Formats that torch has as a type."""
 
-_CONTAINERS = {8: torch.uint8, 16: torch.int16, 32: torch.int32}
-
 
 def power_of_two(exponent: Tensor) -> Tensor:
     """2 to whole numbers from -1022 to 1023, exactly, in fp64: the exponent goes where fp64 has it."""
@@ -119,12 +117,6 @@ def torch_dtype(form: str | FloatFormat) -> torch.dtype:
     if name not in TORCH_DTYPES:
         raise ValueError(f"torch has no type for {name}; it has {', '.join(TORCH_DTYPES)}")
     return TORCH_DTYPES[name]
-
-
-def bits_of(x: Tensor) -> Tensor:
-    """The bits of a tensor of 8, 16 or 32 bits an element, as int64, none negative."""
-    width = 8 * x.element_size()
-    return x.contiguous().view(_CONTAINERS[width]).long() & (2**width - 1)
 
 
 @functools.cache

@@ -37,8 +37,8 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What `Layouts` leaves out; one recipe goes with many of them."""
+class TrainingConfig:
+    """What `Layouts` leaves out; one configuration goes with many of them."""
 
     model: ModelSpec
     how: Implementation
@@ -58,10 +58,10 @@ class Recipe:
         return tuple(dict.fromkeys(self.model.layer_kinds()))
 
 
-def recipe_of(run: Run) -> Recipe:
+def config_of(run: Run) -> TrainingConfig:
     """The choices of a run that are names rather than numbers."""
     layout = run.layout
-    return Recipe(
+    return TrainingConfig(
         run.model,
         run.implementation,
         precision(layout.precision),
@@ -124,7 +124,7 @@ class Setting:
     dtype: the format of linear maps, where it is not that of `precision`.
     recompute_modules: what selective recomputation repeats; empty: what the stack usually does. document_len:
     tokens of a packed document; 0: one a sequence. sharded_each_pass: gradients that ZeRO-2 divides are
-    reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. recipe: the run's
+    reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. config: the run's
     choices as the memory model has them; offloaded activations ask it for their bytes.
     """
 
@@ -140,7 +140,7 @@ class Setting:
     recompute_modules: tuple[str, ...] = ()
     document_len: int = 0
     sharded_each_pass: bool = False
-    recipe: Recipe | None = None
+    config: TrainingConfig | None = None
 
     @cached_property
     def machine(self) -> Machine:
@@ -259,7 +259,7 @@ def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = No
         recompute_modules=layout.recompute_modules or ("core_attn",),
         document_len=run.document_len,
         sharded_each_pass=run.implementation.buffers == "freed",
-        recipe=recipe_of(run) if layout.offload == "activations" else None,
+        config=config_of(run) if layout.offload == "activations" else None,
     )
 
 

@@ -44,18 +44,10 @@ from workshop.facts.precision import Precision, precision
 from workshop.facts.run import Adapter, Run
 from workshop.predict.time.rates import calibrated
 
-DOUBTS = {
-    "nodes": "more than one node",
-    "many_nodes": "more than eight nodes",
-    "pipeline": "pipeline stages",
-    "experts": "a mixture of experts",
-    "few_bits": "matrix products in 8 or 4 bits",
-    "adapter": "an adapter, most weights frozen",
-    "device": "a device that no fitted row was measured on",
-    "stack": "a training stack that no row was measured on, or that the source does not name",
-    "outside": "what PyTorch does not allocate for tensors: fragments, contexts, buffers of libraries",
-}
-"""What can widen an interval."""
+# What can widen an interval. nodes: more than one. many_nodes: more than `MANY_NODES`. few_bits: matrix
+# products in 8 or 4. adapter: most weights are frozen. device: no fitted row was measured on it. stack: no
+# row was, or the source does not name it. outside: what PyTorch does not allocate for tensors, as fragments,
+# contexts, libraries' buffers.
 TIME_DOUBTS = ("nodes", "many_nodes", "pipeline", "experts", "few_bits", "adapter", "device", "stack")
 MEMORY_DOUBTS = ("pipeline", "experts", "few_bits", "adapter", "stack", "outside")
 MANY_NODES = 8

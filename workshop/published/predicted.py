@@ -138,18 +138,6 @@ def memory_value(one: Observation, found: MemoryPrediction) -> float:
     return float(getattr(found, one.quantity.removeprefix("memory_"))[stage])
 
 
-def predict_one(one: Observation) -> float:
-    """One observation alone. Raises NotPredictable with the reason."""
-    try:
-        if one.quantity not in TIMES:
-            return memory_value(one, predicted_memory(one.record))
-        if gap := time_gap(one.record.run):
-            raise NotPredictable(gap)
-        return float(predict_times([one])[0])
-    except ValueError as reason:
-        raise NotPredictable(str(reason)) from None
-
-
 def time_predictions(records: Sequence[MeasuredRun]) -> tuple[list[tuple[Observation, float]], list[Skipped]]:
     """Every observation of time beside its prediction, and what has none, with the reason."""
     skipped, known = [], []

@@ -74,24 +74,26 @@ def rehearse(
         RehearsalError: The program failed, asked for something that cannot be rehearsed, or took too long.
     """
     check_keys("rehearse()", options, [field.name for field in fields(Options)])
-    how = Options(**options)
+    asked = Options(**options)
     text, path, function = _program(program)
     uses_deepspeed = _imports_deepspeed(text or Path(path).read_text())
     request = Request(
         world_size=world_size,
         rank=rank,
-        local_world_size=how.local_world_size,
+        local_world_size=asked.local_world_size,
         source=text,
         path=path,
         function=function,
         arguments=list(arguments),
         keywords=dict(keywords or {}),
-        steps=how.steps if how.steps is not None else 3 if uses_deepspeed else 2,
-        gloo=how.gloo,
-        real=uses_deepspeed if how.real is None else how.real,
-        roofline=roofline_of(how.roofline, world_size) if isinstance(how.roofline, str) else how.roofline,
-        timeout_seconds=how.timeout_seconds,
-        pretend_cuda=how.pretend_cuda,
+        steps=asked.steps if asked.steps is not None else 3 if uses_deepspeed else 2,
+        gloo=asked.gloo,
+        real=uses_deepspeed if asked.real is None else asked.real,
+        roofline=roofline_of(asked.roofline, world_size)
+        if isinstance(asked.roofline, str)
+        else asked.roofline,
+        timeout_seconds=asked.timeout_seconds,
+        pretend_cuda=asked.pretend_cuda,
     )
     return _ask(request)
 

@@ -88,16 +88,16 @@ class Answers:
             return self._index(*args)
         return NotImplemented
 
-    def read(self, tensor: torch.Tensor, how: str) -> Any:
+    def read(self, tensor: torch.Tensor, method: str) -> Any:
         """`tensor.numpy()` or `tensor.tolist()`: of its values, or of ones and zeros with a note."""
         values = values_of(tensor)
         good = tensor.dtype.is_floating_point or tensor.dtype is torch.bool
         if values is None:
-            self._note(f"values were read by {how}()", f"{'ones' if good else 'zeros'} were answered")
+            self._note(f"values were read by {method}()", f"{'ones' if good else 'zeros'} were answered")
         with unset_fake_temporarily(), _disable_current_modes():
             if values is None:
                 values = torch.full(tensor.shape, int(good), dtype=tensor.dtype)
-            return getattr(values, how)()
+            return getattr(values, method)()
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
         kind = "whole number" if not tensor.dtype.is_floating_point else "number"

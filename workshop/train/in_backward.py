@@ -2,8 +2,8 @@ r"""The optimizer inside the backward pass: a gradient is used the moment it is 
 
 A step as usual holds all gradients at once, as many bytes as the weights, so that one call can use them.
 But AdamW treats each parameter alone. So give each one an optimizer of its own and step it in a hook that
-runs when its gradient has been accumulated (LOMO, Lv et al. 2023, arXiv 2306.09782, for SGD; PyTorch's
-`register_post_accumulate_grad_hook`)::
+runs when its gradient has been accumulated: `InBackward` (LOMO, Lv et al. 2023, arXiv 2306.09782, for SGD;
+PyTorch's `register_post_accumulate_grad_hook`)::
 
     backward of layer 3:  gradient of layer 3 -> step -> freed
     backward of layer 2:  gradient of layer 2 -> step -> freed         one parameter's gradient at a time

@@ -51,7 +51,7 @@ from deepspeed.ops.adam import DeepSpeedCPUAdam  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig, unset_hf_deepspeed_config  # noqa: E402
 
-from workshop.launch.environment import leaked  # noqa: E402
+from workshop.launch.environment import launcher_variables  # noqa: E402
 from workshop.parallel.accelerate_on_cpu import ranks_like_gpus  # noqa: E402
 
 LAUNCHERS = {
@@ -443,7 +443,7 @@ def one_rank() -> None:
 
 
 def main() -> None:
-    for name in leaked(os.environ):  # a launcher's process is nobody's rank
+    for name in launcher_variables(os.environ):  # a launcher's process is nobody's rank
         del os.environ[name]
     folder = Path(sys.argv[1])
     cases = json.loads((folder / "cases.json").read_text())

@@ -6,10 +6,10 @@ import pytest
 from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.run import Adapter, Run
-from workshop.predict.case import recipe_of
+from workshop.predict.case import config_of
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory import device_bytes, memory_on, predict_memory
-from workshop.predict.memory.allocator import Place
+from workshop.predict.memory.allocator import RankHardware
 
 EIGHT = Run(
     "llama-3.1-8b",
@@ -113,11 +113,11 @@ def test_many_layouts_at_once_equal_one_at_a_time():
     run = Run(
         "gpt3-6.7b", "8xA100-80GB", Layout(tensor=8, precision="megatron-bf16"), implementation="megatron"
     )
-    recipe = recipe_of(run)
+    config = config_of(run)
     sizes = {"tensor": [1, 2, 4], "pipeline": [1, 2, 8], "shard": [1, 4, 2], "zero": [0, 1, 1]}
     together = Layouts.of_columns(**sizes, micro_batch=2, seq_len=2048, accumulation=16)
-    many = device_bytes(recipe, together)
-    parts = memory_on(recipe, together)
+    many = device_bytes(config, together)
+    parts = memory_on(config, together)
     for index in range(3):
         one = Layouts.of_columns(
             **{name: values[index] for name, values in sizes.items()},
@@ -125,16 +125,16 @@ def test_many_layouts_at_once_equal_one_at_a_time():
             seq_len=2048,
             accumulation=16,
         )
-        assert float(device_bytes(recipe, one)[0]) == many[index] == parts.device[index]
+        assert float(device_bytes(config, one)[0]) == many[index] == parts.device[index]
 
 
 def test_a_full_device_gets_its_idle_blocks_back():
     run = Run("llama-3.1-8b", "8xH100", Layout(shard=8, zero=3), micro_batch=2, seq_len=4096)
     found = predict_memory(run)
     roomy = memory_on(
-        recipe_of(run),
+        config_of(run),
         Layouts.of_columns(shard=8, zero=3, micro_batch=2, seq_len=4096),
-        Place(capacity=10**15),
+        RankHardware(capacity=10**15),
     )
     assert found.allocated[0] < run.cluster.device.memory_bytes
     assert found.device[0] <= max(run.cluster.device.memory_bytes, roomy.allocated + 2 * 2**30)

@@ -9,7 +9,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.stages import stage_layers
-from workshop.predict.case import Recipe
+from workshop.predict.case import TrainingConfig
 from workshop.predict.layouts import Layouts, layers_in_chunk, layers_on_rank
 from workshop.predict.memory import predict_memory
 from workshop.predict.memory.states import params_held, states
@@ -54,8 +54,11 @@ def test_experts_are_divided_over_their_own_groups():
 
 def part_bytes(zero, name="megatron-bf16", **sizes):
     model = catalogue.model("llama-2-7b")
-    recipe, place = Recipe(model, TORCH, precision(name)), Layouts.of_columns(zero=zero, shard=8, **sizes)
-    found = states(recipe, params_held(model, TORCH, place), place)
+    config, place = (
+        TrainingConfig(model, TORCH, precision(name)),
+        Layouts.of_columns(zero=zero, shard=8, **sizes),
+    )
+    found = states(config, params_held(model, TORCH, place), place)
     return [float(found[part][0]) / model.num_params for part in ("weights", "gradients", "optimizer")]
 
 

@@ -9,13 +9,13 @@ from workshop.facts.catalogue import cluster, link, model
 from workshop.facts.implementation import implementation
 from workshop.facts.precision import precision
 from workshop.facts.stack import software
-from workshop.predict.case import Setting, recipe_of
+from workshop.predict.case import Setting, config_of
 from workshop.predict.diloco import Islands
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory import memory_on, predict_memory
-from workshop.predict.memory.allocator import place_of
+from workshop.predict.memory.allocator import rank_hardware
 from workshop.predict.plan import Search, plan
-from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes
+from workshop.predict.plan.candidates import SearchSpace, candidates, fullest_bytes
 from workshop.predict.plan.proposal import LIBRARY, run_of
 from workshop.predict.time.rates import rates_of
 from workshop.predict.time.search import search_seconds
@@ -57,14 +57,14 @@ def test_a_reason_is_true(small):
     found = small.best
     words = found.reasons["tensor"].split("the best with ")[1]
     rival = int(words.split()[0])
-    other = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=3, limits=Limits(tensor=(rival,))))
+    other = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=3, limits=SearchSpace(tensor=(rival,))))
     said = float(words.split(" is ")[1].split("%")[0]) / 100
     assert other.best.seconds / found.seconds - 1 >= said - 0.01
 
 
 def test_fixed_axes_stay_fixed():
     fixed = plan(
-        "llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=3, limits=Limits(tensor=(4,), pipeline=(2,)))
+        "llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=3, limits=SearchSpace(tensor=(4,), pipeline=(2,)))
     )
     assert {(p.run.layout.tensor, p.run.layout.pipeline) for p in fixed.proposals} == {(4, 2)}
 
@@ -85,7 +85,7 @@ def test_the_largest_are_planned_in_two_seconds(name, where, batch, seq):
 def test_a_million_layouts_a_second():
     """Half of the target, since the machine is shared; benchmarks/predict.py prints the rate."""
     spec, where = model("mt-nlg-530b"), cluster("2520xA100-80GB")
-    layouts = candidates(spec, where, 1920, 2048, Limits())
+    layouts = candidates(spec, where, 1920, 2048, SearchSpace())
     layouts = layouts.take(np.resize(np.arange(len(layouts)), 300_000))
     setting = Setting(
         spec, where, precision("megatron-bf16"), rates_of("A100-80GB"), software("megatron-core")
@@ -104,7 +104,7 @@ def test_a_million_layouts_a_second():
 def test_a_plans_memory_is_that_of_the_memory_model(name, where):
     """Stage by stage, for every number of stages, chunk, policy and ZeRO stage."""
     spec, place = model(name), cluster(where)
-    layouts = candidates(spec, place, 512, 8192, Limits(tensor=(8,), micro_batch=(1, 2)))
+    layouts = candidates(spec, place, 512, 8192, SearchSpace(tensor=(8,), micro_batch=(1, 2)))
     layouts = layouts.take(np.random.default_rng(0).choice(len(layouts), 60, replace=False))
     setting = Setting(
         spec,
@@ -116,10 +116,10 @@ def test_a_plans_memory_is_that_of_the_memory_model(name, where):
     )
     how = implementation(LIBRARY)
     found = fullest_bytes(setting, layouts, how)
-    empty = place_of(place, how, place.num_devices)._replace(capacity=0)
+    empty = rank_hardware(place, how, place.num_devices)._replace(capacity=0)
     for i in range(len(layouts)):
         run = run_of(setting, layouts, i)
-        stages = memory_on(recipe_of(run), Layouts.of_stages(run), empty).device
+        stages = memory_on(config_of(run), Layouts.of_stages(run), empty).device
         assert found[i] == pytest.approx(float(np.max(stages)), rel=1e-9), run.layout
 
 

@@ -6,7 +6,7 @@ import pytest
 from workshop.facts.catalogue import cluster, model
 from workshop.predict.interval import difference
 from workshop.predict.layouts import Layouts
-from workshop.predict.plan import Limits, Search, plan
+from workshop.predict.plan import Search, SearchSpace, plan
 from workshop.predict.plan.candidates import candidates, pipeline_sizes
 from workshop.predict.plan.ranking import oddness, uneven
 
@@ -59,9 +59,9 @@ def test_530b_is_planned_as_it_was_trained():
 
 def test_an_odd_layout_comes_first_where_it_gains_more():
     """Three stages of 32 layers are uneven; 32 stages are even, and slower by more than is in doubt."""
-    only = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1, limits=Limits(pipeline=(3,))))
+    only = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1, limits=SearchSpace(pipeline=(3,))))
     assert only.best.run.layout.pipeline == 3
-    both = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1, limits=Limits(pipeline=(3, 32))))
+    both = plan("llama-2-7b", "16xA100-80GB", 128, 4096, Search(top=1, limits=SearchSpace(pipeline=(3, 32))))
     assert both.best.run.layout.pipeline == 3
 
 
@@ -78,6 +78,6 @@ def test_a_plan_says_what_cannot_be_told_apart():
 
 
 def test_candidates_have_no_stages_that_nobody_needs():
-    found = candidates(model("llama-3-70b"), cluster("256xA100-80GB"), 512, 4096, Limits())
+    found = candidates(model("llama-3-70b"), cluster("256xA100-80GB"), 512, 4096, SearchSpace())
     assert 27 in found.pipeline
     assert not np.isin([28, 29, 30, 31], found.pipeline).any()

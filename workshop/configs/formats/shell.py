@@ -55,7 +55,7 @@ def commands(text: str) -> list[list[str]]:
     """
     script = _Script(tokens(text))
     script.block(())
-    return script.found
+    return script.commands
 
 
 # ------------------------------------------------------------------ statements
@@ -68,7 +68,7 @@ class _Script:
         self.tokens = tokens
         self.place = 0
         self.variables: dict[str, list[str]] = {}
-        self.found: list[list[str]] = []
+        self.commands: list[list[str]] = []
         self.skips = 0  # above zero inside a branch that is not taken
         self.unknown: list[str] = []  # conditions around this place that nobody knows
 
@@ -148,9 +148,9 @@ class _Script:
                 tests[-1] += self._expanded(token) or [""]
         else:
             raise UnreadableScriptError(f"line {opening.line}: if without then")
-        found = [_tested(test) for test in tests]
-        result = found[0]
-        for join, value in zip(joins, found[1:], strict=True):
+        first, *others = [_tested(test) for test in tests]
+        result = first
+        for join, value in zip(joins, others, strict=True):
             result = _joined(join, result, value)
         return result
 
@@ -171,7 +171,7 @@ class _Script:
                 words += self._expanded(token)
         if words and not self.skips:
             self._sure(" ".join(words[:3]), words)
-            self.found.append(words)
+            self.commands.append(words)
 
     def _assign(self, assigned: re.Match[str], token: Token) -> None:
         name, adds, value = assigned.groups()
@@ -216,17 +216,17 @@ class _Script:
         """A raw word as the words it becomes: unquoted values are split at blanks, quoted ones are not."""
         if re.fullmatch(r'"\$\{[A-Za-z_]\w*\[@\]\}"', token.text):
             return list(self.variables.get(token.text[3:-5], []))
-        found: list[str] = [""]
+        words: list[str] = [""]
         has_text = False
         for text, quoted in self._pieces(token.text):
             has_text = has_text or quoted or bool(text)
             if quoted or whole:
-                found[-1] += text
+                words[-1] += text
                 continue
             parts = re.split(r"[ \t\n]+", text)
-            found[-1] += parts[0]
-            found += parts[1:]
-        return [word for word in found if word or (has_text and len(found) == 1 and '"' in token.text)]
+            words[-1] += parts[0]
+            words += parts[1:]
+        return [word for word in words if word or (has_text and len(words) == 1 and '"' in token.text)]
 
     def _pieces(self, raw: str) -> Word:
         """Text of a raw word with variables put in."""
@@ -306,7 +306,7 @@ class _Script:
 
     def _arithmetic(self, raw: str) -> str:
         text = "".join(piece for piece, _ in self._pieces_of_text(raw[3:-2]))
-        text = re.sub(_NAME, lambda found: (self.variables.get(found.group()) or [found.group()])[0], text)
+        text = re.sub(_NAME, lambda name: (self.variables.get(name.group()) or [name.group()])[0], text)
         try:
             return str(_computed(ast.parse(text.strip(), mode="eval").body))
         except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):

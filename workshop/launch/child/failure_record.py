@@ -7,20 +7,20 @@ learner's own program inward.
 
 from __future__ import annotations
 
-import json
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 from workshop.launch.child import descriptors
+from workshop.launch.failures import FailureRecord, Frame, WrongSyntax
+from workshop.launch.messages import write_file
 from workshop.launch.rank_folder import FAILURE
 
 _MOST_FRAMES = 60
 CLOCK = time.monotonic  # of one machine; ranks on several nodes set another
 
 
-def describe(error: BaseException, program: str) -> dict[str, Any]:
+def describe(error: BaseException, program: str) -> FailureRecord:
     """``error`` as plain data; ``program`` is the file name of the learner's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     first = next((i for i, f in enumerate(frames) if f.filename == program), 0)
@@ -29,16 +29,16 @@ def describe(error: BaseException, program: str) -> dict[str, Any]:
         kept = kept[: _MOST_FRAMES // 2] + kept[-_MOST_FRAMES // 2 :]
     syntax = None
     if isinstance(error, SyntaxError):
-        syntax = {"file": error.filename, "line": error.lineno, "source": (error.text or "").rstrip()}
+        syntax = WrongSyntax(error.filename, error.lineno, (error.text or "").rstrip())
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return {
-        "time": CLOCK(),
-        "type": type(error).__name__,
-        "message": _message(error),
-        "frames": [{"file": f.filename, "line": f.lineno, "name": f.name, "source": f.line} for f in kept],
-        "cause": f"{type(cause).__name__}: {_message(cause)}" if cause is not None else None,
-        "syntax": syntax,
-    }
+    return FailureRecord(
+        CLOCK(),
+        type(error).__name__,
+        _message(error),
+        tuple(Frame(f.filename, f.lineno or 0, f.name, f.line or "") for f in kept),
+        f"{type(cause).__name__}: {_message(cause)}" if cause is not None else None,
+        syntax,
+    )
 
 
 def _message(error: BaseException) -> str:
@@ -62,6 +62,4 @@ def tellable(error: BaseException | None) -> BaseException | None:
 def write(error: BaseException, program: str, rank_dir: Path) -> None:
     """Leave the record in ``rank_dir``, whole or not at all."""
     descriptors.open_reserve()
-    partial = rank_dir / (FAILURE + ".part")
-    partial.write_text(json.dumps(describe(error, program)), encoding="utf-8")
-    partial.rename(rank_dir / FAILURE)
+    write_file(rank_dir / FAILURE, describe(error, program))

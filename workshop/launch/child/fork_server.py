@@ -69,8 +69,8 @@ def let_a_dying_one_go(patience: float = 2.0) -> None:
 def _dying(pid: int) -> bool:
     """Whether SIGKILL is on its way to a child, or it has given back its memory already."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
-    found = dict(line.split(":", 1) for line in lines)
-    return "VmSize" not in found or bool(int(found["ShdPnd"], 16) >> (signal.SIGKILL - 1) & 1)
+    status = dict(line.split(":", 1) for line in lines)
+    return "VmSize" not in status or bool(int(status["ShdPnd"], 16) >> (signal.SIGKILL - 1) & 1)
 
 
 def own_processes() -> set[int]:

@@ -18,19 +18,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from workshop.launch import rank_folder
 from workshop.launch.child import failure_record, rank_script
 from workshop.launch.child.lighthouse import ADDRESS
 from workshop.launch.child.torchft_on_loopback import hold_to_loopback
-from workshop.launch.messages import RankProgram
+from workshop.launch.messages import JobProgram, RankProgram, read_file
 from workshop.launch.processes import die_with_parent
 from workshop.site.owners import check_folder_itself
 
@@ -40,29 +39,29 @@ def main() -> None:
     die_with_parent()  # a scheduler may end the script and torchrun alone; ranks are sessions of their own
     directory = Path(sys.argv[1])
     check_folder_itself(directory, "the job's directory")
-    spec = json.loads((directory / "program.json").read_text(encoding="utf-8"))
+    of_job: JobProgram = read_file(JobProgram, directory / rank_folder.JOB_PROGRAM)
     task = int(os.environ["WORKSHOP_JOB_TASK"])
     rank_dir = _rank_dir(directory, task)
     rank_dir.mkdir(parents=True, exist_ok=True)
     failure_record.CLOCK = time.time  # nodes share no other; their clocks agree to milliseconds
     rank_script.settle_in(rank_dir)
-    if spec["replicas"]:
-        _become_replica(directory, task, spec)
+    if of_job.replicas:
+        _become_replica(directory, task, of_job)
     files = directory / f"task_{task}" / "files"
     files.mkdir(exist_ok=True)
     os.environ["WORKSHOP_JOB_FILES"] = str(files)
-    code = rank_script.run_program(_program(directory, spec, task), rank_dir)
+    code = rank_script.run_program(_program(directory, of_job, task), rank_dir)
     if code == 0:
         (rank_dir / rank_folder.DONE).touch()
     os._exit(code)
 
 
-def _become_replica(directory: Path, task: int, spec: dict[str, Any]) -> None:
+def _become_replica(directory: Path, task: int, of_job: JobProgram) -> None:
     """What torchft's own launcher would set. On one node its servers listen on loopback alone."""
     start = f"start_{os.environ['WORKSHOP_JOB_START']}"
     os.environ["TORCHFT_LIGHTHOUSE"] = (directory / "task_0" / start / ADDRESS).read_text()
-    os.environ["REPLICA_GROUP_ID"], os.environ["NUM_REPLICA_GROUPS"] = str(task), str(spec["replicas"])
-    if spec["one_node"]:
+    os.environ["REPLICA_GROUP_ID"], os.environ["NUM_REPLICA_GROUPS"] = str(task), str(of_job.replicas)
+    if of_job.one_node:
         hold_to_loopback()
 
 
@@ -73,7 +72,7 @@ def _rank_dir(directory: Path, task: int) -> Path:
     meeting, rank = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", int(os.environ["RANK"])
     attempt = claim_attempt(start_dir, meeting, rank)
     os.environ["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
-    return start_dir / f"attempt_{attempt}" / f"rank_{rank}"
+    return rank_folder.of_rank(rank_folder.of_attempt(start_dir, attempt), rank)
 
 
 def claim_attempt(start_dir: Path, meeting: str, rank: int) -> int:
@@ -100,27 +99,23 @@ def claim_attempt(start_dir: Path, meeting: str, rank: int) -> int:
             place = start_dir / f"round_{number}"
             with contextlib.suppress(FileExistsError):
                 os.link(claim, place)
-            if (
-                place.read_text() == meeting
-                and not (start_dir / f"attempt_{number}" / f"rank_{rank}").exists()
-            ):
+            rank_dir = rank_folder.of_rank(rank_folder.of_attempt(start_dir, number), rank)
+            if place.read_text() == meeting and not rank_dir.exists():
                 return number
     finally:
         claim.unlink()
     raise AssertionError("itertools.count does not end")
 
 
-def _program(directory: Path, spec: dict[str, Any], task: int) -> RankProgram:
+def _program(directory: Path, of_job: JobProgram, task: int) -> RankProgram:
     """What the notebook has written down, and what only the node knows: its search path, its device, the
     values of this element of an array.
     """
-    passed = directory / (f"passed_{task}.pkl" if spec["sweep"] else rank_folder.PASSED)
+    passed = directory / (f"passed_{task}.pkl" if of_job.sweep else rank_folder.PASSED)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return RankProgram(
-        file=spec["program"],
-        cwd=spec["cwd"],
-        sys_path=(*spec["sys_path"], *[path for path in sys.path if path]),
-        args=tuple(spec["args"]),
+    return replace(
+        of_job.program,
+        sys_path=(*of_job.program.sys_path, *[path for path in sys.path if path]),
         passed=str(passed) if passed.exists() else None,
         device="cuda" if _gpu_for_each_rank() else "cpu",
     )

@@ -13,7 +13,6 @@ It looks until the scheduler has forgotten the job, and asks again where a node 
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -26,6 +25,7 @@ from workshop.launch.jobs.client import KEPT, SchedulerError, keeping
 from workshop.launch.jobs.ending import Patience, end_job
 from workshop.launch.jobs.record import CANCELLED
 from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
+from workshop.launch.messages import Submission, to_json
 
 PATIENCE = Patience(limit=900.0, first=0.5, last=15.0, bears_silence=True)
 
@@ -38,9 +38,9 @@ def main() -> int:
         with keeping(filter(None, os.environ.get(KEPT, "").split(","))):
             job = scheduler.submit(script, sys.argv[3:])
     except SchedulerError as error:
-        _say(error=str(error))
+        _say(Submission(error=str(error)))
         return 1
-    _say(job=job)
+    _say(Submission(job))
     if _released(os.getppid()):
         return 0
     (script.parent / CANCELLED).touch()
@@ -64,9 +64,9 @@ def _released(notebook: int) -> bool:
     return sys.stdin.readline().strip() == "done"
 
 
-def _say(**message: str) -> None:
+def _say(answer: Submission) -> None:
     try:
-        print(json.dumps(message), flush=True)
+        print(to_json(answer), flush=True)
     except (
         BrokenPipeError
     ):  # the notebook went while the client ran; the next line read is the end of the file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import os
 import threading
 from collections.abc import Sequence
@@ -13,6 +12,9 @@ from typing import Any
 
 import torch.distributed as dist
 import zmq
+
+from workshop.launch.messages import from_json, to_json
+from workshop.launch.nodes.messages import StoreAnswer, StoreQuestion
 
 ANSWER_SECONDS = 30.0
 
@@ -50,16 +52,16 @@ class NodeStore(dist.Store):
         self, op: str, keys: Sequence[str], *values: bytes, amount: int = 0, seconds: float = 0.0
     ) -> Any:
         number, socket = next(self._ids), self._socket()
-        header = {"op": op, "keys": list(keys), "id": number, "amount": amount, "seconds": seconds}
-        socket.send_multipart([json.dumps(header).encode(), *values])
+        question = StoreQuestion(op, tuple(keys), number, amount, seconds)
+        socket.send_multipart([to_json(question).encode(), *values])
         patience = seconds or ANSWER_SECONDS
         while socket.poll(int(patience * 1000)):
             first, *rest = socket.recv_multipart()
-            answer = json.loads(first)
-            if answer["id"] == number:  # else: the answer to a question that was interrupted
-                if answer["error"]:
-                    raise RuntimeError(answer["error"])
-                return answer["number"], rest
+            answer: StoreAnswer = from_json(StoreAnswer, first)
+            if answer.id == number:  # else: the answer to a question that was interrupted
+                if answer.error:
+                    raise RuntimeError(answer.error)
+                return answer.number, rest
         raise dist.DistStoreError(f"no answer from the ranks' store to {op} {list(keys)} in {patience:g} s")
 
     def set_timeout(self, timeout: timedelta) -> None:

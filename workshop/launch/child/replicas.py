@@ -51,8 +51,9 @@ class _Member:
     def end(self) -> None:
         """End what is left of it: the agent, and every rank that was ever started for it."""
         left = [
-            rank_script.process_of(path.parent)
-            for path in self.directory.glob(f"attempt_*/rank_*/{rank_folder.PROCESS}")
+            rank_script.process_of(rank_dir)
+            for rank_dir in rank_folder.of_every_rank(self.directory)
+            if (rank_dir / rank_folder.PROCESS).exists()
         ]
         processes.end_all(
             [p for p in [self.agent, *self.ranks.values(), *left] if p and p.alive()], patience=0.2

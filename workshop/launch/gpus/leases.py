@@ -83,7 +83,7 @@ def take(
             chosen = _choose(n, candidates, held, busy)
             if len(chosen) == n:
                 lease = _written(folder, chosen, held, processes, candidates)
-                if not _rivals(folder, [gpu for gpu in chosen if gpu not in held]):
+                if not _leased_by_others(folder, [gpu for gpu in chosen if gpu not in held]):
                     return lease
                 lease.release()
         late = time.monotonic() > deadline
@@ -130,7 +130,7 @@ def _written(
     return lease
 
 
-def _rivals(folder: Path, chosen: Collection[str]) -> bool:
+def _leased_by_others(folder: Path, chosen: Collection[str]) -> bool:
     """Whether another process has a lease of one of these too."""
     return any(h.gpu in chosen and h.path not in _own for h in lease_files.read_all(folder).holders)
 

@@ -20,7 +20,6 @@ It lies under the site's ``jobs`` path, which every node sees, and only its user
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 import time
@@ -32,6 +31,7 @@ from typing import Any
 from workshop.launch import rank_folder
 from workshop.launch.jobs.record import Record, indices, write_record
 from workshop.launch.jobs.scheduler import Scheduler, scheduler_of
+from workshop.launch.messages import JobProgram, RankProgram, write_file
 from workshop.launch.request import Cell, Script, cell_source, check_syntax, pickled
 from workshop.launch.session import EngineError
 from workshop.site.current import python_of, site_environment
@@ -63,16 +63,16 @@ def prepare(
         for name, data in values.items():
             (directory / name).write_bytes(data)
         path = program.path.resolve() if isinstance(program, Script) else directory / rank_folder.CELL
-        spec = {
-            "program": str(path),
-            "args": list(program.args) if isinstance(program, Script) else [],
-            "cwd": str(Path.cwd()),
-            "sys_path": _search_path(site, path if isinstance(program, Script) else None),
-            "sweep": sweep is not None,
-            "replicas": job.replicas,
-            "one_node": job.nnodes == 1,
-        }
-        (directory / "program.json").write_text(json.dumps(spec), encoding="utf-8")
+        on_ranks = RankProgram(
+            str(path),
+            str(Path.cwd()),
+            _search_path(site, path if isinstance(program, Script) else None),
+            program.args if isinstance(program, Script) else (),
+        )
+        write_file(
+            directory / rank_folder.JOB_PROGRAM,
+            JobProgram(on_ranks, sweep is not None, job.replicas, one_node=job.nnodes == 1),
+        )
         (directory / scheduler_at(site).SCRIPT).write_text(
             batch_script(site, job, directory), encoding="utf-8"
         )
@@ -81,7 +81,7 @@ def prepare(
             f"cannot write a job's directory under {site.jobs} ({error.strerror}): set [paths] jobs of the "
             "site's file to a folder that every node sees, or free some room"
         ) from None
-    record = _record(job, site, spec, sweep)
+    record = _record(job, site, on_ranks.file, sweep)
     write_record(directory, record)
     return directory, record
 
@@ -139,22 +139,22 @@ def _new_directory(site: SiteSpec, job: Job) -> Path:
     return directory
 
 
-def _search_path(site: SiteSpec, script_path: Path | None) -> list[str]:
+def _search_path(site: SiteSpec, script_path: Path | None) -> tuple[str, ...]:
     """The notebook's own search path where the nodes run its Python; else the current folder alone."""
     first = [str(script_path.parent)] if script_path else [str(Path.cwd())]
     same_python = site.runtime == "none" and not site.python
-    return first + ([path for path in sys.path if path] if same_python else [])
+    return (*first, *(path for path in sys.path if path and same_python))
 
 
-def _record(job: Job, site: SiteSpec, spec: Mapping[str, Any], sweep: Any) -> Record:
+def _record(job: Job, site: SiteSpec, program: str, sweep: Any) -> Record:
     return Record(
         name=job.title,
         scheduler="slurm" if site.scheduler == "none" else site.scheduler,
         nnodes=job.nnodes,
         nproc_per_node=job.nproc_per_node,
         device="GPU, NCCL" if gpus_wanted(site, job) >= job.nproc_per_node else "CPU, gloo",
-        program=spec["program"],
-        label="cell" if spec["program"].endswith("/cell.py") else Path(spec["program"]).name,
+        program=program,
+        label="cell" if program.endswith(f"/{rank_folder.CELL}") else Path(program).name,
         submitted=time.strftime("%Y-%m-%dT%H:%M:%S"),
         time=job.time or site.time,
         tasks=tuple(range(job.replicas)) or indices(job.array),

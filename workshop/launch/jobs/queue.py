@@ -13,7 +13,6 @@ was detached; then `known()` lists it and `find(number)` gives it back, in this 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from workshop.launch.jobs.record import read_record, write_record
 from workshop.launch.jobs.scheduler import scheduler_of
 from workshop.launch.jobs.submitted import Submitted
 from workshop.launch.jobs.watch import watch_of
+from workshop.launch.messages import Submission, from_json
 from workshop.launch.request import Cell, Script, takes_passing
 from workshop.site.current import current_site
 from workshop.site.job import Job
@@ -148,11 +148,12 @@ def _keep(site: SiteSpec, script: Path, flags: list[str]) -> tuple[subprocess.Po
     )
     assert watchdog.stdout is not None
     line = watchdog.stdout.readline()  # it answers within the time limit of a client
-    answer = json.loads(line) if line else {"error": "the process that submits jobs ended without a word"}
-    if "error" in answer:
+    silent = Submission(error="the process that submits jobs ended without a word")
+    answer: Submission = from_json(Submission, line) if line else silent
+    if not answer.job:
         watchdog.wait()
-        raise SchedulerError(answer["error"])
-    return watchdog, answer["job"]
+        raise SchedulerError(answer.error)
+    return watchdog, answer.job
 
 
 def known(site: SiteSpec | None = None) -> list[Submitted]:

@@ -122,7 +122,7 @@ class Task:
     @property
     def attempt(self) -> int:
         """How often torchrun started its ranks again within this start (`child.job_rank` agrees on it)."""
-        return _last(self._start_dir, "attempt_")
+        return rank_folder.last_attempt(self._start_dir)
 
     @property
     def _start_dir(self) -> Path:

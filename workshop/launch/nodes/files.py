@@ -7,11 +7,12 @@ has been added; `Mirror` runs beside the notebook and writes it into a directory
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from workshop.launch.failures import FailureRecord
+from workshop.launch.messages import from_json, write_file
 from workshop.launch.rank_folder import BARS, EMPTIED, FAILURE, LOG, REPORT, STACKS, clear
 
 GROWING = (LOG, BARS, STACKS, REPORT)  # added to
@@ -72,19 +73,18 @@ class Mirror:
             (rank_dir / name).touch(0o600)
 
     def take(self, name: str, block: bytes) -> None:
-        """Write what `Tail` said; a name that is none of a rank's files is refused (ValueError)."""
+        """Write what `Tail` said.
+
+        Raises ValueError for a name that is none of a rank's files, and for a record that is none.
+        """
         if name == WHOLE:
-            partial = self.rank_dir / (WHOLE + ".part")
-            partial.write_bytes(self._in_our_time(block))
-            partial.rename(self.rank_dir / WHOLE)
+            write_file(self.rank_dir / WHOLE, self._in_our_time(from_json(FailureRecord, block)))
         elif name in GROWING:
             with (self.rank_dir / name).open("ab") as file:
                 file.write(block)
         else:
             raise ValueError(f"a node sent a file {name!r}, which no rank writes")
 
-    def _in_our_time(self, record: bytes) -> bytes:
+    def _in_our_time(self, record: FailureRecord) -> FailureRecord:
         """Who failed first is told by time; each node's monotonic clock began when it booted."""
-        content: dict[str, Any] = json.loads(record)
-        content["time"] += self.clock_ahead
-        return json.dumps(content).encode()
+        return replace(record, time=record.time + self.clock_ahead)

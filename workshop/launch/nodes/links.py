@@ -196,8 +196,7 @@ class Relay:
                 for link in self.links:
                     self._hear(link, ready)
                 while self._store.poll(0):
-                    identity, *question = self._store.recv_multipart()
-                    self.store_server.ask(question, self._local_reply(identity))
+                    self._ask_store_here(*self._store.recv_multipart())
                 self.store_server.look()
         except zmq.ZMQError:
             logging.getLogger(__name__).exception("the relay to the nodes stopped")
@@ -245,8 +244,16 @@ class Relay:
                 f"nothing was heard of it for {seconds} (the network to it is cut, or the node is down)"
             )
 
-    def _local_reply(self, identity: bytes) -> Any:
-        return lambda frames: self._store.send_multipart([identity, *frames])
+    def _ask_store_here(self, identity: bytes, *question: bytes) -> None:
+        """A rank of this node asks. What is no question gets no answer: the relay serves the others on."""
+
+        def reply(frames: list[bytes]) -> None:
+            self._store.send_multipart([identity, *frames])
+
+        try:
+            self.store_server.ask(list(question), reply)
+        except ValueError as error:
+            logging.getLogger(__name__).warning("a rank's question to the store was dropped: %s", error)
 
     def _take(self, link: Link, message: ToNotebook, frames: list[bytes]) -> None:
         """What a node has said. Ranks of a group that is over are nobody's: what they say late is dropped."""

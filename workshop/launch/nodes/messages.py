@@ -9,6 +9,8 @@ A message travels as its class's name, its fields as JSON (`launch.messages`), a
     without an answer          Signal Leave                             ->
                                Ready Alive RankDied File                <-
     carried both ways          Shell Iopub Store     frames of Jupyter's protocol, and of the ranks' store
+    in a frame of Store        StoreQuestion         rank -> notebook, then a value or two
+                               StoreAnswer           notebook -> rank, then the values
 """
 
 from __future__ import annotations
@@ -178,6 +180,26 @@ class Iopub:
 @dataclass(frozen=True)
 class Store:
     """A question to the ranks' store, and its answer: who asks, then the frames."""
+
+
+@dataclass(frozen=True)
+class StoreQuestion:
+    """What a rank asks of the store. amount: for ``add``. seconds: the patience of ``get`` and ``wait``."""
+
+    op: str
+    keys: tuple[str, ...]
+    id: int
+    amount: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class StoreAnswer:
+    """What it answers to the question of that id. number: a count, or 1 for yes. error: a sentence."""
+
+    id: int
+    number: int = 0
+    error: str = ""
 
 
 ToNode = Start | Stop | Clock | Sync | Clear | Pass | Cut | Signal | Leave | Shell | Store

@@ -8,12 +8,19 @@ question travels through that node's one encrypted connection (`nodes.wire`).
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+
+from workshop.launch.messages import from_json, to_json
+from workshop.launch.nodes.messages import StoreAnswer, StoreQuestion
 
 Reply = Callable[[list[bytes]], None]
+# How many frames of bytes come with each question.
+VALUES = {
+    **dict.fromkeys(("get", "wait", "add", "check", "delete", "count"), 0),
+    **dict.fromkeys(("set", "append"), 1),
+    "compare_set": 2,
+}
 
 
 class StoreServer:
@@ -21,29 +28,38 @@ class StoreServer:
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
-        self._waiting: list[tuple[dict[str, Any], float, Reply]] = []
+        self._waiting: list[tuple[StoreQuestion, float, Reply]] = []
         self._closed: set[str] = set()
 
     def ask(self, frames: list[bytes], reply: Reply) -> None:
-        """One question: a header in JSON (`child/node_store.py` makes it) and a value or two."""
-        header = json.loads(frames[0])
-        self._waiting.append((header, time.monotonic() + header.get("seconds", 0.0), reply))
-        if header["op"] not in ("get", "wait"):
-            self._waiting.pop()
-            number, values = self._act(header, frames[1:])
-            self._say(reply, header, number=number, values=values)
+        """One question (`child/node_store.py` makes it), and a value or two.
+
+        Raises ValueError for frames that are none.
+        """
+        header, *values = frames
+        question: StoreQuestion = from_json(StoreQuestion, header)
+        if VALUES.get(question.op) != len(values):
+            known = ", ".join(f"{op} with {n}" for op, n in VALUES.items())
+            raise ValueError(
+                f"the ranks' store was asked {question.op!r:.80} with {len(values)} values (known: {known})"
+            )
+        if question.op in ("get", "wait"):
+            self._waiting.append((question, time.monotonic() + question.seconds, reply))
+        else:
+            number, current = self._act(question, values)
+            self._answer(reply, StoreAnswer(question.id, number), current)
         self.look()
 
-    def _act(self, header: dict[str, Any], values: list[bytes]) -> tuple[int, list[bytes]]:
+    def _act(self, question: StoreQuestion, values: list[bytes]) -> tuple[int, list[bytes]]:
         """Everything that can be answered at once."""
-        op, keys = header["op"], header["keys"]
+        op, keys = question.op, question.keys
         key = keys[0] if keys else ""
         if op == "set":
             self.values[key] = values[0]
         elif op == "append":
             self.values[key] = self.values.get(key, b"") + values[0]
         elif op == "add":
-            total = int(self.values.get(key, b"0")) + header["amount"]
+            total = int(self.values.get(key, b"0")) + question.amount
             self.values[key] = str(total).encode()
             return total, []
         elif op == "compare_set":
@@ -67,20 +83,18 @@ class StoreServer:
     def look(self) -> None:
         """Answer those whose keys have come, or never will; drop those who have stopped waiting."""
         still = []
-        for header, until, reply in self._waiting:
-            keys = header["keys"]
+        for question, until, reply in self._waiting:
+            keys = question.keys
             if any(key.startswith(prefix) for key in keys for prefix in self._closed):
-                self._say(reply, header, error="the group was cut while this rank waited for the others")
+                cut = "the group was cut while this rank waited for the others"
+                self._answer(reply, StoreAnswer(question.id, error=cut))
             elif all(key in self.values for key in keys):
-                self._say(
-                    reply, header, values=[self.values[k] for k in keys] if header["op"] == "get" else []
-                )
+                values = [self.values[key] for key in keys] if question.op == "get" else []
+                self._answer(reply, StoreAnswer(question.id), values)
             elif time.monotonic() < until:
-                still.append((header, until, reply))
+                still.append((question, until, reply))
         self._waiting = still
 
     @staticmethod
-    def _say(
-        reply: Reply, header: dict[str, Any], *, number: int = 0, values: Any = (), error: str = ""
-    ) -> None:
-        reply([json.dumps({"id": header["id"], "number": number, "error": error}).encode(), *values])
+    def _answer(reply: Reply, answer: StoreAnswer, values: Sequence[bytes] = ()) -> None:
+        reply([to_json(answer).encode(), *values])

@@ -9,15 +9,23 @@ file (on several nodes: under a new name in their store). Variables are never to
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from workshop.launch import rank_folder
-from workshop.launch.failures import Frame, Place, Program, RankEnd, from_record, parse_stacks, place_in
-from workshop.launch.messages import GroupState
+from workshop.launch.failures import (
+    FailureRecord,
+    Frame,
+    Place,
+    Program,
+    RankEnd,
+    from_record,
+    parse_stacks,
+    place_in,
+)
+from workshop.launch.messages import GroupState, read_file
 from workshop.launch.staying.channels import Exchange
 from workshop.launch.staying.rank_set import RankSet
 
@@ -144,7 +152,7 @@ def end_of(
         return RankEnd(rank, "finished")
     record = ranks.rank_dir(rank) / rank_folder.FAILURE
     if record.exists():
-        return from_record(rank, json.loads(record.read_text(encoding="utf-8")), CELL)
+        return from_record(rank, read_file(FailureRecord, record), CELL)
     return RankEnd(rank, "raised", Place(None, None), reply.get("ename", "error"), reply.get("evalue", ""))
 
 
@@ -154,6 +162,8 @@ def ends_of_the_dead(ranks: RankSet) -> list[RankEnd]:
     ends = []
     for rank, code in sorted(ranks.deaths.items()):
         frames = stacks(ranks, rank)
-        how = ranks.death_of(rank)
-        ends.append(RankEnd(rank, "died", place_in(frames, CELL), "died", how, frames=frames, exit_code=code))
+        death = ranks.death_of(rank)
+        ends.append(
+            RankEnd(rank, "died", place_in(frames, CELL), "died", death, frames=frames, exit_code=code)
+        )
     return ends

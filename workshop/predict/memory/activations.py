@@ -25,7 +25,7 @@ import numpy as np
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
-from workshop.predict.case import Policy, Recipe
+from workshop.predict.case import Policy, TrainingConfig
 from workshop.predict.layouts import Array, Layouts, layers_in_chunk
 from workshop.predict.memory.saved import Saved, cross_attention_saved, layer_saved
 
@@ -179,12 +179,12 @@ def chunks_alive(layouts: Layouts, schedule: str, chunk: int) -> Array:
     return np.where(layouts.virtual_stages > 1, count, alive if chunk == 0 else 0)
 
 
-def encoder_decoder_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+def encoder_decoder_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     """Saved activations of an encoder and a decoder on one stage; cross attention reads the encoder."""
-    model, how, numbers = recipe.model, recipe.how, recipe.numbers
-    decoder = replace(layouts, seq_len=(recipe.target_len or layouts.seq_len) + 0 * layouts.seq_len)
-    encoder = layers_bytes(recipe, "dense", model.num_encoder_layers + 0 * layouts.stage, layouts)
-    own = layers_bytes(recipe, "dense", model.num_layers + 0 * layouts.stage, decoder)
+    model, how, numbers = config.model, config.how, config.numbers
+    decoder = replace(layouts, seq_len=(config.target_len or layouts.seq_len) + 0 * layouts.seq_len)
+    encoder = layers_bytes(config, "dense", model.num_encoder_layers + 0 * layouts.stage, layouts)
+    own = layers_bytes(config, "dense", model.num_layers + 0 * layouts.stage, decoder)
     parts = total(cross_attention_saved(model, how, numbers))
     scores = parts.score * decoder.tokens * layouts.seq_len / layouts.tensor
     cross = replace(parts, score=0.0).on(decoder) + scores
@@ -192,61 +192,61 @@ def encoder_decoder_bytes(recipe: Recipe, layouts: Layouts) -> Array:
     return encoder + own + model.num_layers * (cross + keys)
 
 
-def saved_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+def saved_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     """Saved activations of all layers and of all micro-batches in flight on a rank."""
-    if recipe.model.num_encoder_layers:
-        return encoder_decoder_bytes(recipe, layouts)
+    if config.model.num_encoder_layers:
+        return encoder_decoder_bytes(config, layouts)
     result = np.zeros_like(layouts.tokens)
     for chunk in range(int(np.max(layouts.virtual_stages))):
-        counts = layers_in_chunk(recipe.model, layouts, chunk)
-        alive = chunks_alive(layouts, recipe.schedule, chunk)
-        for kind in recipe.kinds:
-            result = result + alive * layers_bytes(recipe, kind, counts[kind], layouts)
-    mtp = recipe.model.num_mtp_layers * layers_bytes(recipe, recipe.model.layer_kinds()[-1], 1, layouts)
+        counts = layers_in_chunk(config.model, layouts, chunk)
+        alive = chunks_alive(layouts, config.schedule, chunk)
+        for kind in config.kinds:
+            result = result + alive * layers_bytes(config, kind, counts[kind], layouts)
+    mtp = config.model.num_mtp_layers * layers_bytes(config, config.model.layer_kinds()[-1], 1, layouts)
     return result + layouts.is_last * mtp
 
 
-def layers_bytes(recipe: Recipe, kind: str, layers: Array | int, layouts: Layouts) -> Array:
+def layers_bytes(config: TrainingConfig, kind: str, layers: Array | int, layouts: Layouts) -> Array:
     """Saved bytes of ``layers`` layers of a kind for one micro-batch under the recompute policy."""
-    model, how, numbers = recipe.model, recipe.how, recipe.numbers
-    dropped = per_token(model, kind, recipe.policy, how, numbers).on(layouts)
-    if recipe.policy.name == "full" and recipe.recompute_every > 1:
-        dropped = dropped / recipe.recompute_every
-    if not recipe.recompute_layers or recipe.policy.name == "none":
+    model, how, numbers = config.model, config.how, config.numbers
+    dropped = per_token(model, kind, config.policy, how, numbers).on(layouts)
+    if config.policy.name == "full" and config.recompute_every > 1:
+        dropped = dropped / config.recompute_every
+    if not config.recompute_layers or config.policy.name == "none":
         return layers * dropped
-    some = np.minimum(layers, recipe.recompute_layers)
+    some = np.minimum(layers, config.recompute_layers)
     return some * dropped + (layers - some) * per_token(
-        model, kind, replace(recipe.policy, name="none"), how, numbers
+        model, kind, replace(config.policy, name="none"), how, numbers
     ).on(layouts)
 
 
-def boundary_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+def boundary_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     """Inputs and outputs of a pipeline stage that the schedule holds: one set for each virtual stage."""
-    tensor = layouts.tokens * recipe.model.hidden_size * recipe.numbers.compute / layouts.along
-    return np.where(layouts.pipeline > 1, recipe.how.boundary_tensors * layouts.virtual_stages, 0) * tensor
+    tensor = layouts.tokens * config.model.hidden_size * config.numbers.compute / layouts.along
+    return np.where(layouts.pipeline > 1, config.how.boundary_tensors * layouts.virtual_stages, 0) * tensor
 
 
-def working_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+def working_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     """Room that backward of one layer needs: gradients of its widest tensors, and what is recomputed."""
-    model, how, numbers = recipe.model, recipe.how, recipe.numbers
+    model, how, numbers = config.model, config.how, config.numbers
     worst = np.zeros_like(layouts.tokens)
-    for kind in recipe.kinds:
-        everything = kept(model, kind, replace(recipe.policy, name="none"), how, numbers)
+    for kind in config.kinds:
+        everything = kept(model, kind, replace(config.policy, name="none"), how, numbers)
         wide = [t for t in everything if t.name.startswith("mlp ") or t.module == "core_attn"]
         room = total(wide).on(layouts) + layouts.tokens * model.hidden_size * numbers.compute / layouts.along
-        if recipe.policy.name != "none":
-            again = total(everything).on(layouts) - per_token(model, kind, recipe.policy, how, numbers).on(
+        if config.policy.name != "none":
+            again = total(everything).on(layouts) - per_token(model, kind, config.policy, how, numbers).on(
                 layouts
             )
-            room = room + again * (recipe.recompute_every if recipe.policy.name == "full" else 1)
-        if recipe.policy.quantized and not how.four_bit_inputs:
+            room = room + again * (config.recompute_every if config.policy.name == "full" else 1)
+        if config.policy.quantized and not how.four_bit_inputs:
             room = room + max(map_.weights for map_ in model.linears(kind)) * numbers.compute
         worst = np.maximum(worst, room)
-    return worst + gathered_keys(recipe, layouts)
+    return worst + gathered_keys(config, layouts)
 
 
-def gathered_keys(recipe: Recipe, layouts: Layouts) -> Array:
+def gathered_keys(config: TrainingConfig, layouts: Layouts) -> Array:
     """Keys and values of a layer that other context ranks hold, and their gradients, if they are gathered."""
-    width = (recipe.model.kv_width + recipe.model.v_width) * recipe.numbers.compute / layouts.tensor
+    width = (config.model.kv_width + config.model.v_width) * config.numbers.compute / layouts.tensor
     others = layouts.tokens * (layouts.context - 1)
     return layouts.context_by("all_gather") * 2 * width * others

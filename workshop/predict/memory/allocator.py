@@ -143,8 +143,8 @@ def workspace_bytes(device: DeviceSpec, how: Implementation) -> int:
     return 2 * cublas + engine
 
 
-class Place(NamedTuple):
-    """Where a rank runs: library workspaces, the bytes it may use (0: not known), and whether it is a GPU.
+class RankHardware(NamedTuple):
+    """What a rank runs on: library workspaces, the bytes it may use (0: not known), and whether it is a GPU.
 
     A CPU has no context, no communicator's buffers and no caching allocator.
     """
@@ -154,11 +154,11 @@ class Place(NamedTuple):
     is_gpu: bool = True
 
 
-def place_of(cluster: ClusterSpec, how: Implementation, world_size: int) -> Place:
-    """The place of a rank of a cluster."""
+def rank_hardware(cluster: ClusterSpec, how: Implementation, world_size: int) -> RankHardware:
+    """The hardware of a rank of a cluster."""
     is_gpu = cluster.device.name != "cpu"
     workspace = workspace_bytes(cluster.device, how) if is_gpu else 0
-    return Place(workspace, cluster.memory_per_rank(world_size), is_gpu)
+    return RankHardware(workspace, cluster.memory_per_rank(world_size), is_gpu)
 
 
 def outside_bytes(layouts: Layouts, how: Implementation) -> Array:

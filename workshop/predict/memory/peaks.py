@@ -25,16 +25,16 @@ import numpy as np
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
-from workshop.predict.case import Recipe, recipe_of
+from workshop.predict.case import TrainingConfig, config_of
 from workshop.predict.interval import Interval, memory_margins, model_doubts
 from workshop.predict.layouts import Array, Layouts
 from workshop.predict.memory.activations import boundary_bytes, saved_bytes, working_bytes
-from workshop.predict.memory.allocator import Place, outside_bytes, place_of, reserved_bytes
+from workshop.predict.memory.allocator import RankHardware, outside_bytes, rank_hardware, reserved_bytes
 from workshop.predict.memory.loss import ends_saved, head_gradients, loss_bytes
 from workshop.predict.memory.states import padded_vocab, params_held, states, step_bytes, unsharded
 from workshop.predict.pipeline.v_shaped import FOLDS, folded
 
-NOWHERE = Place()
+NOWHERE = RankHardware()
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +43,7 @@ class MemoryPrediction:
 
     ``parts`` maps a part to bytes at the peak's moment; the parts sum to ``allocated``.  ``moment`` names
     when each stage peaks.  ``steady`` is what stays between steps.  How wide the intervals are follows from
-    ``recipe`` and ``pipeline``, which says whether there are stages.
+    ``config`` and ``pipeline``, which says whether there are stages.
     """
 
     parts: dict[str, Array]
@@ -53,13 +53,13 @@ class MemoryPrediction:
     reserved: Array
     device: Array
     capacity: int
-    recipe: Recipe
+    config: TrainingConfig
     pipeline: bool
 
     @cached_property
     def margins(self) -> tuple[Interval, Interval]:
         """Measured over predicted, p10 to p90, of allocated and of device bytes."""
-        return margins_of(self.recipe, self.pipeline)
+        return margins_of(self.config, self.pipeline)
 
     @property
     def worst_stage(self) -> int:
@@ -126,97 +126,97 @@ class MemoryPrediction:
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
     layouts = Layouts.of_stages(run, group)
-    place = place_of(run.cluster, run.implementation, int(layouts.world_size[0]))
-    return memory_on(recipe_of(run), layouts, place)
+    hardware = rank_hardware(run.cluster, run.implementation, int(layouts.world_size[0]))
+    return memory_on(config_of(run), layouts, hardware)
 
 
 def saved_activations(run: Run) -> Array:
     """Bytes saved for backward by the layers of every pipeline stage, micro-batches in flight included."""
-    return saved_bytes(recipe_of(run), Layouts.of_stages(run))
+    return saved_bytes(config_of(run), Layouts.of_stages(run))
 
 
-def memory_on(recipe: Recipe, layouts: Layouts, place: Place = NOWHERE) -> MemoryPrediction:
+def memory_on(config: TrainingConfig, layouts: Layouts, hardware: RankHardware = NOWHERE) -> MemoryPrediction:
     """The same for any ``Layouts``: one entry of every array for each entry of ``layouts``."""
-    found = moments(recipe, layouts, place.workspace)
+    found = moments(config, layouts, hardware.workspace)
     names, shape = list(found), layouts.shape
     sums = np.stack([np.broadcast_to(sum(parts.values()), shape) for parts in found.values()])
     best = np.argmax(sums, axis=0)
     allocated, steady = sums.max(axis=0), sums[names.index("between steps")]
-    reserved, device = taken(recipe, layouts, (allocated, steady), place)
+    reserved, device = taken(config, layouts, (allocated, steady), hardware)
     parts = {part: np.zeros(shape) for parts in found.values() for part in parts}
     for index, name in enumerate(names):
         for part, size in found[name].items():
             parts[part] = np.where(best == index, size, parts[part])
     at = [names[i] for i in np.atleast_1d(best)] if best.size <= 4096 else []
     piped = bool(np.any(layouts.pipeline > 1))
-    return MemoryPrediction(parts, at, allocated, steady, reserved, device, place.capacity, recipe, piped)
+    return MemoryPrediction(parts, at, allocated, steady, reserved, device, hardware.capacity, config, piped)
 
 
-def margins_of(recipe: Recipe, pipeline: bool) -> tuple[Interval, Interval]:
+def margins_of(config: TrainingConfig, pipeline: bool) -> tuple[Interval, Interval]:
     """How far allocated and device bytes of such a run may be from what is predicted."""
-    of_model = model_doubts(recipe.model, recipe.numbers, recipe.adapter)
-    return memory_margins(of_model, recipe.how.name, pipeline)
+    of_model = model_doubts(config.model, config.numbers, config.adapter)
+    return memory_margins(of_model, config.how.name, pipeline)
 
 
 def taken(
-    recipe: Recipe, layouts: Layouts, tensors: tuple[Array, Array], place: Place
+    config: TrainingConfig, layouts: Layouts, tensors: tuple[Array, Array], hardware: RankHardware
 ) -> tuple[Array, Array]:
     """Reserved and device bytes for ``(allocated, steady)`` bytes of tensors.
 
     Before it gives up, the caching allocator returns to a full device what it holds idle.
     """
     allocated, steady = tensors
-    if not place.is_gpu:
+    if not hardware.is_gpu:
         return allocated, allocated
-    outside = outside_bytes(layouts, recipe.how)
-    reserved = reserved_bytes(allocated, steady, recipe.how)
-    if place.capacity:
-        reserved = np.maximum(allocated, np.minimum(reserved, place.capacity - outside))
+    outside = outside_bytes(layouts, config.how)
+    reserved = reserved_bytes(allocated, steady, config.how)
+    if hardware.capacity:
+        reserved = np.maximum(allocated, np.minimum(reserved, hardware.capacity - outside))
     return reserved, reserved + outside
 
 
-def device_bytes(recipe: Recipe, layouts: Layouts, place: Place = NOWHERE) -> Array:
+def device_bytes(config: TrainingConfig, layouts: Layouts, hardware: RankHardware = NOWHERE) -> Array:
     """Device bytes alone, for searches over many layouts: :func:`memory_on` without the parts."""
-    found = moments(recipe, layouts, place.workspace)
+    found = moments(config, layouts, hardware.workspace)
     sums = {name: np.asarray(sum(parts.values())) for name, parts in found.items()}
     steady = sums.pop("between steps")
     allocated = steady
     for total in sums.values():
         allocated = np.maximum(allocated, total)
-    return taken(recipe, layouts, (allocated, steady), place)[1]
+    return taken(config, layouts, (allocated, steady), hardware)[1]
 
 
 Parts = dict[str, Array]
 
 
-def moments(recipe: Recipe, layouts: Layouts, workspace: int = 0) -> dict[str, Parts]:
+def moments(config: TrainingConfig, layouts: Layouts, workspace: int = 0) -> dict[str, Parts]:
     """Bytes by part at each moment of the step; see :mod:`workshop.predict.memory`."""
-    if recipe.schedule in FOLDS:
-        halves = [straight(*half, workspace) for half in folded(recipe, layouts)]
+    if config.schedule in FOLDS:
+        halves = [straight(*half, workspace) for half in folded(config, layouts)]
         return {name: joined(halves[0][name], halves[1][name]) for name in halves[0]}
-    return straight(recipe, layouts, workspace)
+    return straight(config, layouts, workspace)
 
 
-def straight(recipe: Recipe, layouts: Layouts, workspace: int) -> dict[str, Parts]:
+def straight(config: TrainingConfig, layouts: Layouts, workspace: int) -> dict[str, Parts]:
     """:func:`moments` where stages follow each other."""
-    held = params_held(recipe.model, recipe.how, layouts)
-    base = states(recipe, held, layouts)
+    held = params_held(config.model, config.how, layouts)
+    base = states(config, held, layouts)
     grads = base.pop("gradients")
-    kept_grads = grads if recipe.how.buffers == "contiguous" else 0 * grads
-    early = grads if recipe.how.buffers == "contiguous" else np.where(layouts.accumulation > 1, grads, 0)
+    kept_grads = grads if config.how.buffers == "contiguous" else 0 * grads
+    early = grads if config.how.buffers == "contiguous" else np.where(layouts.accumulation > 1, grads, 0)
     if workspace:
         base["workspace"] = workspace + 0 * grads
-    if recipe.how.bucket_bytes:
-        base["buckets"] = np.where(layouts.state_shards * layouts.replicate > 1, recipe.how.bucket_bytes, 0)
-    base["stage boundaries"] = boundary_bytes(recipe, layouts)
-    window, gathered_grads = unsharded(recipe, held, layouts)
+    if config.how.bucket_bytes:
+        base["buckets"] = np.where(layouts.state_shards * layouts.replicate > 1, config.how.bucket_bytes, 0)
+    base["stage boundaries"] = boundary_bytes(config, layouts)
+    window, gathered_grads = unsharded(config, held, layouts)
     gathered = {**base, "gathered weights": window}
-    forward = {**gathered, "gradients": early, "activations": activation_bytes(recipe, layouts)}
-    backward = {"temporaries": working_bytes(recipe, layouts), "gathered gradients": gathered_grads}
-    late = grads - embedding_gradients(recipe, layouts) if recipe.how.buffers == "freed" else grads
-    step = {"temporaries": step_bytes(recipe, held, layouts)}
+    forward = {**gathered, "gradients": early, "activations": activation_bytes(config, layouts)}
+    backward = {"temporaries": working_bytes(config, layouts), "gathered gradients": gathered_grads}
+    late = grads - embedding_gradients(config, layouts) if config.how.buffers == "freed" else grads
+    step = {"temporaries": step_bytes(config, held, layouts)}
     return {
-        "loss": {**forward, **loss_parts(recipe, layouts)},
+        "loss": {**forward, **loss_parts(config, layouts)},
         "backward": {**forward, **backward},
         "first layer": {**gathered, "gradients": late, **backward},
         "end of backward": {**gathered, "gradients": grads, "gathered gradients": gathered_grads},
@@ -225,15 +225,15 @@ def straight(recipe: Recipe, layouts: Layouts, workspace: int) -> dict[str, Part
     }
 
 
-def embedding_gradients(recipe: Recipe, layouts: Layouts) -> Array:
+def embedding_gradients(config: TrainingConfig, layouts: Layouts) -> Array:
     """The embedding's gradient, which comes after that of the first layer (a tied head's is there before)."""
-    if recipe.adapter is not None or recipe.model.tied_embeddings:
+    if config.adapter is not None or config.model.tied_embeddings:
         return np.zeros(())
     matrix = (
-        padded_vocab(recipe.model, recipe.how, layouts.tensor) * recipe.model.hidden_size / layouts.tensor
+        padded_vocab(config.model, config.how, layouts.tensor) * config.model.hidden_size / layouts.tensor
     )
-    kept = recipe.numbers.grads / np.where(layouts.zero >= 2, layouts.state_shards, 1)
-    return layouts.is_first * matrix * (0 if recipe.offload == "params" else kept)
+    kept = config.numbers.grads / np.where(layouts.zero >= 2, layouts.state_shards, 1)
+    return layouts.is_first * matrix * (0 if config.offload == "params" else kept)
 
 
 def joined(first: Parts, second: Parts) -> Parts:
@@ -248,24 +248,24 @@ def joined(first: Parts, second: Parts) -> Parts:
     return parts
 
 
-def decoder_layouts(recipe: Recipe, layouts: Layouts) -> Layouts:
+def decoder_layouts(config: TrainingConfig, layouts: Layouts) -> Layouts:
     """The layouts with the sequence that the head reads: the decoder's, where there is one of its own."""
-    return replace(layouts, seq_len=recipe.target_len + 0 * layouts.seq_len) if recipe.target_len else layouts
+    return replace(layouts, seq_len=config.target_len + 0 * layouts.seq_len) if config.target_len else layouts
 
 
-def activation_bytes(recipe: Recipe, layouts: Layouts) -> Array:
+def activation_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     """Everything saved for backward on a rank, unless it is offloaded."""
-    ends = ends_saved(recipe.model, recipe.how, recipe.numbers, decoder_layouts(recipe, layouts))
-    return ends if recipe.offload == "activations" else saved_bytes(recipe, layouts) + ends
+    ends = ends_saved(config.model, config.how, config.numbers, decoder_layouts(config, layouts))
+    return ends if config.offload == "activations" else saved_bytes(config, layouts) + ends
 
 
-def loss_parts(recipe: Recipe, layouts: Layouts) -> Parts:
+def loss_parts(config: TrainingConfig, layouts: Layouts) -> Parts:
     """What only the loss needs."""
     parts = {
         "logits and loss": loss_bytes(
-            recipe.model, recipe.how, recipe.numbers, decoder_layouts(recipe, layouts)
+            config.model, config.how, config.numbers, decoder_layouts(config, layouts)
         )
     }
-    if recipe.adapter is None and recipe.how.loss == "chunked":
-        parts["gathered gradients"] = head_gradients(recipe.model, recipe.how, recipe.numbers, layouts)
+    if config.adapter is None and config.how.loss == "chunked":
+        parts["gathered gradients"] = head_gradients(config.model, config.how, config.numbers, layouts)
     return parts

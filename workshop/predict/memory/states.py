@@ -26,7 +26,7 @@ import numpy as np
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS
-from workshop.predict.case import Recipe
+from workshop.predict.case import TrainingConfig
 from workshop.predict.layouts import Array, Layouts, layers_on_rank
 
 
@@ -144,60 +144,60 @@ PREFETCHED_LAYERS = 2
 """
 
 
-def trainable(recipe: Recipe, held: Held, layouts: Layouts) -> Held:
+def trainable(config: TrainingConfig, held: Held, layouts: Layouts) -> Held:
     """What the optimizer trains: everything, or an adapter's weights (divided as the layers are)."""
-    if recipe.adapter is None:
+    if config.adapter is None:
         return held
-    count = recipe.adapter.params(recipe.model) / layouts.pipeline / layouts.tensor
+    count = config.adapter.params(config.model) / layouts.pipeline / layouts.tensor
     return Held(count + 0 * held.dense, 0 * held.expert, 0 * held.ends)
 
 
-def weight_bytes(recipe: Recipe, held: Held, layouts: Layouts) -> Array:
+def weight_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
     """Weights as they are stored on the rank.
 
     With an adapter, matrices of the layers are kept in ``base_bits``, and embedding, head and norms in the
     recipe's width; 4-bit matrices are unpacked to compute with them, the next while one is in use.
     """
-    numbers, adapter = recipe.numbers, recipe.adapter
+    numbers, adapter = config.numbers, config.adapter
     if adapter is None:
         return divided(held, layouts, 3) * numbers.params
     matrices = held.dense - held.ends + held.expert
     frozen = matrices * adapter.base_bits / 8 + held.ends * numbers.params
-    if adapter.base_bits < 16 and recipe.how.four_bit_inputs:
+    if adapter.base_bits < 16 and config.how.four_bit_inputs:
         frozen = (
             frozen
-            + 2 * max(map_.weights for map_ in recipe.model.linears(recipe.kinds[-1])) * numbers.compute
+            + 2 * max(map_.weights for map_ in config.model.linears(config.kinds[-1])) * numbers.compute
         )
-    own = trainable(recipe, held, layouts).dense * (adapter.weight_bytes or numbers.params)
+    own = trainable(config, held, layouts).dense * (adapter.weight_bytes or numbers.params)
     return frozen / np.where(layouts.zero == 3, layouts.state_shards, 1) + own
 
 
-def states(recipe: Recipe, held: Held, layouts: Layouts) -> dict[str, Array]:
+def states(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Array]:
     """Weights, gradients and optimizer state in bytes."""
-    numbers, train = recipe.numbers, trainable(recipe, held, layouts)
-    moment = 1.0 if recipe.optimizer.endswith("8bit") else numbers.moments
-    optimizer = divided(train, layouts, 1) * (numbers.master + MOMENTS[recipe.optimizer] * moment)
+    numbers, train = config.numbers, trainable(config, held, layouts)
+    moment = 1.0 if config.optimizer.endswith("8bit") else numbers.moments
+    optimizer = divided(train, layouts, 1) * (numbers.master + MOMENTS[config.optimizer] * moment)
     gradients = divided(train, layouts, 2) * numbers.grads
-    if recipe.how.optimizer_in_backward:
-        gradients = gradients / recipe.model.num_layers
-    found = {"weights": weight_bytes(recipe, held, layouts), "optimizer": optimizer, "gradients": gradients}
+    if config.how.optimizer_in_backward:
+        gradients = gradients / config.model.num_layers
+    found = {"weights": weight_bytes(config, held, layouts), "optimizer": optimizer, "gradients": gradients}
     if numbers.weight_cache:
         matrices = held.dense - held.ends + held.expert
         found["weight cache"] = (
             numbers.weight_cache * matrices / np.where(layouts.zero == 3, layouts.state_shards, 1)
         )
     # What is offloaded lives on the host; what ZeRO-3 gathers is counted by :func:`unsharded`.
-    gone = {"optimizer": ("optimizer",), "params": tuple(found)}.get(recipe.offload, ())
+    gone = {"optimizer": ("optimizer",), "params": tuple(found)}.get(config.offload, ())
     return {part: size * (part not in gone) for part, size in found.items()}
 
 
-def unsharded(recipe: Recipe, held: Held, layouts: Layouts) -> tuple[Array, Array]:
+def unsharded(config: TrainingConfig, held: Held, layouts: Layouts) -> tuple[Array, Array]:
     """Weights and gradients that ZeRO-3 gathers: the ends for the whole step, two layers at a time."""
     if not np.any(layouts.zero == 3):
         return np.zeros(()), np.zeros(())
-    numbers, layer = recipe.numbers, np.zeros_like(layouts.tokens)
-    for kind in recipe.kinds:
-        count = layer_count(recipe.model, kind)
+    numbers, layer = config.numbers, np.zeros_like(layouts.tokens)
+    for kind in config.kinds:
+        count = layer_count(config.model, kind)
         size = (
             count.split / layouts.tensor
             + count.whole
@@ -210,9 +210,9 @@ def unsharded(recipe: Recipe, held: Held, layouts: Layouts) -> tuple[Array, Arra
     return weights, gathered * numbers.unsharded_grads * PREFETCHED_LAYERS * layer
 
 
-def step_bytes(recipe: Recipe, held: Held, layouts: Layouts) -> Array:
+def step_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
     """Temporaries of AdamW's step, over the parameters a rank updates; SGD updates in place."""
-    if MOMENTS[recipe.optimizer] < 2:
+    if MOMENTS[config.optimizer] < 2:
         return np.zeros(())
-    room = recipe.how.step_room * recipe.numbers.moments / 4
-    return divided(trainable(recipe, held, layouts), layouts, 1) * room
+    room = config.how.step_room * config.numbers.moments / 4
+    return divided(trainable(config, held, layouts), layouts, 1) * room

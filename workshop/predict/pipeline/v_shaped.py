@@ -15,19 +15,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from workshop.predict.case import Recipe
+from workshop.predict.case import TrainingConfig
 from workshop.predict.layouts import Layouts
 
 FOLDS = ("zbv", "dualpipe")
 
 
-def folded(recipe: Recipe, layouts: Layouts) -> list[tuple[Recipe, Layouts]]:
+def folded(config: TrainingConfig, layouts: Layouts) -> list[tuple[TrainingConfig, Layouts]]:
     """The two halves of each rank, as recipes and layouts, with the micro-batches alive in each."""
     p, m = layouts.pipeline, layouts.accumulation
-    stages = 2 * p if recipe.schedule == "zbv" else p
+    stages = 2 * p if config.schedule == "zbv" else p
     # DualPipe's p + 1 are shared between the two directions.
-    alive = np.minimum(p, m) if recipe.schedule == "zbv" else np.minimum((p + 1) / 2, m)
-    plain = replace(recipe, schedule="gpipe")
+    alive = np.minimum(p, m) if config.schedule == "zbv" else np.minimum((p + 1) / 2, m)
+    plain = replace(config, schedule="gpipe")
     one = 1 + 0 * p
     return [
         (plain, replace(layouts, pipeline=stages, virtual_stages=one, stage=stage, accumulation=alive))

@@ -30,10 +30,10 @@ from workshop.facts.checks import divisors
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
-from workshop.predict.case import Policy, Recipe, Setting
+from workshop.predict.case import Policy, Setting, TrainingConfig
 from workshop.predict.interval import memory_margins, model_doubts
 from workshop.predict.layouts import RECOMPUTE, Layouts
-from workshop.predict.memory.allocator import place_of
+from workshop.predict.memory.allocator import rank_hardware
 from workshop.predict.memory.peaks import device_bytes
 
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -41,7 +41,7 @@ VIRTUAL = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchSpace:
     """What a search may use: whole axes, or fixed ones (an axis with one value)."""
 
     tensor: tuple[int, ...] = ()
@@ -55,16 +55,16 @@ class Limits:
 
 
 def candidates(
-    model: ModelSpec, cluster: ClusterSpec, global_batch: int, seq_len: int, limits: Limits
+    model: ModelSpec, cluster: ClusterSpec, global_batch: int, seq_len: int, space: SearchSpace
 ) -> Layouts:
-    """All layouts within the limits that could run; memory not yet looked at."""
-    tensor = limits.tensor or tensor_sizes(model, cluster)
-    pipeline = limits.pipeline or pipeline_sizes(model.num_layers, cluster.num_devices)
-    expert = limits.expert or (
+    """All layouts of the space that could run; memory not yet looked at."""
+    tensor = space.tensor or tensor_sizes(model, cluster)
+    pipeline = space.pipeline or pipeline_sizes(model.num_layers, cluster.num_devices)
+    expert = space.expert or (
         tuple(e for e in divisors(model.num_experts) if e <= 64) if model.is_moe else (1,)
     )
-    context = tuple(c for c in limits.context if seq_len % (2 * c) == 0 or c == 1)
-    sizes = (limits.micro_batch, limits.virtual_stages, limits.recompute, limits.zero, (0, 1, 2))
+    context = tuple(c for c in space.context if seq_len % (2 * c) == 0 or c == 1)
+    sizes = (space.micro_batch, space.virtual_stages, space.recompute, space.zero, (0, 1, 2))
     t, p, c, e, b, v, r, z, choice = _combined(tensor, pipeline, context, expert, *sizes)
     data = data_sizes(global_batch, cluster.num_devices // (t * p * c), b, choice)
     per = np.maximum(data, 1) * b
@@ -151,13 +151,13 @@ def fullest_bytes(setting: Setting, layouts: Layouts, how: Implementation) -> np
     counted.
     """
     found = np.zeros(len(layouts))
-    place = place_of(setting.cluster, how, setting.cluster.num_devices)._replace(capacity=0)
+    hardware = rank_hardware(setting.cluster, how, setting.cluster.num_devices)._replace(capacity=0)
     for index in np.unique(layouts.recompute):
         mine = np.flatnonzero(layouts.recompute == index)
         policy = Policy(RECOMPUTE[index], setting.recompute_modules)
-        recipe = Recipe(setting.model, how, setting.precision, policy, optimizer=setting.optimizer)
+        config = TrainingConfig(setting.model, how, setting.precision, policy, optimizer=setting.optimizer)
         some = layouts.take(mine)
         for stage in (0 * some.pipeline, np.minimum(1, some.pipeline - 1), some.pipeline - 1):
-            here = device_bytes(recipe, replace(some, stage=stage), place)
+            here = device_bytes(config, replace(some, stage=stage), hardware)
             found[mine] = np.maximum(found[mine], here)
     return found

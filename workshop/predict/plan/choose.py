@@ -8,7 +8,7 @@ an order that respects what is not known of them (`ranking`). Each comes with
 - why each **choice** was made: for every axis, the best that could be had with another value, and what it
   would cost: slower by so much, or out of memory.
 
-So the plan can be argued with, and an axis fixed to something else (`Limits`) to see what comes of it.
+So the plan can be argued with, and an axis fixed to something else (`SearchSpace`) to see what comes of it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from workshop.predict.flops import forward_flops
 from workshop.predict.interval import difference, time_interval
 from workshop.predict.layouts import Layouts
 from workshop.predict.memory.peaks import MemoryPrediction, predict_memory
-from workshop.predict.plan.candidates import Limits, candidates, fullest_bytes, upper_bytes
+from workshop.predict.plan.candidates import SearchSpace, candidates, fullest_bytes, upper_bytes
 from workshop.predict.plan.proposal import LIBRARY, Plan, Proposal, reasons, run_of
 from workshop.predict.plan.ranking import by_cause, ranked, uneven
 from workshop.predict.time.rates import rates_for
 from workshop.predict.time.search import search_seconds, search_steps
 
-__all__ = ["Limits", "Plan", "Proposal", "Search", "plan"]
+__all__ = ["Plan", "Proposal", "Search", "SearchSpace", "plan"]
 
 CHECKED = 400  # layouts per proposal that the full memory model may be asked about
 
@@ -48,14 +48,14 @@ CHECKED = 400  # layouts per proposal that the full memory model may be asked ab
 class Search:
     """How to search.
 
-    limits: axes to fix. islands: the cluster is one of several islands joined by a slow link (`diloco`), and
-    the batch is one island's. progress: called with (layouts timed, layouts to time).
+    limits: what of each axis is searched. islands: the cluster is one of several islands joined by a slow
+    link (`diloco`), and the batch is one island's. progress: called with (layouts timed, layouts to time).
     """
 
     top: int = 5
     recipe: str = "megatron-bf16"
     stack: str | Software = "megatron-core"
-    limits: Limits | None = None
+    limits: SearchSpace | None = None
     islands: Islands | None = None
     progress: Callable[[int, int], None] | None = None
 
@@ -77,7 +77,7 @@ def plan(
         check_positive(name, value)
     setting = _setting(model, cluster, search)
     model, cluster = setting.model, setting.cluster
-    layouts = candidates(model, cluster, global_batch, seq_len, search.limits or default_limits(seq_len))
+    layouts = candidates(model, cluster, global_batch, seq_len, search.limits or default_space(seq_len))
     if not len(layouts):
         raise ValueError(
             f"no layout of {model.name} on {cluster.num_devices} devices divides a batch of {global_batch}; "
@@ -105,9 +105,9 @@ def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, search: Search)
     return Setting(model, cluster, precision(search.recipe), rates, stack, recompute_modules=modules)
 
 
-def default_limits(seq_len: int) -> Limits:
+def default_space(seq_len: int) -> SearchSpace:
     """Context parallelism for long sequences only; everything else open."""
-    return Limits(context=tuple(c for c in (1, 2, 4, 8, 16, 32) if c == 1 or seq_len // c >= 4096))
+    return SearchSpace(context=tuple(c for c in (1, 2, 4, 8, 16, 32) if c == 1 or seq_len // c >= 4096))
 
 
 def _timed(setting: Setting, layouts: Layouts, search: Search) -> np.ndarray:

@@ -278,6 +278,6 @@ def offload_exposure(setting: Setting, layouts: Layouts, passes: tuple[Costs, Co
 
 def saved_layer_bytes(setting: Setting, layouts: Layouts) -> np.ndarray:
     """Bytes that an average layer saves for one micro-batch, as the memory model counts them."""
-    assert setting.recipe is not None, "offloaded activations need the setting's recipe (case.setting_of)"
+    assert setting.config is not None, "offloaded activations need the setting's config (case.setting_of)"
     kinds = kind_shares(setting.model)
-    return np.asarray(sum(share * layers_bytes(setting.recipe, kind, 1, layouts) for kind, share in kinds))
+    return np.asarray(sum(share * layers_bytes(setting.config, kind, 1, layouts) for kind, share in kinds))
