@@ -285,19 +285,23 @@ class Wires:
             moving = np.maximum(wire_bytes(collective, size, n) / self.link, crossing)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
 
-    def summed_seconds(self, num_bytes: Numbers, ranks: Numbers, cut: Numbers) -> np.ndarray:
-        """Time to sum the ranks' tensors and have the sum where the next product wants it.
+    def summed_seconds(
+        self, num_bytes: Numbers, ranks: Numbers, cut: Numbers
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Time to sum the ranks' tensors, and then to have the sum where the next product wants it.
 
-        One all-reduce; where activations are `cut` along the sequence a reduce-scatter and, after what each
-        rank does with its own tokens, an all-gather: the same bytes, but nothing that the switch can add on
-        the way (NVLink SHARP).
+        One all-reduce, and nothing; where activations are `cut` along the sequence a reduce-scatter and,
+        after what each rank does with its own tokens, an all-gather: the same bytes, but nothing that the
+        switch can add on the way (NVLink SHARP).
         """
         cut = np.asarray(cut)
         if not cut.any():
-            return self.seconds("all_reduce", num_bytes, ranks)
-        halves = ("reduce_scatter", "all_gather")
-        apart = np.add(*(self.seconds(half, num_bytes, ranks) for half in halves))
-        return apart if cut.all() else np.where(cut, apart, self.seconds("all_reduce", num_bytes, ranks))
+            whole = self.seconds("all_reduce", num_bytes, ranks)
+            return whole, np.zeros_like(whole)
+        half, after = (self.seconds(name, num_bytes, ranks) for name in ("reduce_scatter", "all_gather"))
+        if cut.all():
+            return half, after
+        return np.where(cut, half, self.seconds("all_reduce", num_bytes, ranks)), np.where(cut, after, 0.0)
 
     def _measured(self, collective: str, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
         """Within a node what was measured; across nodes the slower of link and network, and the hops between.

@@ -111,7 +111,9 @@ def pipeline_seconds(setting: Setting, layouts: Layouts, chunks: np.ndarray) -> 
 
     The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and
     they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
-    sequence parallelism the activations are cut already.
+    sequence parallelism the activations are cut already. Megatron-Core overlaps them with virtual stages
+    alone: without, a stage waits (megatron/core/pipeline_parallel/schedules.py,
+    `forward_backward_pipelining_without_interleaving`, refuses `overlap_p2p_comm`).
     """
     if layouts.pipeline.max() <= 1:
         return np.zeros(len(layouts))
@@ -123,7 +125,7 @@ def pipeline_seconds(setting: Setting, layouts: Layouts, chunks: np.ndarray) -> 
         layouts.sequence_parallel, 0.0, machine.wires.seconds("all_gather", whole, layouts.tensor)
     )
     once = machine.wires.link_seconds + whole / layouts.tensor / rate + gather
-    keep = 0.2 if stack.overlap_pipeline else 1.0
+    keep = np.where(stack.overlap_pipeline & (layouts.virtual_stages > 1), 0.2, 1.0)
     return np.where(layouts.pipeline > 1, 2 * chunks * once * keep, 0.0)
 
 

@@ -10,6 +10,7 @@ were filled in from the recipe whose layout is the row's, which the column `reci
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
@@ -42,6 +43,13 @@ OVERLAPPED = 0.93
 HYBRID_EP_MULTIPROCESSORS = 32.0
 """`moe_hybridep_num_sms` of the recipes (scripts/performance/utils/overrides.py)."""
 DISPATCHERS = {"hybridep": "tokens", "deepep": "tokens", "alltoall": "alltoall", "": "tokens"}
+NO_BUFFERS: dict[str, Any] = {"overlap_tensor": 0.0, "overlap_input_gradient": True}
+"""Without buffers tensor parallelism does not hide, but Transformer Engine still sums an input's gradient
+while it computes the weight's (pytorch/module/linear.py, the backward pass of `_Linear`)."""
+BUFFERLESS = ("NVFP4",)
+"""Formats whose recipes switch the buffers off: `tp_comm_overlap = False if precision == "nvfp4"`
+(Megatron-Bridge scripts/performance/configs/llama/llama31_llm_pretrain.py @ 0013c9a; NCCL's kernels stand in
+a profile of it)."""
 GRAPHS = ("none", "full_iteration", "attn", "mlp", "moe_router", "moe_preprocess")
 
 
@@ -127,6 +135,7 @@ def stated_stack(row: Row, moe: bool, name: str = "megatron-bridge") -> Stack:
             "stashed_experts": flag(row, "paged_stash"),
             "attention_bits": 8 if flag(row, "fp8_attention") else 16,
             "head_bits": 8 if flag(row, "fp8_head") else 16,
+            **(NO_BUFFERS if stated_format(row)[0] in BUFFERLESS else {}),
         },
     )
 
