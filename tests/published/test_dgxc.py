@@ -121,3 +121,12 @@ def test_nemotron_4_15b_ran_with_256_words():
         for name in ("Nemotron 15B", "Nemotron 340B")
     }
     assert words == {"Nemotron 15B": {256}, "Nemotron 340B": {256_000}}
+
+
+def test_weights_of_current_scaling_are_gathered_in_8_bits():
+    found = {
+        row["precision"]: measured_run(row).software.gathers_quantized
+        for row in rows_of(TOGETHER)
+        if not row["disturbed"]
+    }
+    assert found == {"BF16": False, "FP8-CS": True, "FP8-MX": False, "NVFP4": False}

@@ -206,6 +206,21 @@ def test_what_a_stage_passes_on_hides_with_virtual_stages_alone():
     assert hides / waits == pytest.approx([1.0, 0.2])
 
 
+def test_weights_in_8_bits_are_gathered_in_half_the_time():
+    """Sharded ones for every pass, new ones once a step; in a run in 16 bits the switch says nothing."""
+    layouts = Layouts.of_columns(shard=[512, 512], zero=[3, 1], micro_batch=1, seq_len=256)
+    stack = replace(software("megatron-bridge"), overlap_gradients=False)
+
+    def data(numbers, quantized):
+        used = replace(stack, gathers_quantized=quantized)
+        rates = rates_of("H100")
+        setting = Setting(model(LLAMA), cluster("512xH100"), precision(numbers), rates, used)
+        return predict_steps(setting, layouts).data
+
+    assert (data("megatron-fp8", True) < 0.85 * data("megatron-fp8", False)).all()
+    assert (data("megatron-bf16", True) == data("megatron-bf16", False)).all()
+
+
 def test_what_the_optimizers_step_gathers_nothing_hides():
     layouts = Layouts.of_columns(shard=[64, 1], replicate=[1, 64], zero=[1, 0], micro_batch=1, seq_len=4096)
     stack = software("nanotron")
