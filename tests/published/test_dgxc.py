@@ -12,7 +12,7 @@ import pytest
 from workshop.predict.case import NotPredictable
 from workshop.published.record import SECONDS
 from workshop.published.sources.dgxc import SOURCE, measured_run
-from workshop.published.tables import read_row
+from workshop.published.tables import READERS, read_row
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
 NVIDIA, BRIDGE, TOGETHER = SOURCE.tables
@@ -102,3 +102,31 @@ def test_the_recipe_decides_the_stack():
     assert measured_run(deep).run == measured_run(deep | {"job": "1", "date": "", "cluster": "other"}).run
     with pytest.raises(NotPredictable, match="megatron-bridge"):
         measured_run(deep | {"framework": "megatron"})
+
+
+def test_nvfp4_has_no_buffers_for_tensor_parallelism():
+    for table in (TOGETHER, "nvidia_megatron_bridge_performance"):
+        rows = [row for row in rows_of(table) if "NVFP4" in row["precision"] and "LLAMA" in row["model"]]
+        rows = [row for row in rows if not row.get("disturbed")]
+        assert rows
+        for row in rows:
+            used = read_row(READERS[table], row).software
+            assert (used.overlap_tensor, used.overlap_input_gradient) == (0, True)
+
+
+def test_nemotron_4_15b_ran_with_256_words():
+    rows = [row for row in rows_of(TOGETHER) if not row["disturbed"]]
+    words = {
+        name: {measured_run(row).run.model.vocab_size for row in rows if row["model"] == name}
+        for name in ("Nemotron 15B", "Nemotron 340B")
+    }
+    assert words == {"Nemotron 15B": {256}, "Nemotron 340B": {256_000}}
+
+
+def test_weights_of_current_scaling_are_gathered_in_8_bits():
+    found = {
+        row["precision"]: measured_run(row).software.gathers_quantized
+        for row in rows_of(TOGETHER)
+        if not row["disturbed"]
+    }
+    assert found == {"BF16": False, "FP8-CS": True, "FP8-MX": False, "NVFP4": False}

@@ -1,11 +1,11 @@
-"""What two sources measured of one configuration."""
+"""What one source, and two, measured of one configuration."""
 
 import csv
 
 import pytest
 
 from workshop.facts.published import FOLDER
-from workshop.published.measured_twice import measured_twice, seconds_of
+from workshop.published.measured_twice import floors, least_error, measured_twice, seconds_of
 from workshop.published.record import MODEL, SECONDS, TOKENS
 from workshop.published.tables import read_folder
 
@@ -45,3 +45,22 @@ def test_a_rate_of_flops_is_not_turned_into_seconds():
     records = read_folder(FOLDER)[0]
     ones = [one for record in records for one in record.observations((SECONDS, TOKENS, MODEL))]
     assert {one.quantity for one in ones if seconds_of(one) is None} == {MODEL}
+
+
+def test_no_number_is_nearer_than_the_best_of_those_measured():
+    measured = [37.8, 41.0, 64.8]
+    least = least_error(measured)
+    for predicted in (30.0, 37.8, 38.5, 40.9, 41.0, 43.0, 50.0, 64.8):
+        assert sum(abs(predicted / each - 1) for each in measured) / 3 >= least
+    assert least_error([5.0]) == 0
+
+
+def test_a_source_that_repeats_has_a_floor():
+    records = read_folder(FOLDER)[0]
+    found = {one.source: one for one in floors(records)}
+    assert 0.01 < found[TOGETHER].least < 0.03
+    for one in found.values():
+        assert 0 < one.repeated <= one.configurations
+        assert one.apart > 1
+        assert 0 <= one.least < one.apart - 1
+    assert "vtrain" not in found  # each once

@@ -54,6 +54,7 @@ class Software:
     overlap_pipeline: bool = False
     balanced_stages: bool = False  # the last stage has fewer layers, to make up for the output head
     gradient_bytes: float = 4.0  # of a gradient on the wire
+    gathers_quantized: bool = False  # new and sharded weights of linear maps in 8 bits, where maps are
     library: str = "nccl-2025"  # whose collectives within a node: "nccl-2025" or "nccl-2022"
     accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
     source: str = ""

@@ -176,9 +176,13 @@ class Setting:
 
     @property
     def gathered_bytes(self) -> float:
-        """Bytes of a weight as it is gathered over the ranks that shard it: frozen ones as they are kept."""
+        """Bytes of a weight as it is gathered over the ranks that shard it: frozen ones as they are kept, and
+        those of a map in 8 bits so where the stack's weights are.
+        """
         if self.adapter is not None and self.adapter.base_bits < 16:
             return self.adapter.base_bits / 8
+        if self.stack.gathers_quantized and (self.dtype or self.precision.dtype) == "fp8":
+            return 1.0
         return min(self.precision.compute, self.precision.params)
 
 

@@ -23,8 +23,10 @@ faster than one whose members sit on different nodes.
 **Between nodes** time was measured as well, by nodes and bytes (`facts/data/collectives_between_nodes.csv`).
 What a message costs before its first byte grows with the doublings of the nodes, because small ones go
 through a tree: 48 us for two nodes, 63 for 32 (`network_start`). What share of its best rate an adapter
-reaches grows with the bytes that it has to send (`network_share`): on 4 nodes of 8 B200 a tenth with 1 MB for
-each, half with 14, nearly all with 260. How high the best rate is, is the device's `Rates.network`.
+reaches grows with the bytes of a step of the ring, the whole over all ranks (`network_share`): on 4 nodes
+of 8 B200 half with 0.23 MB on each adapter, nine tenths with 3. So the more nodes, the slower, with as many
+bytes: all-gathers over 2 to 64 nodes, timed elsewhere, are within 11 % of that. How high the best rate is,
+is the device's `Rates.network`.
 """
 
 from __future__ import annotations
@@ -154,19 +156,21 @@ def network_start(nodes: Numbers) -> np.ndarray:
 
 @cache
 def _shares() -> tuple[np.ndarray, np.ndarray]:
-    """Doublings of the bytes that each adapter sends, and the share of its best rate that it reaches."""
-    some = sorted((row for row in between_nodes() if row.num_bytes > 2**10), key=lambda row: row.num_bytes)
+    """Doublings of the bytes of a ring's step on each adapter, and the share of its best rate it reaches."""
+    timed = (row for row in between_nodes() if row.num_bytes > 2**10 and row.collective == "all_reduce")
+    some = sorted(timed, key=lambda row: row.num_bytes)
     n = some[0].nodes * some[0].per_node
     sent = np.array([float(wire_bytes("all_reduce", row.num_bytes, n)) / row.per_node for row in some])
     seconds = np.array([row.seconds for row in some]) - float(network_start(some[0].nodes))
     rate = sent / seconds
-    return np.log2(sent), np.maximum.accumulate(rate / rate[-1])
+    step = np.array([row.num_bytes / n / row.per_node for row in some])
+    return np.log2(step), np.maximum.accumulate(rate / rate[-1])
 
 
-def network_share(sent: Numbers) -> np.ndarray:
-    """The share of its best rate that an adapter reaches with so many bytes to send."""
+def network_share(step: Numbers) -> np.ndarray:
+    """The share of its best rate that an adapter reaches with so many bytes in a step of a ring."""
     at, share = _shares()
-    return np.interp(np.log2(np.maximum(sent, 1.0)), at, share)
+    return np.interp(np.log2(np.maximum(step, 1.0)), at, share)
 
 
 TIMED_DISPATCH = {"GB200": "GB200", "B200": "GB200", "H100": "H100"}
@@ -285,19 +289,23 @@ class Wires:
             moving = np.maximum(wire_bytes(collective, size, n) / self.link, crossing)
         return np.where(n > 1, self.latency(collective, n, here) + moving, 0.0)
 
-    def summed_seconds(self, num_bytes: Numbers, ranks: Numbers, cut: Numbers) -> np.ndarray:
-        """Time to sum the ranks' tensors and have the sum where the next product wants it.
+    def summed_seconds(
+        self, num_bytes: Numbers, ranks: Numbers, cut: Numbers
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Time to sum the ranks' tensors, and then to have the sum where the next product wants it.
 
-        One all-reduce; where activations are `cut` along the sequence a reduce-scatter and, after what each
-        rank does with its own tokens, an all-gather: the same bytes, but nothing that the switch can add on
-        the way (NVLink SHARP).
+        One all-reduce, and nothing; where activations are `cut` along the sequence a reduce-scatter and,
+        after what each rank does with its own tokens, an all-gather: the same bytes, but nothing that the
+        switch can add on the way (NVLink SHARP).
         """
         cut = np.asarray(cut)
         if not cut.any():
-            return self.seconds("all_reduce", num_bytes, ranks)
-        halves = ("reduce_scatter", "all_gather")
-        apart = np.add(*(self.seconds(half, num_bytes, ranks) for half in halves))
-        return apart if cut.all() else np.where(cut, apart, self.seconds("all_reduce", num_bytes, ranks))
+            whole = self.seconds("all_reduce", num_bytes, ranks)
+            return whole, np.zeros_like(whole)
+        half, after = (self.seconds(name, num_bytes, ranks) for name in ("reduce_scatter", "all_gather"))
+        if cut.all():
+            return half, after
+        return np.where(cut, half, self.seconds("all_reduce", num_bytes, ranks)), np.where(cut, after, 0.0)
 
     def _measured(self, collective: str, size: np.ndarray, n: np.ndarray, here: np.ndarray) -> np.ndarray:
         """Within a node what was measured; across nodes the slower of link and network, and the hops between.
@@ -319,8 +327,9 @@ class Wires:
         """Seconds in which a node's adapters send what leaves it; 0 for a group within one."""
         if not (here < n).any():
             return np.zeros(np.broadcast_shapes(size.shape, n.shape))
-        sent = wire_bytes(collective, size, n) / np.minimum(here, self.adapters)
-        return np.where(here < n, sent / (self.network * network_share(sent)), 0.0)
+        used = np.minimum(here, self.adapters)
+        sent, step = wire_bytes(collective, size, n) / used, size / np.maximum(n, 1) / used
+        return np.where(here < n, sent / (self.network * network_share(step)), 0.0)
 
     def rate(self, ranks: Numbers, here: Numbers) -> np.ndarray:
         """Bytes/s of a ring of `ranks` ranks, `here` of them on each node."""

@@ -38,8 +38,8 @@ HAND_SET = {
     "6,144 tokens)",
     "ramp": "100 on A100, half of the 214 that products timed alone have: rows of training want less than "
     "that, and do not determine how much",
-    "network": "0.94 on H100 and later: 377 of 400 GB/s with 16 GiB on 4 nodes of 8 B200 "
-    "(facts/data/collectives_between_nodes.csv)",
+    "network": "0.83 on H100 and later: an all-gather of 8 GiB reaches 333 of 400 GB/s on 4 nodes of 8 B200 "
+    "(facts/data/collectives_between_nodes.csv; an all-reduce of 16 GiB elsewhere 377)",
     "contention": "0.5: rows do not determine it",
     "host_jitter": "0.03: rows do not determine it",
     "unaligned": "0.6: rows do not determine it",

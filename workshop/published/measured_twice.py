@@ -1,7 +1,9 @@
-"""One configuration, measured by two sources: how far apart they lie, whatever anybody predicts.
+"""One configuration, measured several times: how far apart the runs lie, whatever anybody predicts.
 
-Same model, device, number of devices, axes, micro-batch, batch, length and format of numbers. What else may
-differ, such as the release of a library or what is captured in graphs, is a source's own.
+Of one source: no prediction has a smaller mean error than the best single number for each configuration, and
+that is not nought (`floors`). Of two sources (`measured_twice`): same model, device, number of devices, axes,
+micro-batch, batch, length and format of numbers. What else may differ, such as the release of a library or
+what is captured in graphs, is a source's own.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import mean
 
-from workshop.published.record import SECONDS, TOKENS, MeasuredRun, Observation
-from workshop.published.regimes import AXES
+import numpy as np
+
+from workshop.published.record import SECONDS, TIMES, TOKENS, MeasuredRun, Observation
+from workshop.published.regimes import AXES, configuration
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,12 @@ class Twice:
     def ratio(self) -> float:
         """The second source's mean over the first's."""
         return mean(self.seconds[1]) / mean(self.seconds[0])
+
+    @property
+    def error(self) -> float:
+        """The mean error of the first source's mean, had it been a prediction of the second's runs."""
+        predicted = mean(self.seconds[0])
+        return mean(abs(predicted / seconds - 1) for seconds in self.seconds[1])
 
 
 def seconds_of(one: Observation) -> float | None:
@@ -52,6 +62,52 @@ def measured_twice(records: Sequence[MeasuredRun]) -> list[Twice]:
         Twice(words, (first, second), (tuple(by_source[first]), tuple(by_source[second])))
         for words, by_source in sorted(found.items())
         for first, second in combinations(sorted(by_source), 2)
+    ]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A source's times: how many configurations, and how many of them were measured several times.
+
+    apart: of those, the mean of the longest run over the shortest. least: the smallest mean error that any
+    prediction of one number for each configuration has, all configurations counted.
+    """
+
+    source: str
+    configurations: int
+    repeated: int
+    apart: float
+    least: float
+
+
+def least_error(measured: Sequence[float]) -> float:
+    """The smallest mean of |p / measured - 1| over all p: it bends at measurements alone, so one is the best.
+
+    Example:
+        >>> round(least_error([90.0, 100.0, 110.0]), 4)
+        0.0673
+    """
+    values = np.asarray(measured, float)
+    return float(min(np.abs(p / values - 1).mean() for p in values))
+
+
+def floors(records: Sequence[MeasuredRun]) -> list[Floor]:
+    """Of every source that timed some configuration several times."""
+    found: dict[str, dict[object, list[float]]] = {}
+    for record in records:
+        for one in record.observations(TIMES):
+            runs = found.setdefault(AXES["source"](record), {})
+            runs.setdefault(configuration(one), []).append(one.measured)
+    return [
+        Floor(
+            source,
+            len(runs),
+            len(repeats),
+            mean(max(values) / min(values) for values in repeats),
+            mean(least_error(values) for values in runs.values()),
+        )
+        for source, runs in sorted(found.items())
+        if (repeats := [values for values in runs.values() if len(values) > 1])
     ]
 
 

@@ -8,7 +8,7 @@ predicted once by constants that were fitted on all the others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -53,8 +53,13 @@ AXES: dict[str, Callable[[MeasuredRun], str]] = {
 """What is left out in turn: axis -> the regime of a record."""
 
 
+def configuration(one: Observation) -> Hashable:
+    """What was run and measured, but for what came out."""
+    return one.record.run, one.record.software, one.record.stage, one.quantity
+
+
 def unique_weights(observations: Sequence[Observation]) -> np.ndarray:
     """The weight of each row: one for every configuration, however often it was measured."""
-    keys = [(one.record.run, one.record.software, one.record.stage, one.quantity) for one in observations]
+    keys = [configuration(one) for one in observations]
     counts = Counter(keys)
     return np.array([1 / counts[key] for key in keys])

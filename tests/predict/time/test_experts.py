@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from workshop.facts.catalogue import model
+from workshop.facts.catalogue import cluster, model
 from workshop.facts.layout import Layout
+from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.stack import software
+from workshop.predict.case import Setting
+from workshop.predict.layouts import Layouts
 from workshop.predict.memory import predict_memory
 from workshop.predict.time.attention import attention_rates
+from workshop.predict.time.matmul import linear_seconds
 from workshop.predict.time.rates import rates_of
 from workshop.predict.time.step import predict_step
 
@@ -48,6 +52,18 @@ def test_fused_experts_move_less_and_copies_cost_a_part_of_it():
     assert fused["pointwise"] < stashed["pointwise"] < plain["pointwise"]
     assert fused["matmul"] < plain["matmul"]  # every second cast is saved
     assert stashed["matmul"] == fused["matmul"]
+
+
+def test_experts_are_multiplied_one_by_one_unless_they_are_fused():
+    """Of four tokens each every one reads its weights alone, and starts alone."""
+    rates, numbers = rates_of("GB200"), precision("megatron-fp8")
+    machine = Setting(model("qwen3-30b-a3b"), cluster("8xGB200"), numbers, rates, CAPTURED).machine
+    experts = [linear for linear in model("qwen3-30b-a3b").linears("moe") if linear.copies > 1]
+    few = Layouts.of_columns(expert=[8], micro_batch=1, seq_len=64)
+    apart, fused = (linear_seconds(experts, few, machine, fused) for fused in (False, True))
+    assert apart.forward[0] > fused.forward[0]
+    assert apart.weight[0] > 16 * len(experts) * machine.rates.kernel_seconds
+    assert apart.columns[0] == 0
 
 
 def test_the_bytes_of_a_stash():

@@ -185,6 +185,42 @@ def test_tokens_are_gathered_while_a_rank_multiplies_its_own():
     assert both[2] / none[2] > both[0] / none[0]  # a share is smaller among more ranks
 
 
+def test_a_gradient_that_is_gathered_is_waited_for():
+    """Cut along the sequence half of the bytes are gathered, and only the sum hides behind weights' products."""
+    layouts = Layouts.of_columns(tensor=8, sequence_parallel=[0, 1], micro_batch=4, seq_len=4096)
+    stack = replace(software("megatron-core"), overlap_tensor=0, overlap_shard=False)
+    waits, hides = (
+        steps_of(layouts, replace(stack, overlap_input_gradient=overlap), contention=0.0).tensor
+        for overlap in (False, True)
+    )
+    assert 1 - hides[0] / waits[0] == pytest.approx(1 / 2, rel=0.05)  # two of four all-reduces
+    assert 1 - hides[1] / waits[1] == pytest.approx(1 / 4, rel=0.05)  # two of eight halves
+
+
+def test_what_a_stage_passes_on_hides_with_virtual_stages_alone():
+    layouts = Layouts.of_columns(pipeline=4, virtual_stages=[1, 4], accumulation=16, seq_len=4096)
+    stack = software("megatron-core")
+    waits, hides = (
+        steps_of(layouts, replace(stack, overlap_pipeline=overlap)).pipeline for overlap in (False, True)
+    )
+    assert hides / waits == pytest.approx([1.0, 0.2])
+
+
+def test_weights_in_8_bits_are_gathered_in_half_the_time():
+    """Sharded ones for every pass, new ones once a step; in a run in 16 bits the switch says nothing."""
+    layouts = Layouts.of_columns(shard=[512, 512], zero=[3, 1], micro_batch=1, seq_len=256)
+    stack = replace(software("megatron-bridge"), overlap_gradients=False)
+
+    def data(numbers, quantized):
+        used = replace(stack, gathers_quantized=quantized)
+        rates = rates_of("H100")
+        setting = Setting(model(LLAMA), cluster("512xH100"), precision(numbers), rates, used)
+        return predict_steps(setting, layouts).data
+
+    assert (data("megatron-fp8", True) < 0.85 * data("megatron-fp8", False)).all()
+    assert (data("megatron-bf16", True) == data("megatron-bf16", False)).all()
+
+
 def test_what_the_optimizers_step_gathers_nothing_hides():
     layouts = Layouts.of_columns(shard=[64, 1], replicate=[1, 64], zero=[1, 0], micro_batch=1, seq_len=4096)
     stack = software("nanotron")

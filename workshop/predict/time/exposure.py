@@ -82,7 +82,9 @@ def sharded_exposure(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Per layer and micro-batch, what fully sharded parameters cost beyond what compute hides.
 
-    ZeRO-2 keeps what it gathered until backward is through.
+    ZeRO-2 keeps what it gathered until backward is through. Gradients are reduced in what the stack sends
+    (`Software.gradient_bytes`), whatever they are kept in: torchtitan's config `mixed_precision_reduce` is
+    float32, Megatron-Bridge's recipes set `grad_reduce_in_fp32` to false.
     """
     forward, backward = passes
     sharded = gathers_each_pass(setting, layouts)
@@ -91,12 +93,12 @@ def sharded_exposure(
     machine, model = setting.machine, setting.model
     held, trained = layer_params(model, layouts), trained_layer_params(setting, layouts)
     wires, ranks, stride = machine.wires, layouts.state_shards, layouts.tensor
-    wide, grads = setting.gathered_bytes, max(setting.precision.unsharded_grads, 2.0)
+    wide, grads = setting.gathered_bytes, setting.stack.gradient_bytes
     within, apart = layouts.expert_shards, layouts.expert * layouts.expert_tensor
     gather = wires.seconds("all_gather", held.plain * wide, ranks, stride)
     gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
     scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
-    scatter = scatter + wires.seconds("reduce_scatter", trained.experts * wide, within, apart)
+    scatter = scatter + wires.seconds("reduce_scatter", trained.experts * grads, within, apart)
     hidden = machine.rates.contention * wires.load(ranks, stride)
     again = np.where(layouts.zero == 3, gather, 0.0)
     ahead, back = (
@@ -111,7 +113,9 @@ def pipeline_seconds(setting: Setting, layouts: Layouts, chunks: np.ndarray) -> 
 
     The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and
     they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
-    sequence parallelism the activations are cut already.
+    sequence parallelism the activations are cut already. Megatron-Core overlaps them with virtual stages
+    alone: without, a stage waits (megatron/core/pipeline_parallel/schedules.py,
+    `forward_backward_pipelining_without_interleaving`, refuses `overlap_p2p_comm`).
     """
     if layouts.pipeline.max() <= 1:
         return np.zeros(len(layouts))
@@ -123,7 +127,7 @@ def pipeline_seconds(setting: Setting, layouts: Layouts, chunks: np.ndarray) -> 
         layouts.sequence_parallel, 0.0, machine.wires.seconds("all_gather", whole, layouts.tensor)
     )
     once = machine.wires.link_seconds + whole / layouts.tensor / rate + gather
-    keep = 0.2 if stack.overlap_pipeline else 1.0
+    keep = np.where(stack.overlap_pipeline & (layouts.virtual_stages > 1), 0.2, 1.0)
     return np.where(layouts.pipeline > 1, 2 * chunks * once * keep, 0.0)
 
 
@@ -147,7 +151,7 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
     machine, stack, trained = setting.machine, setting.stack, trained_params(setting, layouts)
     layers = np.ceil(setting.model.num_layers / layouts.pipeline)
     back = share_out("reduce_scatter", trained, stack.gradient_bytes, layouts, setting)
-    width = np.where(layouts.zero >= 1, 2.0, stack.gradient_bytes)
+    width = np.where(layouts.zero >= 1, min(setting.gathered_bytes, 2.0), stack.gradient_bytes)
     ahead = share_out("all_gather", trained, width, layouts, setting)
     exposed = back + ahead
     if stack.overlap_gradients:

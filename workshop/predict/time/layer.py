@@ -139,7 +139,7 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     attention = attention_seconds(setting, layouts)
     pointwise = _pointwise_seconds(model, linears, kind, layouts, machine, stack)
     host = host_seconds(model, kind, layouts, machine, stack)
-    tensor, expert, context = _communication(model, kind, layouts, machine, stack)
+    summed, gathered, expert, context = _communication(model, kind, layouts, machine, stack)
     expert = expert * _exchange_exposure(machine.rates, stack)
     context = _context_exposure(context, attention, layouts)
     if adapter is not None:
@@ -147,28 +147,14 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
         products = products.frozen().plus(own)
         pointwise = pointwise + moved
         host = host + (not stack.captured) * kernels * machine.rates.host_seconds
-    ahead, late = _tensor_exposure(tensor, products, layouts, machine, stack)
+    ahead, late = _tensor_exposure((summed, gathered), products, layouts, machine, stack)
     zero = np.zeros(
-        np.broadcast_shapes(*(np.shape(x) for x in (products.forward, attention[0], pointwise, tensor)))
+        np.broadcast_shapes(*(np.shape(x) for x in (products.forward, attention[0], pointwise, summed)))
     )
-    forward = Costs(
-        products.forward + zero,
-        attention[0] + zero,
-        pointwise + zero,
-        host + zero,
-        ahead + zero,
-        expert + zero,
-        context[0] + zero,
-    )
-    backward = Costs(
-        products.backward + products.weight + zero,
-        attention[1] + zero,
-        2 * pointwise + zero,
-        2 * host + zero,
-        late + zero,
-        expert + zero,
-        context[1] + zero,
-    )
+    once = (products.forward, attention[0], pointwise, host, ahead, expert, context[0])
+    back = (products.backward + products.weight, attention[1], 2 * pointwise, 2 * host, late, expert)
+    forward = Costs(*(seconds + zero for seconds in once))
+    backward = Costs(*(seconds + zero for seconds in (*back, context[1])))
     return LayerPasses(forward, backward, products.weight + zero)
 
 
@@ -221,29 +207,32 @@ def _adapter_seconds(
 
 
 def _tensor_exposure(
-    tensor: np.ndarray, products: LinearSeconds, layouts: Layouts, machine: Machine, stack: Software
+    moved: tuple[Any, Any], products: LinearSeconds, layouts: Layouts, machine: Machine, stack: Software
 ) -> tuple[Any, Any]:
     """What a layer waits for its tensor-parallel collectives, forward and backward.
 
-    Backward they sum the gradients of the inputs of column-parallel maps. The gradients of those maps'
-    weights do not need the sum, so a stack can work on them meanwhile. Where activations are cut along the
-    sequence half of it is gathering, and a stack can multiply what a rank has already, one of t shares, until
-    the others' tokens are there: of a column-parallel map forward, of a row-parallel one backward. What hides
-    still takes its toll (`contention`).
+    moved: seconds of summing the ranks' results, and of gathering tokens where activations are cut along the
+    sequence. Backward the gradients of the inputs of column-parallel maps are summed. The gradients of those
+    maps' weights do not need the sum, so a stack can work on them meanwhile. Gradients of the results of
+    row-parallel maps are gathered first, and waited for (github NVIDIA/TransformerEngine
+    transformer_engine/pytorch/module/linear.py: the backward pass of `_Linear`, `grad_output_preprocess`).
+    A stack can also multiply what a rank has already, one of t shares, until the others' tokens are there: of
+    a column-parallel map forward, of a row-parallel one backward. What hides still takes its toll
+    (`contention`).
     """
-    keep = 1 - stack.overlap_tensor
+    keep, (summed, gathered) = 1 - stack.overlap_tensor, moved
+    tensor = summed + gathered
     if not stack.overlap_input_gradient:
         return tensor * keep, tensor * keep
     t = np.asarray(layouts.tensor)
     worth = 1 - machine.rates.contention * machine.wires.load(t, 1)
-    all_at_once = tensor - worth * np.minimum(tensor, products.columns)
+    late = tensor - worth * np.minimum(summed, products.columns)
     if not stack.overlap_shard:
-        return tensor * keep, all_at_once
-    half, rows = tensor / 2, products.weight - products.columns
-    ahead = tensor - worth * np.minimum(half, products.columns / t)
-    late = tensor - worth * (np.minimum(half, products.columns) + np.minimum(half, rows / t))
-    cut = layouts.sequence_parallel
-    return np.where(cut, ahead, tensor * keep), np.where(cut, late, all_at_once)
+        return tensor * keep, late
+    rows = products.weight - products.columns
+    ahead = tensor - worth * np.minimum(gathered, products.columns / t)
+    late = late - worth * np.minimum(gathered, rows / t)
+    return np.where(layouts.sequence_parallel, ahead, tensor * keep), late
 
 
 def _exchange_exposure(rates: Rates, stack: Software) -> float:
@@ -307,34 +296,38 @@ def _pointwise_seconds(
 
 def _communication(
     model: ModelSpec, kind: str, layouts: Layouts, machine: Machine, stack: Software
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any]:
+    """Seconds of summing and of gathering over tensor ranks, of one direction of the exchange between
+    experts, and of what context ranks send forward and backward.
+    """
     t, c, e = np.asarray(layouts.tensor), np.asarray(layouts.context), np.asarray(layouts.expert)
     et = np.asarray(layouts.expert_tensor)
     tokens, wires, width = layouts.tokens, machine.wires, machine.activation_bytes
     hidden = tokens * model.hidden_size * width
     halves = 1 if kind == "moe" else 2  # only the attention half of a mixture layer is tensor-parallel
-    tensor = halves * wires.summed_seconds(hidden, t, layouts.sequence_parallel)
+    summed, gathered = (halves * x for x in wires.summed_seconds(hidden, t, layouts.sequence_parallel))
     if kind == "moe":
-        tensor = tensor + wires.seconds("all_gather", hidden, t)
+        gathered = gathered + wires.seconds("all_gather", hidden, t)
         # Ranks that share an expert show each other their tokens, and sum their parts of the result.
         shared = hidden / t * model.experts_per_token * et
-        tensor = tensor + 2 * wires.seconds("all_gather", shared, et)
+        gathered = gathered + 2 * wires.seconds("all_gather", shared, et)
         token = model.hidden_size * width
         copies, how = model.experts_per_token, stack.dispatcher
         expert = 2 * wires.dispatch_seconds(tokens / t, token, copies, e, how)
     else:
-        expert = np.zeros_like(tensor)
+        expert = np.zeros_like(summed)
     keys = tokens / t * (model.kv_width + model.v_width) * width
     around = wires.seconds("all_gather", keys * c, c, t)
     trades = layouts.context_by("ulysses")
     if not trades.any():
-        return tensor, expert, (around, 2 * around)
+        return summed, gathered, expert, (around, 2 * around)
     # Queries, keys and values there, and what attention made of them back; gradients the same way.
     heads = tokens / t * (model.q_width + model.attention_width) * width + keys * np.maximum(
         1, c * t / (model.num_heads if model.is_mla else model.num_kv_heads)
     )
     trade = wires.seconds("all_to_all", heads, c, t)
-    return tensor, expert, (np.where(trades, trade, around), np.where(trades, trade, 2 * around))
+    back = np.where(trades, trade, 2 * around)
+    return summed, gathered, expert, (np.where(trades, trade, around), back)
 
 
 # Selective recomputation (`facts.layout.RECOMPUTE_MODULES`): what the memory model drops by a module's name

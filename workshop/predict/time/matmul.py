@@ -121,8 +121,9 @@ def linear_seconds(
     other way round in backward, so that every second cast is saved.
 
     Experts' products take what as many plain ones take: in training they are plain ones, launched one by one
-    (`facts/data/expert_launches.csv` counts them in profiles). What a server's fused kernel saves of that, a
-    quarter on a GB200 (`Rates.grouped`), is not theirs.
+    (`facts/data/expert_launches.csv` counts them in profiles), each with its own start and its own last wave.
+    Fused experts are one kernel, whose tiles fill the multiprocessors together. What a server's fused kernel
+    saves besides, a quarter on a GB200 (`Rates.grouped`), is not theirs.
     """
     t, e, et = np.asarray(layouts.tensor), np.asarray(layouts.expert), np.asarray(layouts.expert_tensor)
     tokens = layouts.tokens
@@ -135,9 +136,11 @@ def linear_seconds(
         cols[i] = linear.outputs / (ways if linear.split == "column" else 1)
         depth[i] = linear.inputs / (ways if linear.split == "row" else 1)
         batch[i] = local
+    together = batch if fused_experts else np.ones_like(batch)
+    products = Product(rows, cols, depth, together)
     seconds = training_matmul_seconds(
-        machine.rates, machine.matmul, machine.feed, Product(*stacked), machine.element_bytes
-    )
+        machine.rates, machine.matmul, machine.feed, products, machine.element_bytes
+    ) * (batch / together)
     columns = seconds[2][[linear.split == "column" and linear.copies == 1 for linear in linears]].sum(axis=0)
     seconds = seconds.sum(axis=1)
     saved = [0.5 if fused_experts and linear.copies > 1 else 1.0 for linear in linears]

@@ -10,6 +10,7 @@ were filled in from the recipe whose layout is the row's, which the column `reci
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
@@ -42,6 +43,18 @@ OVERLAPPED = 0.93
 HYBRID_EP_MULTIPROCESSORS = 32.0
 """`moe_hybridep_num_sms` of the recipes (scripts/performance/utils/overrides.py)."""
 DISPATCHERS = {"hybridep": "tokens", "deepep": "tokens", "alltoall": "alltoall", "": "tokens"}
+NO_BUFFERS: dict[str, Any] = {"overlap_tensor": 0.0, "overlap_input_gradient": True}
+"""Without buffers tensor parallelism does not hide, but Transformer Engine still sums an input's gradient
+while it computes the weight's (pytorch/module/linear.py, the backward pass of `_Linear`)."""
+BUFFERLESS = ("NVFP4",)
+"""Formats whose recipes switch the buffers off: `tp_comm_overlap = False if precision == "nvfp4"`
+(Megatron-Bridge scripts/performance/configs/llama/llama31_llm_pretrain.py @ 0013c9a; NCCL's kernels stand in
+a profile of it)."""
+GATHERED = ("FP8", "FP8-CS", "FP8-DS")
+"""Formats whose weights are gathered in 8 bits: `fp8_param_gather` of delayed and of current scaling, one of
+which an "FP8" is (Megatron-Bridge src/megatron/bridge/training/mixed_precision.py @ 0509780, NVIDIA/NeMo
+nemo/collections/llm/recipes/precision/mixed_precision.py @ 0a07447). MXFP8, which needs both orientations,
+gathers 16 bits: in the gradients' buffer (`reuse_grad_buf_for_mxfp8_param_ag`), in NeMo at all."""
 GRAPHS = ("none", "full_iteration", "attn", "mlp", "moe_router", "moe_preprocess")
 
 
@@ -127,6 +140,8 @@ def stated_stack(row: Row, moe: bool, name: str = "megatron-bridge") -> Stack:
             "stashed_experts": flag(row, "paged_stash"),
             "attention_bits": 8 if flag(row, "fp8_attention") else 16,
             "head_bits": 8 if flag(row, "fp8_head") else 16,
+            "gathers_quantized": stated_format(row)[0] in GATHERED,
+            **(NO_BUFFERS if stated_format(row)[0] in BUFFERLESS else {}),
         },
     )
 
