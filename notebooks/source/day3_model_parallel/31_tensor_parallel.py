@@ -680,7 +680,7 @@ h, block = 8_192, 2 * 8_192 * 8_192  # hidden width; bytes of 8,192 positions
 wires = Wires.of(cluster("64xH100"), rates_of("H100"))
 layer_weights = 2 * h * h + 2 * h * 1_024 + 3 * h * 28_672
 print("a layer of Llama 70B, 8,192 tokens        4 all_reduces   products   waiting")
-shares = {}
+shares, waits = {}, {}
 for name, ranks, stride in [
     ("8 ranks, one node", 8, 1),
     ("8 ranks, one in each of 8 nodes", 8, 8),
@@ -689,7 +689,7 @@ for name, ranks, stride in [
 ]:
     talking = 4 * float(wires.seconds("all_reduce", block, ranks, stride))
     working = 6 * layer_weights * 8_192 / ranks / 400e12
-    shares[name] = talking / (talking + working)
+    waits[name], shares[name] = talking, talking / (talking + working)
     print(
         f"{name:<40} {talking * 1e3:>12.1f} ms "
         f"{working * 1e3:>7.1f} ms {shares[name]:>8.0%}"
@@ -697,10 +697,11 @@ for name, ranks, stride in [
 assert shares["8 ranks, one node"] < min(
     share for name, share in shares.items() if name != "8 ranks, one node"
 )
+assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
 
 # %% [markdown]
 # - **One GPU a node** is bad: each has a single adapter, and spends most of its time waiting.
-# - **Whole nodes together** take less than twice as long as NVLink: eight adapters a node work on one ring. (This is
+# - **Whole nodes together** take less than three times as long as NVLink: eight adapters a node work on one ring. (This is
 #   the prediction for a network that delivers.) But look at the products. More ranks divide the work, and **not what is
 #   sent**: each rank sends $2(t-1)/t$ of a whole block of activations, whatever $t$ is. So the share of time spent
 #   waiting grows with $t$, even on a perfect wire. And data parallelism needs those adapters too.

@@ -402,7 +402,7 @@ assert best.pipeline == 16
 # bubble small.
 #
 # Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner did not know that.
-# Their rates, and ours for the same layouts (6 to 13 % too hopeful):
+# Their rates, and ours for the same layouts (6 to 14 % too hopeful):
 
 # %% tags=["nbval-check-output"]
 records, _ = read_table(FOLDER / "llama3_405b_layouts.csv")
@@ -425,9 +425,9 @@ for case, found in zip(cases, predict_times(cases), strict=True):
 # Fix an axis, and see what it costs:
 
 # %%
-from workshop.predict.plan import Limits
+from workshop.predict.plan import SearchSpace
 
-one = Search(top=1, limits=Limits(context=(1,)))
+one = Search(top=1, limits=SearchSpace(context=(1,)))
 theirs = plan(
     "llama-3.1-405b", "16384xH100", global_batch=2_048, seq_len=8_192, search=one
 )
