@@ -92,7 +92,7 @@ class NodeCurve:
         # The same bytes on the bus take the same time.
         size = size * bus_share(several) / bus_share(np.exp2(group + 1.0))
         point = (np.log2(np.maximum(size, 1.0)) - self.first).astype(int)
-        low = np.minimum(np.maximum(point, 0), table.shape[1] - 2)  # np.clip takes three times as long for one
+        low = np.minimum(np.maximum(point, 0), table.shape[1] - 2)  # np.clip is slow for one number
         begin, end = table[group, low], table[group, low + 1]
         # Straight lines in bytes; below the smallest message that was timed nothing gets faster.
         seconds = begin + (end - begin) * np.maximum(size / np.exp2(low + float(self.first)) - 1, 0.0)
