@@ -8,7 +8,7 @@ Each notebook is a real kernel with two ranks that stay. Every 25th cell raises 
 group is cut and made anew; every 40th is a `%%torchrun`. All processes of a notebook (kernel, supervisor,
 fork server, ranks) are counted together: resident memory (``VmRSS``), open descriptors, threads, processes,
 and files in the session's directory. A cut group keeps its threads and sockets until Python's collector
-comes by, so that single counts go up and down. What is compared is the least of many: of a sixth of the cells
+comes by, a dozen cuts later: so ranks collect before they are counted. What is compared is the least of many: of a sixth of the cells
 after the first third, when caches are warm and the directories of past launches have reached their number;
 and of the last sixth. What leaks raises its least.
 
@@ -37,6 +37,7 @@ from benchmarks.notebook_clock import CellFailed, Notebook, notebook  # noqa: E4
 
 CELL = "%%ranks\nx = torch.ones(1000) * rank\ndist.all_reduce(x)\nprint(x[0].item())"
 FAILS = "%%ranks\nif rank == 1: raise ValueError('no luck')\ndist.barrier()"
+COLLECT = "%%ranks\nimport gc\n_ = gc.collect()"
 FRESH = "%%torchrun -n 2\nimport torch.distributed as dist\ndist.init_process_group(); dist.barrier()"
 WHERE = "from workshop.launch import Session; print(Session.get().directory)"
 LOOKED_AT = ("memory_bytes", "descriptors", "threads", "processes", "files")
@@ -73,10 +74,10 @@ def run_cells(cells: Notebook, mark: str, number: int) -> dict[str, dict[str, in
         else:
             cells.run(CELL)
             assert "[ranks 0-1] 1.0" in cells.printed, cells.printed
-        if done % 7 == 3 and number // 3 < done <= number // 2:
-            looks["warm"].append(count(mark, session))
-        elif done % 7 == 3 and done > number - number // 6:
-            looks["end"].append(count(mark, session))
+        warm, late = number // 3 < done <= number // 2, done > number - number // 6
+        if done % 7 == 3 and (warm or late):
+            cells.run(COLLECT)
+            looks["warm" if warm else "end"].append(count(mark, session))
     return {
         when: {what: min(look[what] for look in those) for what in LOOKED_AT} for when, those in looks.items()
     }

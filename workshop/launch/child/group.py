@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -95,9 +94,6 @@ class Group:
         if dist.is_initialized():
             dist.destroy_process_group()
         forget_groups_of_deepspeed()
-        # The exception and its frames hold each other, and these the group: its threads and sockets would
-        # stay until Python's collector comes by, a dozen cuts later.
-        gc.collect()
         self.sockets.forget()
         self.join(name)
         return self.state(tuple(stale))
