@@ -158,7 +158,7 @@ def test_deepspeeds_copy_of_the_world_group_goes_with_the_group_that_was_cut(ran
 @pytest.mark.parametrize("source", ["from tqdm.auto import tqdm", "from tqdm.notebook import tqdm"])
 def test_bars_are_text_whatever_is_imported(ranks: Ranks, source: str) -> None:
     shown: list[str] = []
-    body = f"import time\n{source}\nfor i in tqdm(range(8)):\n    time.sleep(0.1)"
+    body = f"import time\n{source}\nfor i in tqdm(range(8)):\n    time.sleep(0.5)"
     result = ranks.run(body, on_output=lambda _sentence, text: shown.append(text))
     assert (result.text, result.rich) == ("", ())
     assert any("/8 [" in text and "[rank 0]" in text for text in shown)

@@ -108,8 +108,11 @@ def _pressing(*lines: int) -> Callable[..., Any]:
 
 @pytest.fixture
 def usual_handler() -> Iterator[None]:
+    """Python's own, and no loop of another test that wants to be woken: its pipe would be full of signals."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    wakes = signal.set_wakeup_fd(-1)
     yield
+    signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGINT, before)
 
 
