@@ -18,7 +18,8 @@ SETUP := $(PYTHON) tools/setup_environment.py
 
 # Tests and lessons are one run of pytest, so that no core waits for the end of a stage: whole files, the longest first,
 # and all that needs the Slurm on one worker (tests/schedule.py). Four workers: on two cores two of them are waiting for
-# most of the time, for a scheduler, a rank, a kernel or a clock. No test wants a quiet machine. Every process computes with
+# most of the time, for a scheduler, a rank, a kernel or a clock; of the files that compute, two run at once
+# (tests/turns.py). No test wants a quiet machine. Every process computes with
 # one thread (tests/conftest.py): two of two threads on two cores wait for each other many times longer than they compute.
 TEST_WORKERS ?= 4
 EARLY := -p tests.before_plugins

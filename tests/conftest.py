@@ -17,7 +17,7 @@ import sys
 
 import pytest
 
-from tests import called_exercises, schedule, second_try, warm_engines, warm_kernels
+from tests import called_exercises, schedule, second_try, turns, warm_engines, warm_kernels
 from tests import loaded_engine as loaded
 from tests.loaded_engine import loaded_engine  # noqa: F401 - a fixture for all
 from workshop.launch.environment import launcher_variables
@@ -36,6 +36,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+SELDOM = (20_000, 20, 20)
+"""Collections of a worker, which runs thousands of tests: usually there is one for every 700 new objects."""
 OURS = ("WORKSHOP_", "HF_", "NCCL_", "GLOO_", "TP_SOCKET", "SLURM_")
 
 
@@ -51,7 +53,7 @@ def _variables_as_before():
 
 def pytest_configure(config):
     """Ideas in files of their own."""
-    for plugin in (schedule, second_try, loaded, warm_engines, warm_kernels):
+    for plugin in (schedule, second_try, loaded, turns, warm_engines, warm_kernels):
         config.pluginmanager.register(plugin)
     config.pluginmanager.register(called_exercises.CalledExercises())
 
@@ -64,4 +66,5 @@ def pytest_collection():
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*SELDOM)
         gc.enable()

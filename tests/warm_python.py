@@ -206,10 +206,12 @@ def serve(descriptor: int, preloaded: Sequence[str]) -> Callable[[], None]:
 
 def _import(names: Sequence[str]) -> None:
     if not all(name in sys.modules for name in names):
+        gc.disable()
         for name in names:
             importlib.import_module(name)
         gc.collect()
         gc.freeze()  # torch's objects: no fork need look through them again
+        gc.enable()
 
 
 def _tell_ends(askers: dict[int, socket.socket]) -> None:

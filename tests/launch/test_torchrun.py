@@ -26,6 +26,7 @@ from workshop.launch import (
     Script,
     torchrun,
 )
+from workshop.launch.child.rank_script import wait_for_a_turn
 from workshop.launch.request import CellSyntaxError
 from workshop.launch.session import Session
 
@@ -112,6 +113,34 @@ def test_each_rank_draws_its_own_random_numbers(
         drawn += [ast.literal_eval((tmp_path / str(rank)).read_text()) for rank in range(2)]
     for one in zip(*drawn, strict=True):
         assert len(set(one)) == 4  # two launches of two ranks
+
+
+GLOOS_POLICIES = (
+    "from pathlib import Path\n"
+    "tasks = {t.name: (t / 'comm').read_text().strip() for t in Path('/proc/self/task').iterdir()}\n"
+    "gloo = [os.sched_getscheduler(int(number)) for number, name in tasks.items() if 'gloo_tcp_loop' in name]\n"
+    "print(os.sched_getscheduler(0) == os.SCHED_BATCH, bool(gloo), set(gloo) == {os.SCHED_BATCH})\n"
+)
+
+
+def test_no_thread_of_a_rank_takes_a_core_from_one_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they wake up, for messages above all; and a sandbox that forbids the policy has slower ranks."""
+    told = "[ranks 0-1] True True True\n"
+    fresh, staying = torchrun(INIT + GLOOS_POLICIES, 2, limits=SHORT), Ranks(2, SHORT)
+    try:
+        if "GPU" not in fresh.device:  # those keep the usual policy
+            assert fresh.text == staying.run("import os\n" + GLOOS_POLICIES).text == told
+    finally:
+        staying.stop()
+    asked = []
+
+    def forbidden(*arguments: Any) -> None:
+        asked.append(arguments[:2])
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbidden)
+    wait_for_a_turn()
+    assert asked == [(0, os.SCHED_BATCH)]
 
 
 def test_a_module_runs_as_under_python_m(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,10 +49,12 @@ def serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that waited leave no zombies
     own = {str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))}
     installed = [entry for entry in sys.path if entry not in own]
+    gc.disable()
     for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # torch's objects: no rehearsal need look through them again
+    gc.enable()
     from_forks, forks = socket.socketpair(type=socket.SOCK_SEQPACKET)
     while True:
         asked, _, _ = select.select([requests, from_forks], [], [])

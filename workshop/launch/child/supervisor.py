@@ -84,6 +84,7 @@ class Supervisor:
     def serve(self) -> None:
         """Run until the notebook goes. Launches run one after another, in this (the main) thread."""
         with self.wire.watched(self.leave):
+            fork_server.without_collections()
             import workshop.launch.child.preload  # noqa: F401 - seconds
         fork_server.start()
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr)  # not before: ranks configure their own
