@@ -138,6 +138,29 @@ def served(lessons):
     process.stdout.close()
 
 
+BOTH_AT_ONCE = """
+import os, signal
+from workshop.cli import server
+ending = (signal.SIGINT, signal.SIGTERM)
+for sent in ending:
+    signal.signal(sent, server._interrupt)
+signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+for sent in ending:
+    os.kill(os.getpid(), sent)
+try:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("ended once")
+"""
+
+
+def test_of_several_signals_one_ends_the_lab():
+    """The second may come before anybody has caught the first, on a busy machine above all."""
+    ended = subprocess.run([sys.executable, "-c", BOTH_AT_ONCE], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "ended once\n"), ended.stderr
+
+
 def in_terminal(port, token, command, until):
     """What a terminal of the lab shows after this command, up to the text ``until``."""
     new = urllib.request.Request(f"http://127.0.0.1:{port}/api/terminals?token={token}", method="POST")

@@ -100,9 +100,7 @@ def serve(folder: Path, port: int, open_browser: bool, first_page: str, at: Reac
             print("\nlab: ending JupyterLab and its kernels", flush=True)
             return 0
         finally:
-            # Ctrl-C under make brings a second signal: the end must not be interrupted.
-            for sig in _ENDING:
-                signal.signal(sig, signal.SIG_IGN)
+            _ignore_signals()  # the end must not be interrupted
             stop(process)
             for sig, handler in previous.items():
                 signal.signal(sig, handler)
@@ -185,7 +183,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
+    _ignore_signals()  # Ctrl-C under make brings a second one, which may come before the first was caught
     raise KeyboardInterrupt
+
+
+def _ignore_signals() -> None:
+    for sig in _ENDING:
+        signal.signal(sig, signal.SIG_IGN)
 
 
 def _has_display() -> bool:
