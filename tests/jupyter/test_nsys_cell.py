@@ -21,7 +21,8 @@ sys.exit(code)
 """
 
 
-CELL = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], lr)"
+# One write: torchrun's ranks share a pipe, and what `print` writes piece by piece is mixed with another's.
+CELL = "import os\nprint(f\"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} {lr}\\n\", end='')"
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ agree on its number (`claim_attempt`), and TORCHELASTIC_RESTART_COUNT is that nu
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import socket
@@ -37,6 +38,7 @@ from workshop.site.owners import check_folder_itself
 def main() -> None:
     """Run the program of the job in ``sys.argv[1]`` as the rank that torchrun's variables say."""
     die_with_parent()  # a scheduler may end the script and torchrun alone; ranks are sessions of their own
+    gc.disable()  # until the program begins: what importing torch leaves behind is no garbage
     directory = Path(sys.argv[1])
     check_folder_itself(directory, "the job's directory")
     of_job: JobProgram = read_file(JobProgram, directory / rank_folder.JOB_PROGRAM)

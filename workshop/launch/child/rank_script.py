@@ -11,6 +11,7 @@ import atexit
 import builtins
 import contextlib
 import dataclasses
+import gc
 import importlib.util
 import json
 import multiprocessing
@@ -115,6 +116,8 @@ def _execute(program: messages.RankProgram) -> None:
         main.__dict__.update(unpickled(Path(program.passed)))
     sys.modules["__main__"] = main
     code = compile(Path(program.file).read_bytes(), program.file, "exec", dont_inherit=True)
+    gc.freeze()  # what is there is no garbage of the program's
+    gc.enable()
     exec(code, main.__dict__)
 
 
