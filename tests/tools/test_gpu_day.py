@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,17 @@ def test_the_table_has_every_stage_and_the_archive_comes_back(walked, tmp_path):
     names = sorted(path.name for path in tmp_path.glob("*.json"))
     assert names == sorted(f"{name}.json" for name in gpu_day.STAGES)
     assert [path.name for path in (tmp_path / "lessons").iterdir()] == ["onecell.ipynb"]
+
+
+@pytest.mark.parametrize("name", ["../beside.json", "/outside.json", "folder"])
+def test_an_archive_reaches_no_file_but_below_its_folder(tmp_path, name):
+    with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as packed:
+        member = tarfile.TarInfo(name)
+        member.type = tarfile.DIRTYPE if name == "folder" else tarfile.REGTYPE
+        packed.addfile(member, io.BytesIO())
+    with pytest.raises(ValueError, match=f"holds '{name}', which is no file below"):
+        gpu_day.take_in(tmp_path / "made.tar.gz", tmp_path / "records")
+    assert not (tmp_path / "beside.json").exists()
 
 
 @pytest.mark.parametrize("said", ["unknown (CalledProcessError)", None, "0123456789"])
