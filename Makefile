@@ -17,11 +17,11 @@ PY := .venv/bin/python
 SETUP := $(PYTHON) tools/setup_environment.py
 
 # Tests and lessons are one run of pytest, so that no core waits for the end of a stage: whole files, the longest first,
-# and all that needs the Slurm on one worker (tests/schedule.py). Four workers: on two cores two of them are waiting for
+# and all that needs the Slurm on one worker (tests/schedule.py). Three workers: on two cores one of them is waiting for
 # most of the time, for a scheduler, a rank, a kernel or a clock; of the files that compute, two run at once
 # (tests/turns.py). No test wants a quiet machine. Every process computes with
 # one thread (tests/conftest.py): two of two threads on two cores wait for each other many times longer than they compute.
-TEST_WORKERS ?= 4
+TEST_WORKERS ?= 3
 EARLY := -p tests.before_plugins
 CLUSTER := tests/cluster
 TORCH_ROOMS := tests/gpu tests/launch tests/parallel tests/train tests/precision tests/compress tests/adapt tests/models \
@@ -80,7 +80,7 @@ test:
 	@echo "test: all green"
 
 # Each of these keeps one core busy for a part of a minute, or waits for a disk or an index: they run side by side.
-# What pytest makes of a file of tests is kept beside it: else four workers would make it at the same moment.
+# What pytest makes of a file of tests is kept beside it: else all workers would make it at the same moment.
 BESIDE := beside-checks beside-assets beside-packages beside-compiled
 .PHONY: $(BESIDE)
 
