@@ -17,10 +17,10 @@ PY := .venv/bin/python
 SETUP := $(PYTHON) tools/setup_environment.py
 
 # Tests and lessons are one run of pytest, so that no core waits for the end of a stage: whole files, the longest first,
-# and all that needs the Slurm on one worker (tests/schedule.py). Three workers: on two cores one of them is waiting for
-# most of the time, for a scheduler, a rank, a kernel or a clock; of the files that compute, two run at once
-# (tests/turns.py). No test wants a quiet machine. Every process computes with
-# one thread (tests/conftest.py): two of two threads on two cores wait for each other many times longer than they compute.
+# and all that needs the Slurm on one worker (tests/schedule.py). More workers than two cores have, because many files
+# wait: for a scheduler, a rank, a kernel or a clock. Of the files that compute, as many run at once as there are cores
+# (tests/turns.py). No test wants a quiet machine. Every process computes with one thread (tests/conftest.py): two of two
+# threads on two cores wait for each other many times longer than they compute.
 TEST_WORKERS ?= 3
 EARLY := -p tests.before_plugins
 CLUSTER := tests/cluster

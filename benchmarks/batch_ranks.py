@@ -1,7 +1,6 @@
 """What it gives that ranks on cores are of SCHED_BATCH: an all-reduce, and a small step with one, both ways.
 
     python -m benchmarks.batch_ranks                three launches each way, the table
-    python -m benchmarks.batch_ranks --megabytes 1  a smaller sum
     python -m benchmarks.batch_ranks --json OUT     also write the rows
 
 Two ranks, the two ways in turns. "Usual" puts a rank back to what a process is by itself, before its group is
@@ -60,6 +59,7 @@ WHAT = {"alone": "an all-reduce", "step": "20 products and an all-reduce"}
 class Row:
     """Medians over launches and ranks, of one turn: seconds, and seconds of a core for each rank."""
 
+    megabytes: int
     what: str
     usual_seconds: float
     batch_seconds: float
@@ -80,7 +80,11 @@ def rows(launches: int, megabytes: int, turns: int) -> list[Row]:
                         found.setdefault((usual, name, quantity), []).append(value)
     middle = {key: median(values) for key, values in found.items()}
     return [
-        Row(what, *(middle[usual, name, q] for q in ("seconds", "core_seconds") for usual in (True, False)))
+        Row(
+            megabytes,
+            what,
+            *(middle[usual, name, q] for q in ("seconds", "core_seconds") for usual in (True, False)),
+        )
         for name, what in WHAT.items()
     ]
 
@@ -88,9 +92,9 @@ def rows(launches: int, megabytes: int, turns: int) -> list[Row]:
 def table(found: list[Row]) -> str:
     """The rows, milliseconds and ratios."""
     columns = f"{'usual':>8} {'batch':>8} {'ratio':>6}"
-    lines = [f"{'milliseconds':<28} {columns}   of a core: {columns}"]
+    lines = [f"{'milliseconds':<36} {columns}   of a core: {columns}"]
     for row in found:
-        told = [row.what.ljust(28)]
+        told = [f"{row.what}, {row.megabytes} MB".ljust(36)]
         for usual, batch in (
             (row.usual_seconds, row.batch_seconds),
             (row.usual_core_seconds, row.batch_core_seconds),
@@ -104,11 +108,11 @@ def main() -> None:
     """Measure, show, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--launches", type=int, default=3, help="launches each way (default: 3)")
-    parser.add_argument("--megabytes", type=int, default=8, help="of float32 that are summed (default: 8)")
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[8, 1], help="summed (default: 8 1)")
     parser.add_argument("--turns", type=int, default=60, help="in each launch (default: 60)")
     parser.add_argument("--json", type=Path, help="write the rows here")
     how = parser.parse_args()
-    found = rows(how.launches, how.megabytes, how.turns)
+    found = [row for size in how.megabytes for row in rows(how.launches, size, how.turns)]
     print(table(found))
     if how.json:
         record = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from tests.schedule import unit
-from tests.turns import Turns
+from tests.turns import COMPUTING, Turns
 
+ROOT = Path(__file__).parents[1]
 ONE, OTHER, FREE = "notebooks/day1/11.ipynb", "tests/train/test_run.py", "tests/launch/test_faults.py"
 
 
@@ -35,5 +35,10 @@ def test_a_worker_that_is_gone_holds_no_turn(tmp_path: Path) -> None:
     assert second._held is not None
 
 
-def test_a_unit_is_known_by_its_first_file() -> None:
-    assert unit("notebooks/day1/11.ipynb::Cell 0") == ONE
+def test_what_computes_is_there() -> None:
+    there = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("tests", "notebooks")
+        for path in (ROOT / folder).rglob("*")
+    ]
+    assert [name for name in COMPUTING if not any(path.startswith(name) for path in there)] == []

@@ -2,7 +2,7 @@
 
 There are more workers than cores, because many files wait for most of their time: for a scheduler, a limit, a
 browser. Were all of them given a lesson at once, four would share two cores, and take each other's place in the
-caches at every switch: four lessons take a tenth more of the cores' time than the same lessons two by two. So a file
+caches at every switch, so that the same lessons take more of the cores' time than two by two. So a file
 that computes takes a turn first, and gives it back after its last test; the other workers wait, or run what waits.
 
 A turn is a lock on a file. A worker that dies lets go of it; one that is left without any runs all the same after

@@ -131,6 +131,7 @@ def test_a_killed_rank_is_replaced_on_two_nodes_with_the_loss_of_the_unbroken_ru
 
 
 def test_without_restarts_left_both_hosts_are_told(consoles, tmp_path) -> None:
+    """All have met before: ranks that still meet when one of another host dies wait until their limit."""
     program = "import os\nimport torch.distributed as dist\ndist.init_process_group()\ndist.barrier()\nif dist.get_rank() == 3:\n    os.kill(os.getpid(), 9)\ndist.barrier()"
     first, second = on_both(consoles, repr(program), timeout=90)
     assert "rank 3 died first" in second

@@ -49,7 +49,7 @@ def serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that waited leave no zombies
     own = {str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))}
     installed = [entry for entry in sys.path if entry not in own]
-    gc.disable()
+    gc.disable()  # what modules leave behind is theirs, and no garbage
     for name in IMPORTED:
         importlib.import_module(name)
     gc.collect()

@@ -33,14 +33,6 @@ SPAWN = multiprocessing.util.spawnv_passfds
 PRELOADED = ["workshop.launch.child.tie", "workshop.launch.child.preload"]
 
 
-def without_collections() -> None:
-    """While `preload` is imported, and until `start`: what modules leave behind is theirs, and no garbage.
-
-    Looking through it again and again takes a fifth of the time.
-    """
-    gc.disable()
-
-
 def start() -> None:
     """Have multiprocessing start its fork server from this process, which has one thread and has imported
     `preload`.

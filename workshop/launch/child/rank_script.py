@@ -106,6 +106,8 @@ def _execute(program: messages.RankProgram) -> None:
     fresh_process_state()
     hold_groups_of_ddp()
     set_up_device(program.device, program.device_memory)
+    gc.freeze()  # torch and its like: no garbage of the program's
+    gc.enable()
     builtins.input = rank_io.no_keyboard("input()")
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")
     main = types.ModuleType("__main__")
@@ -116,8 +118,6 @@ def _execute(program: messages.RankProgram) -> None:
         main.__dict__.update(unpickled(Path(program.passed)))
     sys.modules["__main__"] = main
     code = compile(Path(program.file).read_bytes(), program.file, "exec", dont_inherit=True)
-    gc.freeze()  # what is there is no garbage of the program's
-    gc.enable()
     exec(code, main.__dict__)
 
 
@@ -184,7 +184,7 @@ def wait_for_a_turn() -> None:
     `Pair::handleEvents` tries the lock, and returns). Where ranks are as many as cores, what arrives wakes
     that thread on the core of the very thread that writes, and a slice of time is spent on looking. Threads
     of ``SCHED_BATCH`` take no core by waking up (sched(7)): an all-reduce of 8 MB between two ranks on two
-    cores takes 0.6 of the time (`benchmarks/batch_ranks.py`, ``data/measurements/batch_ranks.json``).
+    cores takes 0.6 of the time, one of 1 MB less than half (`benchmarks/batch_ranks.py`).
     Ranks on GPUs stay as they are: there the main thread launches kernels, and NCCL does not work like this.
     """
     if hasattr(os, "SCHED_BATCH"):

@@ -12,6 +12,7 @@ SIGKILL) it ends everything it started, removes the session's directory and leav
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import queue
@@ -84,7 +85,7 @@ class Supervisor:
     def serve(self) -> None:
         """Run until the notebook goes. Launches run one after another, in this (the main) thread."""
         with self.wire.watched(self.leave):
-            fork_server.without_collections()
+            gc.disable()  # until `fork_server.start`: what modules leave behind is theirs, and no garbage
             import workshop.launch.child.preload  # noqa: F401 - seconds
         fork_server.start()
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr)  # not before: ranks configure their own
