@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 
-from workshop.launch.child import agent as agents
+from workshop.launch.child import rendezvous as meeting
 from workshop.launch.child.agent import CellAgent
 from workshop.launch.fresh.nodes import Nodes
 
@@ -85,16 +85,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             raise RendezvousConnectionError("the port is taken")
         return SimpleNamespace()
 
-    monkeypatch.setattr(agents.rendezvous_registry, "get_rendezvous_handler", handler)
-    monkeypatch.setattr(agents, "NodesRendezvous", lambda handler, address: (handler, address))
-    monkeypatch.setattr(agents, "_address", lambda nodes: "10.0.0.3")
+    monkeypatch.setattr(meeting.rendezvous_registry, "get_rendezvous_handler", handler)
+    monkeypatch.setattr(meeting, "NodesRendezvous", lambda handler, address: (handler, address))
+    monkeypatch.setattr(meeting, "address_of", lambda nodes: "10.0.0.3")
     # torch compares the endpoint with the host's name; here it is the address of a second card of this machine.
-    monkeypatch.setattr(agents, "is_own", lambda host: host == "10.7.0.3")
+    monkeypatch.setattr(meeting, "is_own", lambda host: host == "10.7.0.3")
     return hosts
 
 
 def rendezvous(endpoint: str, run_id: str = "course") -> Any:
-    return agents._rendezvous(SimpleNamespace(nodes=Nodes(2, endpoint, run_id)))
+    return meeting.rendezvous_of(SimpleNamespace(nodes=Nodes(2, endpoint, run_id)))
 
 
 @pytest.mark.parametrize(("endpoint", "host"), [("10.7.0.3:29500", True), ("10.7.0.4:29500", False)])

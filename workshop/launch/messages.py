@@ -161,14 +161,25 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """How the launch ended on another of its nodes. why: ``failed``, ``cancelled``, or ``gone``, with the
+    store by which the nodes hear of one another. ranks: those that failed there.
+    """
+
+    why: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class LaunchEnd:
     """How one agent's launch ended. state: succeeded, failed, cancelled, timeout; of a replica also stopped,
-    broken. why: what the agent could not do.
+    broken. why: what the agent could not do. elsewhere: what another node has left word of.
     """
 
     state: str
     exit_codes: dict[int, int | None]
     why: str | None = None
+    elsewhere: Elsewhere | None = None
 
 
 @dataclass(frozen=True)

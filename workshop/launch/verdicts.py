@@ -14,15 +14,27 @@ from workshop.launch.failures import (
     trace_lines,
 )
 from workshop.launch.known_causes import advice
+from workshop.launch.messages import Elsewhere
 from workshop.launch.output import rank_label
 
 
-def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str = "ended") -> RankFailed:
-    """The exception for ranks of which at least one failed by itself.
+def failed(
+    ends: Sequence[RankEnd],
+    program: Program,
+    note: str = "",
+    then: str = "ended",
+    elsewhere: Elsewhere | None = None,
+) -> RankFailed:
+    """The exception for ranks of which at least one failed by itself, here or on another node.
 
-    ``then``: what became of the others (ended with the program, or freed and kept).
+    ``then``: what became of the others (ended with the program, or freed and kept). ``elsewhere``: what
+    another node has left word of; it counts where all that ranks here can tell is an effect.
     """
     verdict = judge(ends)
+    if elsewhere and all(end.kind == "lost" for end in verdict.first):
+        if not verdict.first:
+            return _ended_elsewhere(ends, elsewhere, then)
+        note = "\n".join(filter(None, (f"{_word(elsewhere)}.", note)))
     if not verdict.first:
         return RankFailed(f"the ranks ended and left no trace.{note}", [], ends)
     if all(end.kind == "lost" for end in verdict.first) and any(_leaves(end) for end in ends):
@@ -39,6 +51,25 @@ def failed(ends: Sequence[RankEnd], program: Program, note: str = "", then: str 
     if note:
         lines.append(note)
     return RankFailed("\n".join(lines), [as_failure(end, program) for end in verdict.first], ends)
+
+
+def _word(elsewhere: Elsewhere) -> str:
+    """What another node has left word of."""
+    if elsewhere.why == "gone":
+        return "the node that kept the launch's store has gone: its notebook, its machine or the network"
+    if elsewhere.why == "cancelled":
+        return "the launch was stopped on another node"
+    who = rank_label(elsewhere.ranks) if elsewhere.ranks else "a rank"
+    return f"{who} failed on another node; the output there says how"
+
+
+def _ended_elsewhere(ends: Sequence[RankEnd], elsewhere: Elsewhere, then: str) -> RankFailed:
+    """No rank here has failed: the launch ended on another node, and these ranks with it."""
+    lines = [
+        f"{_word(elsewhere)}. The ranks of this node were ended.",
+        *[_carried_along(e, then) for e in ends],
+    ]
+    return RankFailed("\n".join(lines), [], ends)
 
 
 def _leaves(end: RankEnd) -> bool:

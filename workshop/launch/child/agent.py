@@ -4,6 +4,8 @@
 shutdown) and change three things: the ranks come from a fork server that has torch imported, the
 patience before SIGKILL is two seconds instead of thirty, and it is kept which ranks ended by themselves,
 and how: the agent ends the others by the same SIGTERM by which a rank may have ended itself.
+
+On several nodes there is an agent on each, and each tells the others when it gives up.
 """
 
 from __future__ import annotations
@@ -16,23 +18,19 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
-from torch.distributed.elastic.rendezvous import RendezvousParameters
-from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
-from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousHandler
+from torch.distributed.elastic.rendezvous.api import RendezvousHandler
 
 from workshop.launch import messages
 from workshop.launch.child import rank_script
-from workshop.launch.child.rendezvous import LoopbackRendezvous, NodesRendezvous
-from workshop.launch.fresh.nodes import Nodes
+from workshop.launch.child.rendezvous import LOOPBACK, NodesRendezvous, address_of, rendezvous_of
 from workshop.launch.processes import ProcessId, end_all
-from workshop.site.interfaces import address_on, is_own
 
 # What failed is told in the notebook. torch's own log of it would first import torch._dynamo, which takes
 # seconds: the first cell that fails would look hung.
@@ -44,6 +42,9 @@ LEAVE_SECONDS = 2.0
 # takes a core from a rank for a moment; where all cores compute, a longer launch would feel that.
 POLL_SECONDS = 0.01
 LONG_LAUNCH_SECONDS, LONG_LAUNCH_PAUSE = 3.0, 0.04
+# On several nodes: how often to look for word of another, how long ranks have to see for themselves that the
+# launch is over, and how long an agent that gives up waits for the others.
+LOOK_SECONDS, GRACE_SECONDS, LINGER_SECONDS = 0.25, 1.0, 4.0
 OnStart = Callable[[int, dict[int, int], dict[int, int | None]], None]
 
 
@@ -73,12 +74,10 @@ class CellAgent(LocalElasticAgent):
         self._on_start = on_start
         self._began = time.monotonic()
         self.exit_codes: dict[int, int | None] = {}
+        self.elsewhere: messages.Elsewhere | None = None
         self._own_ends: dict[int, int] | None = None
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        rendezvous = worker_group.spec.rdzv_handler
-        if isinstance(rendezvous, NodesRendezvous):  # a restart is one on every node, whoever failed
-            self._remaining_restarts = max(0, worker_group.spec.max_restarts - rendezvous.attempt)
         pids = super()._start_workers(worker_group)
         context = self._pcontext
         assert context is not None
@@ -161,6 +160,68 @@ class CellAgent(LocalElasticAgent):
         closing.join(LEAVE_SECONDS)
 
 
+class NodesAgent(CellAgent):
+    """The agent of one of several nodes: it leaves word when it gives up, and ends when another has.
+
+    torch's agents hear of one another only to start again. Where no restart is left, the agent of the rank
+    that failed goes without a word. The ranks of the other nodes lose their connections with it, if they had
+    any: those that were about to meet the others, or compute for a while, would go on until the launch's time
+    limit.
+    """
+
+    def __init__(self, spec: WorkerSpec, on_start: OnStart):
+        super().__init__(spec, on_start)
+        self._next_look, self._heard_at = 0.0, 0.0
+
+    @property
+    def _nodes(self) -> NodesRendezvous:
+        handler = self._worker_group.spec.rdzv_handler
+        assert isinstance(handler, NodesRendezvous)
+        return handler
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        # A restart is one on every node, whoever failed.
+        self._remaining_restarts = max(0, worker_group.spec.max_restarts - self._nodes.attempt)
+        return super()._start_workers(worker_group)
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result = super()._monitor_workers(worker_group)
+        if result.is_failed() and not self._remaining_restarts:
+            failed = sorted(rank for rank, code in (self._own_ends or {}).items() if code)
+            self.leave_word("failed", failed)
+        elif result.state == WorkerState.HEALTHY and self._is_over_elsewhere():
+            self._stop_workers(worker_group)
+            self.remember_exit_codes()
+            result = RunResult(state=WorkerState.FAILED)
+            self._linger(LINGER_SECONDS)
+        return result
+
+    def _is_over_elsewhere(self) -> bool:
+        """Has another node left word, and have the ranks here had their time to see for themselves?
+
+        A rank that has lost its connection says on which line. That is worth more than our word.
+        """
+        now = time.monotonic()
+        if self.elsewhere is None and now >= self._next_look:
+            self._next_look, self._heard_at = now + LOOK_SECONDS, now
+            self.elsewhere = self._nodes.word()
+        return self.elsewhere is not None and now - self._heard_at > GRACE_SECONDS
+
+    def leave_word(self, why: str, ranks: Sequence[int] = (), linger: float = LINGER_SECONDS) -> None:
+        """Tell the other nodes that this one has given up, and give them time to hear it.
+
+        The first word stays. Where another node was first, it is kept as `elsewhere`.
+        """
+        if self.elsewhere is None:
+            self.elsewhere = self._nodes.leave_word(messages.Elsewhere(why, tuple(ranks)))
+        self._linger(linger)
+
+    def _linger(self, seconds: float) -> None:
+        """Wait until all agents have ended their ranks, but not for long: the store may go with this one."""
+        self._exit_barrier_timeout = seconds
+        self._exit_barrier()  # it logs what keeps it from waiting
+
+
 def _close(rendezvous: RendezvousHandler) -> None:
     with contextlib.suppress(RuntimeError, OSError):  # another node has closed it, or taken its store along
         rendezvous.shutdown()
@@ -176,47 +237,9 @@ def make_agent(
         local_world_size=request.n,
         entrypoint=entrypoint,
         args=(request, *more),
-        rdzv_handler=_rendezvous(request),
+        rdzv_handler=rendezvous_of(request),
         max_restarts=request.max_restarts,
         monitor_interval=POLL_SECONDS,
-        local_addr=_address(request.nodes) if request.nodes else "127.0.0.1",
+        local_addr=address_of(request.nodes) if request.nodes else LOOPBACK,
     )
-    return CellAgent(spec, on_start)
-
-
-def _address(nodes: Nodes) -> str:
-    """This node's address on the ranks' network."""
-    return address_on(nodes.interface, nodes.endpoint.rpartition(":")[0])
-
-
-def _rendezvous(request: messages.Launch) -> RendezvousHandler:
-    nodes = request.nodes
-    if not nodes:
-        return LoopbackRendezvous(request.run_id)
-    address = _address(nodes)
-
-    def meet(**more: Any) -> RendezvousHandler:
-        return rendezvous_registry.get_rendezvous_handler(
-            RendezvousParameters(
-                backend=nodes.backend,
-                endpoint=nodes.endpoint,
-                run_id=nodes.run_id,
-                min_nodes=nodes.count,
-                max_nodes=nodes.count,
-                timeout=nodes.timeout,
-                local_addr=address,
-                **more,
-            )
-        )
-
-    if nodes.backend != "c10d":
-        return NodesRendezvous(meet(), address)
-    # torch compares the endpoint with the host's name alone: where it is the address of a second card, each
-    # node takes another for the host, and all wait for a store that nobody opens.
-    host = is_own(nodes.endpoint.rpartition(":")[0])
-    try:
-        return NodesRendezvous(meet(is_host=host), address)
-    except RendezvousConnectionError:
-        if not host:
-            raise
-        return NodesRendezvous(meet(is_host=False), address)  # two launches on one machine: the other has it
+    return NodesAgent(spec, on_start) if request.nodes else CellAgent(spec, on_start)

@@ -19,6 +19,7 @@ from workshop.launch import messages, processes, rank_folder
 from workshop.launch.child.agent import make_agent
 from workshop.launch.child.rank_script import hang_up
 
+CANCEL_LINGER_SECONDS = 0.5  # for the other nodes to hear of it: they look four times a second
 HEARS_WITHIN_SECONDS = 1.0  # an agent that was told to stop and is still there then waits for another node
 
 
@@ -84,6 +85,8 @@ class FreshRanks:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             agent.remember_exit_codes()
             state = run.why or "cancelled"
+            if run.request.nodes and state == "cancelled":
+                agent.leave_word(state, linger=CANCEL_LINGER_SECONDS)
         except (RuntimeError, OSError) as error:  # what its store or its rendezvous has raised
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             if not run.why:
@@ -93,7 +96,7 @@ class FreshRanks:
             state = run.why
         finally:
             agent.leave()
-        return messages.LaunchEnd(state, agent.exit_codes)
+        return messages.LaunchEnd(state, agent.exit_codes, elsewhere=agent.elsewhere)
 
     def cancel(self, launch_id: int, why: str) -> None:
         """End a running launch: ask each rank where it is, then stop the agent (SIGTERM to us)."""

@@ -14,18 +14,27 @@ number looks in its store under different names and waits for ever. Here the num
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from typing import Any
 
 from torch.distributed import Store, TCPStore
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous import registry as rendezvous_registry
 from torch.distributed.elastic.rendezvous.api import (
+    RendezvousConnectionError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousStoreInfo,
 )
 
+from workshop.launch import messages
+from workshop.launch.fresh.nodes import Nodes
+from workshop.site.interfaces import address_on, is_own
+
 LOOPBACK = "127.0.0.1"
+WORD = "workshop/word"
 
 
 def store_on(address: str) -> TCPStore:
@@ -92,6 +101,8 @@ class NodesRendezvous(RendezvousHandler):
         self._address = address
         self._rounds = 0
         self._stores: list[Store] = []
+        self._met: Store | None = None
+        self._gone = False
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # it would open one on every network
 
     def get_backend(self) -> str:
@@ -113,6 +124,7 @@ class NodesRendezvous(RendezvousHandler):
         """Meet the other nodes; then a store for this round."""
         met = self._torchs.next_rendezvous()
         self._rounds += 1
+        self._met = met.store
         if met.rank == 0:
             store = store_on(self._address)
             self._stores.append(store)
@@ -130,7 +142,33 @@ class NodesRendezvous(RendezvousHandler):
 
     def num_nodes_waiting(self) -> int:
         """Nodes that want a new round: one of their ranks has failed."""
-        return self._torchs.num_nodes_waiting()
+        try:
+            return self._torchs.num_nodes_waiting()
+        except RendezvousConnectionError as error:  # `word` says it
+            logging.info("the agents' store has gone: %s", error)
+            self._gone = True
+            return 0
+
+    def leave_word(self, word: messages.Elsewhere) -> messages.Elsewhere | None:
+        """Tell the other nodes how this one ended; the word of one that was first, None where none was."""
+        assert self._met is not None
+        try:
+            there = self._met.compare_set(WORD, "", messages.to_json(word)).decode()
+        except RuntimeError as error:
+            logging.info("no word could be left: %s", error)
+            return self.word()
+        return None if there == messages.to_json(word) else messages.from_json(messages.Elsewhere, there)
+
+    def word(self) -> messages.Elsewhere | None:
+        """How another node has ended, if one has said so, or has gone with the store."""
+        assert self._met is not None
+        try:
+            if not self._gone and self._met.check([WORD]):
+                return messages.from_json(messages.Elsewhere, self._met.get(WORD))
+        except RuntimeError as error:
+            logging.info("the agents' store has gone: %s", error)
+            self._gone = True
+        return messages.Elsewhere("gone") if self._gone else None
 
     def get_run_id(self) -> str:
         """The name of this launch."""
@@ -141,3 +179,42 @@ class NodesRendezvous(RendezvousHandler):
         self._stores.clear()
         torchs, self._torchs = self._torchs, None
         return torchs.shutdown() if torchs is not None else True
+
+
+def address_of(nodes: Nodes) -> str:
+    """This node's address on the ranks' network."""
+    return address_on(nodes.interface, nodes.endpoint.rpartition(":")[0])
+
+
+def rendezvous_of(request: messages.Launch) -> RendezvousHandler:
+    """Where the agent of this launch meets those of its other nodes, if it has any."""
+    nodes = request.nodes
+    if not nodes:
+        return LoopbackRendezvous(request.run_id)
+    address = address_of(nodes)
+
+    def meet(**more: Any) -> RendezvousHandler:
+        return rendezvous_registry.get_rendezvous_handler(
+            RendezvousParameters(
+                backend=nodes.backend,
+                endpoint=nodes.endpoint,
+                run_id=nodes.run_id,
+                min_nodes=nodes.count,
+                max_nodes=nodes.count,
+                timeout=nodes.timeout,
+                local_addr=address,
+                **more,
+            )
+        )
+
+    if nodes.backend != "c10d":
+        return NodesRendezvous(meet(), address)
+    # torch compares the endpoint with the host's name alone: where it is the address of a second card, each
+    # node takes another for the host, and all wait for a store that nobody opens.
+    host = is_own(nodes.endpoint.rpartition(":")[0])
+    try:
+        return NodesRendezvous(meet(is_host=host), address)
+    except RendezvousConnectionError:
+        if not host:
+            raise
+        return NodesRendezvous(meet(is_host=False), address)  # two launches on one machine: the other has it

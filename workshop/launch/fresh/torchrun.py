@@ -293,7 +293,7 @@ class _Launch:
         if state == "timeout":
             note = "\n".join(filter(None, (self.nodes.note() if self.nodes else "", self.limits.note())))
             raise attach(verdicts.timed_out(ends, self.limits.seconds(), self.program, note), result)
-        raise attach(verdicts.failed(ends, self.program), result)
+        raise attach(verdicts.failed(ends, self.program, elsewhere=end.elsewhere), result)
 
 
 def _forget_old_runs(directory: Path) -> None:
