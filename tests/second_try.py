@@ -32,10 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.user_properties.append((MARKER, reason))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name each test that needed its second try, with the reason that was given for it."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name each test that needed its second try, with the reason that was given for it.
+
+    xdist's workers come here too, unseen; who hands out their tests counts for all.
+    """
     needed = terminalreporter.getreports("rerun")
-    if not needed:
+    if not needed or hasattr(config, "workerinput"):
         return
     lines = [
         f"{report.nodeid}: {dict(report.user_properties).get(MARKER, 'not marked')}" for report in needed

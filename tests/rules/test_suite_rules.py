@@ -161,7 +161,8 @@ def test_only_what_is_marked_runs_again_and_the_end_counts_it(tmp_path):
     file, kept = tmp_path / "test_shaky.py", tmp_path / "kept"
     file.write_text(SHAKY)
     done = run_pytest(
-        "-c", "pyproject.toml", "-p", "tests.conftest", file, env={**os.environ, KEPT_IN: str(kept)}
+        *("-n", 1, "-c", "pyproject.toml", "-p", "tests.conftest", file),
+        env={**os.environ, KEPT_IN: str(kept)},
     )
     assert "1 failed, 1 passed, 1 rerun" in done.stdout, done.stdout + done.stderr
     assert "needed a second try: 1" in done.stdout
