@@ -122,8 +122,14 @@ def test_a_number_of_a_job_arrives_equal() -> None:
         (b"Ready", "Expecting value"),
         (b'Ready {"gpus": "2"}', "Ready.gpus must be int, not '2'"),
         (b'Ready {"gpus": 2, "more": 1}', "a message Ready has gpus, not"),
-        (b'Done {"id": 7, "end": {"state": "failed"}}', "a message Done.end has state, exit_codes, why, elsewhere, not"),
-        (b'Done {"id": 7, "end": null}', "a message Done.end has state, exit_codes, why, elsewhere, not None"),
+        (
+            b'Done {"id": 7, "end": {"state": "failed"}}',
+            "a message Done.end has state, exit_codes, why, elsewhere, not",
+        ),
+        (
+            b'Done {"id": 7, "end": null}',
+            "a message Done.end has state, exit_codes, why, elsewhere, not None",
+        ),
         (b'RankDied {"id": 1, "rank": 0, "exit_code": "9"}', "RankDied.exit_code must be int, not '9'"),
         (
             b'StopRanks {"group": 1, "id": 2}',
