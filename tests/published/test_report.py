@@ -177,44 +177,44 @@ def test_other_rows_of_the_same_columns_are_read(tmp_path):
 # What the predictor reaches, with a little room: (table, half) -> largest mean error, largest 90th
 # percentile.
 REACHED = {
-    ("bloom_176b_layout_sweep_a100", "all"): (0.079, 0.164),
-    ("bloom_176b_layout_sweep_a100", "held"): (0.080, 0.167),
+    ("bloom_176b_layout_sweep_a100", "all"): (0.056, 0.102),
+    ("bloom_176b_layout_sweep_a100", "held"): (0.056, 0.093),
     # NeMo of 2024 on H100. H100's constants see half of it; Llama 3's rows and NeMo's long sequences were about
     # 1.7 and 0.6 points nearer without it, and torchtitan's tail, as H100 with less power, 0.8.
-    ("dgxc_benchmarking", "all"): (0.072, 0.135),
-    ("dgxc_benchmarking", "held"): (0.070, 0.114),
+    ("dgxc_benchmarking", "all"): (0.080, 0.155),
+    ("dgxc_benchmarking", "held"): (0.077, 0.133),
     ("dgxc_benchmarking_bridge", "all"): (0.160, 0.231),
-    ("ibm_fms_fsdp_llama2", "all"): (0.036, 0.061),
-    ("ibm_fms_fsdp_llama2", "held"): (0.036, 0.061),
+    ("ibm_fms_fsdp_llama2", "all"): (0.042, 0.063),
+    ("ibm_fms_fsdp_llama2", "held"): (0.042, 0.063),
     ("internevo_7b_scaling_a100", "all"): (0.025, 0.033),
-    ("internevo_7b_scaling_a100", "held"): (0.013, 0.023),
-    ("korthikanti_2022_seqpar_selective", "all"): (0.027, 0.046),
-    ("llama3_405b_layouts", "all"): (0.091, 0.125),
-    ("megatron_2020_tp_scaling", "all"): (0.045, 0.100),
-    ("megatron_core_h100_weak_scaling", "all"): (0.089, 0.165),
-    ("megatron_core_h100_weak_scaling", "held"): (0.084, 0.158),
-    ("megatron_sc21_table1_a100", "all"): (0.026, 0.047),
+    ("internevo_7b_scaling_a100", "held"): (0.015, 0.024),
+    ("korthikanti_2022_seqpar_selective", "all"): (0.030, 0.049),
+    ("llama3_405b_layouts", "all"): (0.076, 0.115),
+    ("megatron_2020_tp_scaling", "all"): (0.046, 0.102),
+    ("megatron_core_h100_weak_scaling", "all"): (0.054, 0.108),
+    ("megatron_core_h100_weak_scaling", "held"): (0.037, 0.056),
+    ("megatron_sc21_table1_a100", "all"): (0.031, 0.049),
     ("megatron_sc21_table1_a100", "held"): (0.031, 0.048),
-    ("megatron_sc21_table2_zero3_vs_ptd_a100", "all"): (0.054, 0.088),
-    ("mosaicml_llm_foundry_throughput", "all"): (0.045, 0.074),
-    ("mosaicml_llm_foundry_throughput", "held"): (0.040, 0.065),
-    ("nanotron_ultrascale_best_configs_h100", "all"): (0.055, 0.099),
-    ("nanotron_ultrascale_best_configs_h100", "held"): (0.054, 0.089),
+    ("megatron_sc21_table2_zero3_vs_ptd_a100", "all"): (0.057, 0.094),
+    ("mosaicml_llm_foundry_throughput", "all"): (0.047, 0.077),
+    ("mosaicml_llm_foundry_throughput", "held"): (0.042, 0.071),
+    ("nanotron_ultrascale_best_configs_h100", "all"): (0.061, 0.106),
+    ("nanotron_ultrascale_best_configs_h100", "held"): (0.059, 0.098),
     # Of Megatron-Bridge's rows one constant alone is fitted, the launch of a GB200's host.
     ("nvidia_megatron_bridge_performance", "all"): (0.058, 0.118),
     ("nvidia_megatron_bridge_performance", "held"): (0.080, 0.162),
     ("nvidia_nemo_2407_h100_fp8", "all"): (0.019, 0.038),
     ("nvidia_nemo_2407_h100_fp8", "held"): (0.015, 0.020),
-    ("nvidia_nemo_long_sequence_cp", "all"): (0.029, 0.050),
-    ("nvidia_nemo_long_sequence_cp", "held"): (0.032, 0.050),
+    ("nvidia_nemo_long_sequence_cp", "all"): (0.030, 0.050),
+    ("nvidia_nemo_long_sequence_cp", "held"): (0.033, 0.051),
     # None of Together's rows is fitted but the launch of a GB200's host. Repeats of one configuration lie as far
     # apart as 406, 551 and 616 TFLOP/s (DeepSeek-V3 on 256 B200 in April and May).
     ("together_dgxc_benchmarking", "all"): (0.121, 0.224),
     ("together_dgxc_benchmarking", "held"): (0.101, 0.217),
     ("torchtitan_performance", "all"): (0.095, 0.204),
-    ("torchtitan_performance", "held"): (0.112, 0.275),
-    ("vtrain_ground_truth_multinode_a100", "all"): (0.070, 0.168),
-    ("vtrain_ground_truth_multinode_a100", "held"): (0.061, 0.115),
+    ("torchtitan_performance", "held"): (0.116, 0.273),
+    ("vtrain_ground_truth_multinode_a100", "all"): (0.073, 0.167),
+    ("vtrain_ground_truth_multinode_a100", "held"): (0.064, 0.114),
     ("vtrain_ground_truth_singlenode_a100", "all"): (0.073, 0.176),
     ("vtrain_ground_truth_singlenode_a100", "held"): (0.073, 0.166),
 }
@@ -233,24 +233,25 @@ def test_published_times_are_predicted_as_well_as_before(published, table, half)
     assert np.quantile(errors, 0.9) <= tail
 
 
-# What was asked for: published times within so much, on all rows of a table. Not met: Megatron Core (9 %: the
-# micro-batch is not published, and 1 is assumed), torchtitan (9.5 %: row-wise FP8 was slower than bf16),
-# Megatron-Bridge (6 %: GPT-OSS, and small micro-batches that wait for their host).
+# What was asked for: published times within so much, on all rows of a table: a point above what the predictor of
+# the round before reached. Not met otherwise: torchtitan (9.5 %: row-wise FP8 was slower than bf16), Megatron-Bridge
+# (6 %: GPT-OSS, and small micro-batches that wait for their host).
 TARGETS = {
     "vtrain_ground_truth_multinode_a100": 0.08,  # met by a hair
     "vtrain_ground_truth_singlenode_a100": 0.08,
     "mosaicml_llm_foundry_throughput": 0.05,
     "megatron_sc21_table1_a100": 0.06,
     "megatron_sc21_table2_zero3_vs_ptd_a100": 0.06,
+    "megatron_core_h100_weak_scaling": 0.06,
+    "bloom_176b_layout_sweep_a100": 0.065,
 }
 
 
 def test_blooms_rows_are_within_the_target(published):
     """Those too whose batch stands in the heading of their table."""
     errors = [x.error for x in published if x.table == "bloom_176b_layout_sweep_a100"]
-    assert np.median(errors) <= 0.08
-    assert np.mean(errors) <= 0.08
-    assert max(errors) < 0.35
+    assert np.median(errors) <= 0.055
+    assert max(errors) < 0.25
 
 
 @pytest.mark.parametrize("table", TARGETS)

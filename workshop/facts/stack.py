@@ -37,6 +37,7 @@ class Software:
     dropout: bool = False
     plain_scaled_rotary: bool = False  # scaled cosines and sines are taken by no fused kernel of its own
     captured: bool = False  # CUDA graphs or compiled: the host does not matter
+    blocking_launches: bool = False  # CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel before the next
     captured_experts: bool = False  # experts as well, though their shapes depend on the data
     early_stop: bool = False  # recomputation ends before a layer's last product, whose result nobody saved
     overlap_gradients: bool = False  # reduce while the last backward runs
@@ -56,6 +57,7 @@ class Software:
     gradient_bytes: float = 4.0  # of a gradient on the wire
     gathers_quantized: bool = False  # new and sharded weights of linear maps in 8 bits, where maps are
     library: str = "nccl-2025"  # whose collectives within a node: "nccl-2025" or "nccl-2022"
+    network_share: float = 1.0  # of what collectives usually reach between nodes, with its library and fabric
     accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
     source: str = ""
 

@@ -158,7 +158,9 @@ class Setting:
             own.memory_bandwidth * (rates.pointwise or rates.memory),
             own.memory_bandwidth,
             own.memory_bandwidth * rates.matmul_memory,
-            Wires.of(self.cluster, rates, self.stack.adapters, self.stack.library),
+            Wires.of(self.cluster, rates, self.stack.adapters, self.stack.library).between_nodes_at(
+                self.stack.network_share
+            ),
             timed_share=rates.sustained
             * reachable(self.cluster, sixteen, rates.timed)
             / timed_flops(rates.timed),

@@ -31,7 +31,7 @@ is the device's `Rates.network`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -268,6 +268,10 @@ class Wires:
             curve,
             stretch,
         )
+
+    def between_nodes_at(self, share: float) -> Wires:
+        """The same wires, with only this share of what collectives usually reach between nodes."""
+        return self if share == 1.0 else replace(self, network=self.network * share)
 
     def members(self, ranks: Numbers, stride: Numbers) -> np.ndarray:
         """How many ranks of a group share a node: ranks follow each other at distance `stride`."""

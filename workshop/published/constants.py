@@ -42,7 +42,12 @@ HAND_SET = {
     "(facts/data/collectives_between_nodes.csv; an all-reduce of 16 GiB elsewhere 377)",
     "contention": "0.5: rows do not determine it",
     "host_jitter": "0.03: rows do not determine it",
+    "misaligned": "1 on A100: a product of depth 1,376 = 21.5 x 64 takes half of the time of one of 2,752 = "
+    "43 x 64 (github microsoft/vidur, data/profiling/compute/a100/meta-llama/Llama-2-7b-hf/mlp.csv, "
+    "mlp_down_proj at 3,264 tokens, tensor parallel 8 and 4: 0.158 and 0.311 ms); 0.81 on H100 and later, "
+    "from an earlier fit",
     "unaligned": "0.6: rows do not determine it",
+    "unaligned_batched": "0.0625: an A100's cores for 32 bits, not its tensor cores: 19.5 of 312 TFLOP/s",
 }
 """What neither kernels timed alone nor the rows determine, and what it was set to."""
 STEP = 1e-3

@@ -33,7 +33,6 @@ BOUNDS = {
     "sustained_fp8": (0.4, 1),
     "attention": (0.4, 1),
     "host_seconds": (2e-6, 4e-5),
-    "misaligned": (0.4, 1),
     "network": (0.2, 1),
     "skew": (1e-4, 0.015),
 }
@@ -43,7 +42,6 @@ USUAL = {
     "sustained_fp8": 0.85,
     "attention": 0.85,
     "host_seconds": 2.37e-5,  # an A100's, timed (facts/data/host.csv)
-    "misaligned": 0.7,
     "network": 0.8,
     "skew": 0.002,
 }
@@ -52,7 +50,7 @@ USUAL = {
 SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "A100-80GB": (
         ("A100-80GB", "A100-40GB"),
-        ("sustained", "attention", "misaligned", "network"),
+        ("sustained", "attention", "network"),
     ),
     "H100": (("H100",), ("sustained", "sustained_fp8", "attention", "skew")),
     "GB200": (("GB200",), ("host_seconds",)),

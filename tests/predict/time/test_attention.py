@@ -10,9 +10,10 @@ from workshop.facts.layout import Layout
 from workshop.facts.microbenchmarks import attention, windowed_attention
 from workshop.facts.run import Run
 from workshop.facts.stack import software
-from workshop.predict.case import NotPredictable
+from workshop.predict.case import NotPredictable, setting_of
+from workshop.predict.layouts import Layouts
 from workshop.predict.time.attention import KERNELS, MEASURED_ON, Line, attention_rates
-from workshop.predict.time.step import predict_step
+from workshop.predict.time.step import predict_step, predict_steps
 
 
 def test_what_was_measured_is_what_is_predicted():
@@ -111,3 +112,31 @@ def test_a_step_of_a_model_with_windows():
     assert longer == pytest.approx(2 * long, rel=0.02)  # a token costs the same at every length
     mistral = model("mistral-7b")
     assert seconds_of(mistral, 4096) == pytest.approx(seconds_of(mistral.resized(attention_window=0), 4096))
+
+
+def step_of_bloom(heads: int, **choices: object) -> float:
+    """Seconds of a step of the search for BLOOM's layout: 78 layers of 13,824 on 384 A100."""
+    shape = model("bloom-176b").resized(
+        num_layers=78,
+        hidden_size=13824,
+        ffn_hidden_size=4 * 13824,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=13824 // heads,
+    )
+    layout = Layout(shard=8, zero=1, tensor=8, pipeline=6, recompute="full", precision="deepspeed-fp16")
+    one = Run(shape, "384xA100-80GB", layout, 4, 2048, accumulation=64)
+    used = replace(software("megatron-deepspeed-bloom"), **choices)
+    return float(predict_steps(setting_of(one, used), Layouts.of_runs([one])).seconds[0])
+
+
+def test_unfused_heads_that_are_no_multiple_of_eight_wide_run_without_tensor_cores():
+    """Measured: 121.28 seconds with 64 heads of 216, 124.75 with 96 of 144, 162.72 with 128 of 108."""
+    aligned, more, odd = (step_of_bloom(heads) for heads in (64, 96, 128))
+    assert more / aligned == pytest.approx(124.75 / 121.28, abs=0.03)
+    assert odd / aligned == pytest.approx(162.72 / 121.28, abs=0.1)
+
+
+def test_fused_heads_of_any_width_keep_their_rate():
+    narrow, odd = (step_of_bloom(heads, attention="flash-2") for heads in (96, 128))
+    assert odd == pytest.approx(narrow, rel=0.02)

@@ -10,7 +10,7 @@ from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
 from workshop.facts.run import Run
 from workshop.facts.stack import software, stacks
-from workshop.predict.case import Setting
+from workshop.predict.case import Setting, setting_of
 from workshop.predict.layouts import Layouts
 from workshop.predict.pipeline.closed import fullest_stage
 from workshop.predict.time.rates import all_rates, rates_for, rates_of
@@ -102,6 +102,36 @@ def test_directions():
     assert predict_step(replace(run(), cluster=slow)).causes["data"] > 3 * base.causes["data"]
 
 
+def with_software(**choices):
+    """Steps of one model on eight A100, by a stack of which something is changed."""
+    one = Run("llama-2-7b", "8xA100-80GB", Layout(shard=2, zero=1, tensor=4), 1, 4096, accumulation=4)
+    used = replace(software("megatron-2021"), **choices)
+    return predict_steps(setting_of(one, used), Layouts.of_runs([one]))
+
+
+def test_a_host_that_waits_for_each_kernel_adds_its_time_to_the_devices():
+    ahead, waiting = with_software(), with_software(blocking_launches=True)
+    assert waiting.host > 10 * ahead.host
+    assert waiting.seconds - ahead.seconds == pytest.approx(waiting.host - ahead.host, rel=0.1)
+    kernels = (
+        software("megatron-2021").kernels * 3 * 32 * 4
+    )  # forward, twice as many backward; layers, micro-batches
+    jitter = 1 + rates_of("A100-80GB").host_jitter * 3
+    assert waiting.host == pytest.approx(kernels * rates_of("A100-80GB").host_seconds * jitter, rel=0.05)
+
+
+def test_a_share_of_the_network_slows_down_what_passes_between_nodes_alone():
+    def steps(devices, share):
+        one = Run(
+            "llama-2-7b", f"{devices}xA100-80GB", Layout(shard=devices, zero=1), 1, 4096, accumulation=4
+        )
+        used = replace(software("megatron-2021"), network_share=share)
+        return predict_steps(setting_of(one, used), Layouts.of_runs([one]))
+
+    assert steps(64, 0.25).data == pytest.approx(4 * steps(64, 1.0).data, rel=0.1)
+    assert steps(8, 0.25).seconds == pytest.approx(steps(8, 1.0).seconds)
+
+
 def test_more_micro_batches_shrink_the_bubble():
     few = predict_step(replace(run(shard=4, pipeline=2), accumulation=4, global_batch=0))
     many = predict_step(replace(run(shard=4, pipeline=2), accumulation=64, global_batch=0))
@@ -120,6 +150,7 @@ def test_every_set_of_constants_is_physical():
             "network",
             "misaligned",
             "unaligned",
+            "unaligned_batched",
         ):
             assert 0.05 < getattr(rates, share) <= 1, (rates.name, share)
         assert 0 < rates.error <= 0.5

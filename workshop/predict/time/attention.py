@@ -282,7 +282,8 @@ def _unfused_seconds(setting: Setting, layouts: Layouts) -> tuple[Any, Any]:
     batch = b * model.num_heads / t
     d_qk, d_v = model.q_width / model.num_heads, model.attention_width / model.num_heads
     products = (Product(s / c, s, d_qk, batch), Product(s / c, d_v, s, batch))
-    forward = sum(matmul_seconds(machine.rates, machine.attention, machine.feed, x) for x in products)
+    rates = machine.rates.with_values(unaligned=machine.rates.unaligned_batched)
+    forward = sum(matmul_seconds(rates, machine.attention, machine.feed, x) for x in products)
     scores = batch * s * s / c * machine.activation_bytes / machine.bandwidth
     passes = [
         softmax + stack.dropout * dropout

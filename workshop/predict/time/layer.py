@@ -24,7 +24,7 @@ Everything is an array over layouts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -76,6 +76,10 @@ class Costs:
     def seconds(self) -> np.ndarray:
         """The longer of the host's time and the device's with its communication."""
         return np.maximum(self.host, self.device + self.tensor + self.expert + self.context)
+
+    def launched_one_by_one(self) -> Costs:
+        """Where the host launches a kernel when the one before has ended: its time adds to the device's."""
+        return replace(self, host=self.host + self.device + self.tensor + self.expert + self.context)
 
     def plus(self, other: Costs, share: Numbers = 1.0) -> Costs:
         """The sum of two passes, the second taken `share` times."""
@@ -155,6 +159,8 @@ def layer_costs(setting: Setting, kind: str, layouts: Layouts) -> LayerPasses:
     back = (products.backward + products.weight, attention[1], 2 * pointwise, 2 * host, late, expert)
     forward = Costs(*(seconds + zero for seconds in once))
     backward = Costs(*(seconds + zero for seconds in (*back, context[1])))
+    if stack.blocking_launches:
+        forward, backward = forward.launched_one_by_one(), backward.launched_one_by_one()
     return LayerPasses(forward, backward, products.weight + zero)
 
 

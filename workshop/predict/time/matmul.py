@@ -13,9 +13,12 @@ C[rows, cols] = A[rows, depth] B[depth, cols] is 2 * rows * cols * depth FLOPs. 
 4. **Memory.** Reading A and B and writing C takes bytes / bandwidth; the product takes the longer of the two
    (the roofline of Williams, Waterman and Patterson 2009).
 
-A depth or a column count that is no multiple of 64 elements (128 bytes) falls off the fast path and reaches
-`misaligned` of the rate; of 8 (16 bytes) `unaligned`: BLOOM's first shape (hidden 14,400 on 8 ranks: 1,800 =
-28.1 x 64) ran at 94 TFLOP/s where 13,824 (27 x 64 on each rank) ran at 120.
+A depth or a column count that is no multiple of 64 elements (128 bytes) may fall off the fast path and
+reaches `misaligned` of the rate, which on an A100 is all of it; of 8 (16 bytes) `unaligned`. Where such
+products come by the hundred, as the heads of unfused attention do, libraries of 2022 left the tensor cores
+(`unaligned_batched`): BLOOM's model of width 13,824 took 121 seconds a step with 64 heads of 216 and 163 with
+128 heads of 108; its first shape, 14,400 wide with 96 heads of 150, ran at 94 TFLOP/s where 13,824 ran at
+120.
 """
 
 from __future__ import annotations

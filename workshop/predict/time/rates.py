@@ -44,6 +44,7 @@ class Rates:
     route_seconds: float  # of a layer's routing, besides: kernels that are too small to count by bytes
     misaligned: float  # share of the rate when sizes are no multiples of 64 elements
     unaligned: float  # ... of 8 elements
+    unaligned_batched: float  # ... of 8 elements, of a batch of products: no tensor cores
     attention: float  # share of the measured rate of fused attention that a step keeps, besides `sustained`
     memory: float  # share of the memory bandwidth that a kernel reaches which only streams
     kernel_seconds: float  # no kernel is shorter

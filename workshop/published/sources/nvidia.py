@@ -19,6 +19,8 @@ from workshop.facts.stack import Stack, stack
 from workshop.predict.case import NotPredictable
 from workshop.published.cells import accumulation as micro_batches
 from workshop.published.cells import check_devices, choice, data_parallel, flag, plain, text, unused, whole
+from workshop.published.micro_batch import ASSUMED as MICRO_BATCH
+from workshop.published.micro_batch import fastest_that_fits
 from workshop.published.names import named_device, named_model
 from workshop.published.record import MODEL, TOKENS, MeasuredRun, Row, Source
 
@@ -225,7 +227,9 @@ def nemo_long(row: Row) -> MeasuredRun:
         accumulation=micro_batches(whole(row, "global_batch_size_seqs"), 1, dp),
         implementation=used.implementation,
     )
-    assumed = (*USUAL, ("recompute", ASSUMED["recompute"]), ("micro_batch_sequences", "1: not in the table"))
+    run = fastest_that_fits(run, used.software)
+    micro = f"{run.micro_batch}, {MICRO_BATCH}"
+    assumed = (*USUAL, ("recompute", ASSUMED["recompute"]), ("micro_batch_sequences", micro))
     return MeasuredRun(f"seq {seq} on {devices}", f"cp {cp}", run, used.software, assumed=assumed)
 
 
