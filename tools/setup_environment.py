@@ -11,12 +11,16 @@ How torch is chosen, because a plain ``pip install torch`` on Linux pulls gigaby
 * otherwise the CPU build: from pip's own index if that carries one, else through uv, which knows where
   PyTorch keeps its CPU builds.
 
+pip compiles what it installs to bytecode, 20,000 files one after the other. It is told not to: torch and what
+it needs are compiled while pip installs the rest, and the rest on all cores.
+
 The file runs on Python 3.7 and later, so that an old one can be told apart from a broken one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -25,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
@@ -137,8 +142,36 @@ def run_quietly(command: list[str], what: str) -> str:
 
 def pip_install(python: Path, arguments: list[str], what: str) -> None:
     """``pip install`` with ``arguments`` into the environment of ``python``."""
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
-    run_quietly(command, what)
+    quiet = ["--disable-pip-version-check", "--no-compile"]
+    run_quietly([str(python), "-m", "pip", "install", *quiet, *arguments], what)
+
+
+# --------------------------------------------------------------------------------------------- bytecode
+
+
+def packages(python: Path) -> set[Path]:
+    """What is installed in the environment of ``python`` by now."""
+    return set(python.parents[1].glob("lib/python*/site-packages/*"))
+
+
+@contextlib.contextmanager
+def compiling(python: Path, some: set[Path], jobs: int) -> Iterator[None]:
+    """Compile packages in ``jobs`` processes beside what is done meanwhile, then wait for it."""
+    if not some:
+        yield
+        return
+    program = Path(__file__).with_name("compile_packages.py")
+    command = [str(python), str(program), str(jobs), *map(str, sorted(some))]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield
+        process.wait()
+    finally:
+        if process.poll() is None:  # what was done meanwhile has failed
+            process.terminate()
+            process.wait()
 
 
 # ------------------------------------------------------------------------------------------------ torch
@@ -246,7 +279,11 @@ def set_up(root: Path, extras: set[str], wanted_torch: str | None, python: str =
     names = f"[{','.join(sorted(extras))}]" if extras else ""
     say(f"setup 3/3: the workshop{names} and what it needs, JupyterLab among them")
     what = ["--editable", f"{root}{names}", *torch_as_it_is(inside), *constraints]
-    pip_install(inside, what, "installing the workshop")
+    first = packages(inside)
+    with compiling(inside, first, jobs=1):
+        pip_install(inside, what, "installing the workshop")
+    with compiling(inside, packages(inside) - first, jobs=os.cpu_count() or 1):
+        pass
     write_stamp(venv, print_now, extras)
     say(f"setup: done in {time.monotonic() - started:.0f} s")
 

@@ -1,6 +1,7 @@
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(setup, "run_quietly", made.run_quietly)
     monkeypatch.setattr(setup, "installed_torch", lambda python: None)
     monkeypatch.setattr(setup, "has_gpu", lambda: False)
+    monkeypatch.setattr(setup, "packages", lambda python: set())
     return made
 
 
@@ -244,6 +246,46 @@ def test_a_failure_is_a_sentence_and_no_stamp(tree, machine, monkeypatch, capsys
     assert told.startswith("setup: installing torch, the CPU build failed with exit code 1")
     assert "no route to host" in told
     assert not (tree / ".venv" / setup.STAMP).exists()
+
+
+# --------------------------------------------------------------------------------------------- bytecode
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """An environment with packages, one of which holds a file that is no Python."""
+    folder = tmp_path / "lib" / "python3.11" / "site-packages"
+    for name in ("one/a.py", "one/sub/b.py", "one/tests/c.py", "two.py", "three/template.py", "three/d.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{{ name }} = 1 +" if "template" in name else "x = 1\n")
+    return tmp_path / "bin" / "python", folder
+
+
+def compiled(folder):
+    return {path.name.split(".")[0] for path in folder.rglob("*.pyc")}
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3, 8])
+def test_packages_are_compiled_but_what_is_rarely_imported(installed, jobs):
+    python, folder = installed
+    assert {path.name for path in setup.packages(python)} == {"one", "two.py", "three"}
+    program = ROOT / "tools" / "compile_packages.py"
+    names = map(str, setup.packages(python))
+    done = subprocess.run([sys.executable, program, str(jobs), *names], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert compiled(folder) == {"a", "b", "two", "d"}
+
+
+def test_packages_are_compiled_beside_what_is_done_and_no_longer_where_that_fails(installed):
+    _, folder = installed
+    with setup.compiling(Path(sys.executable), {folder / "one"}, jobs=1):
+        pass
+    assert compiled(folder) == {"a", "b"}
+    began = time.monotonic()
+    slow = {Path(sys.prefix, "lib")}  # everything: it would take minutes, and find most of it compiled
+    with pytest.raises(KeyError), setup.compiling(Path(sys.executable), slow, jobs=1):
+        raise KeyError
+    assert time.monotonic() - began < 30
 
 
 def test_make_offers_the_commands_that_the_readme_names():
