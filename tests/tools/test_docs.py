@@ -70,6 +70,16 @@ def test_a_lesson_leads_on_shows_its_outputs_and_can_be_searched(built):
 
 
 @pytest.mark.slow
+def test_beside_a_page_stand_the_titles_of_all_lessons_without_its_own_headings(built):
+    text = text_of(built, "notebooks/day2_data_parallel/22_ddp.html")
+    tree = re.search(r'(?s)<div class="sidebar-tree">(.*?)</div>', text)[1]
+    led = re.findall(r'href="([^"]*)"', tree.replace('<use href="#svg-arrow-right">', ""))
+    assert {"index.html", "../../reference/workshop.launch.fresh.html"} <= set(led)
+    assert {f"{one.name}.html" for one in LESSONS} - {Path(each).name for each in led} == {"22_ddp.html"}
+    assert [each for each in led if each.startswith("#")] == ["#"]  # the page itself
+
+
+@pytest.mark.slow
 def test_sliders_can_be_moved_where_they_need_no_measurement(built):
     moving, still = [], []
     for lesson in LESSONS:

@@ -7,10 +7,13 @@ of the README lead on the pages where they lead in a clone.
 from __future__ import annotations
 
 import argparse
+import gc
 import re
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -134,8 +137,24 @@ def build(into: Path, parallel: int = 1) -> int:
         freshenv=True,
         parallel=parallel,
     )
-    app.build(force_all=True)
+    with _fewer_collections():
+        app.build(force_all=True)
     return int(app._warncount)
+
+
+@contextmanager
+def _fewer_collections() -> Iterator[None]:
+    """Look for garbage in cycles after many more new objects than Python does.
+
+    Pages are read into trees of millions of objects, and Python's collector goes through what lives each
+    time: a quarter of the build. So seldom, it is a twentieth, and the most memory grows from 382 MB to 402.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def main() -> int:

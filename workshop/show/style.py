@@ -102,7 +102,7 @@ class Picture:
     def _repr_png_(self) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-        FigureCanvasAgg(self.figure)
+        # Drawing lays out as well. `savefig` would draw everything once before, only to have it laid out.
         data = io.BytesIO()
-        self.figure.savefig(data, format="png")
+        FigureCanvasAgg(self.figure).print_png(data)
         return data.getvalue()

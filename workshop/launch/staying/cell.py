@@ -125,6 +125,7 @@ class CellRun:
         self.exchange.wait(SHORT_SECONDS)
         if self.live is not None:
             self.live.begin(self.ranks.device.sentence)
+        self._note_failure(time.monotonic())  # most that fail do so at once; nobody sends news of it later
         while self.exchange.waiting():
             self.exchange.pump(0.05 if self.failing_since is None else POLL_SECONDS)
             now = time.monotonic()
@@ -150,13 +151,16 @@ class CellRun:
     def _others_wait_in_vain(self, now: float) -> bool:
         """Has a rank failed, and have the others shown that they will not end by themselves?"""
         if self.failing_since is None:
-            if any(reply["status"] == "error" for reply in self.exchange.replies.values()):
-                self.failing_since = now
+            self._note_failure(now)
             return False
         before, others = self.last_look, self.exchange.unanswered()
         self.last_look = recovery.ask_stacks(self.ranks, others, patience=0.1)
         wait = len(self.last_look) == len(others) and all(map(is_collective, self.last_look.values()))
         return (wait and self.last_look == before) or now - self.failing_since > GRACE_SECONDS
+
+    def _note_failure(self, now: float) -> None:
+        if any(reply["status"] == "error" for reply in self.exchange.replies.values()):
+            self.failing_since = now
 
     def _free_the_others(self) -> None:
         self.cut_ranks = self.exchange.unanswered()
