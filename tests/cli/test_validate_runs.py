@@ -94,7 +94,7 @@ def test_assumptions_are_listed_by_source(runs, capsys):
         for x in found
         if (x["table"], x["column"]) == ("megatron_core_h100_weak_scaling", "micro_batch_sequences")
     ]
-    assert micro[0]["assumed"].startswith("1:")
+    assert micro[0]["assumed"].startswith("4, the fastest that is predicted to fit")
     assert main(["validate", "--runs", runs({}), "--assumptions"]) == 0
     assert "assumed_tensor" in capsys.readouterr().out
 
