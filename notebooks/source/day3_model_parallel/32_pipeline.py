@@ -54,7 +54,7 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 #
 # `run_schedule` executes such a list over send and receive; read it in `workshop/parallel/pipeline.py`, it is one loop.
 # Each rank writes down when each action began and ended; time spent waiting belongs to no action. Every schedule runs
-# eight times, and we look at the run whose actions took least time, because other programs share these cores.
+# five times, and we look at the run whose actions took least time, because other programs share these cores.
 
 # %%
 # %%guess naive_idle --unit %
@@ -90,7 +90,7 @@ def loss_of(logits, targets):
 
 
 tries = {schedule: [] for schedule in ("naive", "gpipe", "1f1b")}
-for _ in range(8):
+for _ in range(5):
     for schedule, found in tries.items():
         dist.barrier()
         began = time.perf_counter()  # one clock for all processes of a machine

@@ -349,7 +349,7 @@ for name, setting in settings.items():
 
 # %% [markdown]
 # **Your guess first:** will the first of each list win? All five of each list will now run, with real images, without
-# the cap; and where one of them would not fit under it, the best of its kind that does. They take turns, six times, so
+# the cap; and where one of them would not fit under it, the best of its kind that does. They take turns, five times, so
 # whatever else this machine does hits all of them. The shortest time counts, as in the profile: other programs can only
 # make a run slower. How far the median lies above it shows how quiet the machine was, and so how small a difference
 # this race can tell apart.
@@ -383,7 +383,7 @@ for name, ways in lists.items():
     x = to_images(pixels[:BATCH], specs[name].image_size)
     trainers = {str(way): VisionTrainer(specs[name], way) for way in ways}
     seconds = {way: [] for way in trainers}
-    for _ in range(6):
+    for _ in range(5):
         for way, trainer in trainers.items():
             dist.barrier()
             began = time.perf_counter()

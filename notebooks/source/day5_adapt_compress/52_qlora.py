@@ -274,13 +274,8 @@ for name, found in predicted.items():
     )
 
 # %%
-# %%torchrun -n 1 --pass LAYERS,ROWS,TOKENS --into memory
-import os
-
-os.environ["DS_ACCELERATOR"] = "cpu"
+# %%ranks -n 2 --on 0 --pass LAYERS,ROWS,TOKENS --into memory
 import gc
-
-import torch
 
 from workshop import report
 from workshop.adapt import lora, methods, qlora
@@ -350,40 +345,30 @@ show.memory_by_part(
 # the three losses agree, and fall.)
 
 # %%
-# %%torchrun -n 2 --into ranks
-import os
+# %%ranks --into ranks
+import copy
 
-os.environ["DS_ACCELERATOR"] = "cpu"
-import gc
-
-import torch
-import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from workshop import report
 from workshop.adapt import lora, methods, qlora
 from workshop.assets import language_model, text
-from workshop.parallel.materialise import local_device
 
-device = local_device()
-dist.init_process_group()
-rank, world_size = dist.get_rank(), dist.get_world_size()
+smol, tokenizer = language_model.load(
+    "smollm2", num_layers=2, dtype=torch.float32, device=device
+)
+smol.config.use_cache = False
+base = qlora.quantize_base(smol, storage=torch.float32)
 
 
 def build(seed):
     """Two layers in NF4 with LoRA beside queries and values."""
     torch.manual_seed(seed)
-    model, tokenizer = language_model.load(
-        "smollm2", num_layers=2, dtype=torch.float32, device=device
-    )
-    model.config.use_cache = False
-    return lora.add_lora(
-        qlora.quantize_base(model, storage=torch.float32), rank=8
-    ), tokenizer
+    return lora.add_lora(copy.deepcopy(base), rank=8)
 
 
-def train(model, tokens, steps=5):
+def train(model, tokens, steps=3):
     """Losses of some steps on the same text."""
     optimizer = torch.optim.AdamW(
         methods.trained(model).values(), lr=5e-3, foreach=False
@@ -399,13 +384,12 @@ def train(model, tokens, steps=5):
     return torch.stack(losses)
 
 
-alone, tokenizer = build(0)
 manual = text.load("manual")["if"]
 tokens = torch.tensor(tokenizer(manual).input_ids[: 4 * 16]).view(4, 16).to(device)
 mine = tokens.chunk(world_size)[rank]
-found = {"alone": train(alone, tokens).tolist()}
+found = {"alone": train(build(0), tokens).tolist()}
 for way in ("ddp", "fsdp"):
-    model, _ = build(rank)
+    model = build(rank)
     qlora.take_from_rank_0(model)
     if way == "ddp":
         model = DistributedDataParallel(model)
@@ -423,8 +407,6 @@ for way in ("ddp", "fsdp"):
     found[way] = (losses / world_size).tolist()
     found[f"saved under {way}"] = len(methods.adapter_state(model))
 report(found=found)
-gc.collect()
-dist.destroy_process_group()
 
 # %%
 found = ranks[0].found

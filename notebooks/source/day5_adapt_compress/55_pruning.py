@@ -372,7 +372,7 @@ from torch import nn
 
 from workshop.compress.lottery import find_ticket, held_at_zero
 
-TOTAL, ROUNDS, SHARE = 150, 5, 0.45
+TOTAL, ROUNDS, SHARE = 100, 5, 0.45
 (x_train, y_train), (x_test, y_test) = (
     (torch.tensor(x).flatten(1) / 255, torch.tensor(y).long())
     for x, y in (images.load("digits-5k", part) for part in ("train", "test"))
@@ -427,12 +427,12 @@ print(f"{ticket.left:.1%} of the weights left")
 for name, values in digits.items():
     print(f"{name:<30} " + "  ".join(f"{value:.1f} %" for value in values))
 _, rewound, fresh_ones = digits.values()
-assert all(own > other for own, other in zip(rewound, fresh_ones, strict=True))
+assert all(own > other + 5 for own, other in zip(rewound, fresh_ones, strict=True))
 assert sum(rewound) / 3 > sum(digits["all weights"]) / 3 - 3, "nearly as far"
 show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 
 # %% [markdown]
-# For each seed the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (here by 4 to 6 points; a point is
+# For each seed the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (by more than 5 points; a point is
 # ten of the 1,000 digits), and comes within a point or two of the whole network, with a twentieth of its weights. The mask and the first weights belong together.
 #
 # This is an insight, not a way to save anything: to *find* the ticket, the large network was trained five times. In
