@@ -84,6 +84,26 @@ def own_processes() -> set[int]:
     return {pid for pid in (server._forkserver_pid, tracker._pid) if pid is not None}
 
 
+def is_tracker(pid: int) -> bool:
+    """Whether a process is a resource tracker of multiprocessing: ours, or that of a rank's own program."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has gone
+        return False
+    return b"from multiprocessing.resource_tracker import main" in command
+
+
+def leave_tracker() -> None:
+    """Hang up on the resource tracker; it ends when all processes that use it have.
+
+    multiprocessing has this too (``_stop``), but waits under a lock which another thread may hold.
+    """
+    tracker: Any = multiprocessing.resource_tracker._resource_tracker
+    descriptor, tracker._fd = tracker._fd, None
+    if descriptor is not None:
+        os.close(descriptor)
+
+
 def _forked(_interpreter: bytes, words: Sequence[str], descriptors: Iterable[int]) -> int:
     """In place of ``spawnv_passfds``: a fork runs the program that the interpreter would get with ``-c``."""
     pid = os.fork()

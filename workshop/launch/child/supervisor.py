@@ -104,6 +104,7 @@ class Supervisor:
                 case messages.Launch():
                     fresh.launch(request)
                     self._end_orphans(request.id)
+                    gc.collect()  # the agent's semaphores, a few for each rank, are files in /dev/shm
                 case messages.LaunchReplicas():
                     replicas.launch(request)
                     self._end_orphans(request.id)
@@ -147,9 +148,15 @@ class Supervisor:
         self.wire.send(messages.Clean(command, len(alive)))
 
     def leave(self) -> None:
-        """End every process below this one, remove the directory, and go. Does not return."""
+        """End every process below this one, remove the directory, and go. Does not return.
+
+        Resource trackers end by themselves once nobody is left whose semaphores they keep, and remove these:
+        killed with the others, they would leave them in /dev/shm until the machine is booted.
+        """
         for process in processes.descendants(os.getpid()):
-            process.signal(signal.SIGKILL)
+            if not fork_server.is_tracker(process.pid):
+                process.signal(signal.SIGKILL)
+        fork_server.leave_tracker()
         processes.wait_gone(processes.descendants(os.getpid()), 2.0)
         shutil.rmtree(self.directory, ignore_errors=True)
         for process in processes.descendants(os.getpid()):  # what another thread had begun to start
