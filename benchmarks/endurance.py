@@ -9,9 +9,9 @@ group is cut and made anew; every 40th is a `%%torchrun`. All processes of a not
 fork server, ranks) are counted together: resident memory (``VmRSS``), open descriptors, threads, processes,
 and files: in the session's directory, and in /dev/shm, where those of every program are (nothing else may
 run). A cut group keeps its threads and sockets until Python's collector comes by, a dozen cuts later: so
-ranks collect before they are counted. What is compared is the least of many counts: of a sixth of the cells after
-the first third, when caches are warm and the directories of past launches have reached their number; and of
-the last sixth. What leaks raises its least.
+ranks collect before they are counted. What is compared is the least of many counts: of a sixth of the cells
+after the first third, when caches are warm and the directories of past launches have reached their number;
+and of the last sixth. What leaks raises its least.
 
 The exit code is 1 when anything grew by more than a tenth.
 """
