@@ -18,13 +18,14 @@ which takes them together, and runs what neither has.
 Each line is one fault on one engine: ``%%ranks`` (ranks that stay) or ``%%torchrun`` (fresh ranks). The
 seconds run from the first failure (or the end of the time limit, or the stop button) to the error in the
 notebook. "goes on" says whether the very same ranks ran the next cell, with a variable from before the
-fault and a correct all_reduce. "left" counts processes that should have gone, five seconds later. The exit
-code is 1 when anything was not as promised, 3 when something is left to do.
+fault and a correct all_reduce. "left" counts processes that should have gone, five seconds later. At the end
+nothing may be in /dev/shm that was not there before, so nothing else may run meanwhile. The exit code is 1 when anything was not as promised, 3 when something is left to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import statistics
 import sys
@@ -34,8 +35,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.faults import FAULTS
-from benchmarks.faults.lab import Lab, Outcome
+from benchmarks.faults.lab import ERROR_WITHIN, Lab, Outcome
 from benchmarks.faults.notebook_ends import ENDS, end_notebook
+from benchmarks.faults.orphans import wait_until
 from benchmarks.faults.table import Row, Table
 
 _HEAD = f"{'fault':52} {'engine':8} {'n':>2} {'median':>7} {'worst':>7}  {'goes on':30} left  said"
@@ -98,6 +100,7 @@ def fill(table: Table, wanted: list[tuple[str, str]], times: int, until: float) 
     """Run what is missing until the moment ``until``; see what the session of the cells leaves."""
     print(_HEAD, flush=True)
     left: list[str] = []
+    before = shared_memory()
     if any(_missing(table, key, times) for key in wanted if key in cells()):
         lab = Lab()
         try:
@@ -105,7 +108,15 @@ def fill(table: Table, wanted: list[tuple[str, str]], times: int, until: float) 
         finally:
             left = lab.close()
     _repeat(table, wanted, ends(), None, times, until)
+    wait_until(lambda: shared_memory() - before, ERROR_WITHIN)
+    if names := sorted(shared_memory() - before):
+        left = [*left, f"{len(names)} files in /dev/shm left: {names}"]
     table.close(left)
+
+
+def shared_memory() -> set[str]:
+    """Names in /dev/shm, those of every program on the machine."""
+    return set(os.listdir("/dev/shm"))
 
 
 def _repeat(
