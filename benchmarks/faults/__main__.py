@@ -19,7 +19,8 @@ Each line is one fault on one engine: ``%%ranks`` (ranks that stay) or ``%%torch
 seconds run from the first failure (or the end of the time limit, or the stop button) to the error in the
 notebook. "goes on" says whether the very same ranks ran the next cell, with a variable from before the
 fault and a correct all_reduce. "left" counts processes that should have gone, five seconds later. At the end
-nothing may be in /dev/shm that was not there before, so nothing else may run meanwhile. The exit code is 1 when anything was not as promised, 3 when something is left to do.
+nothing may be in /dev/shm that was not there before, so nothing else may run meanwhile. The exit code is 1
+when anything was not as promised, 3 when something is left to do.
 """
 
 from __future__ import annotations

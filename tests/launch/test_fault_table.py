@@ -38,7 +38,19 @@ def fake_lab(monkeypatch):
     monkeypatch.setattr(lab, "Lab", FakeLab)
     monkeypatch.setattr(lab, "cells", lambda: {key: once(key, word) for key, word in KEYS.items()})
     monkeypatch.setattr(lab, "ends", dict)
+    monkeypatch.setattr(lab, "shared_memory", set)  # other tests have theirs there
     return ran
+
+
+def test_a_semaphore_that_stays_is_told(fake_lab, monkeypatch, tmp_path, capsys):
+    looks = iter([{"old"}])
+    monkeypatch.setattr(lab, "shared_memory", lambda: next(looks, {"old", "sem.mp-left"}))
+    monkeypatch.setattr(lab, "ERROR_WITHIN", 0.0)
+    file = tmp_path / "faults.json"
+    assert run(monkeypatch, "--times", 1, "--json", file, "--only", "one") == 1
+    told = "1 files in /dev/shm left: ['sem.mp-left']"
+    assert told in capsys.readouterr().out
+    assert json.loads(file.read_text())["parts"][-1]["left_at_the_end"] == [told]
 
 
 def run(monkeypatch, *words):
