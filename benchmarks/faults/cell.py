@@ -27,6 +27,7 @@ class Fault:
     from_outside: what happens to the cell once every rank has called ``mark("ready")``.
     before_init: the cell itself decides when it joins the group.
     world_size: how many ranks it takes.
+    changes_signals: its cell changes what a signal does to its rank; the next fault gets new ranks.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Fault:
     from_outside: str = ""
     before_init: bool = False
     world_size: int = 2
+    changes_signals: bool = False
 
     @property
     def source(self) -> str:

@@ -172,6 +172,7 @@ ODD_EXCEPTIONS = [
         dist.barrier()
         """,
         FIRST.format("ValueError"),
+        changes_signals=True,
     ),
     Fault(
         "a DataLoader with workers, and a rank that raises",

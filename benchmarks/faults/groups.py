@@ -148,6 +148,7 @@ HOLDINGS = [
         dist.barrier()
         """,
         r"(?s)^rank 1 raised TimeoutError first, line 2\n",
+        changes_signals=True,
     ),
     Fault(
         "a destructor that raises while the cell fails",
@@ -193,6 +194,7 @@ HOLDINGS = [
         time.sleep(1000)
         """,
         r"(?s)^rank 1 raised ValueError first, line 3\n.*rank 0: .*line 5;",
+        changes_signals=True,
     ),
     Fault(
         "an interrupt from outside reaches one rank",

@@ -149,7 +149,7 @@ class Lab:
             outcome.goes_on = "yes"
         else:
             outcome.problems.append("the same ranks did not go on")
-        if ranks is not self.ranks or outcome.problems:
+        if ranks is not self.ranks or outcome.problems or fault.changes_signals:
             ranks.stop()
             self.ranks = None if ranks is self.ranks else self.ranks
 

@@ -28,6 +28,7 @@ from workshop.launch import rank_folder
 from workshop.launch.child import cut, descriptors, failure_record, rank_io, rank_script
 from workshop.launch.child.group import Group
 from workshop.launch.child.held_groups import hold_groups_of_ddp
+from workshop.launch.child.interrupts import CELL_PREFIX, interrupt_learner
 from workshop.launch.messages import IDLE_FOLLOWS, StartRanks
 from workshop.launch.processes import die_with_parent
 from workshop.launch.report import REPORT_FILE
@@ -193,24 +194,6 @@ class RankApp(IPKernelApp):
         thread.send_multipart = counted
 
 
-def in_learners_code(frame: Any) -> bool:
-    """True where the interrupted frame lies in or under a cell, not in the kernel's own machinery."""
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(CELL_PREFIX):
-            return True
-        frame = frame.f_back
-    return False
-
-
-CELL_PREFIX = "<rank cell"
-
-
-def interrupt_learner(_signum: int, frame: Any) -> None:
-    """SIGINT: KeyboardInterrupt in the cell; nothing when the cell is over."""
-    if in_learners_code(frame):
-        raise KeyboardInterrupt
-
-
 def main(request: StartRanks, local_rank: int) -> None:
     """Entry point of a rank of ``%%ranks``."""
     die_with_parent()
@@ -265,6 +248,7 @@ def after_cell(rank_pid: int) -> Callable[[Any], None]:
     """What to do when a cell is over. A child that the cell forked must not go on as a second kernel."""
 
     def over(_result: Any) -> None:
+        interrupt_learner.cell_is_over()
         descriptors.open_reserve()
         rank_io.settle()
         if os.getpid() != rank_pid:
