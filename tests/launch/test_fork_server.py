@@ -1,6 +1,5 @@
 """The engine imports torch once: its fork server is a fork of the supervisor, and ranks see nothing of that."""
 
-import contextlib
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import leads_of
 from tests.waiting import wait_until
 from workshop import launch
 from workshop.launch.processes import children, descendants
@@ -38,11 +38,7 @@ def command_line(pid):
 
 
 def sockets_of(pid):
-    leads = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed since
-            leads.add(str(link.readlink()))
-    return {lead for lead in leads if lead.startswith("socket:")}
+    return {lead for lead in leads_of(pid) if lead.startswith("socket:")}
 
 
 def test_the_fork_server_is_a_fork_of_the_supervisor():

@@ -245,11 +245,7 @@ def holder(working: Working) -> list[processes.ProcessId]:
     rows = [line.split() for line in Path(f"/proc/{working.pids[0]}/net/tcp").read_text().splitlines()[1:]]
     (inode,) = [row[9] for row in rows if int(row[1].split(":")[1], 16) == working.port and row[3] == "0A"]
     below = processes.descendants(Session.get().process.pid)
-    return [
-        p
-        for p in below
-        if any(f"[{inode}]" in str(f.readlink()) for f in Path(f"/proc/{p.pid}/fd").iterdir())
-    ]
+    return [p for p in below if f"socket:[{inode}]" in leads_of(p.pid)]
 
 
 def test_a_lighthouse_that_dies_ends_the_launch_with_a_word(tmp_path: Path) -> None:
