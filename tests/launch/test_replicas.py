@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.faults.orphans import listeners_beyond_loopback, wait_until
+from tests.descriptors import leads_of
 from workshop.launch import (
     Cell,
     EngineError,
