@@ -30,6 +30,8 @@ from typing import Any
 from workshop.launch import messages, processes
 from workshop.launch.child import fork_server
 
+LOOKS = 5  # at what is still there, before the supervisor leaves
+
 
 class Wire:
     """Messages over the socket pair; any thread may send."""
@@ -153,13 +155,16 @@ class Supervisor:
         Resource trackers end by themselves once nobody is left whose semaphores they keep, and remove these:
         killed with the others, they would leave them in /dev/shm until the machine is booted.
         """
+        for _ in range(LOOKS):  # another thread may be about to start ranks, which make their folders anew
+            for process in processes.descendants(os.getpid()):
+                if not fork_server.is_tracker(process.pid):
+                    process.signal(signal.SIGKILL)
+            fork_server.leave_tracker()
+            processes.wait_gone(processes.descendants(os.getpid()), 2.0)
+            shutil.rmtree(self.directory, ignore_errors=True)
+            if not self.directory.exists() and not processes.descendants(os.getpid()):
+                break
         for process in processes.descendants(os.getpid()):
-            if not fork_server.is_tracker(process.pid):
-                process.signal(signal.SIGKILL)
-        fork_server.leave_tracker()
-        processes.wait_gone(processes.descendants(os.getpid()), 2.0)
-        shutil.rmtree(self.directory, ignore_errors=True)
-        for process in processes.descendants(os.getpid()):  # what another thread had begun to start
             process.signal(signal.SIGKILL)
         os._exit(0)
 
