@@ -51,14 +51,20 @@ def entries_below(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if not path.name.startswith(torchs_own))
 
 
+def leads_of(pid: int) -> set[str]:
+    """Where a process's descriptors lead, as Linux writes it (``socket:[123]``, a path); those open now."""
+    leads = set()
+    with contextlib.suppress(OSError):  # the process has ended
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed since
+                leads.add(str(descriptor.readlink()))
+    return leads
+
+
 def listeners_beyond_loopback(processes: list[ProcessId]) -> list[str]:
     """Addresses (hexadecimal, as in /proc/net/tcp) on which another machine could reach these processes."""
-    inodes = set()
-    for process in processes:
-        with contextlib.suppress(OSError):
-            for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    inodes.add(str(descriptor.readlink()).removeprefix("socket:[").rstrip("]"))
+    leads = {lead for process in processes for lead in leads_of(process.pid)}
+    inodes = {lead.removeprefix("socket:[").rstrip("]") for lead in leads if lead.startswith("socket:")}
     found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.own_shared_memory import run_with_own_shared_memory
 from workshop.doctor import cluster as checks_cluster
 from workshop.doctor import ranks as checks_ranks
 from workshop.doctor.ranks import check_nccl_ranks, check_ranks_over_interface
@@ -112,21 +113,14 @@ def test_a_host_name_that_leads_to_loopback(site, monkeypatch, address, verdict)
 # ---------------------------------------------------------------------------- shared memory
 
 
-def test_shared_memory_that_is_full(tmp_path):
-    """A /dev/shm of 64 MiB, and a file in it of 60: seen in a mount namespace of one's own."""
-    alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
-    mount = "mount -t tmpfs -o size=64m none /dev/shm"
-    if subprocess.run([*alone, "sh", "-c", mount], capture_output=True, timeout=20, check=False).returncode:
-        pytest.skip("no mount namespace of one's own here (unshare --mount)")
+def test_shared_memory_that_is_full():
+    """A /dev/shm of 64 MiB, and a file in it of 60."""
     ask = (
         "from workshop.doctor.machine import check_shared_memory as c; print(c().verdict, c().found, c().do)"
     )
     fill = "head -c 60M /dev/zero > /dev/shm/left-over"
     python = f"{sys.executable} -c '{ask}'"
-    done = subprocess.run(
-        [*alone, "sh", "-c", f"{mount} && {python} && {fill} && {python}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    done = run_with_own_shared_memory(f"{python} && {fill} && {python}", 60)
     before, after = done.stdout.splitlines()
     assert before.startswith(
         "note 64.0 MiB of 64.0 MiB free tight for data loaders and NCCL; docker and podman"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.descriptors import leads_of
+from benchmarks.faults.orphans import leads_of
 from tests.waiting import wait_until
 from workshop import launch
 from workshop.launch.processes import children, descendants

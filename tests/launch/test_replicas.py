@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults.orphans import listeners_beyond_loopback, wait_until
-from tests.descriptors import leads_of
+from benchmarks.faults.orphans import leads_of, listeners_beyond_loopback, wait_until
 from workshop.launch import (
     Cell,
     EngineError,

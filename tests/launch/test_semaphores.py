@@ -1,19 +1,12 @@
-"""Semaphores that have a name are files in /dev/shm. After a notebook none of its are left there.
+"""Semaphores that have a name are files in /dev/shm. After a notebook none of its are left there."""
 
-Seen in a mount namespace with a /dev/shm of its own: what other programs keep there is not looked at.
-"""
-
-import os
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-ALONE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
-MOUNT = "mount -t tmpfs -o size=64m none /dev/shm"
+from tests.own_shared_memory import run_with_own_shared_memory
+
 KEPT = "from multiprocessing import get_context\nkept = get_context('spawn').Lock()\n"
 NOTEBOOK = """
 import os, signal, time
@@ -43,18 +36,12 @@ ENDS = {"it ends": "", "it is killed": "os.kill(os.getpid(), signal.SIGKILL)"}
 
 @pytest.mark.parametrize("end", ENDS)
 def test_no_semaphore_outlives_a_notebook(end: str, tmp_path: Path) -> None:
-    if subprocess.run([*ALONE, "sh", "-c", MOUNT], capture_output=True, timeout=20, check=False).returncode:
-        pytest.skip("no mount namespace of one's own here (unshare --mount)")
     notebook = tmp_path / "notebook.py"
     notebook.write_text(NOTEBOOK.format(kept=KEPT, end=ENDS[end]))
-    left = textwrap.dedent("""
-        for _ in $(seq 300); do [ -z "$(ls /dev/shm)" ] && break; sleep 0.1; done
-        echo left: $(ls /dev/shm)
-    """)
-    done = subprocess.run(
-        [*ALONE, "sh", "-c", f"{MOUNT} && {{ {sys.executable} {notebook}; }}\n{left}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=True,
-    )  # fmt: skip
+    left = (
+        'for _ in $(seq 300); do [ -z "$(ls /dev/shm)" ] && break; sleep 0.1; done; echo left: $(ls /dev/shm)'
+    )
+    done = run_with_own_shared_memory(f"{sys.executable} {notebook}\n{left}", 200)
     told = [line for line in done.stdout.splitlines() if line.startswith(("after", "of a", "of r", "left"))]
     assert told == [
         "after a launch 0",

@@ -379,7 +379,7 @@ class Island(torch.optim.Optimizer):
 # ## Run
 #
 # The eight ways by name, and one training for all of them. It notes the loss on unseen text, and for each step what it sent and how long it took. Bytes are
-# counted on rank 0 and with the first seed only: the other rank and the other seeds send as many, and counting takes as long as the step.
+# counted on rank 0 and with the first seed only: they do not depend on the seed, and counting takes as long as the step.
 
 # %%
 # %%ranks --pass STEPS

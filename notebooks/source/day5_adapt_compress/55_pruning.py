@@ -433,7 +433,7 @@ show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 
 # %% [markdown]
 # For each seed the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (by more than 5 points; a point is
-# ten of the 1,000 digits), and comes within a point or two of the whole network, with a twentieth of its weights. The mask and the first weights belong together.
+# ten of the 1,000 digits). On average it ends less than three points below the whole network, with a twentieth of its weights. The mask and the first weights belong together.
 #
 # This is an insight, not a way to save anything: to *find* the ticket, the large network was trained five times. In
 # larger networks going back to step 0 fails, and going back to an early step works (`find_ticket(..., rewind=20)`;

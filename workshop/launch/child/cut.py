@@ -23,7 +23,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +141,11 @@ def _cuda() -> Any:
     return torch.device("cuda")
 
 
-def listen(path: Path, sockets: GroupSockets) -> threading.Thread:
+def listen(path: Path, sockets: GroupSockets, before: Callable[[], None]) -> threading.Thread:
     """A daemon thread that cuts on request, also while the main thread sits in a collective.
 
     A request is any datagram on a Unix socket in the session's private directory; the answer is the
-    number of connections that were shut.
+    number of connections that were shut. ``before`` is called before they are.
     """
     requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     requests.bind(str(path))
@@ -155,6 +155,7 @@ def listen(path: Path, sockets: GroupSockets) -> threading.Thread:
             _request, sender = requests.recvfrom(64)
             try:
                 open_reserve()
+                before()
                 answer = str(sockets.cut()).encode()
             except (OSError, RuntimeError, ValueError) as error:  # this thread is needed for the next cut
                 answer = f"not cut: {error}".encode()

@@ -28,7 +28,7 @@ from workshop.launch import rank_folder
 from workshop.launch.child import cut, descriptors, failure_record, rank_io, rank_script
 from workshop.launch.child.group import Group
 from workshop.launch.child.held_groups import hold_groups_of_ddp
-from workshop.launch.child.interrupts import CELL_PREFIX, interrupt_learner
+from workshop.launch.child.interrupts import CELL_PREFIX, INTERRUPTS
 from workshop.launch.messages import IDLE_FOLLOWS, StartRanks
 from workshop.launch.processes import die_with_parent
 from workshop.launch.report import REPORT_FILE
@@ -144,7 +144,7 @@ class RankKernel(IPythonKernel):
             cancel: Any = signal.getsignal(signal.SIGINT)
 
             def interrupt(number: int, frame: Any) -> None:
-                interrupt_learner(number, frame)
+                INTERRUPTS.interrupt(number, frame)
                 cancel(number, frame)
                 future.get_loop().call_soon_threadsafe(lambda: None)
 
@@ -179,7 +179,7 @@ class RankApp(IPKernelApp):
         self.shell_channel_thread = NoShellThread()
 
     def init_signal(self) -> None:
-        """Handled by `interrupt_learner`."""
+        """Handled by `interrupts`."""
 
     def init_kernel(self) -> None:
         """Count what is published."""
@@ -218,7 +218,7 @@ def main(request: StartRanks, local_rank: int) -> None:
     sys.path[:] = ranks.sys_path
     rank_script.fresh_process_state()
     hold_groups_of_ddp()
-    signal.signal(signal.SIGINT, interrupt_learner)
+    INTERRUPTS.install()
     _serve(request, rank, rank_dir)
 
 
@@ -230,7 +230,7 @@ def _serve(request: StartRanks, rank: int, rank_dir: Path) -> None:
     shell.rank_dir = rank_dir
     sys.breakpointhook = rank_io.no_keyboard("breakpoint()")  # ipykernel has set its own
     name_cells(shell)
-    shell.events.register("pre_run_cell", lambda _cell: descriptors.keep_reserve())
+    shell.events.register("pre_run_cell", before_cell)
     shell.events.register("post_run_cell", after_cell(os.getpid()))
     ranks = request.ranks
     rank_script.set_up_device(ranks.device, None)
@@ -240,15 +240,21 @@ def _serve(request: StartRanks, rank: int, rank_dir: Path) -> None:
         group.cap = cap_device_memory(ranks.device_memory, ranks.device)
     shell.push(group.names(), interactive=False)
     shell.user_ns["__workshop__"] = group
-    cut.listen(rank_dir / rank_folder.CUT, sockets)
+    cut.listen(rank_dir / rank_folder.CUT, sockets, INTERRUPTS.insist)
     app.start()
+
+
+def before_cell(_cell: Any) -> None:
+    """What to do when a cell is about to begin."""
+    INTERRUPTS.no_cell_runs()
+    descriptors.keep_reserve()
 
 
 def after_cell(rank_pid: int) -> Callable[[Any], None]:
     """What to do when a cell is over. A child that the cell forked must not go on as a second kernel."""
 
     def over(_result: Any) -> None:
-        interrupt_learner.cell_is_over()
+        INTERRUPTS.no_cell_runs()
         descriptors.open_reserve()
         rank_io.settle()
         if os.getpid() != rank_pid:
