@@ -273,6 +273,9 @@ for name, found in predicted.items():
         f"{found.parts['weights'][0] / 1e6:7.1f} MB of it weights"
     )
 
+# %% [markdown]
+# And measured. Two ranks start here, which train together at the end; for now rank 0 works alone.
+
 # %%
 # %%ranks -n 2 --on 0 --pass LAYERS,ROWS,TOKENS --into memory
 import gc
