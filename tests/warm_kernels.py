@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,14 @@ WITH_LIBRARIES = ("15_", "16_", "24_", "25_", "26_", "4", "5")
 LAUNCHES = {"26_accelerate.ipynb": 2}  # how often a lesson calls ``accelerate launch``
 # The first, which looks at what this machine's Pythons can do, and one with ranks and rehearsals.
 COLD = ("00_welcome.ipynb", "22_ddp.ipynb")
+# Triton interprets or compiles as its environment says when it is imported, and with a torch that brings it the
+# compiler has imported it before the lesson says a word. A new Python where there is one.
+ASKS_TRITON = ("16_faster_step.ipynb",)
+
+
+def is_cold(lesson: str) -> bool:
+    """Whether a lesson, by its file's name, gets new Pythons here."""
+    return lesson in COLD or (lesson in ASKS_TRITON and importlib.util.find_spec("triton") is not None)
 
 
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
@@ -37,7 +46,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     """A lesson's first cell starts its kernel."""
     name = item.path.name
     libraries = LIBRARIES if name.startswith(WITH_LIBRARIES) else ()
-    is_warm = name.endswith(".ipynb") and name not in COLD
+    is_warm = name.endswith(".ipynb") and not is_cold(name)
     with warm(libraries, LAUNCHES.get(name, 0)) if is_warm else contextlib.nullcontext():
         yield
 

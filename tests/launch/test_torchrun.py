@@ -117,21 +117,23 @@ def test_each_rank_draws_its_own_random_numbers(
         assert len(set(one)) == 4  # two launches of two ranks
 
 
-GLOOS_POLICIES = (
-    "from pathlib import Path\n"
-    "tasks = {t.name: (t / 'comm').read_text().strip() for t in Path('/proc/self/task').iterdir()}\n"
-    "gloo = [os.sched_getscheduler(int(number)) for number, name in tasks.items() if 'gloo_tcp_loop' in name]\n"
-    "print(os.sched_getscheduler(0) == os.SCHED_BATCH, bool(gloo), set(gloo) == {os.SCHED_BATCH})\n"
-)
+POLICIES = """
+import torch.distributed as dist
+before = set(os.listdir("/proc/self/task"))
+dist.new_group()
+started = set(os.listdir("/proc/self/task")) - before
+policies = {os.sched_getscheduler(int(thread)) for thread in started}
+print(os.sched_getscheduler(0) == os.SCHED_BATCH, bool(started), policies == {os.SCHED_BATCH})
+"""
 
 
 def test_no_thread_of_a_rank_takes_a_core_from_one_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they wake up, for messages above all; and a sandbox that forbids the policy has slower ranks."""
     told = "[ranks 0-1] True True True\n"
-    fresh, staying = torchrun(INIT + GLOOS_POLICIES, 2, limits=SHORT), Ranks(2, SHORT)
+    fresh, staying = torchrun(INIT + POLICIES, 2, limits=SHORT), Ranks(2, SHORT)
     try:
         if "GPU" not in fresh.device:  # those keep the usual policy
-            assert fresh.text == staying.run("import os\n" + GLOOS_POLICIES).text == told
+            assert fresh.text == staying.run("import os\n" + POLICIES).text == told
     finally:
         staying.stop()
     asked = []
