@@ -5,7 +5,7 @@
 Profiles of training on B200 are compared with what the time model says of the very same shapes, had a step
 all of what was timed alone. The quotients are constants of GB200 and B200 in `rates.toml` (`sustained`,
 `sustained_fp8`, `attention`, `pointwise`) and counts of `workshop.facts.stack` (`expert_kernels`,
-`kernels_per_expert`, `casts_per_expert`). No published step time is in them, but that of one profile, with
+`kernels_per_expert`, `host_in_8_bits`). No published step time is in them, but that of one profile, with
 the profiler and without, by which the host's time is brought down.
 """
 
@@ -18,11 +18,10 @@ import numpy as np
 from workshop.facts.catalogue import device
 from workshop.facts.layout import Layout
 from workshop.facts.microbenchmarks import (
-    ExpertLaunches,
     StepKernel,
-    expert_launches,
     host,
     host_of_experts,
+    host_of_formats,
     step_kernels,
 )
 from workshop.facts.run import Run
@@ -111,23 +110,17 @@ def shares() -> dict[str, float]:
 
 
 def counts() -> dict[str, float]:
-    """What a host takes for a layer of experts and for each of them, in launches, and casts for each."""
+    """What a host takes for a layer of experts and for each, in launches, and how much longer in 8 bits."""
     parts = {row.part: row for row in host_of_experts()}
     eager = next(row for row in host() if row.device == "A100-80GB")
     launch = eager.seconds / eager.kernels
     layer, experts = parts["layer"], parts["experts"]
-    first, other = (row for row in expert_launches() if row.kernel == "cast")
+    (formats,) = host_of_formats()
     return {
         "expert_kernels": (layer.unprofiled - experts.unprofiled) / launch,
         "kernels_per_expert": experts.unprofiled / experts.experts / launch,
-        "casts_per_expert": _per_expert(first, other) / 3,
+        "host_in_8_bits": formats.seconds_8_bits / formats.seconds_16_bits,
     }
-
-
-def _per_expert(first: ExpertLaunches, other: ExpertLaunches) -> float:
-    """Launches for each expert of a layer, from two stages of which the first has experts in fewer layers."""
-    more = other.mixture_layers - first.mixture_layers
-    return (other.launches - first.launches) / (more * other.experts)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@
 `dispatch.csv`                   seconds in which tokens reach their experts, or come back, by dispatcher
 `host.csv`                       seconds of a program whose device waits for its host, and its kernels
 `host_experts.csv`               seconds of a host in a layer of experts, forward, under a profiler
+`host_formats.csv`               seconds of a host for one model's forward pass, in 16 bits and in 8
 `expert_launches.csv`            launches of some kernels in layers with experts and without
 `step_kernels.csv`               seconds of kernels within steps of training, and bytes where they only move
 ===============================  =============================================================================
@@ -40,6 +41,7 @@ TABLES = (
     "dispatch",
     "host",
     "host_experts",
+    "host_formats",
     "expert_launches",
     "step_kernels",
 )
@@ -47,7 +49,7 @@ _WORDS = {
     *("device", "kernel", "dtype", "causal", "pass", "library", "collective", "program", "source"),
     *("dispatcher", "direction", "model", "part"),
 }
-_FLOATS = {"seconds", "profiled_step", "plain_step"}
+_FLOATS = {"seconds", "profiled_step", "plain_step", "seconds_16_bits", "seconds_8_bits"}
 
 
 class Attention(NamedTuple):
@@ -167,6 +169,15 @@ class HostOfExperts(NamedTuple):
         return self.seconds * self.plain_step / self.profiled_step
 
 
+class HostOfFormats(NamedTuple):
+    """One row of `host_formats.csv`: a forward pass of which the device waits for its host in 8 bits."""
+
+    device: str
+    program: str
+    seconds_16_bits: float
+    seconds_8_bits: float
+
+
 class ExpertLaunches(NamedTuple):
     """One row of `expert_launches.csv`: launches in `layers`, forward and backward, of which
     `mixture_layers` have `experts` local experts.
@@ -199,6 +210,12 @@ class StepKernel(NamedTuple):
 def host_of_experts() -> tuple[HostOfExperts, ...]:
     """Every measured part of a host's time in a layer of experts."""
     return tuple(HostOfExperts(**_numbers(row)) for row in rows("host_experts"))
+
+
+@cache
+def host_of_formats() -> tuple[HostOfFormats, ...]:
+    """Every measured forward pass in two formats."""
+    return tuple(HostOfFormats(**_numbers(row)) for row in rows("host_formats"))
 
 
 @cache

@@ -26,10 +26,12 @@ class Software:
     name: str
     attention: str = "flash-2"  # "flash-1", "flash-2", "flash-3" (or cuDNN's), "unfused"
     kernels: float = 30
-    expert_kernels: float = 32  # more of them in a layer with experts: route, permute, gather back ...
-    kernels_per_expert: float = 5.2  # ... and for each local expert in 16 bits: what a host took for them,
+    expert_kernels: float = 21  # more of them in a layer with experts: route, permute, gather back ...
+    kernels_per_expert: float = 3.4  # ... and for each local expert in 16 bits: what a host took for them,
     # in units of a launch (data/host_experts.csv); launches alone are 2, two products forward, four backward
-    casts_per_expert: float = 4 / 3  # ... more in 8 bits: 2 casts each way (data/expert_launches.csv)
+    host_in_8_bits: float = (
+        1.82  # what a host takes for a layer in 8 bits, of 16 bits (data/host_formats.csv)
+    )
     adapters: float = 64  # network adapters of a node that one collective uses, at most
     hidden_passes: float = 11  # reads and writes of [tokens, hidden] in one layer's forward
     width_passes: float = 2  # reads and writes of each linear map's output besides the product itself
@@ -58,6 +60,9 @@ class Software:
     gathers_quantized: bool = False  # new and sharded weights of linear maps in 8 bits, where maps are
     library: str = "nccl-2025"  # whose collectives within a node: "nccl-2025" or "nccl-2022"
     network_share: float = 1.0  # of what collectives usually reach between nodes, with its library and fabric
+    passes_rate: float = (
+        0.0  # bytes/s that a stage's sends reach between nodes, where timed; 0: as collectives
+    )
     accumulate_bytes: float = 0.0  # moved per parameter and micro-batch to add its gradient to what is there
     source: str = ""
 

@@ -237,6 +237,20 @@ def test_what_a_stage_passes_on_hides_with_virtual_stages_alone():
     assert hides / waits == pytest.approx([1.0, 0.2])
 
 
+def test_a_send_that_takes_longer_than_a_chunks_pass_is_waited_for():
+    """The rate that was timed counts between nodes alone: the last layout's stages share one."""
+    layouts = Layouts.of_columns(
+        shard=[8, 8, 1], pipeline=[16, 16, 4], virtual_stages=[1, 8, 1], accumulation=64, seq_len=8192
+    )
+    stack = replace(software("megatron-core"), overlap_pipeline=True)
+    usual, slow, slower = (
+        steps_of(layouts, replace(stack, passes_rate=rate)).pipeline for rate in (0.0, 2e9, 1e9)
+    )
+    assert slower[0] / slow[0] == pytest.approx(2, rel=0.01)  # without virtual stages all of it is waited for
+    assert slower[1] > 2 * slow[1] > 2 * usual[1]  # of both the same pass is taken off
+    assert slower[2] == slow[2] == usual[2] > 0
+
+
 def test_weights_in_8_bits_are_gathered_in_half_the_time():
     """Sharded ones for every pass, new ones once a step; in a run in 16 bits the switch says nothing."""
     layouts = Layouts.of_columns(shard=[512, 512], zero=[3, 1], micro_batch=1, seq_len=256)

@@ -32,6 +32,8 @@ from workshop.predict.time.layer import Costs, kind_shares, mean_layer_params
 
 NEWTON_SCHULZ_STEPS = 5
 """Iterations of Muon's orthogonalization (github KellerJordan/Muon)."""
+HIDDEN_COSTS = 0.2
+"""What a stage waits for of a send that hides: its start, and what it takes from the kernels beside it."""
 
 
 class Params(NamedTuple):
@@ -108,27 +110,33 @@ def sharded_exposure(
     return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
 
 
-def pipeline_seconds(setting: Setting, layouts: Layouts, chunks: np.ndarray) -> np.ndarray:
+def pipeline_seconds(
+    setting: Setting, layouts: Layouts, chunks: np.ndarray, windows: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     """Per micro-batch, passing activations on and gradients back, once for each of a rank's chunks.
 
-    The ranks of a tensor group hold the same activations, so each sends its share over its own adapter, and
-    they put the pieces together over the link ("scatter/gather", arXiv 2104.04473, section 4.1); with
-    sequence parallelism the activations are cut already. Megatron-Core overlaps them with virtual stages
-    alone: without, a stage waits (megatron/core/pipeline_parallel/schedules.py,
-    `forward_backward_pipelining_without_interleaving`, refuses `overlap_p2p_comm`).
+    windows: a stage's forward and backward pass of a micro-batch. The ranks of a tensor group hold the same
+    activations, so each sends its share over its own adapter, and they put the pieces together over the link
+    ("scatter/gather", arXiv 2104.04473, section 4.1); with sequence parallelism the activations are cut
+    already. Megatron-Core overlaps them with virtual stages alone: without, a stage waits
+    (megatron/core/pipeline_parallel/schedules.py, `forward_backward_pipelining_without_interleaving`, refuses
+    `overlap_p2p_comm`). What overlaps hides behind one chunk's pass, and is waited for if it takes longer.
+    `Software.passes_rate` is for a fabric whose sends between nodes were timed: all wait for the slowest.
     """
     if layouts.pipeline.max() <= 1:
         return np.zeros(len(layouts))
     machine, stack = setting.machine, setting.stack
     whole = layouts.tokens * setting.model.hidden_size * machine.activation_bytes
     stride = layouts.world_size // layouts.pipeline
-    rate = np.where(stride < machine.wires.per_node, machine.wires.link, machine.wires.network)
+    across = stack.passes_rate or machine.wires.network
+    rate = np.where(stride < machine.wires.per_node, machine.wires.link, across)
     gather = np.where(
         layouts.sequence_parallel, 0.0, machine.wires.seconds("all_gather", whole, layouts.tensor)
     )
     once = machine.wires.link_seconds + whole / layouts.tensor / rate + gather
-    keep = np.where(stack.overlap_pipeline & (layouts.virtual_stages > 1), 0.2, 1.0)
-    return np.where(layouts.pipeline > 1, 2 * chunks * once * keep, 0.0)
+    overlaps = stack.overlap_pipeline & (layouts.virtual_stages > 1)
+    waited = [np.maximum(HIDDEN_COSTS * once, once - window / chunks) for window in windows]
+    return np.where(layouts.pipeline > 1, chunks * np.where(overlaps, sum(waited), 2 * once), 0.0)
 
 
 class Once(NamedTuple):

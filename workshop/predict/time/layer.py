@@ -170,15 +170,15 @@ def host_seconds(
     """Time to launch one layer's forward. The ranks of a tensor group wait for the slowest of their hosts.
 
     A graph of the layer is launched at once. How many tokens reach an expert is known only when they do, so
-    graphs of experts came late; until then, each local expert has kernels of its own to launch, and what is
-    quantized for it has as well.
+    graphs of experts came late; until then, each local expert has kernels of its own to launch. In 8 bits a
+    layer's linear maps, experts among them, take the host longer: casts, scales, and who keeps them.
     """
     rates = machine.rates
-    each_layer = stack.kernels + ROTARY_KERNELS * turned_by_hand(model, stack)
+    longer = np.where(machine.cast_bytes > 0, stack.host_in_8_bits, 1.0)
+    each_layer = longer * stack.kernels + ROTARY_KERNELS * turned_by_hand(model, stack)
     kernels = 0.0 * np.asarray(layouts.tensor) + (0 if stack.captured else each_layer)
     if kind == "moe" and not stack.captured_experts:
-        each = stack.kernels_per_expert + BIAS_KERNELS * model.mlp_bias
-        each = each + stack.casts_per_expert * (machine.cast_bytes > 0)
+        each = longer * stack.kernels_per_expert + BIAS_KERNELS * model.mlp_bias
         kernels = kernels + stack.expert_kernels + each * model.num_experts / np.asarray(layouts.expert)
     return kernels * rates.host_seconds * (1 + rates.host_jitter * (np.asarray(layouts.tensor) - 1))
 

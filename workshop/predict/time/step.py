@@ -224,7 +224,7 @@ def combine(setting: Setting, layouts: Layouts, passes: Passes) -> StepArrays:
         "context": busy * (forward.context + backward.context),
         "head": alone,
         "bubble": filled.bubble + m * (filled.slowest - layers * layer.seconds) - alone,
-        "pipeline": m * pipeline_seconds(setting, layouts, filled.chunks),
+        "pipeline": m * pipeline_seconds(setting, layouts, filled.chunks, windows),
         "data": busy * sharded + once.data,
         "optimizer": once.optimizer,
         "offload": busy * moved + once.offload,

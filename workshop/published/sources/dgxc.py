@@ -20,6 +20,11 @@ Columns that say what was recomputed, captured and dispatched are from the recip
 layout and release. Most of Together's runs of NeMo could not overlap tensor parallelism (`tp_overlap`): the
 buffers for it want an MPI that their Slurm refused.
 
+`sendrecv_GBps` is what sends from each rank to the next reached on so many nodes of the same cluster, by its
+owners' own test of NCCL (github togethercomputer/together-dgxc-benchmarking
+worklog/2026-04-27_nccl_rebaseline_report.md @ 661e8e1; a test of 10 April says the same within a tenth): on
+16 nodes and more less than half of what all-gathers reach there.
+
 Nemotron-4 15B ran with 256 words (`vocab_size`), not with its 256,000: the tables of its runs say so, and its
 loss, 6.10 at first and 5.547 at last, is that of 256 words drawn at random (their logarithm is 5.545; the
 tokenizer was Hugging Face's, which does not find the model's). NeMo counts FLOPs of 256,000 all the same.
@@ -32,7 +37,7 @@ from dataclasses import replace
 
 from workshop.facts.stack import Stack
 from workshop.predict.case import NotPredictable
-from workshop.published.cells import choice, flag, plain, text, unused, whole
+from workshop.published.cells import choice, flag, number, plain, text, unused, whole
 from workshop.published.names import named_model
 from workshop.published.record import SECONDS, MeasuredRun, Row, Source
 from workshop.published.sources.nvidia import (
@@ -53,9 +58,10 @@ SCALED = (("global_batch_sequences", "as the launcher scales it with devices, wh
 def used_stack(row: Row, moe: bool) -> Stack:
     """What the recipe says of the stack, and whether tensor parallelism could hide."""
     used = stated_stack(row, moe, choice(row, "framework", FRAMEWORKS))
-    if flag(row, "tp_overlap"):
-        return used
-    return used._replace(software=replace(used.software, **NO_BUFFERS))
+    software = replace(used.software, passes_rate=number(row, "sendrecv_GBps", 0.0) * 1e9)
+    if not flag(row, "tp_overlap"):
+        software = replace(software, **NO_BUFFERS)
+    return used._replace(software=software)
 
 
 def measured_run(row: Row) -> MeasuredRun:
