@@ -9,9 +9,10 @@ Python, every requirement is met, each package is there once, the folder keeps i
 from wherever it is set up to look. DeepSpeed comes as source and is built here (it has no compiled part);
 bitsandbytes keeps the libraries of one CUDA only, 4 MB of 125.
 
-A folder may be too large for one journey. Then ``--parts 3`` cuts it into so many folders of its own
-(``.gpu_bundle/1`` to ``3``, all wheels in the first), for as many calls while the machine is kept, and
-``unpack`` takes what has come.
+A folder may be too large for one journey. Then ``--parts 4`` cuts it into so many folders of its own
+(``.gpu_bundle/1`` to ``4``, all wheels in the first), for as many calls while the machine is kept, and
+``unpack`` takes what has come. In four parts there is room for what every lesson asks for:
+``--assets sotu,questions,digits-5k,fashion-mnist,smollm2``.
 """
 
 from __future__ import annotations
