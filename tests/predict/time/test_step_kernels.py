@@ -57,6 +57,12 @@ def test_a_b200_takes_a_launch_as_it_was_counted():
     assert rates_of("B200").host_seconds == rates_of("A100-80GB").host_seconds
 
 
+def test_a_b300s_host_launches_by_its_clock():
+    assert rates_of("B300").host_seconds == pytest.approx(
+        rates_of("B200").host_seconds * 4.0 / 4.6, rel=0.005
+    )
+
+
 def test_a_host_takes_longer_in_8_bits_only():
     stack = software("megatron-bridge")
     run = Run("qwen3-30b-a3b", "8xB200", Layout(shard=8, zero=1, expert=8), 1, 256, implementation="megatron")
