@@ -118,17 +118,25 @@ def _end_one(end: End, base: Path, outcome: Outcome) -> None:
 
 @contextmanager
 def _kernel(base: Path, mark: str) -> Iterator[KernelManager]:
-    """A kernel whose processes carry ``mark``; afterwards it and they are gone, or had the time to be."""
-    manager = KernelManager(kernel_name="python3")
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    manager.start_kernel(env={**os.environ, "TMPDIR": str(base), MARK: mark}, **silent)
-    try:
-        yield manager
-    finally:
-        if manager.is_alive():
-            manager.shutdown_kernel(now=True)
-        manager.cleanup_connection_file()
-        wait_until(lambda: marked_processes(mark), lab.ERROR_WITHIN)
+    """A kernel whose processes carry ``mark``; afterwards it and they are gone, or had the time to be.
+
+    It listens on files, in a folder of its own: a port that was free when it was chosen may be another
+    kernel's when this one wants it, and then it dies as it starts.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder, open(f"{folder}/stderr", "w+") as errors:
+        manager = KernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
+        told = {"stdout": subprocess.DEVNULL, "stderr": errors}
+        manager.start_kernel(env={**os.environ, "TMPDIR": str(base), MARK: mark}, **told)
+        try:
+            yield manager
+        except RuntimeError as error:
+            errors.seek(0)
+            raise RuntimeError(f"{error}; the kernel's last words: {errors.read()[-1000:]}") from error
+        finally:
+            if manager.is_alive():
+                manager.shutdown_kernel(now=True)
+            manager.cleanup_connection_file()
+            wait_until(lambda: marked_processes(mark), lab.ERROR_WITHIN)
 
 
 @contextmanager
