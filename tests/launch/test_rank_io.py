@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from workshop.launch.child.rank_io import RankStream
 from workshop.launch.output import Transcript, last_bar
+from workshop.launch.rank_folder import STACKS
 
 
 @pytest.fixture
@@ -70,3 +73,26 @@ def test_an_overwritten_line_of_a_child_process_is_its_last_state(tmp_path: Path
     transcript = Transcript({0: tmp_path / "log"})
     transcript.finish()
     assert transcript.text() == "[rank 0] done\n"
+
+
+ASKED_TOO_EARLY = """
+import os, pathlib, signal, sys, time
+from workshop.launch.child import rank_io
+folder, opens = pathlib.Path(sys.argv[1]), pathlib.Path.open
+
+def opened_and_asked(path, *how, **more):
+    file = opens(path, *how, **more)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    return file
+
+pathlib.Path.open = opened_and_asked
+rank_io.dump_stacks_on_signal(folder)
+os.kill(os.getpid(), signal.SIGUSR2)
+"""
+
+
+def test_a_rank_that_is_asked_where_it_is_while_it_starts_goes_on(tmp_path: Path) -> None:
+    """The file of its stacks is there, what writes to it is not yet: that signal ended the rank."""
+    asked = subprocess.run([sys.executable, "-c", ASKED_TOO_EARLY, str(tmp_path)], timeout=60)
+    assert asked.returncode == 0
+    assert (tmp_path / STACKS).read_text().count("most recent call first") == 1  # the second time

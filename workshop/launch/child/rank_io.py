@@ -150,7 +150,11 @@ def dump_stacks_on_signal(rank_dir: Path) -> None:
     inside a collective or holds the interpreter's lock. Linux gives such a signal to the main
     thread, which may read its own frames. The frames of the other threads change while they are
     read: asking for those too ended two ranks in a hundred with a SIGSEGV of our own making.
+
+    Who asks looks for the file first. It is there a moment before faulthandler is, and a signal that nobody
+    expects ends a process: until then it is ignored.
     """
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     file = (rank_dir / STACKS).open("ab", buffering=0)  # faulthandler keeps it open
     faulthandler.enable(file=file)
     faulthandler.register(signal.SIGUSR2, file=file, all_threads=False)
