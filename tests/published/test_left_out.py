@@ -1,11 +1,13 @@
 """Regimes left out whole: what is kept is what the command finds, and nothing of a regime is seen."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import predict_report
+from workshop.predict.time import step
 from workshop.predict.time.rates import rates_of
 from workshop.published.fit import SETS, USUAL, device_of
 from workshop.published.left_out import COMPARED, LeftOut, as_csv, read, time_observations
@@ -17,6 +19,7 @@ from workshop.published.regimes import AXES, source, unique_weights
 from workshop.published.residuals import coverage, sample
 from workshop.published.tables import read_folder
 
+ENDLESS = (np.array(np.inf), np.array(np.inf))  # passes behind which any send hides
 TABLES = Path(__file__).parents[2] / "data" / "published"
 
 
@@ -148,6 +151,54 @@ def test_of_a_source_that_was_left_out_eight_in_ten_rows_lie_inside(kept, kind):
 def test_every_target_is_on_the_page(records, kept, written):
     for target in targets(kept, records):
         assert f"{target.words} | {target.reached:.1%} | {'met' if target.met else '**missed**'}" in written
+
+
+def test_what_was_asked_for_is_met(records, kept):
+    assert [target.words for target in targets(kept, records) if not target.met] == []
+
+
+def of_source(records, name):
+    return [one for one in time_observations(records) if source(one.record) == name]
+
+
+def error_with(ones, **software):
+    """The mean error of a source's configurations, had their stacks been so."""
+    changed = [
+        replace(one, record=replace(one.record, software=replace(one.record.software, **software)))
+        for one in ones
+    ]
+    wrong = np.abs(predict_times(changed) / [one.measured for one in ones] - 1)
+    return np.average(wrong, weights=unique_weights(ones))
+
+
+def test_what_the_page_says_of_hosts(records):
+    """Either half of what was changed makes both sources of experts worse: to a percent, as it is written."""
+    nvidia, together = (
+        of_source(records, name)
+        for name in ("nvidia_megatron_bridge_performance", "together_dgxc_benchmarking")
+    )
+    scaled_by_the_second_step = {"expert_kernels": 32, "kernels_per_expert": 5.2}
+    assert round(100 * error_with(together, host_in_8_bits=1.0)) == 13
+    assert round(100 * error_with(together, **scaled_by_the_second_step)) == 12
+    assert round(100 * error_with(nvidia, host_in_8_bits=1.0)) == 11
+    assert round(100 * error_with(nvidia, **scaled_by_the_second_step)) == 11
+
+
+def test_what_the_page_says_of_sends(records, monkeypatch):
+    """Together's would be a point farther off; that a long send is waited for moves no row of another source."""
+    together = of_source(records, "together_dgxc_benchmarking")
+    farther = error_with(together, passes_rate=0.0) - error_with(together)
+    assert 0.005 < farther < 0.015
+    others = [one for one in time_observations(records) if not one.record.software.passes_rate]
+    before, theirs = predict_times(others), predict_times(together)
+    waited = step.pipeline_seconds
+    monkeypatch.setattr(
+        step,
+        "pipeline_seconds",
+        lambda setting, layouts, chunks, _: waited(setting, layouts, chunks, ENDLESS),
+    )
+    assert predict_times(others) == pytest.approx(before, rel=1e-12)
+    assert (predict_times(together) < theirs).any()
 
 
 def test_a_file_of_other_rows_is_refused(records, kept, tmp_path):
