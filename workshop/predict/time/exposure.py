@@ -33,7 +33,10 @@ from workshop.predict.time.layer import Costs, kind_shares, mean_layer_params
 NEWTON_SCHULZ_STEPS = 5
 """Iterations of Muon's orthogonalization (github KellerJordan/Muon)."""
 HIDDEN_COSTS = 0.2
-"""What a stage waits for of a send that hides: its start, and what it takes from the kernels beside it."""
+"""What a stage waits for of a send that hides: its start, and what it takes from the kernels beside it.
+
+Set by hand, as no table isolates it.
+"""
 
 
 class Params(NamedTuple):
