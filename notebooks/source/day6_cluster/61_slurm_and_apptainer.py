@@ -257,13 +257,10 @@ def srun_line(num_nodes: int, ranks_per_node: int) -> str:
 # %%
 import os
 import signal
-import socket
 import subprocess
 import sys
 
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    port = free.getsockname()[1]
+port = 20_000 + os.getpid() % 10_000  # Linux hands out those from 32,768 on by itself
 (folder / "train.py").write_text(
     """import os
 said = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
