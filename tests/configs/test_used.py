@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ import yaml
 from tests.configs.cases import GOLDEN, small
 from tests.configs.mistake_cases import GONE, changed
 from tests.installed import skip_without
+from tests.ports import free_port
 from workshop import launch
 from workshop.configs import (
     Overrides,
@@ -45,12 +45,6 @@ def on_ranks(number: int, cases: dict[str, dict], folder: Path) -> list[dict]:
     script = launch.Script(PROGRAMS / "on_ranks.py", (str(folder),))
     launch.torchrun(script, number, limits=launch.Limits(timeout=300))
     return [json.loads((folder / f"found_{rank}.json").read_text()) for rank in range(number)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 # ------------------------------------------------------------------ what is asked of two ranks

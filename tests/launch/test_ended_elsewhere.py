@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 from workshop.launch import Limits, Nodes, RankFailed, torchrun
 from workshop.launch.failures import Place, Program, RankEnd
@@ -72,12 +73,6 @@ def beside() -> Iterator[Beside]:
     yield one
     one.process.stdin.close()
     one.process.wait(20)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def listens(port: int) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 
+from tests.ports import free_port
 from workshop.launch.child.job_rank import claim_attempt
 from workshop.launch.environment import scrubbed
 from workshop.launch.jobs import directory as job_directory
@@ -46,11 +46,6 @@ dist.all_reduce(total)
 report(total=total.item(), attempt=attempt)
 dist.destroy_process_group()
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def test_after_a_restart_the_results_of_all_nodes_are_there_whatever_each_counts(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import wait_until
 from workshop.launch import (
     Cell,
@@ -400,11 +401,7 @@ def test_progress_bars_do_not_become_text() -> None:
 
 
 def test_two_nodes_meet_through_c10d() -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     body = INIT + "x = torch.ones(1)\ndist.all_reduce(x)\nprint(dist.get_world_size(), x.item())"
     other = (
         "from workshop.launch import *\n"
