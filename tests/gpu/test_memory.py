@@ -139,3 +139,31 @@ def test_a_rehearsal_says_what_the_gpu_allocates():
     train_once(**told)
     measured = torch.cuda.max_memory_allocated() - 2 * workspaces - before
     assert measured == pytest.approx(rehearsed, rel=0.02)
+
+
+def test_what_is_held_after_products_is_tensors_not_the_workspaces_of_cublas():
+    count_from_here()
+    weight = torch.ones(256, 256, device="cuda", requires_grad=True)
+    (weight @ weight).sum().backward()
+    assert held_bytes() == 2 * weight.nbytes
+
+
+def test_a_measured_step_holds_no_workspaces():
+    weight = torch.ones(256, 256, device="cuda", requires_grad=True)
+    with measure() as measured:
+        (weight @ weight).sum().backward()
+    assert measured.memory.peak_bytes < 16 * weight.nbytes
+
+
+def test_shared_heads_in_fp32_keep_no_scores():
+    """No fused kernel takes them as they are; the kernel that is left keeps heads * sequence^2 numbers."""
+    from workshop.models.gpt import attend
+
+    query = torch.randn(1, 8, 4096, 64, device="cuda", requires_grad=True)
+    key = torch.randn(1, 2, 4096, 64, device="cuda", requires_grad=True)
+    attend(query, key, key, is_causal=True).sum().backward()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    mixed = attend(query, key, key, is_causal=True)
+    assert torch.cuda.memory_allocated() - before < 8 * 4096 * 4096 * 4 / 4
+    del mixed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,24 @@ def test_saved_cell_runs_with_its_passed_values_and_keeps_line_numbers(tmp_path:
     assert text.startswith("lr = 0.5; names = ['a']; ")
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "0.5 ['a'] 8\n4\n"
+
+
+def test_a_saved_cell_takes_its_ranks_own_gpu_as_the_magic_does(tmp_path: Path) -> None:
+    """Plain torchrun sets no device: all ranks would meet on the first, which NCCL refuses."""
+    path = save(tmp_path / "ddp.py", "%%torchrun -n 2", "import torch\nprint(torch.cuda.chosen)\n", {})
+    stub = tmp_path / "torch.py"
+    stub.write_text(
+        "class cuda:\n    chosen = None\n    is_available = staticmethod(lambda: True)\n"
+        "    device_count = staticmethod(lambda: 2)\n"
+        "    set_device = staticmethod(lambda number: setattr(cuda, 'chosen', number))\n"
+    )
+    for local_rank in ("0", "1"):
+        environment = {**os.environ, "LOCAL_RANK": local_rank}
+        told = subprocess.run(
+            [sys.executable, path], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert told.stdout == f"{local_rank}\n", told.stderr
+    assert "set_device" not in save(tmp_path / "plain.py", "%%torchrun -n 2", "print(1)\n", {}).read_text()
 
 
 def test_save_wants_a_python_file(tmp_path: Path) -> None:

@@ -125,3 +125,26 @@ def test_through_the_host_as_without(staged, name):
 
 def test_a_rank_that_is_sent_to_has_it(staged):
     assert staged[1]["seen"]["received"] == [0, 1, 2, 3]
+
+
+def test_measure_counts_the_same_through_the_host(monkeypatch):
+    """Or every lesson that shows bytes would show none where its ranks share a GPU."""
+    program = launch.Script(Path(__file__).with_name("programs") / "staged_traffic.py")
+    plain = launch.torchrun(program, 2, limits=launch.Limits(timeout=200))
+    monkeypatch.setenv("STAGED", "1")
+    staged = launch.torchrun(program, 2, limits=launch.Limits(timeout=200))
+    assert (plain[0]["backend"], staged[0]["backend"]) == ("gloo", "shared-gpu")
+    for rank in (0, 1):
+        assert staged[rank]["rows"] == plain[rank]["rows"]
+    names = {row[0] for row in plain[0]["rows"]["calls"]}
+    assert names >= {
+        "all_reduce",
+        "broadcast",
+        "reduce",
+        "all_gather",
+        "gather",
+        "scatter",
+        "all_to_all",
+        "send",
+    }
+    assert all(plain[0]["rows"].values())

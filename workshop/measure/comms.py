@@ -139,7 +139,9 @@ def axis_name(group: dist.ProcessGroup | None) -> str:
         return "world"
     if description.startswith("mesh_") and description != "mesh_default":
         return description.removeprefix("mesh_")
-    ranks = dist.get_process_group_ranks(group)
+    # by name: of ranks that share a GPU it is a group within the one that torch has on its list
+    listed = dist.distributed_c10d._resolve_process_group(group.group_name)
+    ranks = dist.get_process_group_ranks(listed)
     if len(ranks) == dist.get_world_size():
         return "world"
     shown = ", ".join(map(str, ranks[:3]))

@@ -27,6 +27,7 @@ from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 from workshop.measure import counter
+from workshop.measure.held import workspace_bytes
 from workshop.measure.ledger import Ledger
 from workshop.measure.parts import PartFinder
 from workshop.measure.report import MemoryReport
@@ -83,10 +84,11 @@ class MemoryTrace:
             self._uncounted = max(sum(size for size, _ in self._known.values()) - self._base, 0)
             self._base += self._uncounted
         else:
+            workspaces = workspace_bytes()  # before anything is noted: they are no part of anybody's step
             torch.cuda.memory._record_memory_history(
                 enabled="all", context=None, stacks="python", max_entries=10**6
             )
-            self._base = torch.cuda.memory_allocated()
+            self._base = torch.cuda.memory_allocated() - workspaces
 
     def stop(self) -> MemoryReport:
         """End, and add everything up."""

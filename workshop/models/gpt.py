@@ -102,12 +102,26 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
+def attend(query: Tensor, key: Tensor, value: Tensor, *, is_causal: bool) -> Tensor:
+    """Attention in which ``heads / kv_heads`` query heads share a key and value head.
+
+    No fused kernel of a GPU takes shared heads in fp32 (flash and cuDNN want 16 bits, the memory-efficient
+    one equal heads), and what is left keeps every score. So there each query head gets a copy of its key's.
+
+    query: (batch, heads, sequence, head_dim), key and value: (batch, kv_heads, sequence, head_dim).
+    """
+    if query.is_cuda and query.dtype == torch.float32 and query.shape[1] != key.shape[1]:
+        shared = query.shape[1] // key.shape[1]
+        key, value = (x.repeat_interleave(shared, dim=1) for x in (key, value))
+    return F.scaled_dot_product_attention(query, key, value, is_causal=is_causal, enable_gqa=True)
+
+
 class CoreAttention(nn.Module):
     """softmax(query key^T / sqrt(head_dim)) value, which selective recompute drops (arXiv:2205.05198)."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Query (batch, heads, seq, head_dim), key and value with num_kv_heads, to the query's shape."""
-        return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        return attend(query, key, value, is_causal=True)
 
 
 class Attention(nn.Module):

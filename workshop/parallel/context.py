@@ -37,10 +37,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 from workshop.facts.fitting import ulysses_problems
+from workshop.models.gpt import attend
 
 Group = dist.ProcessGroup | None
 ORDERS = ("contiguous", "zigzag")
@@ -280,5 +280,5 @@ def ulysses_attention(
     if kv_heads % ranks:
         key, value = (x.repeat_interleave(ranks // kv_heads, 1) for x in (key, value))
     q, k, v = (_Trade.apply(x, 1, 2, group) for x in (query, key, value))
-    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    mixed = attend(q, k, v, is_causal=causal)
     return _Trade.apply(mixed, 2, 1, group)

@@ -22,6 +22,8 @@ from pathlib import Path
 from workshop.facts.launcher_variables import READ_AT_IMPORT
 
 CHILD = "workshop.rehearse.child"
+REHEARSING = "WORKSHOP_REHEARSING"
+"""Set in the environment of a program that is being rehearsed."""
 _SERVER = "workshop.rehearse.fork_server"
 _ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -41,9 +43,14 @@ def child(words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[s
 
 
 def environment() -> dict[str, str]:
-    """The rehearsal's environment: one thread, and this very package on its path."""
+    """The rehearsal's environment: one thread, no GPU, and this very package on its path.
+
+    No GPU, for it needs none and its forks could not use one: a module asks CUDA its first question while the
+    fork server imports, and what that leaves behind no fork survives.
+    """
     paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    own = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", REHEARSING: "1"}
+    return {**os.environ, **own, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def new_python(words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 
 from workshop.facts.checks import check_keys
 from workshop.rehearse.devices import roofline_of
-from workshop.rehearse.process import child
+from workshop.rehearse.process import REHEARSING, child
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
 
@@ -71,8 +72,15 @@ def rehearse(
 
     Raises:
         ValueError: A rank outside the world, no steps, a script that does not exist, an unknown option.
-        RehearsalError: The program failed, asked for something that cannot be rehearsed, or took too long.
+        RehearsalError: The program failed, asked for something that cannot be rehearsed (such as another
+            rehearsal), or took too long.
     """
+    if os.environ.get(REHEARSING):
+        raise RehearsalError(
+            "this program is being rehearsed, and asks for a rehearsal itself: each would start another, "
+            "without end. A function's file is imported once more in its rehearsal, so call rehearse() below "
+            'if __name__ == "__main__":'
+        )
     check_keys("rehearse()", options, [field.name for field in fields(Options)])
     asked = Options(**options)
     text, path, function = _program(program)

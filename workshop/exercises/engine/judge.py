@@ -110,7 +110,9 @@ def _launched(exercise: Exercise, source: str) -> Any:
 
     assert exercise.ranks
     program = launch.Cell(f"{source}\n\n{exercise.check_program}", f"%%exercise {exercise.name}")
-    return launch.torchrun(program, exercise.ranks, limits=launch.Limits(timeout=TIMEOUT_SECONDS))
+    # An answer is judged by its values and calls, for which ranks need not share a GPU.
+    limits = launch.Limits(timeout=TIMEOUT_SECONDS, share_gpu=False)
+    return launch.torchrun(program, exercise.ranks, limits=limits)
 
 
 def _judge_plain(

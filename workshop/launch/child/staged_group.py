@@ -17,6 +17,9 @@ PCIe, and the ranks take turns at the GPU's multiprocessors. Do not compare seco
 `use` puts the group in the place of NCCL and of gloo for this process, so that programs run as they are
 written: `dist.init_process_group("nccl")`, a mesh of "cuda", DDP, FSDP2, DTensor, pipelines. One thing a
 program must leave: `torch.device("cuda", LOCAL_RANK)`, for there is no such device; "cuda" is right on both.
+What gloo does on the host is asked for as an operator of torch's dispatcher, as with torch's own groups: so
+a `TorchDispatchMode` that counts collectives (`workshop.measure`) sees the same calls here.
+
 It needs no GPU itself: ``staged`` names the kinds of tensors that go through the host, and with "cpu" among
 them all of it is tested but CUDA's own part.
 """
@@ -91,6 +94,7 @@ class InFlight(dist.Work):
 
 
 _ProcessGroup: Any = dist.ProcessGroup  # its methods differ by version of torch, and so do their types
+_ALL_TO_ALL_SINGLE = "all_to_all_single" if hasattr(_ProcessGroup, "all_to_all_single") else "alltoall_base"
 
 
 class StagedGroup(_ProcessGroup):
@@ -104,6 +108,20 @@ class StagedGroup(_ProcessGroup):
         for kind in ("cpu", "cuda"):  # who asks for the backend behind the group finds gloo
             self._register_backend(torch.device(kind), dist.ProcessGroup.BackendType.GLOO, self.gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        # A method of gloo's own would pass the dispatcher by. A plain group around it does not.
+        self.on_host: Any = dist.ProcessGroup(store, rank, size)
+        self.on_host._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self.gloo)
+        self.on_host._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    def _set_group_name(self, name: str) -> None:
+        """Both groups' name: whoever sees a collective of the inner one asks for it."""
+        super()._set_group_name(name)
+        self.on_host._set_group_name(name)
+
+    def _set_group_desc(self, description: str) -> None:
+        """Both groups' description, such as ``mesh_dp``."""
+        super()._set_group_desc(description)
+        self.on_host._set_group_desc(description)
 
     def getBackendName(self) -> str:  # noqa: N802 torch's own name for it
         """The name that `dist.get_backend` knows."""
@@ -128,7 +146,7 @@ class StagedGroup(_ProcessGroup):
             opts.reduceOp = dist.ReduceOp.SUM
         try:
             results = self._on_host(outputs)
-            getattr(self.gloo, name)(results, *map(self._on_host, inputs), *more, opts).wait()
+            getattr(self.on_host, name)(results, *map(self._on_host, inputs), *more, opts).wait()
         finally:
             if mean:
                 opts.reduceOp = dist.ReduceOp.AVG
@@ -217,7 +235,7 @@ class StagedGroup(_ProcessGroup):
     ) -> Any:
         """Through the host."""
         sizes = (list(output_sizes or ()), list(input_sizes or ()))
-        return self._collective("alltoall_base", output, (whole,), opts or c10d.AllToAllOptions(), sizes)
+        return self._collective(_ALL_TO_ALL_SINGLE, output, (whole,), opts or c10d.AllToAllOptions(), sizes)
 
     # torch 2.11 and 2.12 call these
     _allgather_base = all_gather_single
@@ -231,17 +249,17 @@ class StagedGroup(_ProcessGroup):
     def send(self, tensors: Any, to: int, tag: int = 0) -> Any:
         """In flight: the copy on the host is kept until it has gone."""
         held = self._on_host(tensors)
-        return InFlight(self.gloo.send(held, to, tag), lambda: held.clear())
+        return InFlight(self.on_host.send(held, to, tag), lambda: held.clear())
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Any:
         """In flight: it is put into its place when it is waited for."""
         held = self._on_host(tensors)
-        return InFlight(self.gloo.recv(held, source, tag), lambda: self._arrived(tensors, held))
+        return InFlight(self.on_host.recv(held, source, tag), lambda: self._arrived(tensors, held))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
         """As `recv`."""
         held = self._on_host(tensors)
-        return InFlight(self.gloo.recv_anysource(held, tag), lambda: self._arrived(tensors, held))
+        return InFlight(self.on_host.recv_anysource(held, tag), lambda: self._arrived(tensors, held))
 
     @staticmethod
     def _arrived(tensors: Any, held: Any) -> None:
