@@ -30,7 +30,7 @@ PRINTED = {
     "11_numbers_and_tensors": r"(?s)bfloat16 .* error +0\.16\d%.*float8_e4m3fn  .*error 28\.\d+%, 37\.\d+% became zero\n"
     r"float8_e4m3fn scaled .* error +2\.6\d\d%, +0\.00% became zero\n",
     # 6 FLOPs for each of 256 samples and 512 x 256 + 256 x 256 weights of products
-    "12_flops_and_mfu": r"(?s)301,989,888 FLOPs.*(epoch \d: [\d,]+ samples/s, MFU \d+\.\d%, loss [123]\.\d\d\s*){3}",
+    "12_flops_and_mfu": r"(?s)301,989,888 FLOPs.*(epoch \d: [\d,]+ samples/s, MFU [\d.]+ %, loss [123]\.\d\d\s*){3}",
     # checkpointing leaves the state alone, and of the activations the layers' inputs and the last output
     "13_memory_of_a_step": r"plain: (weights [\d.]+ MB, gradients .*, moments [\d.]+ MB), activations 1\d\.\d+ MB, "
     r"(loss \S+)\ncheckpoint: \1, activations 1\.31 MB, \2\n",

@@ -117,8 +117,9 @@ assert [results[rank].total for rank in range(4)] == [10.0] * 4
 beside("total", predicted=1 + 2 + 3 + 4, measured=results[2].total)
 
 # %% [markdown]
-# Here every rank has a whole processor core or GPU for itself, if there are enough. The library underneath that carries the tensors is **gloo**
-# on CPUs and **NCCL** on GPUs.
+# Here every rank has a whole processor core or GPU for itself, if there are enough. With fewer GPUs than ranks they run
+# on the CPU; the line above the output says which. The library underneath that carries the tensors is **gloo** on CPUs
+# and **NCCL** on GPUs.
 #
 # ## Ranks that stay
 #
@@ -263,8 +264,8 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 # %% [markdown]
 # ## Take the cell with you
 #
-# `%%torchrun -n 4 --save FILE.py` writes a cell as a program. It needs nothing of this workshop then:
-# `torchrun --nproc-per-node 4 FILE.py` runs it, here or on a cluster.
+# `%%torchrun -n 4 --save FILE.py` writes a cell as a program. `torchrun --nproc-per-node 4 FILE.py` runs it, here or on
+# a cluster. It needs of this workshop only what the cell itself imports (`report`, above), or is given by `--pass`.
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.

@@ -271,7 +271,7 @@ assert 3 * rates[sizes[0]] < peak
 # Where do the parts of a model stand? Six of them, with their FLOPs and bytes counted by hand:
 
 # %%
-T, H = (512, 1024) if on_cpu else (8_192, 4_096)  # tokens, width
+T, H = (1024, 1024) if on_cpu else (8_192, 4_096)  # tokens, width
 HEAD_DIM = 64
 
 
@@ -334,17 +334,23 @@ show.rooflines(devices)
 ridge = h100.peak("bf16") / h100.memory_bandwidth
 flops, moved = operators(2)["one token x matrix"]
 at_most = flops / moved / ridge
+left = [name for name, (f, m) in operators(2).items() if f / m < ridge]
 print(f"ridge of an H100: {ridge:.0f} FLOPs a byte")
 print(f"ridge of this device: {peak / bandwidth:.0f} FLOPs a byte")
+print("left of the H100's ridge:", ", ".join(left))
 assert round(ridge) == 295
+assert left == ["GELU", "norm", "residual", "one token x matrix"]
 assert at_most < 0.005
 beside("decode", predicted=100 / ridge, measured=100 * at_most)
 
 # %% [markdown]
 # (*Measured* here is counted from the shapes. The H100's panel has hollow points: what is possible, not what somebody saw.)
 #
-# Everything left of the ridge waits for memory, and no faster arithmetic would help it. On an H100 that is all of it but large products and
-# attention. And decoding one token reaches a third of a percent: people decode many sequences at once, so that each weight
+# Everything left of the ridge waits for memory, and no faster arithmetic would help it. On an H100 that is all of it
+# but large products and attention. In bf16 the intensity of attention is half the length of the sequence, so with a
+# short one it would lie on the left, too.
+#
+# Decoding one token reaches a third of a percent: people decode many sequences at once, so that each weight
 # is used more often. (A point can lie a little above the slope: what fits into the caches is not fetched again.)
 #
 # **Large products are what a device is fast at.** It is why batches are large, and why cutting a model into too many pieces makes it slow.
@@ -413,14 +419,17 @@ for name in configs:
     steady = mfu(logs[name], a_word[name], 1, peak)
     fastest_step = min(logs[name][1:], key=lambda line: line[1])
     reached[name] = mfu([fastest_step], a_word[name], 1, peak, warm_up=0)
-    print(f"{name:<15} MFU {steady:6.1%}, in the fastest step {reached[name]:6.1%}")
+    in_fastest = f"{100 * reached[name]:.3g} % in the fastest step"
+    print(f"{name:<15} MFU {100 * steady:.3g} %, {in_fastest}")
 assert 0 < reached["TINY, width 64"] < reached["width 256"] < 1.2
 
 # %%
 beside("small_mfu", measured=100 * reached["TINY, width 64"])
 
 # %% [markdown]
-# Same code, same tokens: the wider model gets a larger share, because its products are larger. And the rest? It went into everything
+# Same code, same tokens, and the wider model gets a larger share. Each operator has to be started, and that takes
+# equally long whatever its size. Larger products do more for each start. (On a GPU small products are over in no time,
+# so starting them can be nearly all of `TINY`'s step, and its share next to nothing.) The rest went into everything
 # that is no large product. Look at the phases of `TINY`'s fastest step:
 
 # %%
@@ -505,8 +514,12 @@ assert abs(on_paper.days - by_hand) < 0.5
 beside("days", measured=by_hand)
 
 # %% [markdown]
-# A season: 144 days. What if the last trillion tokens come in sequences of 131,072, so that the model learns to read long texts? Say
-# that half of the peak is still reached. How many days does the last fifteenth of the tokens take? Your two functions know:
+# A season: 144 days. What if the last trillion tokens come in sequences of 131,072, so that the model learns to read
+# long texts? Say that half of the peak is still reached. How many days does the last fifteenth of the tokens take? Your
+# two functions know.
+#
+# Mind the count. The 144 days were for the weights alone, 6 FLOPs a parameter and token. `train_flops` adds the
+# attention core, 15 % at 8,192 tokens. So 14 trillion tokens now take longer than 15 trillion did:
 
 # %% tags=["nbval-check-output"]
 short = train_flops(70e9, 14e12, 80, 8_192, 8_192)
@@ -515,11 +528,12 @@ whole = days_to_train([(short, 1_024, 0.5), (long, 1_024, 0.5)], fast)
 last = days_to_train([(long, 1_024, 0.5)], fast)
 print(f"14 of 15 trillion tokens in sequences of 8,192: {whole - last:.0f} days")
 print(f"the last trillion in sequences of 131,072: {last:.0f} days")
+assert by_hand < whole - last
 assert 2.5 < last / ((whole - last) / 14) < 3.5
 
 # %% [markdown]
-# A token in a long sequence costs about three times as much. Now the run in short sequences again, with other devices and other shares
-# of their peak:
+# A token in a long sequence costs about three times as much. Now the run by the rule of 6 again, with other devices and
+# other shares of their peak:
 
 # %% tags=["nbval-check-output"]
 days = {}
@@ -588,14 +602,15 @@ def timed(call, times):
 with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
     step()  # this also warms up
 flops = counter.get_total_flops()
-square = torch.randn(1024, 1024, device=device, dtype=dtype)
+side = 1024 if device.type == "cpu" else 8192  # large enough to fill a GPU
+square = torch.randn(side, side, device=device, dtype=dtype)
 took = min(timed(lambda: square @ square, 1)[0] for _ in range(20))
-peak = 1e12 * float(os.environ.get("PEAK_TFLOPS", 2e-12 * 1024**3 / took))
+peak = 1e12 * float(os.environ.get("PEAK_TFLOPS", 2e-12 * side**3 / took))
 print(f"{flops:,} FLOPs a step, peak {peak / 1e12:.2f} TFLOP/s")
 for epoch in range(3):
     took, loss = timed(step, STEPS)
-    rate, share = STEPS * BATCH / took, STEPS * flops / took / peak
-    print(f"epoch {epoch}: {rate:,.0f} samples/s, MFU {share:.1%}, loss {loss:.2f}")
+    rate, share = STEPS * BATCH / took, 100 * STEPS * flops / took / peak
+    print(f"epoch {epoch}: {rate:,.0f} samples/s, MFU {share:.3g} %, loss {loss:.2f}")
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.

@@ -201,6 +201,10 @@ print(f"{len(plain)} gradients, three ways: equal, bit for bit")
 # because we will run it in two ways, here and in a rehearsal. The middle part switches the recomputation on. `"by hand"` uses the class
 # from above, `"full"` PyTorch's `checkpoint`. `"selective"` tells `checkpoint` which results to keep: those of matrix products and of
 # attention, which are expensive to compute again. Norms and activation functions are cheap and are computed again.
+#
+# That is another selection than the paper's. Its attention was written out and stored the scores, so throwing the core
+# away saved most. Our attention is fused and never stores them, so there is no core to throw away; what is left that is
+# cheap are norms and activation functions.
 
 
 # %%
@@ -285,8 +289,10 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 ...
 
 # %% [markdown]
-# **Two: by rehearsal.** `rehearse` runs the very function from above in a process of its own, on *fake* tensors: they have a
-# shape and a type, but no bytes. Every allocation is written down. Nothing is modelled, so nothing can be forgotten.
+# **Two: by rehearsal.** `rehearse` runs the very function from above in a process of its own, on *fake* tensors: they
+# have a shape and a type, but no bytes. Every allocation is written down. Nothing is modelled, so nothing that the code
+# does can be forgotten. One limit remains. A rehearsal here runs a CPU's kernels. Where a GPU would choose another one,
+# its memory is another.
 
 # %%
 from workshop.rehearse import rehearse
@@ -297,8 +303,8 @@ print(f"rehearsed peak {format_bytes(rehearsed.peak_bytes)}")
 # %% [markdown]
 # ## Run
 #
-# **Three: for real.** Five variants, each measured from its first tensor to its last. `measure` notes each allocation, and finds
-# out what it is for by looking at who holds it.
+# **Three: for real.** Five variants, and one run whose last step is longer, each measured from its first tensor to its
+# last. `measure` notes each allocation, and finds out what it is for by looking at who holds it.
 
 # %%
 # %%torchrun -n 1 --pass two_steps,Recompute --into measured
@@ -420,8 +426,8 @@ beside(
 # - **Gradient accumulation** cuts the batch into four micro-batches, one after another. Their gradients add up in `.grad`, and the
 #   optimizer's step is the same. Only a quarter of the activations is alive at a time, and no FLOP is added. (The gradients now stay
 #   during forward, and small products are less efficient.)
-# - **Selective** checkpointing computes norms and activation functions again. These are no matrix products, so the count of FLOPs
-#   does not change.
+# - **Selective** checkpointing, as we do it, computes norms and activation functions again. These are no matrix
+#   products, so the count of FLOPs does not change.
 # - **Full** checkpointing keeps next to nothing and runs every layer's forward again. Forward is a third of a step's FLOPs, so the
 #   layers cost a third more. (The head is not repeated.) Look at its picture: the activations are gone, and what is left at the peak
 #   is one layer, computed again in backward. The measurement calls that part temporaries.
@@ -556,7 +562,7 @@ bars = {f"{how}, {length:,}": needs[how, length] for how, length in cases}
 show.memory_by_part(bars, cap=needs["full", 32_768].capacity, compare=False)
 
 # %% [markdown]
-# Nobody has an H100 here, so the answer is checked by a rehearsal:
+# Perhaps you have no H100 here, so the answer is checked by a rehearsal:
 
 # %%
 one = catalogue.model("llama-3.2-1b")
@@ -579,9 +585,29 @@ assert checked.peak_bytes < needs["full", longest["full"]].capacity
 beside("longest", measured=longest["full"])
 
 # %% [markdown]
-# Four times as long, and then it ends. Look at what is left in the two lower bars: **logits and loss**. The vocabulary has 128,256
-# entries, and every token has a logit for each of them. Recomputing inside the layers does not touch that. Longer sequences need a loss
-# that is computed piece by piece.
+# Four times as long as without recomputation, and then it ends. Look at what is left in the two lower bars: **logits
+# and loss**. The vocabulary has 128,256 entries, and every token has a logit for each of them. Recomputing inside the
+# layers does not touch that. Longer sequences need a loss that is computed piece by piece.
+#
+# ### Would a GPU choose the same kernels?
+#
+# Here it could not. In this model four query heads share a key and value head. A CPU's fused attention takes that. A
+# GPU's does so in 16 bits only (up to torch 2.13), and attention in plain products stores every score. How much would
+# that be?
+
+# %% tags=["nbval-check-output"]
+group = one.num_heads // one.num_kv_heads
+copies = 2 * 4 * longest["full"] * one.hidden_size  # keys and values, repeated
+scores = 4 * one.num_heads * longest["full"] ** 2
+print(f"every score, in fp32: {format_bytes(scores)} a layer")
+print(f"keys and values, each {group} times: {format_bytes(copies)} a layer")
+assert copies < 0.01 * checked.peak_bytes
+assert scores > needs["full", longest["full"]].capacity
+
+# %% [markdown]
+# The scores of one layer are more than the device has. So on a GPU and in fp32 our model gives every query head its own
+# copy of keys and values (`attend` in `workshop/models/gpt.py`), and then a fused kernel takes them. Look for such
+# choices before you trust a rehearsal with a GPU's memory.
 #
 # ## On a GPU: three numbers that differ
 #
@@ -592,6 +618,9 @@ beside("longest", measured=longest["full"])
 # | allocated | `torch.cuda.memory_allocated()` | bytes of live tensors |
 # | reserved | `torch.cuda.memory_reserved()` | what PyTorch's **caching allocator** has taken from the driver, to hand out again |
 # | used | `nvidia-smi`, `torch.cuda.mem_get_info()` | reserved, plus the CUDA context and libraries, plus other processes |
+#
+# Not all that is allocated is a tensor of yours. cuBLAS takes workspaces for its products, on an H100 or H200 32 MiB
+# for each thread that multiplies, and keeps them. They are nobody's tensor, and `measure` leaves them out.
 #
 # When a tensor is freed, its block stays reserved. That is fast. But a block can only be reused for something that fits into it. Here
 # is the worst case, by hand:
@@ -607,18 +636,19 @@ print(f"{free} of 16 places are free, at most {longest_hole} in a row: 3 do not 
 assert (free, longest_hole) == (8, 2)
 
 # %% [markdown]
-# That is **fragmentation**: "out of memory" although enough is free. In PyTorch's message it is the line "reserved by PyTorch but
-# unallocated". `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` helps: the allocator then maps pages into large segments that can
-# grow, in place of many blocks of fixed size.
+# That is **fragmentation**: "out of memory" although enough is free. In PyTorch's message it is the line "reserved by
+# PyTorch but unallocated". `PYTORCH_ALLOC_CONF=expandable_segments:True` helps: the allocator then maps pages into
+# large segments that can grow, in place of many blocks of fixed size.
 #
-# When you have to find out who holds what on a GPU, record it. Two calls, and a page that draws the file
-# (https://pytorch.org/memory_viz):
+# When you have to find out who holds what on a GPU, record it. Three calls (the last one ends the recording, which
+# costs time with every allocation), and a page that draws the file (https://pytorch.org/memory_viz):
 
 # %%
 if torch.cuda.is_available():
     torch.cuda.memory._record_memory_history()
     kept = torch.ones(2**20, device="cuda")
     torch.cuda.memory._dump_snapshot(launch.Session.get().directory / "memory.pickle")
+    torch.cuda.memory._record_memory_history(enabled=None)
     left, total = torch.cuda.mem_get_info()
     print("allocated", format_bytes(torch.cuda.memory_allocated()))
     print("reserved ", format_bytes(torch.cuda.memory_reserved()))
