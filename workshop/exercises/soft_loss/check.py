@@ -6,27 +6,25 @@ the teacher's distribution, and T^2 so that the gradient keeps its size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from workshop.exercises.engine.check import Call, Wrong, call, number
+from workshop.exercises.engine.check import Call, Wrong, call, number, shown
 
 NAME = "soft_loss"
 Loss = Callable[[Any, Any, float], float]
 
 
 def _log_softmax(logits: Any) -> Any:
-    import numpy as np
+    import torch
 
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return torch.log_softmax(logits, -1)
 
 
 def _divergence(first: Any, second: Any) -> Any:
-    """KL of two arrays of log-probabilities, for each position."""
-    import numpy as np
-
-    return (np.exp(first) * (first - second)).sum(-1)
+    """KL of two tensors of log-probabilities, for each position."""
+    return (first.exp() * (first - second)).sum(-1)
 
 
 def _loss(student: Any, teacher: Any, t: float) -> float:
@@ -50,10 +48,8 @@ def _hard_student(student: Any, teacher: Any, t: float) -> float:
 
 
 def _entropy_left(student: Any, teacher: Any, t: float) -> float:
-    import numpy as np
-
     log_p, log_q = _log_softmax(teacher / t), _log_softmax(student / t)
-    return float(-(t**2) * (np.exp(log_p) * log_q).sum(-1).mean())
+    return float(-(t**2) * (log_p.exp() * log_q).sum(-1).mean())
 
 
 def _summed(student: Any, teacher: Any, t: float) -> float:
@@ -76,32 +72,56 @@ MISTAKES: tuple[tuple[Loss, str], ...] = (
 
 
 def _cases() -> list[tuple[Any, Any, float]]:
-    import numpy as np
+    import torch
 
-    generator = np.random.default_rng(0)
+    drawn = torch.Generator().manual_seed(0)
+
+    def logits(shape: tuple[int, int]) -> Any:
+        return torch.randn(shape, generator=drawn, dtype=torch.float64)
+
     shapes = (((3, 5), 2.0), ((4, 7), 1.0), ((2, 6), 4.0), ((5, 4), 0.5))
-    return [(generator.normal(size=s), 2 * generator.normal(size=s), t) for s, t in shapes]
+    return [(logits(shape), 2 * logits(shape), t) for shape, t in shapes]
+
+
+def _given(function: Any, student: Any, teacher: Any, t: float) -> float:
+    """What the learner's function gives for a student that is trained: a number with a gradient."""
+    import torch
+
+    student = student.clone().requires_grad_()
+    with torch.enable_grad():
+        value = call(function, NAME, Call((student, teacher.clone(), t)))
+    written = f"soft_loss(..., ..., {t})"
+    if not isinstance(value, torch.Tensor):
+        number(value, written)
+        raise Wrong(
+            f"`{written}` gave {shown(value)}, a plain number. A student learns from a tensor's gradient."
+        )
+    if value.ndim:
+        raise Wrong(f"`{written}` gave a tensor of shape {tuple(value.shape)}; wanted one number, the mean.")
+    if not value.requires_grad:
+        raise Wrong(f"`{written}` has no gradient: leave out `.item()`, `.detach()` and `torch.no_grad()`.")
+    return float(value.detach())
 
 
 def check(names: dict[str, Any]) -> str:
     """Four random cases, and a perfect student."""
-    import numpy as np
-
     cases = _cases()
-    found = [number(call(names[NAME], NAME, Call(case)), f"soft_loss(..., ..., {case[2]})") for case in cases]
+    found = [_given(names[NAME], *case) for case in cases]
     wanted = [_loss(*case) for case in cases]
-    if not np.allclose(found, wanted, rtol=1e-6, atol=1e-9):
-        said = next(
-            (s for formula, s in MISTAKES if np.allclose(found, [formula(*c) for c in cases], rtol=1e-6)), ""
-        )
-        where = next(i for i in range(len(cases)) if not np.isclose(found[i], wanted[i], rtol=1e-6))
+    if not _same(found, wanted):
+        said = next((s for formula, s in MISTAKES if _same(found, [formula(*c) for c in cases])), "")
+        where = next(i for i in range(len(cases)) if not _same(found[i : i + 1], wanted[i : i + 1]))
         said = f"gave {found[where]:.5f}; wanted {wanted[where]:.5f}. {said}".rstrip()
         raise Wrong(f"At temperature {cases[where][2]:g} it {said}")
     logits = 100 * cases[0][1]
-    perfect = number(call(names[NAME], NAME, Call((logits, logits, 1.0))), "soft_loss(teacher, teacher, 1)")
+    perfect = _given(names[NAME], logits, logits, 1.0)
     if not abs(perfect) < 1e-9:
         raise Wrong(
             f"A student that says just what the teacher says has a loss of {perfect}; wanted 0. With logits "
             "in the hundreds some probability is 0: take `log_softmax`, not the logarithm of it."
         )
     return "A perfect student has a loss of 0, and hot or cold the gradient keeps its size."
+
+
+def _same(found: list[float], wanted: list[float]) -> bool:
+    return all(math.isclose(f, w, rel_tol=1e-6, abs_tol=1e-9) for f, w in zip(found, wanted, strict=True))

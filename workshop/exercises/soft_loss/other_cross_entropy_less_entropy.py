@@ -1,13 +1,10 @@
-import numpy as np
+import torch
+import torch.nn.functional as F
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-
-
-def soft_loss(student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0) -> float:
-    log_p = log_softmax(teacher / temperature)
-    p = np.exp(log_p)
-    cross_entropy = -np.sum(p * log_softmax(student / temperature))
-    entropy = -np.sum(p * log_p)
+def soft_loss(student: torch.Tensor, teacher: torch.Tensor, temperature: float = 2.0) -> torch.Tensor:
+    log_p = F.log_softmax(teacher / temperature, -1)
+    p = log_p.exp()
+    cross_entropy = -torch.sum(p * F.log_softmax(student / temperature, -1))
+    entropy = -torch.sum(p * log_p)
     return temperature**2 * (cross_entropy - entropy) / len(student)

@@ -1,15 +1,10 @@
-import numpy as np
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Logarithms of the probabilities, over the last axis."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+import torch
+import torch.nn.functional as F
 
 
 def soft_loss(
-    student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0
-) -> float:
+    student: torch.Tensor, teacher: torch.Tensor, temperature: float = 2.0
+) -> torch.Tensor:
     """T^2 KL(teacher || student) of softened probabilities, mean over positions."""
     log_p, log_q = ..., ...  # of the teacher, of the student
     ...

@@ -1,13 +1,8 @@
-import numpy as np
+import torch
+import torch.nn.functional as F
 
 
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Logarithms of the probabilities, over the last axis."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-def soft_loss(student: np.ndarray, teacher: np.ndarray, temperature: float = 2.0) -> float:
+def soft_loss(student: torch.Tensor, teacher: torch.Tensor, temperature: float = 2.0) -> torch.Tensor:
     """T^2 KL(teacher || student) of softened probabilities, mean over positions."""
-    log_p, log_q = log_softmax(teacher / temperature), log_softmax(student / temperature)
-    return (np.exp(log_p) * (log_p - log_q)).sum(-1).mean()
+    log_p, log_q = F.log_softmax(teacher / temperature, -1), F.log_softmax(student / temperature, -1)
+    return (log_p.exp() * (log_p - log_q)).sum(-1).mean()
