@@ -49,6 +49,11 @@ class Precision:
         return "fp8" in self.name
 
     @property
+    def in_autocast(self) -> bool:
+        """Whether `torch.autocast` chooses the format operator by operator, over weights in fp32."""
+        return self.name.startswith("amp-")
+
+    @property
     def dtype(self) -> str:
         """The format of the matmuls, as in ``DeviceSpec.peak_flops``."""
         if self.is_fp8:

@@ -27,7 +27,7 @@ from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
 from workshop.predict.case import Policy, TrainingConfig
 from workshop.predict.layouts import Array, Layouts, layers_in_chunk
-from workshop.predict.memory.saved import Saved, cross_attention_saved, layer_saved
+from workshop.predict.memory.saved import Saved, cross_attention_saved, layer_saved, stream_bytes
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def total(tensors: Iterable[Saved]) -> PerToken:
 def kept(model: ModelSpec, kind: str, policy: Policy, how: Implementation, numbers: Precision) -> list[Saved]:
     """The tensors of one layer that stay until backward under a recompute policy."""
     everything = layer_saved(model, kind, how, numbers)
-    layer_input = [Saved("layer's input", model.hidden_size, numbers.compute, "sequence", "layer_input")]
+    stream = stream_bytes(how, numbers)
+    layer_input = [Saved("layer's input", model.hidden_size, stream, "sequence", "layer_input")]
     if policy.name == "full":
         return layer_input
     if policy.trained is not None:

@@ -53,12 +53,19 @@ def bytes_per_logit(how: Implementation, compute: float) -> float:
     }[how.loss]
 
 
-def loss_bytes(model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts) -> Array:
-    """Bytes alive on the last stage at the loss, logits and all; zero elsewhere."""
+def loss_bytes(
+    model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts, forward: bool = False
+) -> Array:
+    """Bytes alive on the last stage at the loss, logits and all; zero elsewhere.
+
+    forward: at the end of forward, which for the eager loss is less than what its backward needs.
+    """
     logits = layouts.tokens * padded_vocab(model, how, layouts.tensor) / layouts.tensor
     # Losses of multi-token prediction come first and keep their fp32 probabilities for backward.
     held = how.held_logit_grads * numbers.compute + 4 * model.num_mtp_layers
-    return layouts.is_last * logits * (bytes_per_logit(how, numbers.compute) + held)
+    eager = forward and how.loss == "eager"
+    each = numbers.compute + 8 if eager else bytes_per_logit(how, numbers.compute)
+    return layouts.is_last * logits * (each + held)
 
 
 def head_gradients(model: ModelSpec, how: Implementation, numbers: Precision, layouts: Layouts) -> Array:

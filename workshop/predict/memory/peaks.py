@@ -9,6 +9,8 @@ A step passes through five moments, and the peak is the largest of them:
 4. **the end of backward**: activations are gone, all gradients are there;
 5. **the optimizer's step**: gradients and, unless it is fused, temporaries.
 
+Under `torch.autocast` there is one more, **the end of forward**, when it still holds its casts of all weights.
+
 Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
 Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the
 caching allocator took for them, pieces that fit nothing included (:mod:`workshop.predict.memory.allocator`);
@@ -31,7 +33,14 @@ from workshop.predict.layouts import Array, Layouts
 from workshop.predict.memory.activations import boundary_bytes, saved_bytes, working_bytes
 from workshop.predict.memory.allocator import RankHardware, outside_bytes, rank_hardware, reserved_bytes
 from workshop.predict.memory.loss import ends_saved, head_gradients, loss_bytes
-from workshop.predict.memory.states import padded_vocab, params_held, states, step_bytes, unsharded
+from workshop.predict.memory.states import (
+    autocast_cache,
+    padded_vocab,
+    params_held,
+    states,
+    step_bytes,
+    unsharded,
+)
 from workshop.predict.pipeline.v_shaped import FOLDS, folded
 
 NOWHERE = RankHardware()
@@ -215,7 +224,7 @@ def straight(config: TrainingConfig, layouts: Layouts, workspace: int) -> dict[s
     backward = {"temporaries": working_bytes(config, layouts), "gathered gradients": gathered_grads}
     late = grads - embedding_gradients(config, layouts) if config.how.buffers == "freed" else grads
     step = {"temporaries": step_bytes(config, held, layouts)}
-    return {
+    found = {
         "loss": {**forward, **loss_parts(config, layouts)},
         "backward": {**forward, **backward},
         "first layer": {**gathered, "gradients": late, **backward},
@@ -223,6 +232,12 @@ def straight(config: TrainingConfig, layouts: Layouts, workspace: int) -> dict[s
         "optimizer": {**base, "gradients": grads, **step},
         "between steps": {**base, "gradients": kept_grads},
     }
+    cached = autocast_cache(config, held, layouts)
+    if cached:
+        found["end of forward"] = {**forward, **loss_parts(config, layouts, forward=True)}
+    for moment, casts in cached.items():
+        found[moment]["weight cache"] = casts
+    return found
 
 
 def embedding_gradients(config: TrainingConfig, layouts: Layouts) -> Array:
@@ -259,13 +274,10 @@ def activation_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     return ends if config.offload == "activations" else saved_bytes(config, layouts) + ends
 
 
-def loss_parts(config: TrainingConfig, layouts: Layouts) -> Parts:
-    """What only the loss needs."""
-    parts = {
-        "logits and loss": loss_bytes(
-            config.model, config.how, config.numbers, decoder_layouts(config, layouts)
-        )
-    }
+def loss_parts(config: TrainingConfig, layouts: Layouts, forward: bool = False) -> Parts:
+    """What only the loss needs, at its worst moment or at the end of forward."""
+    read = decoder_layouts(config, layouts)
+    parts = {"logits and loss": loss_bytes(config.model, config.how, config.numbers, read, forward)}
     if config.adapter is None and config.how.loss == "chunked":
         parts["gathered gradients"] = head_gradients(config.model, config.how, config.numbers, layouts)
     return parts

@@ -52,12 +52,12 @@ class Saved(NamedTuple):
 def layer_saved(model: ModelSpec, kind: str, how: Implementation, numbers: Precision) -> list[Saved]:
     """All tensors one layer saves for backward when nothing is recomputed."""
     return (
-        norm_saved(model, how, numbers, "attention_norm")
+        norm_saved(model, how, numbers, "attention_norm", kind)
         + attention_saved(model, how, numbers)
         + (
             []
             if model.parallel_block and model.norms_per_layer == 1
-            else norm_saved(model, how, numbers, "mlp_norm")
+            else norm_saved(model, how, numbers, "mlp_norm", kind)
         )
         + (
             mlp_saved(model, model.ffn_hidden_size, how, numbers)
@@ -67,24 +67,34 @@ def layer_saved(model: ModelSpec, kind: str, how: Implementation, numbers: Preci
     )
 
 
-def norm_saved(model: ModelSpec, how: Implementation, numbers: Precision, name: str) -> list[Saved]:
+def stream_bytes(how: Implementation, numbers: Precision) -> float:
+    """Width of the residual stream. Under autocast an embedding gives fp32, and fp32 plus 16 bits is fp32."""
+    return 4 if numbers.in_autocast and not how.compile else numbers.compute
+
+
+def norm_saved(
+    model: ModelSpec, how: Implementation, numbers: Precision, name: str, kind: str = "dense"
+) -> list[Saved]:
     """A norm's input and output.  The output is the next linear map's input.
 
     Eagerly, RMSNorm computes in fp32: it keeps the input cast to fp32 in place of the input, and the
-    normalised value that its weight's gradient needs.
+    normalised value that its weight's gradient needs. Autocast keeps its copies of weights, and none of
+    activations: each linear map that reads the norm makes, and saves, a copy of its own.
     """
-    c = numbers.compute
+    c, stream = numbers.compute, stream_bytes(how, numbers)
     readers = (
         ("q", "k", "v", "q_down", "kv_down")
         if name == "attention_norm"
         else ("gate", "up", "router", "expert_gate", "expert_up", "shared_gate", "shared_up")
     )
+    reading = sum(linear.name in readers for linear in model.linears(kind)) if name != "final_norm" else 1
+    copies = reading if stream != c else 1
     eager = how.norm == "eager" and not how.compile and model.norm == "rmsnorm"
     saved = [
-        Saved(f"{name} input", model.hidden_size, 4 if eager else c, "sequence", "norm_input"),
+        Saved(f"{name} input", model.hidden_size, 4 if eager else stream, "sequence", "norm_input"),
         Saved(
             f"{name} output",
-            model.hidden_size,
+            copies * model.hidden_size,
             numbers.saved_input or c,
             "whole" if how.gathered_inputs else "sequence",
             "layernorm",
@@ -96,7 +106,12 @@ def norm_saved(model: ModelSpec, how: Implementation, numbers: Precision, name: 
     if eager:
         saved.append(
             Saved(
-                f"{name} before its weight", model.hidden_size, c, "sequence", "layernorm", False, ("norm",)
+                f"{name} before its weight",
+                model.hidden_size,
+                stream,
+                "sequence",
+                "layernorm",
+                only_for=("norm",),
             )
         )
     return saved

@@ -181,14 +181,40 @@ def states(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Ar
     if config.how.optimizer_in_backward:
         gradients = gradients / config.model.num_layers
     found = {"weights": weight_bytes(config, held, layouts), "optimizer": optimizer, "gradients": gradients}
-    if numbers.weight_cache:
-        matrices = held.dense - held.ends + held.expert
-        found["weight cache"] = (
-            numbers.weight_cache * matrices / np.where(layouts.zero == 3, layouts.state_shards, 1)
-        )
+    if numbers.weight_cache and not numbers.in_autocast:
+        found["weight cache"] = cache_of(config, held, layouts)
     # What is offloaded lives on the host; what ZeRO-3 gathers is counted by :func:`unsharded`.
     gone = {"optimizer": ("optimizer",), "params": tuple(found)}.get(config.offload, ())
     return {part: size * (part not in gone) for part, size in found.items()}
+
+
+def cache_of(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
+    """Casts of the layers' matrices that are kept beside them."""
+    matrices = held.dense - held.ends + held.expert
+    return config.numbers.weight_cache * matrices / np.where(layouts.zero == 3, layouts.state_shards, 1)
+
+
+def autocast_cache(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Array]:
+    """Casts of weights that `torch.autocast` keeps, by the moment of the step.
+
+    It makes each once and keeps it until its block ends, at the end of forward. From there on a cast stays
+    only where a product saved it for backward: all of them where nothing is recomputed; the head's, and that
+    of the layer which backward is in, where all is.
+    """
+    if not config.numbers.in_autocast or config.offload == "params":
+        return {}
+    model, tensor = config.model, layouts.tensor
+    layers = cache_of(config, held, layouts)
+    head = padded_vocab(model, config.how, tensor) * model.hidden_size / tensor
+    head = layouts.is_last * config.numbers.weight_cache * head
+    again = config.policy.name == "full" and not config.recompute_layers
+    one = layers / np.maximum(1, model.num_layers / layouts.pipeline)
+    return {
+        "end of forward": layers + head,
+        "loss": (0 if again else layers) + head,
+        "backward": one if again else layers,
+        "first layer": one,
+    }
 
 
 def unsharded(config: TrainingConfig, held: Held, layouts: Layouts) -> tuple[Array, Array]:
