@@ -3,8 +3,9 @@
 #
 # - **You need** `22_ddp`, `24_zero` and `25_fsdp`, or the idea of them: what DDP, ZeRO and FSDP do.
 # - **It takes** 40 minutes to read and try, less than a minute to run.
-# - **What runs where:** all of it here, on two ranks. Accelerate and DeepSpeed expect GPUs; `ranks_like_gpus()` lets their
-#   GPU branches run over gloo, and does nothing where there are GPUs. The last part describes 64 GPUs and rehearses 512.
+# - **What runs where:** all of it here, on two ranks. These libraries want a GPU for each rank: with fewer than two,
+#   all runs are on the CPU. There `ranks_like_gpus()` lets the GPU branches of Accelerate and DeepSpeed run over gloo;
+#   on GPUs it does nothing. The last part describes 64 GPUs and rehearses 512.
 # - **Model and text:** `TINY` and the reference manual, as in lesson 22, so that only the engine is new. The files at the end are for Llama 3 8B,
 #   because it is what 64 GPUs are for; the file that lies needs no model.
 # - **Links:** before this [25_fsdp](25_fsdp.ipynb), after it [27_fewer_bytes](27_fewer_bytes.ipynb), words in the [glossary](../glossary.md).
@@ -20,6 +21,9 @@
 
 # %%
 # %load_ext workshop
+import os
+
+import torch
 import yaml
 
 from workshop import Layout, Run, launch, predict_memory, show
@@ -34,6 +38,8 @@ from workshop.configs import (
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.exercises import beside
 
+if torch.accelerator.device_count() < 2:  # NCCL wants a GPU for each rank
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %% [markdown]
@@ -43,7 +49,6 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 # knows of an engine.
 
 # %%
-import torch
 from torch.utils.data import DataLoader
 
 from workshop.models.gpt import GPT, TINY
@@ -67,7 +72,6 @@ def task(ranks):
 
 # %%
 import json
-import os
 from pathlib import Path
 
 from workshop import report
@@ -286,7 +290,7 @@ assert not differing, differing
 beside("other_losses", predicted="none", measured=" ".join(differing) or "none")
 
 # %% [markdown]
-# All of them agree, to the last digit that fp32 has to offer. The engine does not decide what is learned. It decides what it costs:
+# All of them agree, to 1e-5. The engine does not decide what is learned. It decides what it costs:
 
 # %%
 weight_bytes = 4 * parameters
@@ -308,7 +312,7 @@ for name, held in predicted.items():
     assert abs(case["held"] / (held * parameters) - 1) < 0.02, name
     assert abs(case["sent"] - sent[name]) <= 0.02 * sent[name], name
 assert found["FSDP2"]["held"] < found["ZeRO-2"]["held"] < found["DDP"]["held"]
-assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.1 * 500_000_000, "its bucket"
+assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.25 * 500_000_000, "its bucket"
 
 # %% [markdown]
 # FSDP2 holds least and sends more than DDP.
@@ -555,9 +559,10 @@ print(reading)
 assert reading.run == large
 
 # %% [markdown]
-# The note is worth a second look. `accumulate()` saves traffic by reducing only after the last micro-batch. Under FSDP2 the price is that
-# each rank keeps *whole* gradients until then (lesson 25 measured it). For 8 billion parameters that is 16 GB in bf16 on each of 64 GPUs, in a run
-# that shards everything else. `sync_each_batch=True`, as the file's comment says, keeps them sharded.
+# The note is worth a second look. `accumulate()` saves traffic by reducing only after the last micro-batch. Under FSDP2
+# the price is that each rank keeps *whole* gradients until then (lesson 25 measured it). For 8 billion parameters that
+# is 16 GB in bf16, in which Accelerate reduces, on each of 64 GPUs, in a run that shards everything else.
+# `sync_each_batch=True`, as the file's comment says, keeps them sharded.
 #
 # ### The lesson's own loop on 512 ranks
 #
@@ -624,8 +629,9 @@ for name, expected in closed_form.items():
 #
 # ## Tomorrow's script
 #
-# Without this workshop. `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file; plain `torchrun` gives
-# DDP. The assert is the line that was missing above.
+# Without this workshop. `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file:
+# the one above wraps what is called `Layer`, so that is the name here. Plain `torchrun` gives DDP. The assert is the
+# line that was missing above.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_accelerate")
@@ -644,11 +650,17 @@ accelerator = Accelerator(cpu=on_cpu, gradient_accumulation_steps=2)
 wanted = int(os.environ["WORLD_SIZE"])
 assert accelerator.num_processes == wanted, "the file is not obeyed"
 
+
+class Layer(torch.nn.Sequential):
+    """What the file calls fsdp_transformer_layer_cls_to_wrap."""
+
+
 inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
 dataset = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))
 loader = DataLoader(dataset, batch_size=16, shuffle=True)
-layers = [torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)]
-network = torch.nn.Sequential(*layers)
+network = torch.nn.Sequential(
+    Layer(torch.nn.Linear(16, 64), torch.nn.GELU()), torch.nn.Linear(64, 1)
+)
 optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2)
 model, optimizer, loader = accelerator.prepare(network, optimizer, loader)
 saved, first = Path(os.environ.get("CHECKPOINT", "train_accelerate")), 0

@@ -5,8 +5,9 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
-# - **Model and text:** `TINY` and the reference manual, with twice as many heads: on four ranks each needs a key and value head of its own.
-#   Before that two matrices of random numbers; the last part has the widths of Llama 70B.
+# - **Model and text:** `TINY` and the reference manual, with eight heads, for keys and values too: on four ranks each
+#   needs some of its own, and a GPU's fused attention in fp32 wants no shared ones. Before that two matrices of random
+#   numbers; the last part has the widths of Llama 70B.
 # - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -135,7 +136,7 @@ if rank == 0:
 # have $x$ already. But all of them *used* it, so its gradients must be summed: **f** does nothing forward, and an
 # all_reduce backward. The two mirror each other.
 #
-# ### Exercise: finish the row-parallel backward
+# ### Exercise: both backwards, and one all_reduce
 
 # %%
 # %%exercise row_parallel_backward
@@ -229,14 +230,14 @@ assert whole[-1] < 0.5 * whole[0], "and it learns"
 # The gated MLP of a Llama has two matrices at its entrance, gate and up. Both are cut by columns, the same columns of
 # each; then down is cut by rows. In attention, what must stay whole in between is a *head*. So q, k and v are cut by
 # columns, whole heads at a time, and o by rows. Each block has one f and one g. Our small model, to scale: width 64,
-# eight query heads, four key and value heads, inner width 192.
+# eight heads, inner width 192.
 
 # %%
 show.cut_matrices(
     {
         "q": (64, 64, "columns"),
-        "k": (64, 32, "columns"),
-        "v": (64, 32, "columns"),
+        "k": (64, 64, "columns"),
+        "v": (64, 64, "columns"),
         "o": (64, 64, "rows"),
         "norms": (64, 2, "whole"),
         "gate": (64, 192, "columns"),
@@ -308,7 +309,7 @@ from workshop.parallel.tensor_collectives import all_gather
 def pair(layers):
     """The whole model, the same on all ranks, and a copy to be cut."""
     torch.manual_seed(10 + rank)
-    config = replace(TINY, num_layers=layers, num_heads=8, num_kv_heads=4)
+    config = replace(TINY, num_layers=layers, num_heads=8, num_kv_heads=8)
     plain, copy = GPT(config).to(device), GPT(config).to(device)
     for parameter in plain.parameters():
         dist.broadcast(parameter.data, 0)
@@ -481,7 +482,7 @@ assert all_reduces == both
 # over ranks.)
 #
 # And what is kept for backward? Count one layer of our model, in units of batch x sequence x hidden. With $k$ the width of all keys
-# relative to the hidden width, and $m$ that of the inner layer:
+# relative to the hidden width (1 here, 1/8 in Llama 70B), and $m$ that of the inner layer:
 #
 # - **outside:** two norms, each keeps its input and the normalised input: 4. Plus one number a position each.
 # - **at the entrance:** the blocks' inputs, which their first products keep: 2.
@@ -490,7 +491,7 @@ assert all_reduces == both
 # Tensor parallelism divides what is inside. Sequence parallelism divides what is outside too.
 
 # %% tags=["nbval-check-output"]
-k, m, positions, hidden, heads = 32 / 64, 192 / 64, 1 * 32, 64, 8
+k, m, positions, hidden, heads = 64 / 64, 192 / 64, 1 * 32, 64, 8
 unit = 4 * positions * hidden
 
 
@@ -594,7 +595,7 @@ from workshop.measure import measure
 from workshop.models.gpt import TINY
 
 dist.init_process_group()
-shape = asdict(replace(TINY, num_heads=8, num_kv_heads=4))
+shape = asdict(replace(TINY, num_heads=8, num_kv_heads=8))
 for name, sequence_parallel in {"tensor": False, "sequence": True}.items():
     with measure(memory=False) as measured:
         one_step(**shape, sequence_parallel=sequence_parallel)

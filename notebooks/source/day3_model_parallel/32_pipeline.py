@@ -3,8 +3,9 @@
 #
 # - **You need** `13_memory_of_a_step`, `21_collectives`; what forward and backward keep.
 # - **It takes** 45 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients are. On GPUs the same
-#   code runs, but an event there is when work was *launched*: take times from a profiler. The last part rehearses one stage of 64.
+# - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients
+#   are. Where seconds are measured ranks stay on the CPU, on GPUs too: there `TINY` is over before it is seen.
+#   (`run_schedule` waits for a GPU's work before it notes a time.) The last part rehearses one stage of 64.
 # - **Model and text:** `TINY` with eight layers in place of two, so that there is something to cut, on the reference manual. Where seconds are
 #   measured it is wider too, or an action would be over before it is seen; there the tokens are random, for only their number matters.
 # - **Links:** before this [31_tensor_parallel](31_tensor_parallel.ipynb), after it [33_context_parallel](33_context_parallel.ipynb), words in the [glossary](../glossary.md).
@@ -19,10 +20,14 @@
 
 # %%
 # %load_ext workshop
+from unittest.mock import patch
+
 from workshop import show
 from workshop.exercises import beside
 from workshop.facts.units import format_seconds
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
+
+no_gpu = patch.dict("os.environ", CUDA_VISIBLE_DEVICES="")  # while seconds are measured
 
 # %% [markdown]
 # ## A schedule is an order
@@ -61,6 +66,9 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # Two ranks, four micro-batches, one after the other (naive).
 # For how many percent of the time is a rank idle?
 ...
+
+# %%
+_ = no_gpu.start()
 
 # %%
 # %%torchrun -n 2 --into timed
@@ -115,6 +123,7 @@ def calmest(ranks, name):
     return min(found, key=lambda timeline: timeline.busy_seconds.sum())
 
 
+_ = no_gpu.stop()
 measured, simulated = {}, {}
 print("idle share        formula   simulated   measured")
 for name, formula in {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5}.items():
@@ -151,7 +160,8 @@ show.pipeline_gantts(
 )
 
 # %% [markdown]
-# White is waiting. In GPipe's picture there is one gap: rank 0 has done all forwards, and the first gradient has not come yet.
+# White is waiting. In GPipe's picture rank 1 waits at both ends, while the pipe fills and drains. Rank 0 waits in the
+# middle: it has done all forwards, and the first gradient has not come yet.
 #
 # ## What has to be kept
 #
@@ -409,9 +419,16 @@ report(sent=rows["send"], received=rows["recv"])
 
 # %% tags=["nbval-check-output"]
 one_message = 4 * 2 * 16 * 64  # fp32, batch, sequence, hidden
+
+
+def messages(stages, num_stages):
+    """What a rank with these stages sends for each micro-batch."""
+    return sum((stage < num_stages - 1) + (stage > 0) for stage in stages)
+
+
 for rank in range(4):
-    neighbours = 1 if rank in (0, 3) else 2
-    predicted = (8 * neighbours, 8 * neighbours * one_message)
+    each = messages([rank], 4)
+    predicted = (8 * each, 8 * each * one_message)
     count, num_bytes = counted[rank].sent
     print(
         f"rank {rank} sends {count:>2} messages, {num_bytes:>6,} bytes; "
@@ -420,11 +437,21 @@ for rank in range(4):
     assert tuple(counted[rank].sent) == tuple(counted[rank].received) == predicted
 
 # %% [markdown]
-# To the byte, and independent of how many layers a stage has. Interleaving with two stages a rank sends twice as much: every micro-batch
-# goes round twice.
+# To the byte, and independent of how many layers a stage has. And with two stages a rank, interleaved?
+
+# %% tags=["nbval-check-output"]
+thick = [messages([rank], 4) for rank in range(4)]
+of_each = [by_torch[rank].errors["interleaved"]["stages"] for rank in range(4)]
+thin = [messages(stages, 8) for stages in of_each]
+print(f"messages of ranks 0 to 3 for each micro-batch: {thick}, interleaved {thin}")
+assert (thick, thin) == ([1, 2, 2, 1], [3, 4, 4, 3])
+
+# %% [markdown]
+# There are 7 cuts in place of 3. The middle ranks send twice as much, the first and the last three times.
 
 # %%
 # %ranks stop
+_ = no_gpu.start()
 
 # %% [markdown]
 # ## Stages that are not equal
@@ -490,6 +517,7 @@ report(tries=tries)
 dist.destroy_process_group()
 
 # %%
+_ = no_gpu.stop()
 ran = {name: calmest(unequal, name) for name in cuts}
 show.pipeline_gantts(ran, "measured")
 
@@ -632,24 +660,24 @@ assert furthest(dream, trace) > 0.05
 
 # %% tags=["nbval-check-output"]
 print("64 stages      micro-batches   idle    a rank keeps at most")
-idle = {}
+idle, most = {}, {}
 for name, chunks, m in [
     ("gpipe", 1, 64), ("gpipe", 1, 512), ("1f1b", 1, 512), ("interleaved", 2, 512),
     ("zb-h1", 1, 512),
 ]:  # fmt: skip
     played = simulate_pipeline(name, 64, m, Durations(1 / chunks, 2 / chunks), chunks)
     idle[name, m] = played.idle_share
-    print(
-        f"{name:<14} {m:>13}   {played.idle_share:5.1%}   "
-        f"{played.peak_micro_batches.max():6.1f}"
-    )
+    most[name, m] = played.peak_micro_batches.max()
+    print(f"{name:<14} {m:>13}   {played.idle_share:5.1%}   {most[name, m]:6.1f}")
     if name != "zb-h1":
         assert abs(played.idle_share - 63 / (chunks * m + 63)) < 1e-9
 assert idle["zb-h1", 512] < idle["interleaved", 512] < idle["1f1b", 512]
+assert 1.4 < most["interleaved", 512] / most["1f1b", 512] < 1.6
 
 # %% [markdown]
 # With as many micro-batches as stages half of the machine waits. GPipe's authors found the bubble small from $m = 4 p$ on. Here $m = 8 p$, and
 # it is 11 %: a bubble gets small only slowly. But GPipe would have to keep 512 micro-batches on each rank, and that decides it.
+# Interleaving nearly halves the bubble, and keeps half as much again as 1F1B.
 #
 # Now be one of the 64. This is `pipeline_step` from above, unchanged, as rank 48 with the trillion's sizes: 128 layers of width 25,600. Weights
 # have no bytes here and nothing is sent, but the loop runs, and each message and each allocation is written down. (Without the tensor parallelism that
@@ -733,7 +761,8 @@ show.recorded_run("32_pipeline", share_gpu=True)
 # - A stage is some layers; between stages goes one tensor for each micro-batch, each way. Nothing is cheaper on the wire.
 # - **Bubble: (p - 1) / (m + p - 1).** More micro-batches make it small. They come from the batch.
 # - GPipe keeps m micro-batches, **1F1B p - r on rank r**, with the same bubble.
-# - Thin stages (interleaved) divide the bubble and multiply messages. Splitting backward (zero bubble) fills it.
+# - Thin stages (interleaved) divide the bubble; they multiply messages and keep more. Splitting backward (zero bubble)
+#   fills it.
 # - A schedule never changes a gradient. PipeDream does: only with stashed weights is its gradient that of some
 #   function.
 # - Cut by cost, not by number of layers: the head costs as much as several.

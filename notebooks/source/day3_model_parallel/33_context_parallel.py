@@ -3,8 +3,8 @@
 #
 # - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are positions x positions.
 # - **It takes** 45 minutes to read and try, half a minute to run.
-# - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL (untested here); make `POSITIONS` and `CAP`
-#   16 times larger there, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
+# - **What runs where:** all of it here, on four ranks, on the CPU or on GPUs with the same cells. On GPUs the longest
+#   sequence is 16 times as long, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
 # - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Attention alone is counted on
 #   random numbers, for only its sizes matter; the last part has a layer of the widths of Llama 70B.
 # - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
@@ -84,7 +84,7 @@ def rotate_the_ring(query, key, value, attend):
 
 # %% [markdown]
 # Your ring goes into a model: it takes the place of attention in every layer of `TINY`. Each rank reads 64 of the 256 bytes. The rotary
-# embedding is told where they stand in the whole text; nothing else changes. (Forward only: `isend` and `recv` have no backward.)
+# embedding is told where they stand in the whole text; nothing else changes. (Forward only: messages have no backward.)
 
 # %%
 # %%torchrun -n 4 --pass rotate_the_ring --into yours
@@ -301,6 +301,8 @@ for name, wanted in predicted.items():
 # %%
 # %%torchrun -n 4 --into gpt
 
+from dataclasses import replace
+
 import torch
 import torch.distributed as dist
 
@@ -313,7 +315,8 @@ dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(10 + rank)
-plain = GPT(TINY).to(device)
+config = replace(TINY, num_kv_heads=4)  # in fp32 a GPU's fused attention shares none
+plain = GPT(config).to(device)
 for parameter in plain.parameters():
     dist.broadcast(parameter.data, 0)
 ((tokens, targets),) = TextBatches(seq_len=256, global_batch=1).step(0, device)
@@ -338,7 +341,7 @@ loss, kept = kept_in_forward(plain, tokens, targets)
 loss.backward()
 report(whole=kept)
 for method in ("ring", "ulysses"):
-    model = GPT(TINY).to(device)
+    model = GPT(config).to(device)
     model.load_state_dict(plain.state_dict())
     model = cut_context(model, method=method)
     own, own_kept = kept_in_forward(
@@ -381,16 +384,31 @@ for method in ("ring", "ulysses"):
 #
 # ## A sequence that one device cannot hold
 #
-# 8,192 positions, four heads of 32. Two limits have to be told apart:
+# 8,192 positions (on GPUs 16 times as many), four heads of 32. Two limits have to be told apart:
 #
 # - **The scores**, heads x positions². Plain attention writes them down. Fused kernels (FlashAttention) never do, on one device too. So for
 #   these alone nobody needs several ranks.
 # - **What is left, in proportion to the positions:** q, k, v, the output, its gradient and theirs. No kernel helps against that. It is what
 #   context parallelism divides.
 
+# %%
+import os
+
+import torch
+
+from workshop import launch
+from workshop.launch.device import choose, wants_to_share
+
+four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
+on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
+if not on_gpus:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # one rank goes where four go
+folder = str(launch.Session.get().directory)
+
 # %% tags=["nbval-check-output"]
-POSITIONS, HEADS, WIDTH = 8_192, 4, 32
-CAP = 28 * 2**20  # what a rank may hold
+scale = 16 if on_gpus else 1
+POSITIONS, HEADS, WIDTH = scale * 8_192, 4, 32
+CAP = scale * 30 * 2**20  # what a rank may hold
 tensor = 4 * POSITIONS * HEADS * WIDTH
 print("the scores, written down         ", format_bytes(4 * HEADS * POSITIONS**2))
 print(
@@ -398,16 +416,12 @@ print(
     format_bytes(8 * tensor + 4 * HEADS * POSITIONS),
 )
 print("the same 8 tensors on each of four", format_bytes(8 * tensor // 4))
+print("what a rank may hold              ", format_bytes(CAP))
 assert 8 * tensor // 4 < CAP < 8 * tensor < 4 * HEADS * POSITIONS**2
 
 # %% [markdown]
 # One program for all cases. Launched without a cap, it stands for a device that is large enough, and saves its results.
 # The other runs are compared with those, number by number.
-
-# %%
-from workshop import launch
-
-folder = str(launch.Session.get().directory)
 
 # %%
 # %%torchrun -n 1 --pass POSITIONS,HEADS,WIDTH,folder --save {folder}/attend.py
@@ -465,20 +479,21 @@ elif way != "fused":
 dist.destroy_process_group()
 
 # %% [markdown]
-# **Predict:** which of these fit under 28 MiB a rank, and what fails first?
+# **Predict:** which of these fit under that cap, and what fails first?
 
 # %%
 # %%guess first_that_fits --choices plain,fused,ring,ulysses
-# Plain and fused attention on one rank, ring and Ulysses on four, 28 MiB a rank.
-# Which is the first in this row that runs forward and backward?
+# Plain and fused attention on one rank, ring and Ulysses on four, with so small a cap
+# for each rank. Which is the first in this row that runs forward and backward?
 ...
 
 # %%
+import re
 from pathlib import Path
 
 ended = {}
 for way, ranks in (("plain", 1), ("fused", 1), ("ring", 4), ("ulysses", 4)):
-    limits = launch.Limits(device_memory=CAP, timeout=120)
+    limits = launch.Limits(device_memory=CAP, timeout=600)
     try:
         result = launch.torchrun(
             launch.Script(Path(folder) / "attend.py", [way]), ranks, limits=limits
@@ -491,8 +506,9 @@ for way, ranks in (("plain", 1), ("fused", 1), ("ring", 4), ("ulysses", 4)):
 for way, said in ended.items():
     if isinstance(said, str):
         assert "OutOfMemoryError" in said, said
-        asked = said.split("Tried to allocate ")[1].split(" in ")[0]
-        where = "backward" if "backward" in said.split(" in ")[1] else "forward"
+        asked = re.search(r"Tried to allocate ([\d.]+ \w+)", said)[1]
+        # the line of the program that failed
+        where = "backward" if ".backward(" in said else "forward"
         print(f"{way:<8} one rank     out of memory in {where}: asked for {asked}")
     else:
         print(
@@ -507,9 +523,10 @@ fitting = [way for way, said in ended.items() if not isinstance(said, str)]
 beside("first_that_fits", measured=fitting[0])
 
 # %% [markdown]
-# Plain attention fails where it writes the scores down. The fused kernel comes through forward, where five tensors are held, and fails in
-# backward, where three more are wanted. Four ranks, 28 MiB each, do what neither can. Our ring writes scores of 256 x 256 tiles at a time,
-# in Python; on GPUs a fused kernel does each block.
+# Plain attention fails where it writes the scores down. The fused kernel comes through forward, where five tensors are
+# held, and fails in backward, where three more are wanted. Four ranks with the same cap each do what neither can. Our
+# ring writes scores of 256 x 256 tiles at a time, in Python, on GPUs too; a ring for real work calls a fused kernel for
+# each block.
 #
 # ## At scale: 131,072 positions
 #

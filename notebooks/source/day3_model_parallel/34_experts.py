@@ -182,8 +182,8 @@ assert np.mean(shares[-20:]) < 0.15
 #
 # Now eight experts on four ranks, two each. Every rank has its own tokens and its own copy of all the rest, as in data
 # parallelism. The experts stay where they are and the **tokens travel**: one all_to_all brings them to the experts
-# (*dispatch*), another brings the results back (*combine*), and backward has two more. Before each dispatch, ranks
-# exchange how many tokens will come.
+# (*dispatch*), another brings the results back (*combine*), and backward has two more. Before each dispatch one more
+# all_to_all, of whole numbers, says how many tokens will come.
 #
 # One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0
 # broadcasts its weights.
@@ -219,9 +219,10 @@ right = {name: parameter.grad for name, parameter in whole.named_parameters()}
 
 # %%
 # %%ranks --into cut
-tokens, targets = (part.chunk(world_size)[rank] for part in (tokens, targets))
+own_tokens, own_targets = (part.chunk(world_size)[rank] for part in (tokens, targets))
+mine.zero_grad()
 with measure(memory=False) as measured:
-    (mine(tokens, targets) + 0.01 * balance_of(mine)).backward()
+    (mine(own_tokens, own_targets) + 0.01 * balance_of(mine)).backward()
 
 own = {id(parameter) for parameter in expert_parameters(mine)}
 errors = []
@@ -249,7 +250,7 @@ report(
 # %%
 # %%guess all_to_alls
 # Two layers of experts, forward and backward:
-# how many all_to_alls does a rank take part in?
+# how many all_to_alls does a rank take part in, counts included?
 ...
 
 # %%

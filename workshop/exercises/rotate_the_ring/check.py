@@ -11,8 +11,8 @@ from typing import Any
 from workshop.exercises.engine.check import Wrong, nobody_waits, shown
 
 SEND_FIRST = (
-    "All do the same at the same time. Begin the send with `dist.isend`, which returns at once, then "
-    "receive, then wait for the send."
+    "All do the same at the same time. Begin the send and the receive together, with "
+    "`dist.batch_isend_irecv`, then wait for both."
 )
 TOLERANCE = 1e-5  # of the largest value
 WHY = {
