@@ -75,7 +75,7 @@ def column_by_column(weight: Tensor, hessian: Tensor, grid: Grid, damping: float
     when ``damping`` times its mean diagonal is added to its diagonal.
     """
     left = weight.float().T.clone(memory_format=torch.contiguous_format)
-    extra = damping * hessian.diagonal().mean() * torch.eye(len(hessian))
+    extra = damping * hessian.diagonal().mean() * torch.eye(len(hessian), device=hessian.device)
     inverse = torch.linalg.inv(hessian.float() + extra)
     rounding = Rounding(left, grid, static_groups=False)
     for j in range(len(left)):

@@ -61,7 +61,7 @@ def modelopt_linear(linear: nn.Linear, method: str, grid: Grid, inputs: Tensor) 
     model = nn.Sequential(copy.deepcopy(linear))
     _modelopt(model, method, grid, [inputs], ["*weight_quantizer"])
     with torch.no_grad():
-        seen = torch.eye(linear.in_features, dtype=linear.weight.dtype)
+        seen = torch.eye(linear.in_features, dtype=linear.weight.dtype, device=linear.weight.device)
         outputs = model(seen) - (0 if linear.bias is None else linear.bias)
     return outputs.T.float()
 

@@ -33,17 +33,22 @@ def pack_bits(codes: Tensor, bits: int) -> Tensor:
         raise ValueError(f"a row of {columns} codes of {bits} bits does not fill whole bytes")
     if int(codes.min()) < 0 or int(codes.max()) > 2**bits - 1:
         raise ValueError(f"codes from {codes.min()} to {codes.max()} do not fit into {bits} bits from 0 up")
-    single = codes.to(torch.uint8).unsqueeze(-1) >> torch.arange(bits, dtype=torch.uint8) & 1
-    by_eight = single.reshape(rows, -1, 8) << torch.arange(8, dtype=torch.uint8)
+    single = codes.to(torch.uint8).unsqueeze(-1) >> _places(bits, codes.device) & 1
+    by_eight = single.reshape(rows, -1, 8) << _places(8, codes.device)
     return by_eight.sum(-1, dtype=torch.uint8)
 
 
 def unpack_bits(packed: Tensor, bits: int) -> Tensor:
     """What `pack_bits` was given, as bytes (rows, columns)."""
     rows = len(packed)
-    single = packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=packed.device) & 1
-    by_code = single.reshape(rows, -1, bits) << torch.arange(bits, dtype=torch.uint8, device=packed.device)
+    single = packed.unsqueeze(-1) >> _places(8, packed.device) & 1
+    by_code = single.reshape(rows, -1, bits) << _places(bits, packed.device)
     return by_code.sum(-1, dtype=torch.uint8)
+
+
+def _places(bits: int, device: torch.device) -> Tensor:
+    """By how many places each bit of a number is shifted, the lowest first: 0, 1, 2, ..."""
+    return torch.arange(bits, dtype=torch.uint8, device=device)
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:

@@ -4,7 +4,7 @@
 # - **You need** `51_adapters` (LoRA) and `22_ddp`, `25_fsdp` for the ranks at the end.
 # - **It takes** 30 minutes to read and try, a good minute to run.
 # - **What runs where:** all of it here, on CPU, with a real model; the cells on ranks run on GPUs too (untested here). Paged optimizers
-#   need an NVIDIA GPU.
+#   need an NVIDIA GPU. bitsandbytes, the library beside ours, is optional: without it all goes by hand.
 # - **Model and text:** SmolLM2 as in the lesson before, eight of its layers, or two where ranks train it: how a trained model's weights are spread
 #   decides what four bits can hold. The ranks are back at the reference manual, in SmolLM2's tokens.
 # - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in the [glossary](../glossary.md).
@@ -22,8 +22,13 @@ import torch
 from workshop.assets import language_model
 from workshop.process.quiet import quietly
 
-with quietly():
-    import bitsandbytes.functional as library
+try:
+    with quietly():
+        import bitsandbytes.functional as library
+except ImportError:
+    library = None
+    print("no bitsandbytes here, so all goes by hand: pip install bitsandbytes")
+WAY = "bitsandbytes" if library else "hand"  # who keeps the four bits
 
 model, tokenizer = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
 weight = model.model.layers[4].mlp.up_proj.weight.detach()
@@ -83,15 +88,18 @@ def nf4_codes(block: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]
 # By hand and by bitsandbytes, the library that everybody uses: the same codes, the same scales, bit for bit.
 
 # %% tags=["nbval-check-output"]
-packed, state = library.quantize_4bit(weight, quant_type="nf4")
 ours = nf4.quantize_nf4(weight)
 mine, absmax = nf4_codes(weight.flatten()[:64].numpy(), values.numpy())
 assert (torch.from_numpy(mine) == ours.codes()[:64]).all()
 assert absmax == ours.absmax()[0]
-assert torch.equal(ours.packed, packed.flatten())
-assert torch.equal(ours.absmax(), state.absmax)
-assert torch.equal(ours.dequantize(), library.dequantize_4bit(packed, state))
-print(f"{weight.numel():,} codes and {len(ours.absmax()):,} scales: equal")
+if library:
+    packed, state = library.quantize_4bit(weight, quant_type="nf4")
+    assert torch.equal(ours.packed, packed.flatten())
+    assert torch.equal(ours.absmax(), state.absmax)
+    assert torch.equal(ours.dequantize(), library.dequantize_4bit(packed, state))
+    print(f"{weight.numel():,} codes and {len(ours.absmax()):,} scales: equal")
+else:
+    print("your codes and the package's: equal (no bitsandbytes here to ask)")
 
 # %% [markdown]
 # How far off is a weight? For numbers that really are normally distributed, NF4 is closer than equal steps:
@@ -149,7 +157,7 @@ from workshop.adapt import qlora
 frozen = sum(p.numel() for n, p in model.named_parameters() if "proj" in n)
 for double in (False, True):
     base, _ = language_model.load("smollm2", num_layers=8, dtype=torch.float32)
-    qlora.quantize_base(base, "bitsandbytes", double)
+    qlora.quantize_base(base, WAY, double)
     found, expected = qlora.packed_bytes(base), qlora_bytes(frozen, 0, double)
     print(
         f"double={double!s:<5}  formula {expected / 1e6:6.2f} MB   kept "
@@ -172,41 +180,44 @@ import inspect
 print(inspect.getsource(qlora.NF4Product))
 
 # %% [markdown]
-# Now the whole model in this way, with LoRA beside it, by hand and by bitsandbytes:
+# Now the whole model in this way, with LoRA beside it, by hand and by bitsandbytes. All changes get the same numbers:
+# at zero, as LoRA starts, everything would be equal.
 
-# %% tags=["nbval-check-output"]
+# %%
 from workshop.adapt import lora, methods
 
-torch.manual_seed(0)
-by_hand, by_library = [
-    lora.add_lora(
-        qlora.quantize_base(
-            language_model.load("smollm2", num_layers=2, dtype=torch.float32)[0],
-            way,
-            double=False,
-        )
-    )
-    for way in ("hand", "bitsandbytes")
-]
-for mine, its in zip(
-    methods.trained(by_hand).values(), methods.trained(by_library).values(), strict=True
-):
-    torch.nn.init.normal_(mine, std=0.02)
-    its.data.copy_(mine)
+
+def with_change(way):
+    """Two layers in four bits, with LoRA beside them that is not zero."""
+    base, _ = language_model.load("smollm2", num_layers=2, dtype=torch.float32)
+    adapted = lora.add_lora(qlora.quantize_base(base, way, double=False))
+    torch.manual_seed(0)
+    for parameter in methods.trained(adapted).values():
+        torch.nn.init.normal_(parameter, std=0.02)
+    return adapted
+
+
+by_hand = with_change("hand")
 tokens = torch.arange(1000, 1032)[None]
-losses = [each(input_ids=tokens, labels=tokens).loss for each in (by_hand, by_library)]
-for loss in losses:
-    loss.backward()
-pairs = list(
-    zip(
+loss = by_hand(input_ids=tokens, labels=tokens).loss
+loss.backward()
+
+# %% tags=["nbval-check-output"]
+if library:
+    by_library = with_change("bitsandbytes")
+    its_loss = by_library(input_ids=tokens, labels=tokens).loss
+    its_loss.backward()
+    assert abs(loss - its_loss) < 1e-4 * its_loss.abs()
+    pairs = zip(
         methods.trained(by_hand).values(),
         methods.trained(by_library).values(),
         strict=True,
     )
-)
-assert abs(losses[0] - losses[1]) < 1e-4 * losses[1].abs()
-assert all(torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-5) for a, b in pairs)
-print(f"the loss and {len(pairs)} gradients: equal")
+    same = [torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-5) for a, b in pairs]
+    assert all(same)
+    print(f"the loss and {len(same)} gradients: equal")
+else:
+    print("no bitsandbytes here to compare with")
 
 # %% [markdown]
 # ### A silent failure
@@ -214,19 +225,26 @@ print(f"the loss and {len(pairs)} gradients: equal")
 # On CPUs that have AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. The repacked
 # matrix passes no gradient on to what lies below it: training goes on, the loss is computed, and **no LoRA weight gets
 # a gradient**. On other CPUs this does not happen. `quantize_base` switches it off; if you load a model with a
-# `BitsAndBytesConfig`, call `qlora.guard(model)` at once. And look for gradients:
+# `BitsAndBytesConfig`, call `qlora.guard(model)` at once. Guarded, the model may be evaluated in between:
 
 # %% tags=["nbval-check-output"]
+adapted = by_library if library else by_hand
 with torch.no_grad():
-    by_library.eval()(input_ids=tokens)  # an evaluation ...
-by_library.zero_grad()
-by_library.train()(
-    input_ids=tokens, labels=tokens
-).loss.backward()  # ... and training goes on
-qlora.check_gradients(by_library)
+    adapted.eval()(input_ids=tokens)  # an evaluation ...
+adapted.zero_grad()
+loss = adapted.train()(input_ids=tokens, labels=tokens).loss
+loss.backward()  # ... and training goes on
+qlora.check_gradients(adapted)
+print("evaluated in between, guarded: every trained parameter has a gradient")
+
+# %% [markdown]
+# And unguarded? An optimizer steps over a parameter without a gradient and says nothing. So ask after the first
+# backward: `check_gradients` does say something. Here no gradient is left, as if backward had brought none:
+
+# %% tags=["nbval-check-output"]
+adapted.zero_grad()
 try:
-    by_library.zero_grad()
-    qlora.check_gradients(by_library)
+    qlora.check_gradients(adapted)
 except ValueError as told:
     print(str(told).partition(",")[0])
 
@@ -277,7 +295,7 @@ for name, found in predicted.items():
 # And measured. Two ranks start here, which train together at the end; for now rank 0 works alone.
 
 # %%
-# %%ranks -n 2 --on 0 --pass LAYERS,ROWS,TOKENS --into memory
+# %%ranks -n 2 --on 0 --pass WAY,LAYERS,ROWS,TOKENS --into memory
 import gc
 
 from workshop import report
@@ -291,7 +309,7 @@ def peak(way):
     model, _ = language_model.load("smollm2", num_layers=LAYERS, dtype=torch.float32)
     model.config.use_cache = False
     if way == "qlora":
-        qlora.quantize_base(model)
+        qlora.quantize_base(model, WAY)
     if way != "full":
         lora.add_lora(model, rank=8)
     optimizer = torch.optim.AdamW(methods.trained(model).values(), lr=1e-4, fused=True)
@@ -346,9 +364,11 @@ show.memory_by_part(
 # it were gathered for each forward, it would be most of the traffic. The ranks are seeded differently; the losses must
 # be those of one process. (A model cut to two layers writes nonsense, so the loss starts high. What counts here is that
 # the three losses agree, and fall.)
+#
+# By hand the packed bytes are a buffer, and FSDP shards no buffers: without bitsandbytes only DDP runs.
 
 # %%
-# %%ranks --into ranks
+# %%ranks --pass WAY --into ranks
 import copy
 
 from torch.distributed.fsdp import fully_shard
@@ -362,7 +382,7 @@ smol, tokenizer = language_model.load(
     "smollm2", num_layers=2, dtype=torch.float32, device=device
 )
 smol.config.use_cache = False
-base = qlora.quantize_base(smol, storage=torch.float32)
+base = qlora.quantize_base(smol, WAY, storage=torch.float32)
 
 
 def build(seed):
@@ -391,7 +411,7 @@ manual = text.load("manual")["if"]
 tokens = torch.tensor(tokenizer(manual).input_ids[: 4 * 16]).view(4, 16).to(device)
 mine = tokens.chunk(world_size)[rank]
 found = {"alone": train(build(0), tokens).tolist()}
-for way in ("ddp", "fsdp"):
+for way in ("ddp", "fsdp") if WAY == "bitsandbytes" else ("ddp",):
     model = build(rank)
     qlora.take_from_rank_0(model)
     if way == "ddp":
@@ -413,18 +433,22 @@ report(found=found)
 
 # %%
 found = ranks[0].found
-for way in ("alone", "ddp", "fsdp"):
+on_ranks = [way for way in ("ddp", "fsdp") if way in found]
+for way in ("alone", *on_ranks):
     print(f"{way:<6} loss " + "  ".join(f"{loss:.3f}" for loss in found[way]))
-for way in ("ddp", "fsdp"):
+for way in on_ranks:
     assert (
         max(abs(a - b) for a, b in zip(found[way], found["alone"], strict=True))
         < 0.01 * found["alone"][0]
     )
     assert found[f"saved under {way}"] == 2 * 2 * 2  # layers, targets, A and B
 assert found["alone"][-1] < found["alone"][0] - 0.1
-here, whole = found["bytes here, bytes in all"]
-print(f"one packed matrix under FSDP: {here:,} of {whole:,} bytes on this rank")
-assert 2 * here == whole
+if "fsdp" in found:
+    here, whole = found["bytes here, bytes in all"]
+    print(f"one packed matrix under FSDP: {here:,} of {whole:,} bytes on this rank")
+    assert 2 * here == whole
+else:
+    print("no bitsandbytes here: no packed matrix for FSDP to shard")
 
 # %% [markdown]
 # ## At scale
