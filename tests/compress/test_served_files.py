@@ -1,10 +1,14 @@
-"""The files that lesson 43 writes are those of NVIDIA's Model Optimizer: names, shapes, types and values."""
+"""The files that lesson 43 writes are those of NVIDIA's Model Optimizer: names, shapes, types and values.
+
+And its script for tomorrow takes models that are not the example's.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,6 +79,7 @@ def by_the_lesson(folder: Path) -> dict[str, Any]:
     model.requires_grad_(False)
     names: dict[str, Any] = {"torch": torch, "device": torch.device("cpu"), "smol": model, "results": {}}
     names |= {"linears": layer_linears(model), "layer_linears": layer_linears, "config": model.config}
+    names["tokenizer"] = SimpleNamespace(save_pretrained=lambda folder: None)  # the small Llama has none
     solution = Path(__file__).parents[2] / "workshop/exercises/scales_of/solution.py"
     exec(solution.read_text(), names)
     exec(cells("LARGEST = {", "class Linear8", "def calibrate(").split("entered = inputs_of")[0], names)
@@ -83,7 +88,7 @@ def by_the_lesson(folder: Path) -> dict[str, Any]:
     linear8 = names["Linear8"]
     made = {n: linear8(m.weight.float(), "e4m3", "tensor") for n, m in names["linears"].items()}
     names["made"] = {"e4m3": made}
-    exec(cells("served = made["), names)
+    exec(cells("served = made[", "producer = {"), names)
     names["read"] = names["tensors"]
     exec(cells("PLACES = {", "engine = {", '"architecture": "LlamaForCausalLM"'), names)
     return names
@@ -113,9 +118,13 @@ def test_the_folder_for_servers_is_modelopts(written: tuple[Path, dict[str, Any]
 
     folder, lesson = written
     same(lesson["tensors"], load_file(folder / "hf" / "model.safetensors"))
-    theirs = json.loads((folder / "hf" / "hf_quant_config.json").read_text())["quantization"]
+    ours, theirs = (
+        json.loads((where / "hf_quant_config.json").read_text())
+        for where in (lesson["folder"], folder / "hf")
+    )
+    assert ours["producer"]["name"] == theirs["producer"]["name"] == "modelopt"  # vLLM goes by it
     for field in ("quant_algo", "kv_cache_quant_algo"):
-        assert lesson["algorithm"][field] == theirs[field]
+        assert ours["quantization"][field] == theirs["quantization"][field]
 
 
 def test_the_engines_checkpoint_is_modelopts(written: tuple[Path, dict[str, Any]]) -> None:
@@ -129,3 +138,47 @@ def test_the_engines_checkpoint_is_modelopts(written: tuple[Path, dict[str, Any]
     config = json.loads((folder / "engine" / "config.json").read_text())
     for field, value in lesson["settings"].items():
         assert config[field] == value, field
+
+
+SCRIPT = re.compile(r'(?s)# %% tags=\["script"\]\n# %%torchrun[^\n]*\n(.*?)\n# %% ')
+MODEL, BATCHES = "model = nn.Sequential(*layers).to(device)  # yours", "range(4)]  # yours"
+
+
+def tomorrow(
+    path: Path, monkeypatch: pytest.MonkeyPatch, model: str, batches: str = BATCHES
+) -> dict[str, Any]:
+    """Run the script with another model and other batches in the two marked places; the names that it leaves."""
+    (source,) = SCRIPT.findall(LESSON.read_text(encoding="utf-8"))
+    assert source.count(MODEL) == source.count(BATCHES) == 1
+    monkeypatch.setenv("CHECKPOINT", str(path / "to_fp8.safetensors"))
+    names: dict[str, Any] = {}
+    exec(source.replace(MODEL, model).replace(BATCHES, batches), names)
+    return names
+
+
+def test_tomorrows_script_takes_layers_without_a_bias_in_16_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+
+    model = "model = nn.Sequential(nn.Linear(64, 256, bias=False), *layers[1:]).to(device, torch.bfloat16)"
+    names = tomorrow(tmp_path, monkeypatch, model, "range(4)]\nbatches = [b.bfloat16() for b in batches]")
+    assert 0.02 < names["off"] < 0.08
+    assert {name.rpartition(".")[2] for name in names["read"] if name.startswith("0.")} == set(
+        names["PARTS"]
+    ) - {"bias"}
+    assert names["model"](names["batches"][0]).dtype == torch.bfloat16
+    assert f"for {2 * (2 * 64 * 256 + 64):,}" in capsys.readouterr().out
+
+
+def test_tomorrows_script_leaves_zeros_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = f"{MODEL}\nlayers[0].weight.data.zero_()"
+    assert 0 < tomorrow(tmp_path, monkeypatch, model)["off"] < 0.08
+
+
+def test_tomorrows_script_names_a_layer_that_no_batch_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = f"{MODEL}\nmodel[1].spare = nn.Linear(8, 8)"
+    with pytest.raises(ValueError, match=r"no input of 1\.spare in 4 batches: take others"):
+        tomorrow(tmp_path, monkeypatch, model)

@@ -12,10 +12,10 @@
 #
 # ## Question
 #
-# A model can be cut inside its layers (*tensor*), between them (*pipeline*), along the sequence (*context*), and the batch can be
-# shared out (*data*). For a large model one cut is never enough. So how many ways each? For 16,384 GPUs there are tens of
-# thousands of combinations. Most do not fit or are slow by a factor of two or ten. How do people find the good one, and how could
-# you?
+# A model can be cut inside its layers (*tensor*), between them (*pipeline*), along the sequence (*context*), and the
+# batch can be shared out (*data*). For a large model one cut is never enough. So how many ways each? For 16,384 GPUs
+# there are thousands of combinations. Most do not fit or are slow by a factor of two or ten. How do people find the
+# good one, and how could you?
 
 # %%
 # %load_ext workshop
@@ -212,12 +212,15 @@ for name, p, m, v in [
     assert abs(played.idle_share - bubble_share(p, m, v)) < 1e-9
 
 # %% [markdown]
-# GPipe and 1F1B wait equally long. They differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most $p$. Newer
-# schedules cut the backward pass in two. The gradient of the input is needed at once, that of the weights can fill a gap (Qi et
-# al., 2023). Here is what they cost and save with eight stages and 32 micro-batches. Idle is the share of all ranks' time. What a
-# rank holds is counted in micro-batches through an eighth of the model.
+# GPipe and 1F1B wait equally long. They differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most
+# $p$. Newer schedules cut the backward pass in two. The gradient of the input is needed at once, that of the weights
+# can fill a gap (Qi et al., 2023). Here is what they cost and save with eight stages and 32 micro-batches. Idle is
+# the share of all ranks' time, from the first action of any rank to the last of any rank. *In between* is what the
+# rank that waits longest waits between its own first and last action. What a rank holds is counted in micro-batches
+# through an eighth of the model.
 
 # %% tags=["nbval-check-output"]
+idle, between = {}, {}
 for name, chunks in [
     ("naive", 1),
     ("gpipe", 1),
@@ -227,15 +230,23 @@ for name, chunks in [
     ("zb-h2", 1),
 ]:
     played = simulate_pipeline(name, 8, 32, Durations(1 / chunks, 2 / chunks), chunks)
+    idle[name] = played.idle_share
+    between[name] = played.bubble_seconds / played.seconds
     print(
-        f"{name:<12} idle {played.idle_share:5.1%}   holds at "
-        f"most {played.peak_micro_batches.max():5.2f}"
+        f"{name:<12} idle {idle[name]:5.1%}   in between {between[name]:5.1%}   "
+        f"holds at most {played.peak_micro_batches.max():5.2f}"
     )
+assert abs(idle["zb-h2"] - idle["zb-h1"]) < 1e-9
+assert between["zb-h2"] < 1e-9 < 0.05 < between["zb-h1"]
 
 # %% [markdown]
-# None of this is free. Interleaving sends four times as often, and ZB-H2 holds twice as much. (In ZB-H2 ranks start one
-# after the other and never wait in between; what is left as idle is that shift.) And the cheapest cure for a bubble is
-# more micro-batches, which means a larger batch or fewer data-parallel ranks.
+# None of this is free. Interleaving sends four times as often, and ZB-H2 holds twice as much. For what? Its one step
+# is idle as long as ZB-H1's. But in ZB-H2 nobody waits in between: ranks only start one after the other, and end so.
+# The next step can start with the same shift, and then the shift is paid once a training, while ZB-H1 pays for its
+# gaps in every step. That takes an optimizer for which no rank waits for the others: Qi et al. look for overflow and
+# the norm of gradients after the update, and take it back if need be.
+#
+# And the cheapest cure for a bubble is more micro-batches, which means a larger batch or fewer data-parallel ranks.
 #
 # Look at them, and change what you like. (Without widgets you see the first picture only.)
 
@@ -247,37 +258,41 @@ pipeline_explorer("zb-h1", ranks=4, micro_batches=8)
 # %% [markdown]
 # ## Compare: the open rows of the table, one by one
 #
-# Now everything together: products, attention, norms, recomputation, each collective, the bubble, the optimizer. The time model
-# has a few constants for each kind of device, fitted on part of the published rows. Here is every row of the table from before.
-# FLOPs are counted as the paper counts them, recomputation included.
+# Now everything together: products, attention, norms, recomputation, each collective, the bubble, the optimizer. The
+# time model has a few constants for each kind of device, fitted on part of the published rows. Here is every row of
+# the table from before, and whether the fit has seen it. FLOPs are counted as the paper counts them, recomputation
+# included.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.published import FOLDER
+from workshop.published.fit import held_out
 from workshop.published.predicted import predict_times
 from workshop.published.record import TIMES
 from workshop.published.tables import read_table
 
 records, skipped = read_table(FOLDER / "megatron_sc21_table1_a100.csv")
 cases = [case for record in records for case in record.observations(TIMES)]
-predicted = predict_times(cases)
+predicted, unseen = predict_times(cases), held_out(cases)
 errors = []
 print("                  tensor pipeline data   published  predicted")
-for row, case, found in zip(table, cases, predicted, strict=True):
+for row, case, found, held in zip(table, cases, predicted, unseen, strict=True):
     cut = case.column
     errors.append(found / case.measured - 1)
     print(
         f"{row['model']:>5} {int(row['gpus']):>6,} GPUs {cut['tensor']:>6} "
         f"{cut['pipeline']:>8} {cut['replicate']:>4}"
         f"   {case.measured:>5.0f} TFLOP/s  {found:>5.0f} TFLOP/s   {errors[-1]:+.1%}"
+        f"   {'held back' if held else 'fitted on'}"
     )
 print(f"mean error {sum(map(abs, errors)) / len(errors):.1%}")
 assert not skipped
-assert max(map(abs, errors)) < 0.12
+assert max(map(abs, errors)) < 0.06
+assert sum(unseen) == 5
 
 # %% [markdown]
-# From 32 GPUs to 3,072 the rate for each GPU hardly falls. **That is the point of the table**: with the right layout a model six
-# hundred times larger trains at the same efficiency. The prediction is weakest for the trillion, which the authors ran a little
-# faster than our model thinks possible.
+# From 32 GPUs to 3,072 the rate for each GPU hardly falls. **That is the point of the table**: with the right layout
+# a model six hundred times larger trains at the same efficiency. The prediction is off by 5 % at most, and five of
+# the seven rows were held back: the fit has never seen them.
 #
 # ## MT-NLG: 8 x 35 x 16
 #
@@ -363,10 +378,10 @@ for data, published_seconds, published_tflops in [
         f"predicted {seconds:.1f} s ({seconds / published_seconds - 1:+.0%}), "
         f"bubble {bubble_share(35, 1_920 // data):.0%}"
     )
-    assert abs(seconds / published_seconds - 1) < 0.25
+    assert 0.15 < 1 - seconds / published_seconds < 0.22
 
 # %% [markdown]
-# Here the prediction is too hopeful, by 16 to 20 %. None of its constants was fitted on this run, and it knows no
+# Here the prediction is too hopeful, by 17 to 21 %. None of its constants was fitted on this run, and it knows no
 # stragglers. Keep that in mind when you plan: it predicts a well-tuned program. What it gets right is the order of
 # layouts, and how much is lost as GPUs are added.
 #
@@ -393,6 +408,7 @@ print(
     f"{planned.looked_at:,} layouts looked at; the best: "
     f"tensor {best.tensor}, pipeline {best.pipeline}"
 )
+assert 1_000 < planned.looked_at < 10_000
 assert best.tensor == 8
 assert best.pipeline == 16
 
@@ -401,23 +417,41 @@ assert best.pipeline == 16
 # fills a node; with less, other axes have to grow. The pipeline has as many stages as it needs, and *virtual stages* make its
 # bubble small.
 #
-# Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The planner did not know that.
-# Their rates, and ours for the same layouts (6 to 14 % too hopeful):
+# Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). Here are their rates, and ours
+# for the same layouts. But ours are no forecast: the H100's constants were fitted on these three rows, among others.
+# So beside them stand the rates of constants that were fitted without them.
 
 # %% tags=["nbval-check-output"]
+import csv
+
+from workshop.published.left_out import FILE
+
 records, _ = read_table(FOLDER / "llama3_405b_layouts.csv")
 cases = [case for record in records for case in record.observations(TIMES)]
-for case, found in zip(cases, predict_times(cases), strict=True):
+assert not any(held_out(cases))  # the fit has seen them
+with FILE.open(newline="") as file:
+    rows = [row for row in csv.DictReader(file) if row["table"] == cases[0].table]
+without = [float(row["source"]) for row in rows]  # their source left out
+for case, found, other in zip(cases, predict_times(cases), without, strict=True):
     cut = case.column
-    box = f"tensor {cut['tensor']}, context {cut['context']}, "
-    box += f"pipeline {cut['pipeline']}, data {cut['shard']}"
+    box = f"context {cut['context']}, data {cut['shard']}"
     print(
-        f"{case.record.run.seq_len:>7,} tokens  {box:<48} "
-        f"published {case.measured:.0f}, predicted {found:.0f} TFLOP/s"
+        f"{case.record.run.seq_len:>7,} tokens  {box:<20} "
+        f"published {case.measured:.0f}, predicted {found:.0f}, "
+        f"fitted without them {other:.0f} TFLOP/s"
     )
-    assert 0 < found / case.measured - 1 < 0.2
+    assert (cut["tensor"], cut["pipeline"]) == (8, 16)
+    assert 0.03 < found / case.measured - 1 < 0.15
+hopeful = [
+    other / case.measured - 1 for case, other in zip(cases, without, strict=True)
+]
+print(f"without them too hopeful by {sum(hopeful) / len(hopeful):.0%} on average")
+assert 0.17 < sum(hopeful) / len(hopeful) < 0.2
 
 # %% [markdown]
+# With them in the fit ours are 5 to 13 % too hopeful, without them 18 %. So expect the larger error of a plan for a
+# model that nobody has run.
+#
 # In sequences of 131,072 tokens context parallelism enters. Sixteen million tokens are only 128 such sequences, and one of them
 # is far too much for eight GPUs. So 16 of the 128 data-parallel ranks now share a sequence, and 128 becomes 8.
 #
@@ -450,8 +484,10 @@ print("limited by", theirs.best.limit)
 #   search tries only 1 and 3);
 # - one layer is taken off the first stage and one off the last, whose chunks then hold only the embedding and only the head. So a
 #   chunk is one layer, and 126 layers make 128 chunks: `virtual_stages=8`, `embedding_in_stages=True`.
+#
+# Which of the two makes it fit? One after the other:
 
-# %% tags=["nbval-check-output"]
+# %%
 GIB = 2**30
 
 
@@ -479,25 +515,37 @@ def meta(**changes):
 
 
 searched = meta(zero=1, virtual_stages=4)
+sharded = meta(zero=2, virtual_stages=4)
 had = meta(zero=2, virtual_stages=8, embedding_in_stages=True)
-for name, found in (("as the search has it", searched), ("as Meta had it", had)):
+
+# %% tags=["nbval-check-output"]
+for name, found in {
+    "as the search has it": searched,
+    "gradients sharded": sharded,
+    "and a layer off": had,
+}.items():
     stage = found.worst_stage
-    parts = {
-        part: found.parts[part][stage] / GIB
+    words = ", ".join(
+        f"{part} {found.parts[part][stage] / GIB:.1f}"
         for part in ("weights", "gradients", "activations")
-    }
-    words = ", ".join(f"{part} {size:.1f}" for part, size in parts.items())
-    print(
-        f"{name:<21} {found.allocated.max() / GIB:.1f} GiB "
-        f"allocated on the fullest stage: {words}"
     )
+    first = found.allocated[0] / GIB
+    print(f"{name:<20} first stage {first:.1f} GiB, fullest (stage {stage}) "
+          f"{found.allocated[stage] / GIB:.1f} GiB: {words}")  # fmt: skip
 assert not searched.fits
+assert sharded.fits
 assert had.fits
+off_first = (sharded.allocated[0] - had.allocated[0]) / GIB
+off_fullest = (sharded.allocated.max() - had.allocated.max()) / GIB
+assert 11 < (searched.allocated.max() - sharded.allocated.max()) / GIB < 14
+assert 8 < off_first < 9
+assert 0 <= off_fullest < 0.5
 
 # %% [markdown]
-# Sharding the gradients takes twelve GiB off every stage: in fp32 they are twice as large as the weights. Taking a layer off takes
-# another eight off the first stage, which had the embedding as well. The stages in between keep 8 layers of 16 micro-batches, and
-# those are nearly all that is left.
+# **Sharding the gradients is what makes it fit.** It takes about twelve GiB off every stage, for gradients in fp32
+# are twice as large as the weights. A layer taken off takes another eight off the first stage, which had the embedding
+# as well. But then its neighbour is the fullest, and that one stays nearly as it was: the stages in between keep 8
+# layers of 16 micro-batches, and those are nearly all that is left.
 #
 # So 71 of the device's 79 GiB are live tensors, and the driver and NCCL want two more. That is tight: a caching
 # allocator would like some GiB for blocks that fit nothing. That is why their section ends with two more habits.

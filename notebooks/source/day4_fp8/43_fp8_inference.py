@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Eight bits to serve: what is calibrated, and what is lost?
 #
-# - **You need** `41_fp8_scaling`, and of `53_quantization` no more than its first page.
+# - **You need** `41_fp8_scaling`.
 # - **It takes** 60 minutes to read and try, about a minute to run.
 # - **What runs where:** all of it here, in one process, on CPU. There the 8-bit products are emulated: the same 8-bit numbers, multiplied in
 #   fp32, so the loss is real and the speed is not. On a GPU with FP8 units the same cells call `torch._scaled_mm` (not run on one).
-#   ONNX is optional: `pip install onnx onnxruntime`. So is a build of llama.cpp: `pip install ik-llama-cpp-python`.
-# - **Model and text:** all of SmolLM2 on Lincoln's addresses, as in lesson 53. Its outliers are what this lesson is about, and a model that
-#   was trained for seconds has none.
+#   torchao is optional: `pip install torchao`. So is ONNX: `pip install onnx onnxruntime`. So is a build of llama.cpp:
+#   `pip install ik-llama-cpp-python`.
+# - **Model and text:** all of SmolLM2 on Lincoln's addresses. Its outliers are what this lesson is about, and a
+#   model that was trained for seconds has none.
 # - **Links:** before this [42_fp8_training](42_fp8_training.ipynb), after it [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -41,8 +42,8 @@ known = first_tokens("1861_abraham_lincoln_r", 128)  # to calibrate with
 unseen = first_tokens("1862_abraham_lincoln_r", 128)  # to score on
 
 # %% [markdown]
-# One warning first, as in lesson 53: these weights come from a file of 4 bits, so they take few values. The grids below share nothing with that
-# file's, and everything is compared with this model as it is.
+# One warning first (lesson 53 will show it): these weights come from a file of 4 bits, so they take few values. The
+# grids below share nothing with that file's, and everything is compared with this model as it is.
 #
 # ## How much is lost?
 #
@@ -191,21 +192,25 @@ weight_row, input_tensor = errors["weight,\nrow"], errors["input,\ntensor"]
 assert weight_row["int8"] < 0.7 * weight_row["e4m3"]
 assert input_tensor["e4m3"] < 0.1 * input_tensor["int8"]
 assert errors["input,\ncolumn"]["int8"] < 0.2 * input_tensor["int8"]
-assert all(row["e4m3"] < 0.05 for row in errors.values())
+assert errors["input,\nrow"]["int8"] < 0.8 * errors["input,\ncolumn"]["int8"]
+assert all(0.02 < row["e4m3"] < 0.035 for row in errors.values())
 beside("better_for_weights", measured=min(weight_row, key=weight_row.get))
 
 # %% [markdown]
 # This picture decides the rest of the lesson.
 #
-# - **E4M3 hardly cares.** Its steps grow with the number, so its error is two to three per cent wherever the number lies: that is the
-#   mantissa's three bits.
+# - **E4M3 hardly cares.** Its steps grow with the number, so its error is between two and three and a half per cent,
+#   wherever the number lies: that is the mantissa's three bits.
 # - **int8 depends on its scale.** Weights of a row are alike, and 255 even steps are more than E4M3 has there: int8 is the better format.
 #   Under a scale that must reach an outlier, the other numbers round to nothing.
-# - A scale **a column** would save int8's inputs. But that is the one thing the product cannot do.
+# - In large models a scale **a column** would save int8's inputs, and that is the one thing the product cannot do.
+#   (Here a scale a row saves them even better, because this model's outliers sit at a few tokens, each a row of its
+#   own.)
 #
-# Why not? A product sums over the columns of x: $y_{to} = \sum_j x_{tj} w_{oj}$. A scale that belongs to a token or to an output is the same
-# in each term, so it comes out of the sum. A scale of column j does not. Published for OPT-175B, int8 inputs (SmoothQuant, table 1): accuracy
-# 71.6 % in FP16, 32.3 % with a scale for the tensor, 31.7 % a token, 71.4 % a channel. We shall come back to this.
+# Why can it not? A product sums over the columns of x: $y_{to} = \sum_j x_{tj} w_{oj}$. A scale that belongs to a
+# token or to an output is the same in each term, so it comes out of the sum. A scale of column j does not. Published
+# for OPT-175B, int8 inputs (SmoothQuant, table 1): accuracy 71.6 % in FP16, 32.3 % with a scale for the tensor,
+# 31.7 % a token, 71.4 % a channel. We shall come back to this.
 #
 # ## Weights alone
 #
@@ -281,11 +286,16 @@ assert e4m3_kl < 0.05
 # %%
 import contextlib
 import copy
+import importlib.util
 import io
 
-with contextlib.redirect_stderr(io.StringIO()):  # it lists the GPU kernels it lacks
-    from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig
-    from torchao.quantization import quantize_
+has_torchao = importlib.util.find_spec("torchao") is not None
+if has_torchao:
+    with contextlib.redirect_stderr(io.StringIO()):  # it lists the GPU kernels it lacks
+        from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig
+        from torchao.quantization import quantize_
+else:
+    print("no torchao here, so ours stand alone: pip install torchao")
 
 
 def by_torchao(config):
@@ -297,23 +307,23 @@ def by_torchao(config):
     return {name: (m.weight.qdata, m.weight.scale) for name, m in layer.items()}
 
 
+# %%
 twelve = [(n, linear) for n, linear in linears.items() if ".layers.12." in n]
-float8, int8 = by_torchao(Float8WeightOnlyConfig()), by_torchao(Int8WeightOnlyConfig())
-for name, linear in twelve:
-    ours, (codes, scale) = (
-        Linear8(linear.weight, "e4m3"),
-        float8[name.replace(".", "/")],
-    )
-    assert torch.equal(ours.codes.view(torch.uint8), codes.view(torch.uint8))
-    assert torch.equal(ours.scale, scale)
-    codes, scale = int8[name.replace(".", "/")]
-    wide = scales_of(
-        linear.weight, "row", 127.5
-    )  # its int8 has 256 codes, down to -128
-    by_hand = (linear.weight * (1 / wide)).round().clamp(-128, 127)
-    assert torch.equal(by_hand, codes.float())
-    assert torch.equal(wide, scale)
-print(f"{len(twelve)} maps: torchao's codes and scales are ours, bit for bit")
+if has_torchao:
+    float8 = by_torchao(Float8WeightOnlyConfig())
+    int8 = by_torchao(Int8WeightOnlyConfig())
+    for name, linear in twelve:
+        ours, at = Linear8(linear.weight, "e4m3"), name.replace(".", "/")
+        codes, scale = float8[at]
+        assert torch.equal(ours.codes.view(torch.uint8), codes.view(torch.uint8))
+        assert torch.equal(ours.scale, scale)
+        codes, scale = int8[at]
+        # its int8 has 256 codes, down to -128
+        wide = scales_of(linear.weight, "row", 127.5)
+        by_hand = (linear.weight * (1 / wide)).round().clamp(-128, 127)
+        assert torch.equal(by_hand, codes.float())
+        assert torch.equal(wide, scale)
+    print(f"{len(twelve)} maps: torchao's codes and scales are ours, bit for bit")
 
 # %% [markdown]
 # FP8 is bit-equal. int8 is too, once we use its grid: torchao divides by 127.5, so that the largest number lies half a step beyond the last code.
@@ -500,8 +510,9 @@ assert after < before / 2
 # %% [markdown]
 # Smoothing takes more than half of int8's loss away, without one operation more at run time.
 #
-# Published, OPT-175B, mean accuracy over seven tasks (SmoothQuant, table 3): FP16 66.9 %, int8 W8A8 35.5 %, LLM.int8() 66.7 %, SmoothQuant
-# with static scales 66.8 %. LLM.int8() is lesson 53's: it takes the outliers out of the product, which costs time.
+# Published, OPT-175B, mean accuracy over seven tasks (SmoothQuant, table 3): FP16 66.9 %, int8 W8A8 35.5 %,
+# LLM.int8() 66.7 %, SmoothQuant with static scales 66.8 %. LLM.int8(), which lesson 53 will show, takes the outliers
+# out of the product, and that costs time.
 #
 # ## The cache
 #
@@ -632,9 +643,11 @@ beside("cache_gb", measured=cache_bytes("llama-3.1-70b", 8192, 1) / 1e9)
 #
 # ## A model in FP8 only
 #
-# All that was chosen becomes one file. There is no copy in 16 bits behind it: weights **are** their codes. The names below are those that
-# NVIDIA's Model Optimizer writes: TensorRT-LLM, vLLM and SGLang read a folder with these tensors and a `hf_quant_config.json`. Its algorithm
-# `FP8` is: weights and inputs in E4M3, one static scale each; cache in E4M3.
+# All that was chosen becomes one file. There is no copy in 16 bits behind it: weights **are** their codes. The names
+# below are those that NVIDIA's Model Optimizer writes: TensorRT-LLM, vLLM and SGLang read a folder with these
+# tensors and a `hf_quant_config.json`. Its algorithm `FP8` is: weights and inputs in E4M3, one static scale each;
+# cache in E4M3. Its *producer* is not for the record only: vLLM takes the folder for one of this kind by the name
+# `modelopt`. The tokenizer goes into the folder too, for the server reads text.
 
 # %%
 import json
@@ -660,15 +673,18 @@ for name, layer in served.items():
     if name.endswith(("k_proj", "v_proj")):
         tensors[f"{name}.{name[-6]}_scale"] = torch.ones(())
 save_file({name: t.cpu() for name, t in tensors.items()}, folder / "model.safetensors")
+
+# %%
 smol.config.save_pretrained(folder)
+tokenizer.save_pretrained(folder)
 algorithm = {
     "quant_algo": "FP8",
     "kv_cache_quant_algo": "FP8",
     "exclude_modules": ["lm_head"],
 }
-_ = (folder / "hf_quant_config.json").write_text(
-    json.dumps({"quantization": algorithm})
-)
+producer = {"name": "modelopt", "version": "0.47.0"}
+served_as = {"producer": producer, "quantization": algorithm}
+_ = (folder / "hf_quant_config.json").write_text(json.dumps(served_as))
 
 # %% [markdown]
 # Load it again, into a model that has never seen the weights: the logits must be equal to the last bit.
@@ -784,10 +800,11 @@ for number in range(config.num_hidden_layers):
 results["the engine's file"] = harm(log_probabilities(unseen))
 percent, kl = results["the engine's file"]
 print(f"from rank0.safetensors: perplexity {percent:+.2f} %   KL {kl:.4f}")
-assert kl < 2 * results["e4m3 W8A8, static"][1] + 0.01
+assert kl < 1.4 * results["e4m3 W8A8, static"][1]
 
 # %% [markdown]
-# Rounded twice where scales were shared, and still as near to the model as before.
+# Some weights are now rounded twice, those whose scales had to be shared. So it is a little further from the model
+# than the same choices were with a scale for each matrix (`e4m3 W8A8, static`).
 #
 # ## ONNX: the graph in the file
 #
@@ -1100,8 +1117,9 @@ assert results["FP8 only: weights, inputs, cache"][1] < 0.15
 # %% [markdown]
 # ## Tomorrow's script
 #
-# What you will do with a model of your own: calibrate on some batches, write FP8 codes and three kinds of numbers beside them, load, compare. Put
-# your model and your batches in the two marked places.
+# What you will do with a model of your own: calibrate on some batches, write FP8 codes and three kinds of numbers
+# beside them, load, compare. Put your model, which takes a batch and returns a tensor, and your batches in the two
+# marked places.
 
 # %%
 import os
@@ -1129,16 +1147,18 @@ class Fp8Linear(nn.Module):
 
     def __init__(self, parts):
         super().__init__()
-        for name, value in parts.items():
-            self.register_buffer(name, value)
+        for part in PARTS:
+            self.register_buffer(part, parts[part])  # the bias may be None
 
     def forward(self, x):
-        x = (x / self.input_scale).clamp(-448, 448).to(torch.float8_e4m3fn)
-        y = x.float() @ self.weight.float().T
-        return y * self.input_scale * self.weight_scale + self.bias
+        codes = (x / self.input_scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        y = codes.float() @ self.weight.float().T
+        y = y * self.input_scale * self.weight_scale
+        return (y if self.bias is None else y + self.bias).to(x.dtype)
 
 
 linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+plain = sum(p.nbytes for linear in linears.values() for p in linear.parameters())
 amax = dict.fromkeys(linears, 0.0)
 for name, linear in linears.items():
 
@@ -1151,24 +1171,25 @@ with torch.no_grad():
 
 tensors = {}
 for name, linear in linears.items():
-    weight = linear.weight.detach()
-    scale = weight.abs().max() / 448
-    values = (weight / scale).to(torch.float8_e4m3fn), scale
-    values += torch.tensor(amax[name] / 448), linear.bias.detach()
-    for part, value in zip(PARTS, values, strict=True):
-        tensors[f"{name}.{part}"] = value.cpu()
+    if not amax[name]:
+        raise ValueError(f"no input of {name} in {len(batches)} batches: take others")
+    weight = linear.weight.detach().float()
+    scale = weight.abs().max().clamp(min=1e-12) / 448
+    tensors[f"{name}.weight"] = (weight / scale).to(torch.float8_e4m3fn).cpu()
+    tensors[f"{name}.weight_scale"] = scale.cpu()
+    tensors[f"{name}.input_scale"] = torch.tensor(amax[name] / 448)
+    if linear.bias is not None:
+        tensors[f"{name}.bias"] = linear.bias.detach().cpu()
 path = os.environ.get("CHECKPOINT", "to_fp8.safetensors")
 save_file(tensors, path)
 
 read = load_file(path, device=str(device))
 for name in linears:
-    model.set_submodule(
-        name, Fp8Linear({part: read[f"{name}.{part}"] for part in PARTS})
-    )
+    parts = {part: read.get(f"{name}.{part}") for part in PARTS}
+    model.set_submodule(name, Fp8Linear(parts))
 with torch.no_grad():
     off = (model(batches[-1]) - wanted[-1]).norm() / wanted[-1].norm()
 held = sum(value.nbytes for value in read.values())
-plain = sum(p.nbytes for layer in layers for p in layer.parameters())
 print(f"error of the outputs {off:.1%}, {held:,} bytes for {plain:,} in fp32")
 
 # %% [markdown]
