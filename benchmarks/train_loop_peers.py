@@ -26,10 +26,11 @@ from workshop.models.text import TextBatches
 LOG_EVERY, RATE, BETAS = 10, 1e-3, (0.9, 0.95)
 
 
-def fresh_model(job: argparse.Namespace) -> GPT:
-    """Every contender begins with the same weights."""
+def fresh_model(job: argparse.Namespace, device: torch.device) -> GPT:
+    """Every contender begins with the same weights, drawn on their device: a CPU takes long for a billion."""
     torch.manual_seed(0)
-    return GPT(gpt_config(ModelSpec(**json.loads(job.model))))
+    with torch.device(device):
+        return GPT(gpt_config(ModelSpec(**json.loads(job.model))))
 
 
 def compiled(model: nn.Module, job: argparse.Namespace) -> nn.Module:
@@ -94,7 +95,7 @@ def accelerate_loop(job: argparse.Namespace, device: torch.device, folder: Path)
             raise RuntimeError(
                 f"Accelerate sees {accelerator.num_processes} of {dist.get_world_size()} ranks"
             )
-        model = compiled(fresh_model(job), job)
+        model = compiled(fresh_model(job, device), job)
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=0.0, fused=True)
         data = DataLoader(Windows(job, ("tokens", "targets")), job.micro_batch, shuffle=False)
         model, optimizer, data = accelerator.prepare(model, optimizer, data)
@@ -147,7 +148,7 @@ def transformers_trainer(job: argparse.Namespace, device: torch.device, folder: 
             dataloader_pin_memory=device.type != "cpu", ddp_find_unused_parameters=False,
             remove_unused_columns=False,
         )  # fmt: skip
-        model = WithLabels(compiled(fresh_model(job), job))
+        model = WithLabels(compiled(fresh_model(job, device), job))
         trainer = InOrder(model, arguments, train_dataset=Windows(job, ("input_ids", "labels")))
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
@@ -178,6 +179,15 @@ def lightning_module(gpt: nn.Module) -> Any:
             """The same optimizer."""
             return torch.optim.AdamW(self.parameters(), lr=RATE, betas=BETAS, weight_decay=0.0, fused=True)
 
+        def configure_gradient_clipping(
+            self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
+        ) -> None:
+            """Lightning's own refuses fused optimizers in mixed precision: their step unscales the gradients.
+
+            That is meant for fp16; in bf16 nothing scales them.
+            """
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     return Module()
 
 
@@ -195,7 +205,7 @@ def lightning_trainer(job: argparse.Namespace, device: torch.device, folder: Pat
     ranks = dist.get_world_size()
 
     def block() -> float:
-        module = lightning_module(compiled(fresh_model(job), job))
+        module = lightning_module(compiled(fresh_model(job, device), job))
         ddp = DDPStrategy(gradient_as_bucket_view=True, find_unused_parameters=False)
         trainer = lightning.Trainer(
             max_steps=job.steps, accelerator="cpu" if device.type == "cpu" else "gpu", devices=ranks,

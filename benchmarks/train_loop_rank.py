@@ -86,7 +86,7 @@ def ours(job: argparse.Namespace, device: torch.device, folder: Path) -> Callabl
     precision = "amp-bf16" if job.bf16 else "fp32"
 
     def block() -> float:
-        ready = apply_layout(fresh_model(job), Layout(replicate=ranks, precision=precision), settings)
+        ready = apply_layout(fresh_model(job, device), Layout(replicate=ranks, precision=precision), settings)
         log = open_log("jsonl" if rank == 0 else "none", folder)
         return train_loop(ready, batches, settings, log=log).last
 

@@ -1,7 +1,7 @@
 """What a GPU machine without a package index is missing: wheels and assets, in one folder that travels along.
 
     python tools/gpu_bundle.py collect              here: fills .gpu_bundle (git ignores it)
-    eval "$(python3 tools/gpu_bundle.py unpack)"    there: the one line that every command begins with
+    setup=$(python3 tools/gpu_bundle.py unpack) && eval "$setup" && ...    there: how every command begins
 
 ``collect`` takes what lessons and `make gpu` need, leaves out what that machine's Python has
 (``tools/gpu_machine_packages.txt``), follows what each wheel asks for, and checks: every tag fits that

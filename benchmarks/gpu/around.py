@@ -1,19 +1,23 @@
-"""(i) What stands around a run on a GPU: NVML's numbers, leases, the nsys line, the profiler's trace, a cap,
-ranks that share the device."""
+"""(i) What stands around a run on a GPU: NVML's numbers, leases, the profiler's trace, a cap, ranks that
+share the device, the tests that need one, the nsys line, how quick the host is, and what the doctor says.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from benchmarks.gpu.device import calibrated, doctor
 from benchmarks.gpu.stage import NotHere, Row, Stage, row
 
 LEASES = """
@@ -33,19 +37,26 @@ dist.all_reduce(x)
 report(total=float(x[0]), device=str(x.device), backend=dist.get_backend())
 dist.destroy_process_group()
 """
+# What `pytest -v -n 6` says of each test. The summary at the end names tests too, and has no [gw0].
+VERDICT = re.compile(
+    r"^\[gw\d+\] \[ *\d+%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN) (\S.*)$", re.MULTILINE
+)
+WORKERS = 6  # as many as there are files in tests/gpu
 
 
 def run(stage: Stage) -> None:
-    """Each part stands alone."""
+    """Each part stands alone; the tests take what time there is."""
     for name, work, needs in (
-        ("nvml", monitored, 30),
-        ("leases", leased, 30),
-        ("profiler", profiled, 40),
-        ("memory cap", capped, 40),
-        ("one rank", lambda stage: ranks(stage, 1, False), 60),
-        ("four ranks on one GPU", lambda stage: ranks(stage, 4, True), 90),
-        ("nsys", nsys, 60),
-        ("gpu tests", gpu_tests, 300),
+        ("nvml", monitored, 10),
+        ("leases", leased, 10),
+        ("profiler", profiled, 10),
+        ("memory cap", capped, 10),
+        ("one rank", lambda stage: ranks(stage, 1, False), 20),
+        ("four ranks on one GPU", lambda stage: ranks(stage, 4, True), 30),
+        ("gpu tests", gpu_tests, 40),
+        ("nsys", nsys, 20),
+        ("calibrate", calibrated, 30),
+        ("doctor", doctor, 90),
     ):
         stage.part(name, lambda work=work: work(stage), needs=needs)  # type: ignore[misc]
 
@@ -147,26 +158,48 @@ def gpu_tests(stage: Stage) -> list[Row]:
     """Every test with the marker gpu: passed, failed, skipped, and the names of those that failed."""
     if stage.size == "ci":
         raise NotHere("the smallest walk is itself a test")
-    with tempfile.TemporaryDirectory() as folder:
-        told = subprocess.run(
-            [
-                *[sys.executable, "-m", "pytest", "tests/gpu", "-q", "--no-header", "-p", "no:cacheprovider"],
-                *["--timeout", "120", "--junitxml", str(Path(folder, "gpu.xml"))],
-            ],
-            capture_output=True, text=True, timeout=max(30.0, stage.left() - 10), env=os.environ,
-        )  # fmt: skip
-        counts = _counted(Path(folder, "gpu.xml"))
-    if stage.on_gpu and not counts:
-        raise RuntimeError(told.stdout[-800:])
-    return [row(word, count, "tests") for word, count in counts.items()] + [
-        row("last words", None, "", text=told.stdout[-4000:])
+    command = [
+        *[sys.executable, "-m", "pytest", "tests/gpu", "-v", "--no-header", "-p", "no:cacheprovider"],
+        *["--timeout", "120", "-n", str(stage.sized(WORKERS, 2)), "--dist", "loadfile"],
     ]
+    rows = counted(command, max(20.0, stage.left() - 20))
+    if stage.on_gpu and len(rows) == 1:
+        raise RuntimeError(rows[0]["text"][-800:])
+    return rows
 
 
-def _counted(path: Path) -> dict[str, Any]:
-    from xml.etree import ElementTree
+def counted(command: list[str], limit: float, patience: float = 8.0) -> list[Row]:
+    """Run pytest, and count what it said of each test by then: all, or those that the limit left time for.
 
-    if not path.exists():
-        return {}
-    suite = next(ElementTree.parse(path).getroot().iter("testsuite"))
-    return {word: int(suite.get(word, "0")) for word in ("tests", "failures", "errors", "skipped")}
+    After the limit it is interrupted, as by a person, and so it still says why tests failed, if it can within
+    its ``patience`` seconds. Then its process group is ended.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        with subprocess.Popen(
+            command, stdout=said, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        ) as child:
+            try:
+                child.wait(limit)
+                late = False
+            except subprocess.TimeoutExpired:
+                late = True
+                child.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(patience)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+        said.seek(0)
+        text = said.read()
+    verdicts = {test: word for word, test in VERDICT.findall(text)}  # the last of those that ran again
+    rows = [
+        row(word.lower(), sum(verdict == word for verdict in verdicts.values()), "tests")
+        for word in sorted({"PASSED", "FAILED", *verdicts.values()} if verdicts else ())
+    ]
+    failed = [test for test, word in verdicts.items() if word in ("FAILED", "ERROR")]
+    ended = (
+        f"ended after {limit:.0f} s; more tests would have come"
+        if late
+        else f"exit status {child.returncode}"
+    )
+    return [*rows, row(f"last words, {ended}", None, "", failed=failed, text=text[-6000:])]

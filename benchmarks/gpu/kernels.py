@@ -32,7 +32,7 @@ def norms(stage: Stage, shape: tuple[int, int]) -> list[Row]:
         "torch's rms_norm": lambda: F.rms_norm(x, (shape[1],), weight, 1e-6),
     }
     if stage.size != "ci":
-        compiled = torch.compile(eager)
+        compiled = torch.compile(eager, dynamic=False)  # else the second shape gets a kernel for any shape
         ways["compiled"] = lambda: compiled(x, weight)
     if stage.on_gpu:
         if importlib.util.find_spec("triton") is None:
@@ -65,6 +65,7 @@ def attention(stage: Stage, length: int) -> list[Row]:
         torch.randn(batch, heads, length, width, device=stage.device, dtype=dtype, requires_grad=True)
         for _ in range(3)
     )
+    upstream = torch.randn_like(q)
     flops = 3.5 * 2 * 2 * batch * heads * length**2 * width / 2  # causal: half; backward 2.5 times forward
     said = []
     backends = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
@@ -76,7 +77,8 @@ def attention(stage: Stage, length: int) -> list[Row]:
 
         def work(backend: Any = backend) -> None:
             with sdpa_kernel(backend):
-                F.scaled_dot_product_attention(q, k, v, is_causal=True).sum().backward()
+                out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                torch.autograd.grad(out, (q, k, v), upstream)  # nothing is added up into .grad
 
         try:
             seconds = seconds_of(work, stage.sized(10, 2))

@@ -62,26 +62,40 @@ def changed(layer: nn.Linear, kind: str, x: torch.Tensor) -> tuple[Callable[[], 
         return lambda: torch._weight_int8pack_mm(x, codes, scale), codes.nbytes + scale.nbytes
     if kind.endswith("torchao"):
         return _torchao(layer, int(kind[3]), x)
-    import bitsandbytes
-
     if not x.is_cuda:
         raise NotHere("bitsandbytes' 4-bit kernel is measured on a GPU")
-    four = bitsandbytes.nn.Linear4bit(
-        layer.in_features, layer.out_features, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4"
-    )
-    four.weight = bitsandbytes.nn.Params4bit(weight.cpu(), requires_grad=False, quant_type="nf4")
-    four = four.to(x.device)
+    four = bitsandbytes_nf4(weight)
     return lambda: four(x), four.weight.nbytes
 
 
+def bitsandbytes_nf4(weight: torch.Tensor) -> Any:
+    """bitsandbytes' layer of this weight, made without the numbers that it would draw and lose."""
+    import bitsandbytes
+
+    outputs, inputs = weight.shape
+    four = bitsandbytes.nn.Linear4bit(
+        inputs, outputs, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4", device="meta"
+    )
+    four.weight = bitsandbytes.nn.Params4bit(weight, requires_grad=False, quant_type="nf4", module=four)
+    return four.to(weight.device)
+
+
 def _torchao(layer: nn.Linear, bits: int, x: torch.Tensor) -> tuple[Callable[[], Any], int]:
-    from torchao.quantization import Int4WeightOnlyConfig, Int8WeightOnlyConfig, quantize_
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
     if bits == 4 and not x.is_cuda:
         raise NotHere("torchao's packed 4-bit kernel is measured on a GPU")
     whole = nn.Sequential(layer)
-    quantize_(whole, Int8WeightOnlyConfig() if bits == 8 else Int4WeightOnlyConfig(group_size=128))
+    quantize_(whole, Int8WeightOnlyConfig() if bits == 8 else torchao_int4())
     return lambda: whole(x), layer.in_features * layer.out_features * bits // 8
+
+
+def torchao_int4() -> Any:
+    """Four bits as torch's own kernel reads them; torchao's default layout wants one more package."""
+    from torchao.quantization import Int4WeightOnlyConfig
+    from torchao.quantization.quantize_.workflows import Int4PackingFormat
+
+    return Int4WeightOnlyConfig(group_size=128, int4_packing_format=Int4PackingFormat.TILE_PACKED_TO_4D)
 
 
 def _by_hand(layer: nn.Linear, form: str, x: torch.Tensor) -> tuple[Callable[[], Any], int]:
@@ -133,8 +147,9 @@ def qlora(stage: Stage, way: str) -> list[Row]:
         num_heads=hidden // 64, num_kv_heads=hidden // 64, intermediate_size=hidden * 3,
     )  # fmt: skip
     torch.manual_seed(0)
-    model: Any = GPT(config).to(torch.bfloat16)
-    model = add_lora(quantize_base(model.to(stage.device), way), rank=16)
+    with torch.device(stage.device):  # where a billion numbers are drawn in no time
+        model: Any = GPT(config).to(torch.bfloat16)
+    model = add_lora(quantize_base(model, way), rank=16).to(stage.device)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     words = torch.randint(0, config.vocab_size, (batch, length + 1), device=stage.device)
     if stage.on_gpu:

@@ -33,7 +33,8 @@ def served(stage: Stage, batch: int) -> list[Row]:
     spec = stage.sized(SPEC, TOY)
     prompt, output = stage.sized((256, 64), (8, 4))
     torch.manual_seed(0)
-    model = gpt_of(spec).to(stage.device, torch.bfloat16 if stage.on_gpu else torch.float32).eval()
+    with torch.device(stage.device):
+        model = gpt_of(spec).to(torch.bfloat16 if stage.on_gpu else torch.float32).eval()
     blocks = batch * ((prompt + output) // 16 + 2)
     budget = max(batch, stage.sized(2048, 32))
     with torch.no_grad():

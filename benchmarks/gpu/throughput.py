@@ -2,13 +2,15 @@
 
 The contenders are those of `benchmarks.train_loop_peers`, with the same weights and text; the bare loop is
 forward, backward, step on a resident batch, as nanochat's inner loop is, and the ceiling for the rest. Each
-runs in a process of its own (one rank under torchrun's variables), so that one that fails leaves the others.
-MFU counts the model's own FLOPs (arXiv 2204.02311, appendix B) against the catalogue's dense bf16 peak.
+runs in a process of its own (one rank under torchrun's variables), so that one that fails or hangs leaves
+the others. MFU counts the model's own FLOPs (arXiv 2204.02311, appendix B) against the catalogue's dense bf16
+peak.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import socket
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,33 +35,48 @@ from workshop.predict.flops import step_flops
 MODELS = {
     "125m": (ModelSpec("125m", 12, 768, 12, 50304, ffn_hidden_size=2048, tied_embeddings=True), 32),
     "350m": (ModelSpec("350m", 24, 1024, 16, 50304, ffn_hidden_size=2816, tied_embeddings=True), 24),
-    "1.3b": (ModelSpec("1.3b", 24, 2048, 16, 50304, ffn_hidden_size=5504), 16),
+    # Rehearsed without a compiler: 102 GB. A step's clipping and optimizer take as long for any batch, so the
+    # batch is as large as fits with room to spare; 32 sequences were 129 GB.
+    "1.3b": (ModelSpec("1.3b", 24, 2048, 16, 50304, ffn_hidden_size=5504), 24),
 }
 TOYS = {"toy": (ModelSpec("toy", 2, 64, 4, 256, ffn_hidden_size=176, tied_embeddings=True), 2)}
-LOOPS = ("bare", "workshop", "transformers.Trainer", "lightning", "accelerate")
+LOOPS = ("workshop", "bare", "transformers.Trainer", "lightning", "accelerate")
 WANTED_MFU = {"1.3b": 0.50}
+SECONDS, NEEDED = 150.0, 80.0  # after which a contender hangs; what the largest may take
+
+
+def plan(size: str) -> list[tuple[str, str, bool, bool]]:
+    """Model, loop, compiled, bf16: what decides comes first, then all that is compiled, then the rest."""
+    if size != "full":
+        loops = ("workshop", "bare", "lightning") if size == "toy" else ("bare",)
+        in_bf16 = [("toy", "lightning", False, True)] if size == "toy" else []  # where a GPU's contenders go
+        return [("toy", loop, False, False) for loop in loops] + in_bf16
+    return [
+        (name, loop, compiled, True)
+        for compiled in (True, False)
+        for name in reversed(MODELS)
+        for loop in LOOPS
+    ]
 
 
 def run(stage: Stage) -> None:
-    """The largest model first, compiled first: what decides comes before what rounds it off."""
-    models = MODELS if stage.size == "full" else TOYS
-    for name in reversed(models):
-        for compiled in stage.sized((True, False), (False,)):
-            for loop in stage.sized(LOOPS, ("bare", "workshop", "lightning"), ("bare",)):
-                words = f"{name}, {loop}{', compiled' if compiled else ''}"
-                stage.part(
-                    words,
-                    lambda n=name, c=compiled, one=loop: one_loop(stage, n, one, c),  # type: ignore[misc]
-                    needs=45 if stage.on_gpu else 5,
-                )
+    """Every contender, each in a process of its own."""
+    for name, loop, compiled, bf16 in plan(stage.size):
+        words = f"{name}, {loop}{', compiled' if compiled else ''}"
+        words += ", bf16" if bf16 and stage.size != "full" else ""
+        stage.part(
+            words,
+            lambda n=name, one=loop, c=compiled, b=bf16: one_loop(stage, n, one, c, b),  # type: ignore[misc]
+            needs=NEEDED if stage.on_gpu else 5,
+        )
 
 
-def one_loop(stage: Stage, name: str, loop: str, compiled: bool) -> list[Row]:
+def one_loop(stage: Stage, name: str, loop: str, compiled: bool, bf16: bool) -> list[Row]:
     """Start a contender, and put its rate beside the predictor's."""
     spec, micro_batch = (MODELS if stage.size == "full" else TOYS)[name]
     job = {
-        "model": {**vars(spec)}, "loop": loop, "compile": compiled, "bf16": stage.on_gpu,
-        "seq_len": stage.sized(1024, 32), "micro_batch": micro_batch, "steps": stage.sized(24, 6),
+        "model": {**vars(spec)}, "loop": loop, "compile": compiled, "bf16": bf16,
+        "seq_len": stage.sized(1024, 32), "micro_batch": micro_batch, "steps": stage.sized(16, 6),
     }  # fmt: skip
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -67,7 +85,8 @@ def one_loop(stage: Stage, name: str, loop: str, compiled: bool) -> list[Row]:
     place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     told = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu.throughput", json.dumps(job)],
-        env={**os.environ, **place}, capture_output=True, text=True, timeout=max(10.0, stage.left() - 5),
+        env={**os.environ, **place}, capture_output=True, text=True,
+        timeout=min(SECONDS, max(10.0, stage.left() - 5)),
     )  # fmt: skip
     if told.returncode:
         raise RuntimeError(f"{loop} ended with {told.returncode}: {told.stderr[-500:]}")
@@ -88,12 +107,12 @@ def one_loop(stage: Stage, name: str, loop: str, compiled: bool) -> list[Row]:
     return rows
 
 
-def bare(job: argparse.Namespace, device: torch.device, folder: Path) -> Any:
+def bare(job: argparse.Namespace, device: torch.device, folder: Path) -> Callable[[], float]:
     """Forward, backward, step; one batch that is there already; nothing is read until the end."""
     from benchmarks.train_loop_peers import BETAS, RATE, compiled, fresh_model
 
     def block() -> float:
-        model = compiled(fresh_model(job).to(device), job)
+        model = compiled(fresh_model(job, device), job)
         fused = device.type == "cuda"
         optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=0.0, fused=fused)
         spec = json.loads(job.model)
@@ -110,32 +129,44 @@ def bare(job: argparse.Namespace, device: torch.device, folder: Path) -> Any:
     return block
 
 
-def main() -> None:
-    """The process of one contender: two blocks, the first warms up; the last line is JSON."""
-    import torch.distributed as dist
+def turns(clock: Any, block: Callable[[], float], device: torch.device) -> dict[str, float]:
+    """Three blocks (two where they take long), each with nothing left of the last. The first warms up."""
+    seconds, loss = [], 0.0
+    for turn in range(3):
+        gc.collect()  # compiled layers and peers' trainers lie in cycles, and keep gigabytes
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        wall, _, loss = clock.block(block)
+        seconds.append(wall)
+        if turn == 1 and time.perf_counter() - began > 20:
+            break
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    return {"seconds": statistics.median(seconds[1:]), "loss": loss, "peak_bytes": peak}
 
+
+def contend(told: dict[str, Any]) -> dict[str, float]:
+    """One contender as a rank of the default group; seconds a step, the loss it ended with, peak bytes."""
     from benchmarks.train_loop_rank import CONTENDERS, Clock
     from workshop.train.group import join_group
 
-    told = json.loads(sys.argv[1])
     job = argparse.Namespace(**told)
     job.model, job.global_batch = json.dumps(told["model"], default=str), job.micro_batch
     warnings.filterwarnings("ignore")
     device = join_group()
-    clock = Clock(device, job.steps)
     with tempfile.TemporaryDirectory() as folder:
         make = bare if job.loop == "bare" else CONTENDERS[job.loop]
-        block = make(job, device, Path(folder))
-        seconds, loss = [], 0.0
-        for turn in range(3):
-            began = time.perf_counter()
-            wall, _, loss = clock.block(block)
-            seconds.append(wall)
-            if turn == 1 and time.perf_counter() - began > 20:
-                break
-    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
-    print(json.dumps({"seconds": statistics.median(seconds[1:]), "loss": loss, "peak_bytes": peak}))
+        return turns(Clock(device, job.steps), make(job, device, Path(folder)), device)
+
+
+def main() -> None:
+    """The process of one contender; its last line is JSON."""
+    import torch.distributed as dist
+
+    print(json.dumps(contend(json.loads(sys.argv[1]))))
     sys.stdout.flush()
+    gc.collect()
     dist.destroy_process_group()
 
 

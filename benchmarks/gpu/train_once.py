@@ -27,6 +27,7 @@ def run_of(keywords: dict[str, Any], cluster: str) -> Run:
         layout,
         micro_batch=keywords["micro_batch"],
         seq_len=keywords["seq_len"],
+        implementation="workshop",
     )
 
 
@@ -36,7 +37,8 @@ def train_once(
     """Steps on random words: what they say does not matter to memory."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    gpt = gpt_of(ModelSpec(**model))
+    with torch.device(device):  # a CPU draws its numbers one by one: seconds for each billion
+        gpt = gpt_of(ModelSpec(**model))
     gpt.model.recompute = recompute == "full"
     gpt = gpt.to(device, torch.bfloat16 if precision == "bf16" else torch.float32)
     optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-4)

@@ -22,5 +22,6 @@ def norm_kernel(x, weight, out, width, eps, BLOCK: tl.constexpr):  # noqa: N803 
 def triton_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """RMSNorm of the rows of a contiguous matrix."""
     out, (num_rows, width) = torch.empty_like(x), x.shape
-    norm_kernel[(num_rows,)](x, weight, out, width, eps, BLOCK=triton.next_power_of_2(width))
+    warps = 16 if width > 2048 else 4  # a row is held in registers: 255 for a thread at most
+    norm_kernel[(num_rows,)](x, weight, out, width, eps, BLOCK=triton.next_power_of_2(width), num_warps=warps)
     return out

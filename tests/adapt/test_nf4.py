@@ -64,6 +64,13 @@ def test_a_block_of_zeros_stays_zero():
     assert torch.equal(quantize_nf4(torch.zeros(3, 64), double=True).dequantize(), torch.zeros(3, 64))
 
 
+@pytest.mark.parametrize("double", [False, True])
+def test_an_odd_number_of_weights_is_packed_where_they_are(double):
+    quantized = quantize_nf4(torch.zeros(3, 3, device="meta"), double)
+    assert quantized.packed.device.type == quantized.dequantize().device.type == "meta"
+    assert quantized.packed.shape == (5,)
+
+
 def test_double_quantization(library):
     """bitsandbytes' CPU kernel decides otherwise only within 2**-16 of a middle between two codes."""
     weight = torch.randn(2048, 2048, generator=torch.Generator().manual_seed(0)) * 0.05

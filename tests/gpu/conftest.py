@@ -24,11 +24,19 @@ def empty_gpu():
     import torch
 
     if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        gc.collect()
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        empty()
         torch.manual_seed(0)
     yield
     gc.collect()
+
+
+def empty():
+    """Nothing is left on the GPU, cuBLAS's workspaces of an earlier test's products included, and nothing caps it."""
+    import torch
+
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    gc.collect()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()

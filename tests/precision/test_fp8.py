@@ -105,6 +105,28 @@ def test_scaled_mm_is_the_emulation(matrices, granularity, forms):
     assert relative(emulated, matrices[0] @ matrices[1].t()) < 0.08
 
 
+def test_formats_that_a_device_does_not_multiply_by_rows_are_emulated(matrices, monkeypatch):
+    """As on a Hopper, whose units scale by rows in E4M3 alone: they are asked about these two formats."""
+
+    def scaled_mm(a, b, *scales, out_dtype):
+        if scales[0].numel() > 1 and torch.float8_e5m2 in (a.dtype, b.dtype):
+            raise RuntimeError("by rows in e4m3 alone")
+        return torch.zeros(a.shape[0], b.shape[1], dtype=out_dtype, device=a.device)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    runs_scaled_mm.cache_clear()
+    try:
+        for forms, units in ((("e4m3", "e4m3"), True), (("e5m2", "e4m3"), False)):
+            left, right = (
+                quantize(each.to("meta"), form, "row") for each, form in zip(matrices, forms, strict=True)
+            )
+            assert runs_scaled_mm("meta", True, left.values.dtype, right.values.dtype) == units
+            assert product(left, right).shape == (48, 32)  # by the units, or emulated; none is refused
+            assert runs_scaled_mm("meta", False, left.values.dtype, right.values.dtype)
+    finally:
+        runs_scaled_mm.cache_clear()
+
+
 @pytest.mark.parametrize("granularity", ["tensor", "row", "block", "mx"])
 def test_a_product_is_that_of_the_rounded_matrices(matrices, granularity):
     a, b = (quantize(each, "e4m3", granularity) for each in matrices)

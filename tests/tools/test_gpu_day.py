@@ -17,10 +17,25 @@ import pytest
 from benchmarks import gpu_day
 from benchmarks.gpu.stage import NotHere, Stage, row
 from benchmarks.gpu.table import NAMES, number, table
+from benchmarks.gpu.throughput import LOOPS
 from benchmarks.machine import commit
+from tests.ports import free_port
 from tests.warm_engines import begun
 
 ROOT = Path(__file__).parents[2]
+CONTEND = """
+import json
+import torch.distributed as dist
+from benchmarks.gpu.throughput import LOOPS, TOYS, contend
+model, micro_batch = TOYS["toy"]
+for loop in LOOPS:
+    told = contend({
+        "model": {**vars(model)}, "loop": loop, "compile": False, "bf16": True,
+        "seq_len": 32, "micro_batch": micro_batch, "steps": 6,
+    })
+    print(json.dumps({"loop": loop, **told}), flush=True)
+dist.destroy_process_group()
+"""
 pytestmark = pytest.mark.timeout(600)  # the walk of nine processes is in the first test's time
 LEFT_OUT = {
     "doctor",
@@ -97,6 +112,21 @@ def test_the_table_has_every_stage_and_the_archive_comes_back(walked, tmp_path):
     assert [path.name for path in (tmp_path / "lessons").iterdir()] == ["onecell.ipynb"]
 
 
+def test_every_contender_trains_in_bf16_and_those_on_text_end_alike():
+    """On a GPU all of them do. Lightning refuses to clip what a fused optimizer steps in mixed precision."""
+    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", CONTEND], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, **place, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"loop"')]
+    assert [one["loop"] for one in told] == [*LOOPS], done.stderr[-3000:]
+    assert all(one["seconds"] > 0 for one in told)
+    losses = [one["loss"] for one in told if one["loop"] != "bare"]  # that one learns random words
+    assert losses == pytest.approx([losses[0]] * len(losses), rel=0.01)
+
+
 @pytest.mark.parametrize("name", ["../beside.json", "/outside.json", "folder"])
 def test_an_archive_reaches_no_file_but_below_its_folder(tmp_path, name):
     with tarfile.open(tmp_path / "made.tar.gz", "w:gz") as packed:
@@ -164,6 +194,7 @@ def test_a_part_that_fails_is_told_and_the_next_one_runs(tmp_path):
     stage.end()
     record = json.loads((tmp_path / "thing.json").read_text())
     assert record["status"] == "done, with failures"
+    assert not gpu_day.is_done(tmp_path, "thing")  # the next start tries what failed once more
     assert {part: said["status"] for part, said in record["parts"].items()} == {
         "bad": "failed", "absent": "left out", "good": "done",
     }  # fmt: skip
@@ -173,8 +204,53 @@ def test_a_part_that_fails_is_told_and_the_next_one_runs(tmp_path):
     retried.part("bad", lambda: [row("x", 1.0, "")])
     retried.end()
     assert json.loads((tmp_path / "thing.json").read_text())["status"] == "done"
+    assert gpu_day.is_done(tmp_path, "thing")
     with pytest.raises(ValueError, match="record of size ci on cpu"):
         Stage("thing", tmp_path, "toy", seconds=1)
+
+
+def faults(folder, monkeypatch, ends):
+    """Starts of a stage that end as told, each after one more part; the seconds that each start was given."""
+    given = []
+
+    def run_stage(name, how, seconds):
+        parts = {f"part {number}": {"status": "ended us"} for number in range(len(given))}
+        given.append(seconds)
+        ended = ends[len(given) - 1]
+        parts |= (
+            {}
+            if ended == "ended with 1, and nothing begun"
+            else {f"part {len(given)}": {"status": "running"}}
+        )
+        (folder / f"{name}.json").write_text(json.dumps({"status": ended, "parts": parts}))
+        return ended
+
+    monkeypatch.setattr(gpu_day, "run_stage", run_stage)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("ends", "starts"),
+    [
+        (["ended with -6", "ran"], 2),
+        (["ended with 1"] * 9, 4),  # a GPU that faults in every part
+        (["time is up", "ran"], 1),
+        (["ran"], 1),
+        (["ended with 1, and nothing begun", "ran"], 1),  # it would end so again
+    ],
+)
+def test_a_stage_that_a_fault_of_the_gpu_ended_is_started_again(tmp_path, monkeypatch, ends, starts):
+    given = faults(tmp_path, monkeypatch, ends)
+    how = argparse.Namespace(folder=tmp_path, size="ci")
+    assert gpu_day.run_on("thing", how, 500.0) == ends[starts - 1]
+    assert len(given) == starts
+    assert all(480 < seconds <= 500 for seconds in given)
+
+
+def test_a_stage_with_less_than_a_minute_left_is_not_started_again(tmp_path, monkeypatch):
+    given = faults(tmp_path, monkeypatch, ["ended with 1", "ran"])
+    gpu_day.run_on("thing", argparse.Namespace(folder=tmp_path, size="ci"), 59.0)
+    assert len(given) == 1
 
 
 @pytest.mark.parametrize(

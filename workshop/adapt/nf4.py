@@ -121,7 +121,7 @@ def quantize_nf4(weight: Tensor, double: bool = False) -> NF4:
     """A tensor of any shape in NF4, with its scales in 8 bits if ``double``."""
     codes, absmax = block_codes(weight.detach().float().reshape(-1), BLOCK, nf4_values())
     if codes.numel() % 2:
-        codes = torch.cat([codes, nearest(torch.zeros(1), nf4_values())])
+        codes = torch.cat([codes, nearest(torch.zeros(1, device=codes.device), nf4_values())])
     packed = codes[::2] << 4 | codes[1::2]
     scales = double_quantize(absmax) if double else absmax
     return NF4(packed, scales, tuple(weight.shape), weight.dtype)

@@ -74,12 +74,18 @@ BF16 = Recipe("none", "bf16", "bf16", "bf16")
 
 
 @functools.cache
-def runs_scaled_mm(device: str, by_row: bool = False) -> bool:
-    """Whether this device multiplies FP8 by `torch._scaled_mm`: a product of 16 x 16 is tried."""
-    a = torch.ones(16, 16, device=device).to(torch.float8_e4m3fn)
+def runs_scaled_mm(
+    device: str,
+    by_row: bool = False,
+    left: torch.dtype = torch.float8_e4m3fn,
+    right: torch.dtype = torch.float8_e4m3fn,
+) -> bool:
+    """Whether this device multiplies these formats by `torch._scaled_mm`: a product of 16 x 16 is tried."""
+    a = torch.ones(16, 16, device=device)
     one = torch.ones((16, 1) if by_row else (), device=device)
     try:
-        torch._scaled_mm(a, a.t(), one, one.t() if by_row else one, out_dtype=torch.bfloat16)
+        scales = (one, one.t() if by_row else one)
+        torch._scaled_mm(a.to(left), a.to(right).t(), *scales, out_dtype=torch.bfloat16)
     except (RuntimeError, ValueError, NotImplementedError):
         return False
     return True
@@ -109,7 +115,9 @@ def _by_units(a: Operand, b: Operand, blocks: bool, through: str) -> bool:
             )
         return True
     by_row = a.scale.numel() + b.scale.numel() > 2
-    return through == "auto" and fits and device != "cpu" and runs_scaled_mm(device, by_row)
+    if through != "auto" or not fits or device == "cpu":
+        return False
+    return runs_scaled_mm(device, by_row, a.values.dtype, b.values.dtype)
 
 
 def _scaled_mm(a: Operand, b: Operand) -> Tensor:

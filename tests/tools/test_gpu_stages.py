@@ -1,0 +1,399 @@
+"""What a GPU alone would walk in the stages of `make gpu`, walked on a CPU with the GPU's answers put in its place."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import gpu_day, train_loop_peers
+from benchmarks.gpu import around, device, fp8, kernels, memory, quantized, serving, throughput, train_once
+from benchmarks.gpu.stage import Stage, row
+
+ROOT = Path(__file__).parents[2]
+TOTAL = 141 * 10**9
+COMMANDS = [
+    line for line in (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines() if line.startswith("setup=")
+]
+
+
+class OnAGpu(Stage):
+    """A stage that is told there is a GPU, and computes on the CPU."""
+
+    on_gpu = True
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return OnAGpu("thing", tmp_path, "ci", seconds=1000)
+
+
+class Drawn(Exception):
+    """A model's weights would be drawn now, on this device."""
+
+
+def drawing(*_, **__):
+    try:
+        raise Drawn(torch.empty(1).device.type)
+    except (AssertionError, RuntimeError) as error:  # a build of torch without CUDA, asked for CUDA
+        raise Drawn("cuda" if "CUDA" in str(error) or "NVIDIA" in str(error) else str(error)) from None
+
+
+# -- memory ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def readings(monkeypatch):
+    """The five readings of torch.cuda, and a training that nobody waits for."""
+    monkeypatch.setattr(memory, "train_once", lambda **_: None)
+    monkeypatch.setattr(memory, "catalogue_name", lambda: "H200")
+    said = {
+        "get_device_properties": lambda _: SimpleNamespace(total_memory=TOTAL),
+        "reset_peak_memory_stats": lambda: None,
+        "synchronize": lambda: None,
+        "max_memory_allocated": lambda: 5 * 10**9,
+        "max_memory_reserved": lambda: 6 * 10**9,
+        "mem_get_info": lambda: (TOTAL - 7 * 10**9, TOTAL),
+    }
+    for name, answer in said.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+
+
+@pytest.mark.parametrize("rehearsed", [4_900_000_000, None])
+def test_a_configuration_that_was_measured_has_four_rows(stage, readings, rehearsed):
+    name, keywords = next(iter(memory.configurations("full").items()))
+    rows = memory.measured(stage, name, keywords, {name: rehearsed})
+    assert [line["measured"] for line in rows] == [5e9, 5e9, 6e9, 7e9]
+    beside = {line["what"]: line["predicted"] for line in rows}["allocated, beside the rehearsal"]
+    assert beside == (None if rehearsed is None else rehearsed + 2 * 32 * 2**20)  # and cuBLAS's workspaces
+    assert all(isinstance(line["predicted"], float | int | None) for line in rows)
+
+
+def test_what_this_gpu_cannot_hold_is_left_out(stage, readings):
+    name, keywords = next(iter(memory.configurations("full").items()))
+    with pytest.raises(memory.NotHere, match="more than 80% of this GPU"):
+        memory.measured(stage, name, keywords, {name: 0.9 * TOTAL})
+
+
+def known(size="toy"):
+    return {name: row(name, 10**9, "B rehearsed") for name in memory.configurations(size)}
+
+
+def test_the_errors_are_made_again_when_more_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "rehearsed_before", lambda *_: known())
+    monkeypatch.setattr(
+        memory, "measured", lambda stage, name, *_: [row("allocated, beside the rehearsal", 100, "B", 101)]
+    )
+    short = Stage("memory", tmp_path, "toy", seconds=10)  # enough for the errors, and for no configuration
+    memory.run(short)
+    short.end()
+    assert short.record["status"] == "time is up"
+    assert short.record["parts"]["errors"]["rows"] == []
+    again = Stage("memory", tmp_path, "toy", seconds=1000)
+    memory.run(again)
+    again.end()
+    assert again.record["status"] == "done"
+    median = again.record["parts"]["errors"]["rows"][0]
+    assert (median["number"], median["measured"]) == (2, pytest.approx(1))
+
+
+def test_without_time_to_rehearse_nothing_is_measured_and_the_next_start_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "BEFORE", tmp_path / "none.json")
+    late = Stage("memory", tmp_path, "toy", seconds=20)
+    memory.run(late)
+    late.end()
+    assert late.record["status"] == "time is up"
+    assert late.record["parts"] == {}
+
+
+ANSWERS = 'import json, sys\nfor line in sys.stdin:\n    print(json.dumps({"peak": 7}), flush=True)\n'
+
+
+def test_a_rehearsal_that_hangs_costs_its_limit_and_what_was_answered_is_kept(monkeypatch):
+    monkeypatch.setattr(memory, "REHEARSE", ANSWERS + "    import time; time.sleep(600)\n")
+    rows = memory.rehearsals(memory.configurations("toy"), workers=1, limit=5.0)
+    assert [line["measured"] for line in rows] == [7, None]
+
+
+def test_rehearsals_are_made_before_and_taken_by_the_same_torch_and_sources_alone(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(memory, "REHEARSE", ANSWERS)
+    monkeypatch.setattr(sys, "argv", ["gpu_day", "--rehearse", "--size", "toy", "--folder", str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert gpu_day.main() == 0
+    assert "2 of 2 configurations are rehearsed" in capsys.readouterr().out
+    path, chosen = tmp_path / memory.REHEARSED, memory.configurations("toy")
+    assert json.loads(path.read_text("utf-8"))["torch"] == torch.__version__.split("+")[0]
+    assert {
+        name: line["measured"] for name, line in memory.rehearsed_before(path, chosen).items()
+    } == dict.fromkeys(chosen, 7)
+    name = next(iter(chosen))
+    assert name not in memory.rehearsed_before(path, {name: {**chosen[name], "micro_batch": 3}})
+    monkeypatch.setattr(
+        memory, "rehearsals", lambda missing, *_: [] if not missing else pytest.fail(str(missing))
+    )
+    monkeypatch.setattr(memory, "measured", lambda *_: [])
+    going = Stage("memory", tmp_path, "toy", seconds=1000)
+    memory.run(going)
+    assert [line["measured"] for line in going.record["parts"]["rehearsals"]["rows"]] == [7, 7]
+    for other in ("torch_release", "sources"):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, other, lambda: "another")
+            assert memory.rehearsed_before(path, chosen) == {}
+
+
+# -- where weights are drawn -----------------------------------------------------------------------------------
+
+
+def test_models_are_drawn_where_they_are_to_be(tmp_path, monkeypatch):
+    job = SimpleNamespace(model=json.dumps(vars(throughput.TOYS["toy"][0])))
+    model = train_loop_peers.fresh_model(job, torch.device("meta"))
+    assert {tensor.device.type for tensor in model.parameters()} == {"meta"}
+    there = Stage("thing", tmp_path, "ci", seconds=100)
+    there.device = torch.device("meta")
+    monkeypatch.setattr("workshop.models.from_spec.gpt_of", drawing)
+    with pytest.raises(Drawn, match="meta"):
+        serving.served(there, 1)
+    monkeypatch.setattr("workshop.models.gpt.GPT", drawing)
+    with pytest.raises(Drawn, match="meta"):
+        quantized.qlora(there, "hand")
+    monkeypatch.setattr(train_once, "gpt_of", drawing)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(Drawn, match="cuda"):
+        train_once.train_once(**memory.configurations("ci").popitem()[1])
+
+
+# -- the device, and what stands around ------------------------------------------------------------------------
+
+
+def test_the_device_tells_first_what_others_are_judged_by_and_leaves_the_host_to_the_end():
+    def parts(module):
+        asked = []
+        module.run(SimpleNamespace(part=lambda name, *_, **__: asked.append(name)))
+        return asked
+
+    first = parts(device)
+    assert first[:5] == ["clocks", "products bf16", "products fp8", "copies", "launches"]
+    assert len(first) == 9
+    assert parts(around)[-2:] == ["calibrate", "doctor"]
+
+
+SAID = """\
+created: 6/6 workers
+[gw0] [  1%] PASSED tests/gpu/test_memory.py::test_a_request[1]
+[gw1] [  2%] FAILED tests/gpu/test_models.py::test_wrong
+[gw2] [  3%] SKIPPED tests/gpu/test_shared.py::test_two
+[gw3] [  4%] RERUN tests/gpu/test_launch.py::test_slow
+[gw3] [  4%] PASSED tests/gpu/test_launch.py::test_slow
+[gw4] [100%] ERROR tests/gpu/test_time.py::test_with a space
+FAILED tests/gpu/test_models.py::test_wrong - assert 1 == 2
+"""
+
+
+@pytest.mark.parametrize("then", ["", "time.sleep(600)"])
+def test_what_pytest_said_until_its_limit_counts(then):
+    program = f"import time; print({SAID!r}, flush=True); {then}"
+    rows = around.counted([sys.executable, "-c", program], limit=5.0, patience=2.0)
+    assert {line["what"]: line["measured"] for line in rows[:-1]} == {
+        "passed": 2, "failed": 1, "skipped": 1, "error": 1,
+    }  # fmt: skip
+    words = rows[-1]
+    assert words["failed"] == [
+        "tests/gpu/test_models.py::test_wrong",
+        "tests/gpu/test_time.py::test_with a space",
+    ]
+    assert words["what"].endswith("more tests would have come" if then else "exit status 0")
+    assert "assert 1 == 2" in words["text"]
+
+
+def test_pytests_own_words_are_counted(tmp_path):
+    (tmp_path / "test_it.py").write_text("def test_good(): pass\n\n\ndef test_bad(): assert 1 == 2\n")
+    command = [sys.executable, "-m", "pytest", str(tmp_path), "-v", "-n", "1", "-p", "no:cacheprovider"]
+    rows = around.counted([*command, "--rootdir", str(tmp_path), "-c", os.devnull], limit=100.0)
+    assert {line["what"]: line["measured"] for line in rows[:-1]} == {"passed": 1, "failed": 1}
+    assert rows[-1]["what"].endswith("exit status 1")
+
+
+def test_a_gpu_test_begins_without_the_workspaces_of_the_one_before(monkeypatch):
+    from tests.gpu.conftest import empty
+
+    called = []
+    for name in ("set_per_process_memory_fraction", "synchronize", "empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, name=name: called.append(name))
+    monkeypatch.setattr(
+        torch._C, "_cuda_clearCublasWorkspaces", lambda: called.append("workspaces"), raising=False
+    )
+    empty()
+    assert called[1:4] == ["synchronize", "workspaces", "empty_cache"]
+
+
+# -- training --------------------------------------------------------------------------------------------------
+
+
+def test_what_decides_is_trained_first_and_all_that_is_compiled_before_the_rest():
+    plan = throughput.plan("full")
+    assert {one[:2] for one in plan[:2]} == {("1.3b", "workshop"), ("1.3b", "bare")}
+    assert [one[2] for one in plan] == sorted((one[2] for one in plan), reverse=True)
+    assert len({*plan}) == len(plan) == 2 * 3 * len(throughput.LOOPS)
+    assert all(bf16 for *_, bf16 in plan)
+
+
+def test_a_contender_that_hangs_does_not_take_the_stages_time(stage, monkeypatch):
+    given = []
+
+    def run(*_, timeout, **__):
+        given.append(timeout)
+        raise subprocess.TimeoutExpired("contender", timeout)
+
+    monkeypatch.setattr(throughput.subprocess, "run", run)
+    with pytest.raises(subprocess.TimeoutExpired):
+        throughput.one_loop(stage, "toy", "bare", False, False)
+    assert given == [throughput.SECONDS]
+
+
+def test_nothing_of_a_block_is_left_when_the_next_one_begins(monkeypatch):
+    class Trainer:
+        """As peers' trainers do, it holds itself."""
+
+        def __init__(self):
+            self.again = self
+
+    kept = []
+
+    def block(_):
+        assert all(trainer() is None for trainer in kept)
+        kept.append(weakref.ref(Trainer()))
+        return float(len(kept)), 0.0, 0.5
+
+    gc.disable()
+    try:
+        told = throughput.turns(SimpleNamespace(block=block), lambda: 0.5, torch.device("cpu"))
+    finally:
+        gc.enable()
+    assert told == {"seconds": 2.5, "loss": 0.5, "peak_bytes": 0}
+
+
+# -- FP8 -------------------------------------------------------------------------------------------------------
+
+
+def test_a_product_that_this_build_refuses_leaves_the_target_its_number(stage, monkeypatch):
+    def scaled_mm(a, b, left, right, out_dtype, use_fast_accum):
+        if left.numel() > 1:
+            raise RuntimeError("no kernel scales by rows")
+        return a.to(out_dtype) @ b.to(out_dtype)
+
+    monkeypatch.setattr(torch, "_scaled_mm", scaled_mm)
+    monkeypatch.setattr(fp8, "runs_scaled_mm", lambda _: True)
+    rows = fp8.products(stage, (32, 32, 64))
+    assert [line["what"] for line in rows[:3]] == [
+        "bf16", "by tensor, fast accumulation", "by tensor, fast accumulation, times bf16",
+    ]  # fmt: skip
+    refused = [line for line in rows if line["measured"] is None]
+    assert [line["what"] for line in refused] == ["by row", "by row, fast accumulation"]
+    assert {line["why"] for line in refused} == {"no kernel scales by rows"}
+
+
+def test_a_layer_that_this_build_refuses_leaves_the_others_their_numbers(stage, monkeypatch):
+    whole = fp8.Fp8Linear.forward
+
+    def forward(layer, x):
+        if layer.recipe.scaling == "tensor":
+            raise RuntimeError("no kernel for this")
+        return whole(layer, x)
+
+    monkeypatch.setattr(fp8.Fp8Linear, "forward", forward)
+    rows = fp8.by_hand(stage, (32, 32, 64))
+    assert [line["measured"] is None for line in rows] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("through", ["bf16", "by-hand"])
+def test_all_around_fp8_by_hand_runs_in_bf16_as_beside_it(tmp_path, monkeypatch, through):
+    from workshop.models.gpt import GPT
+
+    forward, seen = GPT.forward, []
+
+    def watched(*args, **kwargs):
+        seen.append(torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(GPT, "forward", watched)
+    fp8.steps(Stage("thing", tmp_path, "ci", seconds=100), through)
+    assert {*seen} == {torch.bfloat16}
+
+
+# -- kernels and fewer bits ------------------------------------------------------------------------------------
+
+
+def test_each_shape_of_the_norm_is_compiled_for_itself(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda function, **how: asked.append(how) or function)
+    kernels.norms(Stage("thing", tmp_path, "toy", seconds=100), (16, 64))
+    assert asked == [{"dynamic": False}]
+
+
+def test_attention_is_timed_without_adding_up_gradients(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "backward", lambda *_, **__: pytest.fail("gradients are added up"))
+    rows = kernels.attention(Stage("thing", tmp_path, "ci", seconds=100), 64)
+    assert {line["what"] for line in rows if line["measured"]} >= {"math"}
+
+
+def test_torchao_packs_four_bits_for_the_kernel_that_torch_has():
+    pytest.importorskip("torchao")
+    assert quantized.torchao_int4().int4_packing_format.value == "tile_packed_to_4d"
+
+
+def test_bitsandbytes_layer_draws_no_numbers_and_has_the_weight():
+    pytest.importorskip("bitsandbytes")
+    plain = nn.Linear(128, 64, bias=False, dtype=torch.bfloat16)
+    before = torch.get_rng_state()
+    four = quantized.bitsandbytes_nf4(plain.weight.detach())
+    assert torch.equal(torch.get_rng_state(), before)
+    x = torch.randn(3, 128, dtype=torch.bfloat16)
+    with torch.no_grad():
+        error = (four(x) - plain(x)).float().norm() / plain(x).float().norm()
+    assert error < 0.2
+
+
+# -- the plan --------------------------------------------------------------------------------------------------
+
+
+def test_the_two_commands_fit_into_a_quarter_of_an_hour_and_can_be_said():
+    assert len(COMMANDS) == 2
+    told = [gpu_day.arguments(shlex.split(line.rpartition("gpu_day ")[2])) for line in COMMANDS]
+    stages = [name for how in told for name in how.stages]
+    assert stages == [*gpu_day.STAGES[: len(stages)]]
+    start_and_unpack = 150
+    assert start_and_unpack + sum(how.within for how in told) <= 15 * 60 - 60
+    assert re.search(r"limit of 560 seconds", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert told[0].within + 60 <= 560
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize("unpacks", [True, False])
+def test_a_bundle_that_does_not_unpack_ends_the_command(tmp_path, line, unpacks):
+    python = tmp_path / "python3"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'case "$1" in tools/gpu_bundle.py) echo "export TOLD=there"; exit {int(not unpacks)};; esac\n'
+        'echo "$TOLD: $*"\n'
+    )
+    python.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert (done.returncode == 0) == unpacks
+    assert done.stdout.startswith("there: -m benchmarks.gpu_day ") == unpacks
+    assert bool(done.stdout) == unpacks
