@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from workshop.facts.units import format_bytes
@@ -227,7 +228,7 @@ def _cpu_strips(samples: Sequence[Any]) -> list[Strip]:
     wire = [sum(got + sent for got, sent in sample.cpu.network.values()) for sample in samples]
     disk = [sum(sample.cpu.disk) for sample in samples]
     return [
-        Strip("cores busy", busy, cores, f"{busy[-1]:.2f} of {cores}, most {max(busy):.2f}"),
+        Strip("cores busy", busy, cores, f"at last {busy[-1]:.2f}, mean {fmean(busy):.2f} of {cores}"),
         _bytes_strip("memory, these processes", watched),
         _bytes_strip("network, all interfaces", wire, "/s"),
         _bytes_strip("disk", disk, "/s"),

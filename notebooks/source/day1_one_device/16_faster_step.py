@@ -19,6 +19,7 @@
 # %load_ext workshop
 import math
 import os
+import shutil
 import statistics
 import time
 import warnings
@@ -46,6 +47,7 @@ from workshop.show.style import Picture, new_figure
 # %%
 torch.set_num_threads(1)  # the second core is for those who fetch the data
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+on_gpu = device.type == "cuda"
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")  # starts empty
 if device.type == "cpu":
@@ -64,7 +66,8 @@ def wait():
 # PyTorch does not compute on a GPU. It hands a *kernel* over, takes a few microseconds for it, and goes on without waiting. The
 # GPU runs what is in its queue, one kernel after the other. As long as the queue is not empty, the GPU has work. But
 # `loss.item()` needs a number now: Python waits until the queue is empty, and only then begins to fill it again. (So do
-# `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and `x[mask]`, whose shape nobody knows before.)
+# `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and `x[mask]`, whose shape nobody knows before. And so does `.to(device)`
+# of a tensor in ordinary memory: it comes back when the bytes have left.)
 #
 # ### Exercise: how long is it idle?
 
@@ -131,14 +134,15 @@ def draw_idle(kernel, every):
 
 
 waits_each = Control("every", 20, (0, 100, 20, 5, 1))
-explore(draw_idle, [Control("kernel", 6, (2, 4, 6, 12, 16, 32, 64)), waits_each])
+kernels = Control("kernel", 6, (2, 4, 6, 10, 12, 14, 16, 32, 64))
+explore(draw_idle, [kernels, waits_each])
 
 # %%
-assert idle(12, 20) > 2 > idle(16, 20)
-print(f"12 us: {idle(12, 20):.1f} % idle, 16 us: {idle(16, 20):.1f} %")
+assert idle(12, 20) > 2 > idle(2.5 * LAUNCH, 20)
+print(f"12 us: {idle(12, 20):.2f} % idle, 12.5 us: {idle(12.5, 20):.2f} %")
 
 # %% [markdown]
-# A little more than three times the launch is enough. That is why the same loop can be fine with a large model and bad with a
+# Two and a half times the launch is enough. That is why the same loop can be fine with a large model and bad with a
 # small one.
 #
 # ## The slow script
@@ -258,6 +262,7 @@ class Handed(TorchDispatchMode):
     """Counts operators that would start a kernel, and those that wait for a number."""
 
     WAITS = ("_local_scalar_dense", "nonzero", "masked_select")
+    NO_KERNEL = ("empty_like", "_unsafe_view")  # nothing is computed (nor by views)
 
     def __init__(self, on_host=()):
         super().__init__()
@@ -269,11 +274,14 @@ class Handed(TorchDispatchMode):
             pass
         elif operator.overloadpacket.__name__ in self.WAITS:
             self.waits.append(self.kernels)
-        elif not operator.is_view:
+        elif operator.namespace == "profiler" or operator.is_view:
+            pass
+        elif operator.overloadpacket.__name__ not in self.NO_KERNEL:
             self.kernels += 1
         return operator(*args, **(kwargs or {}))
 
 
+# %%
 @contextmanager
 def nobody(name):
     yield
@@ -314,15 +322,19 @@ for kernel in (2.0, 20.0):
     print(f"if each ran for {kernel:>2.0f} us, the GPU would be idle for {share:.0%}")
 
 # %% [markdown]
+# (On a GPU the mask waits as well: it is copied from ordinary memory, in each of the two layers. No operator's name tells
+# that. It makes 25.)
+#
 # ## Run it, and look where the time goes
 #
-# The clock of lesson 17, in short. One step warms up and is not counted; of the others the median counts, because a busy machine
-# disturbs some. What counts in the end are **real tokens a second**: targets that are not padding.
+# The clock of lesson 17, in short. One step warms up and is not counted. Of what is computed in the others the median counts,
+# because a busy machine disturbs some. Waiting for data is added up: data that come late do not come late in every step. What
+# counts in the end are **real tokens a second**: targets that are not padding.
 
 
 # %%
-def train(loader, recipe):
-    """Seconds by part (median step, times steps), steps, real tokens; the first not."""
+def train(loader, recipe, stops=("data", "model", "loss", "backward", "optimizer")):
+    """Seconds by part, steps, real tokens; not the first. At `stops` it waits."""
     taken, model = defaultdict(list), fresh(recipe.core)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **recipe.adamw)
 
@@ -330,7 +342,8 @@ def train(loader, recipe):
     def part(name):
         start = time.perf_counter()
         yield
-        wait()
+        if name in stops:
+            wait()
         taken[name].append(time.perf_counter() - start)
 
     batches, tokens = iter(loader), []
@@ -343,10 +356,9 @@ def train(loader, recipe):
             batch = [x if x is None else x.to(device, non_blocking=True) for x in batch]
         one_step(model, optimizer, batch, recipe, part)
     steps = len(tokens) - 1
-    medians = {
-        name: statistics.median(took[1 : 1 + steps]) for name, took in taken.items()
-    }
-    seconds = {name: steps * median for name, median in medians.items()}
+    counted = {name: took[1 : 1 + steps] for name, took in taken.items()}
+    seconds = {name: steps * statistics.median(took) for name, took in counted.items()}
+    seconds["data"] = sum(counted["data"])
     return seconds, steps, sum(tokens[1:])
 
 
@@ -386,10 +398,11 @@ print(", ".join(f"{part} {took:.0f} ms" for part, took in step_parts("slow").ite
 # %% [markdown]
 # ## Mend the attention
 #
-# A large part of this is `model` and its backward. Plain attention writes the whole matrix of scores, several times, and keeps it
-# for backward. Its mask is made on the host, and copied, in every layer of every step. `F.scaled_dot_product_attention` works
-# through it in tiles that fit into the cache, and computes them again in backward (FlashAttention). What autograd keeps can be
-# asked of autograd:
+# On a CPU a large part of this is `model` and its backward. (A GPU computes so much faster that there the requests, 80 ms
+# a step, are most of it. We come to them below.) Plain attention writes the whole matrix of scores, several times, and keeps
+# it for backward. Its mask is made on the host, and copied, in every layer of every step. `F.scaled_dot_product_attention`
+# works through it in tiles that fit into the cache, and computes them again in backward (FlashAttention). What autograd keeps
+# can be asked of autograd:
 
 
 # %%
@@ -423,9 +436,17 @@ def milliseconds(function, *given, times=5):
 class TiledAttention(PlainAttention):
     def forward(self, query, key, value):
         options = {"attn_mask": self.allowed, "is_causal": self.allowed is None}
-        options["enable_gqa"] = True
+        if query.is_cuda and query.dtype == torch.float32:  # see below
+            group = query.shape[1] // key.shape[1]
+            key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+        options["enable_gqa"] = query.shape[1] != key.shape[1]
         return F.scaled_dot_product_attention(query, key, value, **options)
 
+
+# %% [markdown]
+# (Two query heads share a key here, which `enable_gqa` tells PyTorch. No tiled kernel of a GPU takes that in fp32:
+# FlashAttention wants 16 bits, the other one equal heads. PyTorch would take plain attention, without a word. So there each
+# query head gets a copy of its key.)
 
 # %%
 # %%guess scores --unit MiB
@@ -688,7 +709,8 @@ num_rows = list(range(len(rows)))
 
 
 def packed_loader(**options):
-    order = num_rows[:ROWS] + num_rows * 2  # a step to warm up, then all rows twice
+    passes = 8 if on_gpu else 2  # a GPU is through them before its workers are at speed
+    order = num_rows[:ROWS] + num_rows * passes  # a step to warm up, then all rows
     options |= {"collate_fn": pack_rows, "drop_last": True}
     return DataLoader(Packed(rows), ROWS, sampler=order, **options)
 
@@ -766,7 +788,8 @@ def chunked_loss(hidden, weight, targets):
 
 
 # %% [markdown]
-# PyTorch 2.13 has this as `F.linear_cross_entropy` with options. The three, equal:
+# PyTorch 2.13 has this as `F.linear_cross_entropy` with options. (It keeps the same two gradients, but in a place that
+# autograd does not show to hooks.) The three, equal:
 
 # %%
 losses = {"plain": plain_loss, "chunked": chunked_loss}
@@ -795,7 +818,10 @@ for name, loss_of in losses.items():
         assert apart(one, other) < 1e-4
     took[name] = milliseconds(loss_of, *given, times=3)
     kept[name] = kept_bytes(loss_of, *given)
-    print(f"{name:<20} {took[name]:>4.0f} ms, keeps {kept[name] / 2**20:>5.1f} MiB")
+    seen = f"{kept[name] / 2**20:.1f} MiB"
+    if kept[name] < 2**16:
+        seen = "nothing that our hooks see"
+    print(f"{name:<20} {took[name]:>4.0f} ms, keeps {seen}")
 
 # %%
 formulas = {
@@ -834,17 +860,22 @@ for name in ("slow", "loss in chunks"):
 assert data_share["slow"] < data_share["loss in chunks"]
 
 # %% [markdown]
-# The server is as slow as before. What was a small part has become a large one, because the rest has shrunk. That is Amdahl's
-# law, and it is why one looks again after each step.
+# The server is as slow as before. But its share has grown, because the rest has shrunk (on a CPU from a small part to a large
+# one). That is Amdahl's law, and it is why one looks again after each step.
 #
 # `num_workers=2` starts two processes that fetch ahead while the model computes. On a GPU two things belong to it:
 # `pin_memory=True` puts batches where the GPU can fetch them by itself, and `.to(device, non_blocking=True)` then does not wait
-# for the copy. **Predict:** the data phase disappears.
+# for the copy. **Predict:** k workers have a batch ready k times as often as one. A step takes as long as the slower of the
+# two, they or the computing. Where that is the computing, as on most CPUs, the data phase disappears. A GPU wants more
+# workers: eight there.
 
 # %%
-predict("workers", "loss in chunks", step_parts("loss in chunks")["data"])
-on_gpu = device.type == "cuda"
-ahead = {"num_workers": 2, "prefetch_factor": 4, "pin_memory": on_gpu}
+num_workers = 8 if on_gpu else 2
+parts = step_parts("loss in chunks")
+computing = sum(parts.values()) - parts["data"]
+still_waits = max(0, parts["data"] / num_workers - computing)
+predict("workers", "loss in chunks", parts["data"] - still_waits)
+ahead = {"num_workers": num_workers, "prefetch_factor": 4, "pin_memory": on_gpu}
 runs["workers"] = train(packed_loader(**ahead), better)
 print(f"predicted {predicted['workers']:,.0f}", end=" ")
 print(f"measured {speed('workers'):,.0f} tokens/s")
@@ -883,13 +914,16 @@ for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.item
     seconds[name] = 1e3 * min(times)
 predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
 for name, recipe in (("workers", better), ("fused, no waits", mended)) * 2:
-    run = train(packed_loader(**ahead), recipe)  # in turns, the quicker of each
+    # in turns, the quicker of each; a clock that stops the queue would hide the gain
+    run = train(packed_loader(**ahead), recipe, stops=("optimizer",))
     runs[name] = max(runs.get(name, run), run, key=rate)
 print(f"predicted {predicted['fused, no waits']:,.0f}", end=" ")
 print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
 
 # %% [markdown]
-# On this CPU that is too little for a clock to see on a busy machine. On a GPU it is the first thing to mend: the waits kept its queue empty.
+# On this CPU that is too little for a clock to see on a busy machine. On a GPU it is the first thing to mend: the waits
+# kept its queue empty. (So there the clock waits at the end of a step only, or it would do itself what `watch` did. The other
+# parts are then the time in which Python hands over.)
 #
 # ## Compare: all steps together
 
@@ -942,14 +976,13 @@ assert off < 1e-4
 
 # %%
 # %%guess pays
-# torch.compile will need some seconds for this function. After how many calls has it
-# paid off, with 4,096 x 1,024 numbers, forward only?
+# torch.compile will need some seconds for this function, of which only the forward
+# runs. After how many calls has it paid off, with 4,096 x 1,024 numbers on a CPU
+# (on a GPU with 32 times as many)?
 ...
 
+
 # %%
-import shutil
-
-
 def norm(x, weight, eps=1e-6):
     return weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps))
 
@@ -969,7 +1002,8 @@ def quickest(*functions, times=15):
 
 can_compile = device.type == "cuda" or bool(shutil.which("g++"))
 backend = "inductor" if can_compile else "eager"
-x, scale = torch.randn(4_096, 1_024, device=device), torch.ones(1_024, device=device)
+shape = (131_072 if on_gpu else 4_096, 1_024)  # a GPU's cache would hold the smaller
+x, scale = torch.randn(shape, device=device), torch.ones(1_024, device=device)
 out, startup = torch.empty_like(x), []
 with torch.no_grad():
     for _ in range(2):  # the second time, its work lies on the disk
@@ -1322,16 +1356,18 @@ def lightning_loop(model, stream):
         "enable_progress_bar",
         "enable_model_summary",
     )
-    options = {"max_steps": STEPS, **dict.fromkeys(off, False)}
+    options = {"max_steps": STEPS, "devices": 1, **dict.fromkeys(off, False)}
     trainer = lightning.Trainer(**options)
     trainer.fit(Module(model), DataLoader(stream, batch_size=None))
 
 
+# %%
 def trainer_loop(model, stream):
     options = {"max_steps": STEPS, "learning_rate": 1e-3, "max_grad_norm": 0}
     options |= {"lr_scheduler_type": "constant", "save_strategy": "no"}
     options |= {"logging_strategy": "no", "report_to": "none", "disable_tqdm": True}
     arguments = TrainingArguments(str(folder / "trainer"), **options)
+    arguments._n_gpu = min(1, arguments.n_gpu)  # it would use all GPUs, see below
     loader = DataLoader(stream, batch_size=None)
     trainer = Trainer(
         model, arguments, train_dataset=stream, optimizers=(adamw(model), None)
@@ -1356,6 +1392,7 @@ for name, loop in list(loops.items()) * 2:  # in turns, the quickest step of eac
     )
     assert torch.allclose(ends[name], ends["own"], atol=1e-5), "the same training"
 print(", ".join(f"{name} {took:.2f} ms" for name, took in step_ms.items()))
+assert max(step_ms.values()) < step_ms["own"] + 50
 beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 
 # %% [markdown]
@@ -1390,10 +1427,10 @@ for name, loop in loops.items():
     print(f"{name:<11}", ", ".join(f"{part} {ms:.2f}" for part, ms in told))
 
 # %% [markdown]
-# (cProfile counts each call, which costs, so look at shares.) The Python around the step takes from some tenths of a millisecond
-# to a few, whatever the model. For a step of 500 ms that is nothing, and for one of 5 ms it is the GPU's idle time. For a program
-# that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o profile.svg --pid PID`; `perf` shows
-# what lies below Python.
+# (cProfile counts each call, which costs, so look at shares.) The Python around the step takes milliseconds, on a quiet
+# machine often less than this clock can see. It does not grow with the model. Nor does it shrink with the time of a
+# step: in 500 ms it is nothing, in 5 ms it can be the GPU's idle time. For a program that runs already, without a line
+# changed: `py-spy top --pid PID`, or `py-spy record -o profile.svg --pid PID`; `perf` shows what lies below Python.
 #
 # One thing is left out on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
 # threads wait for each other, so PyTorch itself recommends `DistributedDataParallel` even on one node (`22_ddp`).
@@ -1496,7 +1533,7 @@ show.recorded_run("16_faster_step")
 # - After each mend look again: the part that was small is now large.
 # - `torch.compile` costs seconds and pays by the call. One shape, no `.item()`, one layer for all.
 # - Checkpointing buys memory with time. Changing shapes cost memory in the allocator.
-# - A library's loop costs milliseconds a step, which matter when the step is short.
+# - A library's loop costs up to some milliseconds a step, which matter when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
 #

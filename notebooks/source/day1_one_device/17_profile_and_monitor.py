@@ -128,7 +128,8 @@ def program(batches):
     step = (time.perf_counter() - begin) / 12
     with profile(activities=activities) as trace:
         clock, _ = train(*rest, 2, device)
-    rows = {row.key: row.cpu_time_total / 2e6 for row in trace.key_averages()}
+    sums = [row for row in trace.key_averages() if row.cpu_time_total]  # see below
+    rows = {row.key: row.cpu_time_total / 2e6 for row in sums}
     report(clock=clock, profiler={name: rows[name] for name in clock})
     with profile_calls() as calls:
         train(*rest, 4, device)
@@ -208,7 +209,8 @@ show.trace_lanes(trace, depth=4, title="two steps of two ranks")
 # ### Two clocks
 #
 # Can you believe a profiler? During these two steps our clock by hand was running, too. `key_averages()` is PyTorch's own sum over the trace: one
-# row for each name, an operator's or one that you gave with `record_function`.
+# row for each name, an operator's or one that you gave with `record_function`. (On a GPU your names have a second row,
+# for the device, in which Python's time is zero. `program` passes it over.)
 
 # %%
 clock, profiler = slow[0].clock, slow[0].profiler
@@ -270,7 +272,8 @@ def self_seconds(events: list[tuple[str, float, float]]) -> dict[str, float]:
 # Yours on the real trace, one thread of rank 0:
 
 # %% tags=["nbval-check-output"]
-lane = next(span.lane for span in trace.spans if span.name == "forward")
+named = [span for span in trace.spans if span.kind == "user_annotation"]
+lane = next(span.lane for span in named if span.name == "forward")
 spans = [span for span in trace.spans if span.lane == lane]
 mine = self_seconds([(span.name, span.start, span.end) for span in spans])
 outermost = sum(span.seconds for span in spans if span.depth == 0)
@@ -363,10 +366,14 @@ for old, new in zip(slow[0].losses, mended[0].losses, strict=True):
     assert abs(old - new) < 1e-3, "the same training"
 assert after < 0.8 * before
 assert mended[0].seconds["data"] < 0.3 * phases["data"]
+waited, waits = (1e3 * case["communication"] for case in cases.values())
+print(f"communication: {waited:.1f} ms a step before, {waits:.1f} ms now")
 beside("faster", predicted=before / without_data, measured=before / after)
 
 # %% [markdown]
-# *Predicted* is the step without its data phase. The losses are the same, so it is the same training.
+# *Predicted* is the step without its data phase, with all others as long as they were. Has it come out faster still?
+# Then look at `communication`: much of that was waiting for the rank whose data came later, and the waiting went as
+# well. The losses are the same, so it is the same training.
 #
 # Now PyTorch computes for a larger share of the time:
 
@@ -470,7 +477,7 @@ phases = ("data", "forward", "backward", "optimizer")
 
 def one_step():
     with record_function("data"):
-        x = torch.randn(128, 256).to(device)
+        x = torch.randn(128, 256, device=device)
     with record_function("forward"):
         loss = (model(x) - x).square().mean()
     with record_function("backward"):
@@ -484,7 +491,8 @@ def written(prof):
     """Called after the last step: the trace as a file, and where its time went."""
     trace = folder / f"trace_{prof.step_num}.json"
     prof.export_chrome_trace(str(trace))
-    rows = {row.key: row for row in prof.key_averages()}
+    # (a name that the GPU knows as well has a second row, without Python's time)
+    rows = {row.key: row for row in prof.key_averages() if row.cpu_time_total}
     step = rows["ProfilerStep*"].cpu_time_total
     shares = {name: rows[name].cpu_time_total / step for name in phases}
     listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
@@ -504,7 +512,9 @@ with profile(activities=kinds, schedule=plan, on_trace_ready=written) as prof:
         prof.step()
 
 # %% [markdown]
-# On a GPU these are the times in which Python hands work over, for nothing waits here; what the device does with it is in the trace.
+# On a GPU these are the times in which Python hands work over, for nothing waits here: even `x` is drawn on the device.
+# (A batch from a loader waits unless it lies in pinned memory and goes with `non_blocking=True`; then `data` would have
+# the time of the step before.) What the device does with it is in the trace.
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.

@@ -126,14 +126,16 @@ print(f"MLPs add {np.mean(adds):.3f} on average, predicted {mlp_adds:.3f}")
 assert abs(np.mean(adds) / mlp_adds - 1) < 0.1
 
 # %% [markdown]
-# The remedy for depth: multiply what each of the $2L$ branches adds by $1/\sqrt{2L}$. Then all together add at most 1, however many they are
-# (GPT-2 begins so). Both, at three depths:
+# The remedy for depth: multiply what each of the $2L$ branches adds by $1/\sqrt{2L}$. Then a layer adds $1/(2L)$ to the
+# mean square where it added 1, and all $L$ of them together add a half, however many they are (GPT-2 begins so). Both,
+# at three depths:
 
 # %%
 figure, axis = new_figure(6.4, 3.2)
 line = np.arange(17)
 axis.plot(line, np.sqrt(1 + line), color="#BBBBBB", label="predicted, a layer adds 1")
-axis.plot(line, np.full(17, 1.5**0.5), ":", color="#BBBBBB", label="at most, if scaled")
+scaled = np.full(17, 1.5**0.5)  # at its last layer
+axis.plot(line, scaled, ":", color="#BBBBBB", label="predicted, if scaled")
 for layers in depths:
     for name, colour in (("plain", LIMIT), ("scaled", MEASURED)):
         label = f"{name}" if layers == 16 else None
@@ -583,9 +585,9 @@ for batch in (2, 64):
     print(f"batch {batch:>2}: {steps:.0f} steps, {steps * batch:,.0f} sequences in all")
 
 # %% [markdown]
-# A number from two norms says, to within a small factor, how long doubling the batch halves the steps. (No more than that is claimed for it: it knows
-# nothing of Adam.) Below it you save time for free; above it you pay in samples. The batch at the noise scale takes twice the fewest steps, and twice the
-# fewest samples.
+# A number from two norms says, to within a small factor, how long doubling the batch halves the steps. (No more than
+# that is claimed for it: it knows nothing of Adam.) Far below it a doubled batch nearly halves the steps; far above it
+# nearly doubles the samples. The batch at the noise scale takes twice the fewest steps, and twice the fewest samples.
 #
 # ## When the batch is very large
 #
@@ -613,7 +615,7 @@ class Lamb(torch.optim.Optimizer):
                 second = state["v"] / (1 - 0.95 ** state["t"])
                 update = first / (second.sqrt() + 1e-6)
                 far, near = w.norm(), update.norm()
-                trust = far / near if far > 0 and near > 0 else 1.0
+                trust = torch.where((far > 0) & (near > 0), far / near, 1.0)  # no wait
                 w -= group["lr"] * trust * update
 
 
@@ -641,6 +643,7 @@ for name, make in (("Adam", adam_at(0.01)), ("LAMB", lamb_at(0.05))):
     model_shares = shares_moved(make, 2)[0]
     print(f"{name}: in two steps matrices move by {min(model_shares):.1%}", end=" ")
     print(f"to {max(model_shares):.1%} of their norm")
+assert max(model_shares) < 1.05 * min(model_shares), "LAMB: all by the same share"
 lamb, losses = shares_moved(lamb_at(0.05), 40)
 print(f"LAMB, 40 steps of 64 sequences: loss {losses[0]:.2f} to {losses[-1]:.2f}")
 assert losses[-1] < 3.6
@@ -1038,7 +1041,8 @@ def seconds(work, tries=7):
 
 # %%
 size, long = (512, 4_096) if device.type == "cpu" else (8_192, 65_536)
-memory = torch.ones(2**23, device=device)
+# 32 MiB would lie in a GPU's cache, and be read before the clock can see it
+memory = torch.ones(2**23 if device.type == "cpu" else 2**29, device=device)
 bandwidth = memory.nbytes / seconds(memory.sum)
 roofs = {}
 for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):

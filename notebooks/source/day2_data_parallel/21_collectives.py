@@ -186,8 +186,10 @@ for rank in range(4):
 # %% [markdown]
 # ### Exercise: the ring, by you
 #
-# Now all of it: the half above, and the handing out, which you have not seen. The check compares with `dist.all_reduce` on
-# four real ranks, for several sizes, and counts your bytes. (`dist.isend`, `dist.recv` and `wait` will do on CPUs, `batch_isend_irecv` everywhere.)
+# Now all of it: the half above, and the handing out, which you have not seen. The check compares with `dist.all_reduce`
+# on four real ranks, for several sizes, and counts your bytes. (`dist.isend`, `dist.recv` and `wait` will do on CPUs,
+# `batch_isend_irecv` everywhere. Write all of it: `pass_on` lives on the ranks above, and those of the check do not
+# have it.)
 
 # %%
 # %%exercise ring_all_reduce
@@ -288,14 +290,15 @@ beside("sent_by_1024", measured=ring_bytes(14e9, 1_024) / 1e9)
 #
 # ## What if one does not come?
 #
-# All ranks must make the same calls in the same order. Here rank 3 leaves without its all_reduce. The others would
-# wait for half an hour with gloo, for ten minutes with NCCL. We give them three seconds.
+# All ranks must make the same calls in the same order. Here rank 3 is alive, but busy with something else, and does not come to
+# the all_reduce. The others would wait for half an hour with gloo, for ten minutes with NCCL. We give them three seconds.
 
 # %%
 # %ranks stop
 
 # %% tags=["raises-exception"]
 # %%torchrun -n 4
+import time
 from datetime import timedelta
 
 import torch
@@ -309,7 +312,7 @@ if rank < 3:  # an "if rank ..." around a collective: the classic mistake
     dist.all_reduce(loss)
     loss.item()
 else:
-    dist.barrier()
+    time.sleep(10)
 
 # %% [markdown]
 # ## Predict the time
@@ -522,8 +525,8 @@ import torch.distributed as dist
 
 device = torch.device("cpu")
 if torch.cuda.is_available():
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
 dist.init_process_group()
 ranks = dist.get_world_size()
 

@@ -447,6 +447,8 @@ assert ways[0]["one by one, after backward"]["messages"] == 39
 beside("messages", measured=ways[0]["DDP"]["messages"])
 
 # %% [markdown]
+# (Messages of 8 bytes and fewer are not counted: no gradient is in them.)
+#
 # A message costs something before its first byte moves, $\alpha$. That is the price of one by one. And what is sent after backward is
 # waited for in full. Buckets pay few $\alpha$ and begin early. On two CPU cores the times tell little about that, because the
 # cores that send are the ones that compute. GPUs compute while their links send.
@@ -580,8 +582,8 @@ beside(
 # %% [markdown]
 # *Predicted* in this table is the upper line, nothing hidden. On a CPU a bucket travels on the cores that compute, so the black
 # line may even lie above the band: two ranks and their communication threads share two cores. (If other programs compute at the same
-# time, it may lie anywhere. Run the cell again.) On a GPU, copy engines and network
-# move the bytes, and the band is a promise.
+# time, it may lie anywhere. Run the cell again.) On a GPU, NCCL's kernels take a few of its many multiprocessors, and the band
+# is much closer to the truth.
 #
 # The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above for this machine. PyTorch's choice is 25 MiB,
 # and 1 MiB for the first bucket. That is well above $\alpha\beta$, so little is paid for $\alpha$; and a model of several GB still
@@ -589,9 +591,9 @@ beside(
 #
 # ### A slider that decides
 #
-# On a GPU nothing competes for cores, so two numbers and a little arithmetic are enough. Take 5 GB of gradients, a backward of 400 ms and
-# a wire that carries 25 GB in a second. **Which bucket size leaves the least to wait for after backward?** Find it for an $\alpha$ of
-# 30 microseconds, then for one of 3,000.
+# On a GPU little competes with backward, so two numbers and a little arithmetic are enough. Take 5 GB of gradients, a
+# backward of 400 ms and a wire that carries 25 GB in a second. **Which bucket size leaves the least to wait for after
+# backward?** Find it for an $\alpha$ of 30 microseconds, then for one of 3,000.
 
 # %%
 import math
@@ -646,11 +648,18 @@ for alpha_us in ALPHAS:
     waits = left_to_wait(best[alpha_us], alpha_us)
     print(f"alpha {alpha_us:>5} us: {best[alpha_us]:>3} MiB leaves {waits:5.2f} ms")
 assert list(best.values()) == sorted(best.values())
-assert left_to_wait(25, 30) < 0.01 * 1e3 * BACKWARD  # PyTorch's 25 MiB: next to nothing
+at_30 = {size: left_to_wait(size, 30) for size in (1, 5, 25, 100)}
+at_3000 = {size: left_to_wait(size, 3_000) for size in (25, 100)}
+for alpha_us, found in ((30, at_30), (3_000, at_3000)):
+    listed = ", ".join(f"{size} MiB {waits:.1f} ms" for size, waits in found.items())
+    print(f"at {alpha_us:,} us: {listed}")
+assert max(at_30.values()) < 5
+assert at_3000[100] < 10 < 300 < at_3000[25]
 
 # %% [markdown]
-# The larger $\alpha$, the larger the best bucket. And the choice matters little as long as it is neither tiny nor the whole model: at
-# 30 microseconds PyTorch's 25 MiB leaves 1 ms of 400 to wait for.
+# The larger $\alpha$, the larger the best bucket. With a small one the choice matters little: at 30 microseconds
+# anything from 1 to 100 MiB leaves less than 5 of 400 ms to wait for, and PyTorch's 25 MiB leaves 1. With 3,000
+# microseconds it decides: 25 MiB leaves hundreds of milliseconds, 100 MiB fewer than ten.
 #
 # ## Predict the bytes
 #
@@ -950,10 +959,13 @@ closed_form = 2 * 1_023 / 1_024 * 4 * llama.num_params
 print(f"rehearsed   {row.wire_bytes:>14,} B a rank and step, in {row.count} buckets")
 print(f"closed form {closed_form:>14,.0f} B: 2 (N - 1) / N times 4 for each parameter")
 assert abs(row.wire_bytes - closed_form) <= row.count
+on_four, on_many = (2 * (n - 1) / n * 4e-9 * llama.num_params for n in (4, 100_000))
+assert (round(on_four), round(closed_form / 1e9), round(on_many)) == (7, 10, 10)
 
 # %% [markdown]
-# Ten gigabytes for each rank in each step, on four ranks or on a hundred thousand. Is there time to hide them? Backward has to take
-# as long as the wire does. Its time is counted in tokens. So what decides is **how many tokens a rank has in a step**:
+# Ten gigabytes for each rank in each step, on a thousand ranks or on a hundred thousand (on four it would be seven). Is
+# there time to hide them? Backward has to take as long as the wire does. Its time is counted in tokens. So what decides
+# is **how many tokens a rank has in a step**:
 
 # %%
 from workshop.facts.layout import Layout
@@ -1000,8 +1012,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 dist.init_process_group()
 device = torch.device("cpu")
 if torch.cuda.is_available():
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
 
 inputs = torch.randn(256, 16, generator=torch.Generator().manual_seed(0))
 dataset = TensorDataset(inputs, inputs.sum(dim=1, keepdim=True))

@@ -3,8 +3,9 @@
 #
 # - **You need** `22_ddp`.
 # - **It takes** 30 minutes to read and try, half a minute to run.
-# - **What runs where:** all of it here. `--device-memory` gives each rank a small device, so that "it does not fit" really happens
-#   to you. On four GPUs or more the same cells run there, with a larger cap. The last part rehearses a model of 3 billion parameters.
+# - **What runs where:** all of it here. `--device-memory` gives each rank a small device, so that "it does not fit"
+#   really happens to you. On six GPUs or more, or where ranks share one, the same cells run there with a larger cap.
+#   The last part rehearses a model of 3 billion parameters.
 # - **Model and text:** not `TINY` but a stack of eight linear layers, fed with random numbers: its bytes can be added up by hand, and one
 #   number, the width, sets its size. The last part has a Llama of 3 billion parameters, which is `TINY`'s kind of model at full size.
 # - **Links:** before this [22_ddp](22_ddp.ipynb), after it [24_zero](24_zero.ipynb), words in the [glossary](../glossary.md).
@@ -17,12 +18,14 @@
 # %%
 # %load_ext workshop
 import copy
+import os
 
 import torch
 
 from workshop import launch, show
 from workshop.facts.units import format_bytes
 from workshop.exercises import beside
+from workshop.launch.device import choose, wants_to_share
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 grow = folder / "grow.py"
@@ -97,12 +100,18 @@ def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool =
 
 
 # %% [markdown]
-# Our model is a stack of eight square layers. Its width decides its size. A rank may hold 64 MiB. (Real GPUs take memory in blocks of 20 MiB,
-# so there the cap is larger.)
+# Our model is a stack of eight square layers. Its width decides its size. A rank may hold 64 MiB. (Real GPUs take memory in
+# blocks of 20 MiB, so there the cap is larger, whether each rank has a GPU or all share one. And beside tensors a GPU keeps
+# *workspaces* for its products, on a Hopper 64 MiB: they get room of their own.)
 
 # %%
 DEPTH = 8
-CAP = 4 * 2**30 if torch.accelerator.device_count() >= 4 else 64 * 2**20
+six_ranks = choose(6, torch.accelerator.device_count(), wants_to_share(None))
+on_gpus = six_ranks.kind == "cuda"  # each has one, or all share
+CAP = 4 * 2**30 if on_gpus else 64 * 2**20  # for tensors
+LIMIT = CAP + (96 * 2**20 if on_gpus else 0)  # and for workspaces and ends of blocks
+if not on_gpus:  # one rank might find a GPU where six do not: all on the CPU
+    os.environ.update(six_ranks.environment())
 
 
 def parameters(width: int) -> int:
@@ -143,7 +152,7 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 widths = [predicted_width + 64 * step for step in range(-4, 3)]
 
 # %%
-# %%torchrun -n 4 --device-memory {CAP} --pass widths,DEPTH --into grown --save {grow}
+# %%torchrun -n 4 --device-memory {LIMIT} --pass widths,DEPTH --into grown --save {grow}
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -207,7 +216,7 @@ assert worst < 0.02, worst
 # how much was free, how much was held.
 
 # %% tags=["raises-exception"]
-# %%torchrun -n 4 --device-memory {CAP} --pass predicted_width,DEPTH
+# %%torchrun -n 4 --device-memory {LIMIT} --pass predicted_width,DEPTH
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -241,7 +250,7 @@ optimizer.step()
 stopped = {}
 for n in (1, 2, 4, 6):
     script = launch.Script(grow)
-    limits = launch.Limits(device_memory=CAP, timeout=60)
+    limits = launch.Limits(device_memory=LIMIT, timeout=300)
     held = launch.torchrun(script, n, limits=limits)[0].held
     stopped[n] = max(width for width, size in held.items() if size is not None)
     print(f"ranks: {n}, {format_bytes(n * CAP):>9} in all: width {stopped[n]}")
@@ -285,8 +294,10 @@ print(f"{llama:,} parameters, {states / 1e9:.1f} GB of state on every rank")
 ...
 
 # %% [markdown]
-# Nobody has to rent a GPU to find out. `rehearse` runs real training code as one of 64 ranks on tensors that have shapes but no bytes, and
-# writes down every allocation. So this is the real model under the real DDP:
+# Nobody has to rent a GPU to find out. `rehearse` runs real training code as one of 64 ranks on tensors that have
+# shapes but no bytes, and writes down every allocation. So this is the real model under the real DDP. It says `"cuda"`,
+# and takes what a GPU would take: in fp32 no tiled attention has query heads that share a key (`16_faster_step`), so
+# our model gives each a copy there, and keeps it.
 
 
 # %%
@@ -302,10 +313,11 @@ def two_steps(sequences, seq_len=1_024, name="llama-3.2-3b"):
 
     dist.init_process_group()
     config = gpt_config(catalogue.model(name))
-    model = DistributedDataParallel(GPT(config), gradient_as_bucket_view=True)
+    network = GPT(config).to("cuda")
+    model = DistributedDataParallel(network, gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(2):
-        tokens = torch.randint(config.vocab_size, (sequences, seq_len))
+        tokens = torch.randint(config.vocab_size, (sequences, seq_len), device="cuda")
         model(tokens, tokens).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -369,8 +381,8 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group()
 device = torch.device("cpu")
 if torch.cuda.is_available():
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
 
 network = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)])  # yours
 model = DistributedDataParallel(network.to(device), gradient_as_bucket_view=True)

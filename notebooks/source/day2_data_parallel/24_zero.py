@@ -21,9 +21,11 @@ import torch
 from workshop import launch, show
 from workshop.facts.units import format_bytes
 from workshop.exercises import beside
+from workshop.launch.device import choose, wants_to_share
 
 folder = launch.Session.get().directory  # private, gone when the kernel goes
-on_gpus = torch.accelerator.device_count() >= 4
+four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
+on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 
 # %% [markdown]
 # ## Stage 1: cut what the optimizer remembers
@@ -730,9 +732,12 @@ show.memory_by_part(
 #
 # Lesson 23 ended with eight layers of width 768 under 64 MiB: DDP needs 16 bytes for each of its 4.7 million parameters, 72 MiB, and more
 # ranks did not help. Stage 3 on the same four ranks needs 4. And at its peak? Add the layer at work, four times: its gathered weights, its
-# gradients in one flat tensor, the gradient that autograd is just handing over, and a copy that gloo makes while it sends (NCCL makes none):
+# gradients in one flat tensor, the gradient that autograd is just handing over, and a copy that gloo makes while it sends:
 #
 # $$\text{peak} = \frac{16\,P}{N} + 4 \cdot 4\,p, \qquad p = \text{parameters of one layer}$$
+#
+# (On GPUs three times: NCCL makes no copy, and ranks that share a GPU make it in the host's memory. And there the
+# products' workspaces, 64 MiB on a Hopper, need room beside the tensors.)
 
 # %%
 # %ranks stop
@@ -740,7 +745,9 @@ show.memory_by_part(
 # %%
 WIDTH, DEPTH, CAP = (8_192, 8, 8 * 2**30) if on_gpus else (768, 8, 64 * 2**20)
 layer = WIDTH * WIDTH + WIDTH
-predicted_peak = 16 * DEPTH * layer // 4 + 4 * 4 * layer
+copies = 3 if on_gpus else 4
+predicted_peak = 16 * DEPTH * layer // 4 + copies * 4 * layer
+ROOM = 96 * 2**20 if on_gpus else 0  # for workspaces and the ends of blocks
 print(f"DDP needs {format_bytes(16 * DEPTH * layer)} a rank, of {format_bytes(CAP)}")
 print(f"stage 3 on four ranks needs {format_bytes(predicted_peak)}")
 
@@ -777,7 +784,7 @@ dist.destroy_process_group()
 
 def trains_under(cap: float) -> bool:
     """Whether four ranks train the model with so many bytes each."""
-    limits = launch.Limits(device_memory=int(cap), timeout=60)
+    limits = launch.Limits(device_memory=int(cap) + ROOM, timeout=300)
     try:
         variables = {"train": train, "WIDTH": WIDTH, "DEPTH": DEPTH}
         launch.torchrun(PROGRAM, 4, variables=variables, limits=limits)
