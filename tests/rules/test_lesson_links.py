@@ -61,6 +61,21 @@ def test_the_glossary_is_in_order_and_its_lessons_use_the_words() -> None:
             assert plain(term) in texts[entry.lesson], f"{entry.lesson} never says {term!r}"
 
 
+def taught(lesson: Path) -> list[str]:
+    """The words of the glossary that name this lesson as theirs."""
+    return [
+        term
+        for entry in glossary_entries(LESSONS / GLOSSARY)
+        if entry.lesson == lesson.stem
+        for term in entry.terms
+    ]
+
+
+@pytest.mark.parametrize("lesson", ORDER, ids=lambda path: path.stem)
+def test_a_lesson_finds_words_of_its_own_in_the_glossary(lesson: Path) -> None:
+    assert len(taught(lesson)) >= 2, f"which words does {lesson.stem} teach? Each gets a line in {GLOSSARY}"
+
+
 def lay(folder: Path, **texts: tuple[str, str]) -> list[Path]:
     for number, (name, (first, last)) in enumerate(texts.items()):
         path = folder / f"day{number}_x" / f"{name}.ipynb"

@@ -45,6 +45,14 @@ def test_every_lesson_is_listed_with_its_link_and_its_own_minutes() -> None:
     assert [line for line in found if line.startswith(("**", "[`"))] == lines_of_the_table()
 
 
+def test_every_example_of_a_site_is_listed() -> None:
+    (table,) = re.findall(
+        r"(?s)\| example \| for \|\n(.*?)\n\n", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    listed = re.findall(r"(?m)^\| `([\w-]+)` \|", table)
+    assert sorted(listed) == sorted(path.stem for path in (ROOT / "examples/sites").glob("*.toml"))
+
+
 def test_its_links_lead_somewhere_and_its_pictures_are_a_lessons_outputs() -> None:
     assert dead_links(ROOT / "README.md") == []
     welcome = nbformat.read(ROOT / "notebooks/day0_welcome/00_welcome.ipynb", as_version=4)

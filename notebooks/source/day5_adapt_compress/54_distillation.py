@@ -243,10 +243,9 @@ with torch.no_grad():
             started = time.perf_counter()
             m(input_ids=inputs[:1], use_cache=False).logits[0, 0, 0].item()
             best[name] = min(best[name], time.perf_counter() - started)
-print(
-    f"a window of {SEQ_LEN} tokens: {best['teacher'] / best['student']:.1f} times as fast"
-)
-assert best["student"] < 0.5 * best["teacher"]
+faster = best["teacher"] / best["student"]
+print(f"a window of {SEQ_LEN} tokens: {faster:.1f} times as fast")
+assert faster > 2
 
 # %% [markdown]
 # ## Run

@@ -17,6 +17,7 @@
 # %%
 # %load_ext workshop
 import json
+import re
 from dataclasses import replace
 
 from workshop import launch, show
@@ -40,8 +41,8 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 #
 # 1. How many processes are started in all, from the shell that runs the letter down to the ranks?
 # 2. How many of them does Slurm start by itself?
-# 3. `%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm. How long will the same four ranks
-#    take as a job, on two nodes that are free?
+# 3. `%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm. How long will four ranks take as a
+#    job, two on each of two nodes that are free?
 #
 # Here is who starts whom:
 
@@ -112,132 +113,11 @@ for rank in range(4):
 assert {here[rank].total for rank in range(4)} == {10}
 
 # %% [markdown]
-# ### The letter
-#
-# To hand this cell in, change its first line. Nothing else:
-#
-# ```
-# %%sbatch -N 2 -n 2 --time 00:05:00 --into there
-# ```
-#
-# `--dry-run` shows the batch script instead of submitting it. Whatever is particular to a centre stands in the **site's
-# file**: account, partition, modules, container, network. Here is the script that the same call makes for an example of
-# a centre (`examples/sites/slurm-apptainer.toml`). First the lines for Slurm, which bash reads as comments:
-
-# %% tags=["nbval-check-output"]
-FAST = "/fast/ada"  # ada's folder on the centre's file system, which every node sees
-centre = replace(
-    read_site(ROOT / "examples/sites/slurm-apptainer.toml"),
-    jobs=f"{FAST}/jobs",
-    cache=f"{FAST}/cache",
-    binds=("/fast", "/shared/workshop/data:/data:ro"),
-)
-
-
-def letter(site: SiteSpec, **asked) -> str:
-    """The batch script of who.py on two nodes of four ranks at this site."""
-    said = site_environment(
-        site, one_node=False
-    )  # interface, cache, offline: what the ranks must know of it
-    job = Job(
-        "who",
-        "who.py",
-        nnodes=2,
-        nproc_per_node=4,
-        time="00:05:00",
-        environment=said,
-        **asked,
-    )
-    return slurm_script(site, replace(job, folder=f"{FAST}/course"))
-
-
-script = letter(centre)
-for line in script.splitlines():
-    if line.startswith("#SBATCH"):
-        print(line)
-
-# %% [markdown]
-# Three of them are worth a second look:
-#
-# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, you get ranks times ranks.
-# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders run on them.
-# - `--no-requeue`: unless you ask for it, a program must not be started twice. One that does not resume would start
-#   over and overwrite its own files.
-#
-# And here is the part that runs, from the rendezvous on:
-
-# %% tags=["nbval-check-output"]
-lines = script.splitlines()
-print(
-    "\n".join(
-        line
-        for line in lines
-        if line.startswith(("first=", "head=")) or "port=" in line
-    )
-)
-print("...")
-print(
-    "\n".join(
-        lines[next(i for i, line in enumerate(lines) if line.startswith("srun ")) :]
-    )
-)
-
-# %% [markdown]
-# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
-# take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take
-# away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library in a rank that believes them waits for tasks that do not exist.
-#
-# `$container` is empty at a site without one. At this centre it is the line that Apptainer needs:
-
-# %% tags=["nbval-check-output"]
-for word in container_line(centre, folder=f"{FAST}/course", node_variables=()).split(
-    " --"
-):
-    print(word if word.startswith("apptainer") else f"  --{word}")
-
-# %% [markdown]
-# Each flag is there because its absence is a trap:
-#
-# - `--nv` brings the node's GPU driver in: a container cannot carry it.
-# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. `--env` lets single variables in.
-# - `--bind`: of the node's folders only those that are named are seen. `--pwd` says where to begin.
-#
-# This centre is **offline**: its nodes reach no hub and no package index. The jobs of the workshop then carry
-# `HF_HUB_OFFLINE=1` and its like, so that a library reports a missing file at once, instead of waiting for a network
-# that is not there. What you need must already be in the cache (`workshop assets fetch --all`, on a machine that has a
-# network).
-
-# %% tags=["nbval-check-output"]
-print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
-
-# %% [markdown]
-# `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; the wrong one is slow, or
-# waits for ever.
-#
-# ### Another place, the same cell
-#
-# What changes when you move from this centre to a Slurm without containers? Not the cell, only some lines of the
-# letter:
-
-# %% tags=["nbval-check-output"]
-plain = SiteSpec(
-    name="another",
-    scheduler="slurm",
-    partition="short",
-    gpus=4,
-    cpus=32,
-    interface="eth0",
-)
-before, after = set(lines), set(letter(plain).splitlines())
-print(
-    f"{len(before & after)} lines are the same, {len(before - after)} "
-    f"go, {len(after - before)} come:"
-)
-for line in sorted(after - before):
-    print("  +", line)
-
-# %% [markdown]
 # ### Exercise: the line that starts them all
+#
+# The letter is a shell program, and one line of it does the work. The lines above it have set `$head`, the address of the job's first
+# node, and `$port`, one that is made from the job's number. Slurm itself has set `$SLURM_JOB_ID`. Now start all ranks on all nodes:
+# the picture says who starts whom, and `python -m torch.distributed.run --help` has the names of the flags.
 #
 # The check reads your line as srun and torchrun do, and counts what would be started.
 
@@ -298,11 +178,144 @@ assert ranks == [f"rank {rank} of 4" for rank in range(4)], said
 # %% [markdown]
 # One world of four ranks on two nodes. Had the two torchruns not met, there would have been two worlds of two, or none.
 #
+# ### The letter
+#
+# To hand the cell `who.py` in on two nodes of four ranks, change its first line. Nothing else:
+#
+# ```
+# %%sbatch -N 2 -n 4 --time 00:05:00 --into there
+# ```
+#
+# `--dry-run` shows the batch script instead of submitting it. Whatever is particular to a centre stands in the **site's
+# file**: account, partition, modules, container, network. Here is the script that the same call makes for an example of
+# a centre (`examples/sites/slurm-apptainer.toml`). First the lines for Slurm, which bash reads as comments:
+
+# %% tags=["nbval-check-output"]
+FAST = "/fast/ada"  # ada's folder on the centre's file system, which every node sees
+centre = replace(
+    read_site(ROOT / "examples/sites/slurm-apptainer.toml"),
+    jobs=f"{FAST}/jobs",
+    cache=f"{FAST}/cache",
+    binds=("/fast", "/shared/workshop/data:/data:ro"),
+)
+
+
+def letter(site: SiteSpec, **asked) -> str:
+    """The batch script of who.py on two nodes of four ranks at this site."""
+    said = site_environment(
+        site, one_node=False
+    )  # interface, cache, offline: what the ranks must know of it
+    job = Job(
+        "who",
+        "who.py",
+        nnodes=2,
+        nproc_per_node=4,
+        time="00:05:00",
+        environment=said,
+        **asked,
+    )
+    return slurm_script(site, replace(job, folder=f"{FAST}/course"))
+
+
+script = letter(centre)
+for line in script.splitlines():
+    if line.startswith("#SBATCH"):
+        print(line)
+
+# %% [markdown]
+# Three of them are worth a second look:
+#
+# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, you get ranks times ranks.
+# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders run on them.
+# - `--no-requeue`: unless you ask for it, a program must not be started twice. One that does not resume would start
+#   over and overwrite its own files.
+#
+# And here is the part that runs, from the rendezvous on. Look for your own line in it:
+
+# %% tags=["nbval-check-output"]
+lines = script.splitlines()
+print(
+    "\n".join(
+        line
+        for line in lines
+        if line.startswith(("first=", "head=")) or "port=" in line
+    )
+)
+print("...")
+print(
+    "\n".join(
+        lines[next(i for i, line in enumerate(lines) if line.startswith("srun ")) :]
+    )
+)
+
+# %% [markdown]
+# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
+# take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take
+# away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library in a rank that believes them waits for tasks that do not exist.
+#
+# `$container` is empty at a site without one. At this centre it is the line that Apptainer needs. (The script's has more
+# variables of the node in it, passed like the GPUs here: the job's number, its threads.)
+
+# %% tags=["nbval-check-output"]
+inside = container_line(
+    centre,
+    folder=f"{FAST}/course",
+    environment=site_environment(centre, one_node=False),
+    node_variables=("CUDA_VISIBLE_DEVICES",),
+)
+words = re.split(rf" (?=--|\$|{centre.container})", inside)
+print("\n  ".join(words))
+assert all(word in script for word in words)
+
+# %% [markdown]
+# Each flag is there because its absence is a trap:
+#
+# - `--nv` brings the node's GPU driver in: a container cannot carry it.
+# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. What the script exports it keeps out as well: each variable
+#   that a rank must have is named again by `--env`. Leave them off, and NCCL looks for the network by itself.
+# - `${CUDA_VISIBLE_DEVICES+...}` stands for what follows the `+` where the node has set that variable, and for nothing where it has not.
+# - `--bind`: of the node's folders only those that are named are seen. `--pwd` says where to begin.
+#
+# This centre is **offline**: its nodes reach no hub and no package index. The jobs of the workshop then carry
+# `HF_HUB_OFFLINE=1` and its like, so that a library reports a missing file at once, instead of waiting for a network
+# that is not there. What you need must already be in the cache (`workshop assets fetch --all`, on a machine that has a
+# network).
+
+# %% tags=["nbval-check-output"]
+print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
+
+# %% [markdown]
+# `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; the wrong one is slow, or
+# waits for ever.
+#
+# ### Another place, the same cell
+#
+# What changes when you move from this centre to a Slurm without containers? Not the cell, only some lines of the
+# letter:
+
+# %% tags=["nbval-check-output"]
+plain = SiteSpec(
+    name="another",
+    scheduler="slurm",
+    partition="short",
+    gpus=4,
+    cpus=32,
+    interface="eth0",
+)
+before, after = set(lines), set(letter(plain).splitlines())
+print(
+    f"{len(before & after)} lines are the same, {len(before - after)} "
+    f"go, {len(after - before)} come:"
+)
+for line in sorted(after - before):
+    print("  +", line)
+
+# %% [markdown]
 # ### Submit it
 #
 # `sbatch --test-only` is a good first question: it checks the script against the cluster, and makes no job. Then the real
 # thing. The cell below does what `%%sbatch` does, in Python, so that it can fall back on the record where there is no Slurm, or
-# where the queue is longer than a minute.
+# where the queue is longer than a minute. We hand in a smaller job than the letter's: two nodes with two ranks each.
 
 
 # %%
@@ -368,7 +381,7 @@ print(there["text"], end="")
 # %% [markdown]
 # ## Compare
 #
-# The four ranks print the same as here, but now they run on two nodes:
+# The four ranks print the same as here, but now they are two on each of two nodes:
 
 # %%
 for rank, said in enumerate(there["reports"]):

@@ -14,6 +14,8 @@
 
 # %%
 # %load_ext workshop
+import hashlib
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -23,7 +25,8 @@ from workshop.exercises import beside
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes, format_seconds
 
-folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+room = tempfile.TemporaryDirectory(prefix="checkpoints-")  # goes with the kernel
+folder = Path(room.name)
 
 # %% [markdown]
 # ## How large is it?
@@ -75,13 +78,24 @@ SHAPE = {
 }
 sharded = str(folder / "sharded")
 
+
+def checksum(weights, moments):
+    """The same numbers on any number of ranks, the same eight letters."""
+    found = hashlib.sha256()
+    both = [m[k] for m in moments["state"].values() for k in ("exp_avg", "exp_avg_sq")]
+    for part in [*weights.values(), *both]:
+        found.update(part.full_tensor().cpu().numpy().tobytes())
+    return found.hexdigest()[:8]
+
+
 # %%
-# %%torchrun -n 4 --pass SHAPE,sharded
+# %%torchrun -n 4 --pass SHAPE,sharded,checksum --into saved
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict
 
+from workshop import report
 from workshop.models.gpt import GPT, GPTConfig
 from workshop.parallel.fsdp import shard_model
 
@@ -96,6 +110,7 @@ optimizer.step()
 
 weights, moments = get_state_dict(model, optimizer)  # names -> each rank's own part
 dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=sharded)
+report(checksum=checksum(weights, moments))  # of the whole, for later
 dist.destroy_process_group()
 
 # %%
@@ -116,8 +131,8 @@ of_each = sum(shards.values()) / model.num_params
 beside("checkpoint", predicted=12, measured=of_each)
 
 # %% [markdown]
-# 12 bytes a parameter, a quarter of them on each rank; the small rest is names and headers. No rank waited for another
-# to send it anything.
+# 12 bytes a parameter, a quarter of them on each rank; the small rest is names and headers. To save, no rank sends another a
+# single weight. They only agree on a plan (who writes what), and wait until all have written.
 #
 # ## What must be in it?
 #
@@ -165,8 +180,67 @@ class Run:
 
 
 # %% [markdown]
-# For each of the five, how it is taken and how it is put back. The random state has a trap: dropout on a GPU draws from the GPU's own
-# generator.
+# ### Exercise: what to save
+#
+# The random state has a trap: dropout on a GPU draws from the GPU's own generator. `torch.get_device_module().get_rng_state()` is
+# its state, and there is one only where `torch.accelerator.is_available()`.
+
+
+# %%
+# %%exercise what_to_save
+import copy
+
+import torch
+
+
+def state_of(run) -> dict:
+    """Everything that changes while a run trains, as it is now."""
+    state = {
+        "model": run.model.state_dict(),
+        ...: ...,
+    }
+    return copy.deepcopy(...)
+
+
+def go_on(run, state: dict) -> None:
+    """Make a fresh run the one that was saved."""
+    run.model.load_state_dict(state["model"])
+    ...
+
+
+# %% [markdown]
+# Does a run go on by it? Through a file, this time. Each rank writes what your `state_of` returns after four of eight steps. Then a fresh run, with other
+# weights and another seed, reads it and takes the last four steps by your `go_on`:
+
+# %%
+own_states = str(folder / "own-states")
+Path(own_states).mkdir()
+
+# %%
+# %%ranks --pass state_of,go_on,own_states --into yours
+from workshop import report
+
+where = f"{own_states}/{rank}.pt"
+run, unbroken = Run(seed=0), []
+for step in range(8):
+    if step == 4:
+        torch.save(state_of(run), where)
+    unbroken.append(run.step())
+
+torch.manual_seed(99)
+again = Run(seed=5)
+go_on(again, torch.load(where, weights_only=False))  # a file of our own
+report(unbroken=unbroken[4:], resumed=[again.step() for _ in range(4)])
+
+# %% tags=["nbval-check-output"]
+for rank in range(2):
+    assert yours[rank].resumed == yours[rank].unbroken
+print("saved and taken up by your two functions: four losses equal, to the last bit")
+
+# %% [markdown]
+# ### What if one of them is forgotten?
+#
+# To try that, we need the five one by one: how each is taken, and how it is put back.
 
 # %%
 # %%ranks
@@ -205,26 +279,28 @@ PARTS = {  # name: how to take it, how to put it back
 }
 
 # %% [markdown]
-# The run trains three steps, saves, and takes four more. Then a fresh run restores everything *but one*.
+# The run trains three steps, saves, and takes four more. Then fresh runs take up all that your `state_of` has saved, *but one*: it is put
+# back to what the fresh run began with.
 #
-# **Predict:** for each of the five, which loss after going on is the first that differs: the first, or the second? (The first loss is
-# computed before anything is updated.)
+# **Predict:** for each of the five, which loss after going on is the first that differs: the first, the second, or a later one? (The
+# first loss is computed before anything is updated.)
 
 # %%
-# %%ranks --into left_out
-from workshop import report
-
+# %%ranks --pass state_of,go_on --into left_out
 first = Run(seed=0)
 for _ in range(3):
     first.step()
-saved = copy.deepcopy({name: take(first) for name, (take, _) in PARTS.items()})
+state = state_of(first)
 losses = {"unbroken": [first.step() for _ in range(4)]}
 for missing in ("nothing", *PARTS):
     torch.manual_seed(99)
     again = Run(seed=5)
-    for name, (_, put) in PARTS.items():
-        if name != missing:  # a copy: an optimizer may keep the tensors that it loads
-            put(again, copy.deepcopy(saved[name]))
+    began = copy.deepcopy({name: take(again) for name, (take, _) in PARTS.items()})
+    # a copy: an optimizer may keep the tensors that it loads
+    go_on(again, copy.deepcopy(state))
+    if missing in PARTS:
+        _, put = PARTS[missing]
+        put(again, began[missing])
     losses[missing] = [again.step() for _ in range(4)]
 report(losses=losses)
 
@@ -270,58 +346,6 @@ Table(
 #
 # The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions
 # of the step's number*: to go on is to call them with the next number. There is nothing to forget.
-#
-# ### Exercise: what to save
-
-
-# %%
-# %%exercise what_to_save
-import copy
-
-import torch
-
-
-def state_of(run) -> dict:
-    """Everything that changes while a run trains, as it is now."""
-    state = {
-        "model": run.model.state_dict(),
-        ...: ...,
-    }
-    return copy.deepcopy(...)
-
-
-def go_on(run, state: dict) -> None:
-    """Make a fresh run the one that was saved."""
-    run.model.load_state_dict(state["model"])
-    ...
-
-
-# %% [markdown]
-# Now with yours, and through a file. Each rank writes what your `state_of` returns after four of eight steps. Then a fresh run, with other
-# weights and another seed, reads it and takes the last four steps by your `go_on`:
-
-# %%
-own_states = str(folder / "own-states")
-Path(own_states).mkdir()
-
-# %%
-# %%ranks --pass state_of,go_on,own_states --into yours
-where = f"{own_states}/{rank}.pt"
-run, unbroken = Run(seed=0), []
-for step in range(8):
-    if step == 4:
-        torch.save(state_of(run), where)
-    unbroken.append(run.step())
-
-torch.manual_seed(99)
-again = Run(seed=5)
-go_on(again, torch.load(where, weights_only=False))  # a file of our own
-report(unbroken=unbroken[4:], resumed=[again.step() for _ in range(4)])
-
-# %% tags=["nbval-check-output"]
-for rank in range(2):
-    assert yours[rank].resumed == yours[rank].unbroken
-print("saved and taken up by your two functions: four losses equal, to the last bit")
 
 # %%
 # %ranks stop
@@ -330,7 +354,42 @@ print("saved and taken up by your two functions: four losses equal, to the last 
 # ## Saved on four, loaded on two, and cut another way
 #
 # The files say which numbers of which *parameter* they hold, not which rank wrote them. So other ranks can read them: each asks for
-# the rows it needs. `train(run, folder=...)` does what we did above, and goes on with what it finds in its folder.
+# the rows it needs. Two ranks now load what four have saved, into a model that has other weights. `dcp.load` writes into the state that
+# it is given, whose names and shards say what to read. `set_state_dict` hands that to model and optimizer:
+
+# %%
+# %%torchrun -n 2 --pass SHAPE,sharded,checksum --into loaded
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+from workshop import report
+from workshop.models.gpt import GPT, GPTConfig
+from workshop.parallel.fsdp import shard_model
+
+dist.init_process_group()
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+torch.manual_seed(99)
+model = shard_model(GPT(GPTConfig(**SHAPE)).to(device))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+weights, moments = get_state_dict(model, optimizer)  # names -> a half on each rank
+report(before=checksum(weights, moments))
+dcp.load({"model": weights, "optimizer": moments}, checkpoint_id=sharded)
+set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+
+report(checksum=checksum(*get_state_dict(model, optimizer)))
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+for rank in range(2):
+    assert loaded[rank].before != saved[0].checksum
+    assert loaded[rank].checksum == saved[0].checksum
+print("every weight and both its moments, to the last bit")
+
+# %% [markdown]
+# `train(run, folder=...)` does the same, and goes on with what it finds in its folder.
 #
 # **Predict:** four ranks with FSDP save after four of eight steps. Who goes on with the losses of the unbroken run to the last bit, and
 # who only nearly?
@@ -391,18 +450,18 @@ assert resumed["FSDP on four"].losses == unbroken[4:]
 #
 # ## Killed in the middle of a save
 #
-# A save is a long moment, and a process may die in it. The naive way writes over the last checkpoint. We kill it half-way.
+# A save is a long moment, and a process may die in it. Here is a file that kills its process half-way:
 
 # %%
 naive = folder / "naive.pt"
-PROGRAM = """
+DYING = """
 import os
 import signal
 import torch
 
 state = {"weights": torch.arange(100_000.0), "step": 1}
-torch.save(state, naive)  # the last good one
-whole = os.path.getsize(naive)
+torch.save(state, where)  # the last good one
+whole = os.path.getsize(where)
 
 
 class Dying:
@@ -411,7 +470,7 @@ class Dying:
 
     def write(self, data):
         self.written += self.file.write(data)
-        if self.written > whole / 2:
+        if dies and self.written > whole / 2:
             self.file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
         return len(data)
@@ -421,21 +480,37 @@ class Dying:
 
 
 state["step"] = 2
-with open(naive, "wb") as file:
+"""
+
+# %% [markdown]
+# The naive way writes over the last checkpoint:
+
+# %%
+OVER = """
+with open(where, "wb") as file:
     torch.save(state, Dying(file))
 """
-try:
-    launch.torchrun(PROGRAM, 1, variables={"naive": str(naive)})
-except launch.RankFailed as error:
-    print(str(error).splitlines()[0])
+
+
+def saves(program, where, dies):
+    try:
+        launch.torchrun(
+            DYING + program, 1, variables={"where": str(where), "dies": dies}
+        )
+    except launch.RankFailed as error:
+        print(str(error).splitlines()[0])
+
+
+saves(OVER, naive, dies=True)
 
 # %%
 LOADING = """
 import torch
-torch.load(naive)
+from workshop import report
+report(step=torch.load(where)["step"])
 """
 try:
-    launch.torchrun(LOADING, 1, variables={"naive": str(naive)})
+    launch.torchrun(LOADING, 1, variables={"where": str(naive)})
 except launch.RankFailed as error:
     print(f"{naive.stat().st_size:,} bytes are there, and loading them says:")
     print("\n".join(line for line in str(error).splitlines() if "Error" in line)[:200])
@@ -443,10 +518,34 @@ except launch.RankFailed as error:
 assert "zip" in said or "EOF" in said, said
 
 # %% [markdown]
-# Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make that harmless, and `Checkpoints` has them: write
-# *beside*; flush and note the sums; *rename*. A rename happens or does not.
-#
-# Now two ranks, FSDP2, a save after every second step. In the second save rank 0 dies, when all is written and nothing is renamed.
+# Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make that harmless: write *beside*; see that all of it
+# is on the disk; *rename*. A rename happens or does not. The same state, and killed at the same place:
+
+# %%
+careful = folder / "careful.pt"
+BESIDE = """
+partial = where + ".partial"
+with open(partial, "wb") as file:
+    torch.save(state, Dying(file))
+    file.flush()
+    os.fsync(file.fileno())  # on the disk, not only in the kernel's memory
+os.replace(partial, where)
+"""
+
+
+def step_on_disk():
+    return launch.torchrun(LOADING, 1, variables={"where": str(careful)})[0].step
+
+
+saves(BESIDE, careful, dies=True)
+print("killed half-way: the file holds step", step_on_disk())
+assert step_on_disk() == 1
+saves(BESIDE, careful, dies=False)
+print("not killed:      the file holds step", step_on_disk())
+assert step_on_disk() == 2
+
+# %% [markdown]
+# `Checkpoints` has the same habits for the files of many ranks, and notes their sums as well. Two ranks, FSDP2, a save after every second step. In the second save rank 0 dies, when all is written and nothing is renamed.
 
 # %%
 SAVING = """
@@ -652,8 +751,75 @@ Table(
 # $d$ seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one
 # save must end before the next begins.
 
+# %% [markdown]
+# ## Tomorrow's script
+#
+# All of it without this workshop: saved in the background, each in a folder of its own; taken up by any number of ranks; the data a
+# function of the epoch's number. `torchrun --nproc-per-node 8 train_and_save.py` runs it, and run again it goes on. `dcp` writes
+# `.metadata` last and by a rename, so a folder that has it is whole.
+
 # %%
-shutil.rmtree(folder)
+os.environ["CHECKPOINT"] = str(folder / "train_and_save")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/train_and_save.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group()
+background = dist.new_group(backend="gloo")  # for what a save has to agree on
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.sum(dim=1, keepdim=True) / 8
+torch.manual_seed(0)  # fully_shard does not begin alike
+model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)).to(device)
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+saved, first = Path(os.environ.get("CHECKPOINT", "train_and_save")), 0
+
+whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]
+if whole:
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=saved / str(max(whole)))
+    weights, moments = state["model"], state["optimizer"]
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    first = max(whole) + 1
+
+writing = None
+for epoch in range(first, first + 3):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(32):
+        mine = batch[rank::ranks]  # of the same batch, on any number of ranks
+        loss = (model(inputs[mine]) - targets[mine]).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() * len(batch) / 256
+    dist.all_reduce(total)
+    if rank == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}")
+    if writing is not None:
+        writing.result()  # one save ends before the next begins
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    where = saved / str(epoch)
+    writing = dcp.async_save(state, checkpoint_id=where, process_group=background)
+writing.result()  # only now is the last one a checkpoint
+dist.destroy_process_group()
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
@@ -665,8 +831,8 @@ show.recorded_run("63_checkpoints")
 # ## What to take away
 #
 # - A checkpoint is **12 bytes a parameter** with AdamW in fp32; gradients are not in it. Every rank writes its part.
-# - Five things: weights, moments, schedule, data, random state. **Leave one out, and nothing crashes**: the losses differ, from the
-#   first step on or from the third.
+# - Five things: weights, moments, schedule, data, random state. **Leave one out, and nothing crashes**: the losses differ from
+#   the first, the second or the third on.
 # - Make what you can a function of the step's number. What is not saved cannot be forgotten.
 # - By parameter, not by rank: saved on four, loaded on two or cut in another way. The same ranks go on bit by bit, others to rounding.
 # - Write beside, flush, rename. Never over the last good one.
