@@ -66,3 +66,14 @@ def test_a_lock_that_is_held_is_not_waited_for_for_ever(tmp_path, monkeypatch):
     with cache.lock("x"), cache.lock("x", seconds=0.3):
         pass
     assert time.monotonic() - started > 0.2  # it did wait, and here it is
+
+
+def test_what_is_in_the_cache_can_be_read_by_others_whoever_wrote_it(tmp_path):
+    """safetensors writes files for their maker alone."""
+    goal = tmp_path / "goal"
+    with cache.filling(goal) as work:
+        (work / "inner").mkdir(mode=0o700)
+        (work / "inner" / "model.safetensors").write_bytes(b"x")
+        (work / "inner" / "model.safetensors").chmod(0o600)
+    assert (goal / "inner").stat().st_mode & 0o777 == 0o755
+    assert {path.stat().st_mode & 0o777 for path in goal.rglob("*") if path.is_file()} == {0o644}

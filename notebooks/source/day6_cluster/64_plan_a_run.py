@@ -97,7 +97,8 @@ assert all(abs(run.deviation) < 0.15 for run in reproduce_all())
 happened = [run for run in reproduce_all() if run.run.spec is not None]
 deviations = sorted(abs(run.deviation) for run in happened)
 typical = deviations[len(deviations) // 2]
-assert len(happened) == 10 and typical < 0.08
+assert len(happened) == 10
+assert typical < 0.08
 print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
 
 # %% [markdown]
