@@ -5,6 +5,7 @@ import re
 import pytest
 
 from workshop.facts import catalogue
+from workshop.facts.checks import divisors, nearest_divisor
 from workshop.facts.fitting import problems, ulysses_problems
 from workshop.facts.layout import Layout
 from workshop.facts.stages import chunks, stage_layers
@@ -138,3 +139,74 @@ def test_why_ranks_cannot_trade_heads(heads, kv_heads, ranks, beginning):
     problems_of_ulysses = ulysses_problems(heads, kv_heads, ranks)
     assert len(problems_of_ulysses) == bool(beginning)
     assert all(problem.startswith(beginning) for problem in problems_of_ulysses)
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (
+            Layout(pipeline=4, shard=2, first_stage_layers=20, last_stage_layers=20),
+            "40 of llama-3.1-8b's 32 layers leave 0 for 2 other stages, and each needs one; name at most 30",
+        ),
+        (
+            Layout(pipeline=8, first_stage_layers=40),
+            "first_stage_layers = 40: 40 of llama-3.1-8b's 32 layers",
+        ),
+        (
+            Layout(pipeline=2, shard=4, first_stage_layers=3, last_stage_layers=3),
+            "are 6 layers, but the two stages hold all 32 of llama-3.1-8b; give one of them",
+        ),
+        (
+            Layout(shard=8, recompute="selective", recompute_modules=("router",)),
+            "names 'router', which llama",
+        ),
+    ],
+)
+def test_what_a_stage_or_a_module_lacks_is_refused(layout, words):
+    assert any(words in sentence for sentence in found(layout)), found(layout)
+
+
+def test_uneven_stages_that_hold_all_layers_can_run():
+    assert found(Layout(pipeline=4, shard=2, first_stage_layers=7)) == []
+    assert found(Layout(pipeline=2, shard=4, first_stage_layers=15, last_stage_layers=17)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"last_stage_layers": 1}, "last_stage_layers = 1 needs pipeline of at least 2"),
+        ({"embedding_in_stages": True}, "embedding_in_stages = True needs pipeline of at least 2"),
+        (
+            {"schedule": "dualpipe"},
+            "'dualpipe' folds a pipeline and needs pipeline of at least 2; use '1f1b'",
+        ),
+        ({"schedule": "zbv"}, "'zbv' folds a pipeline and needs pipeline of at least 2; use '1f1b'"),
+        ({"pipeline": 2, "embedding_in_stages": True, "last_stage_layers": 3}, "give either"),
+        ({"zero": 3, "replicate": 8}, "shard = 1 is no division; use shard = 8 instead of replicate = 8"),
+        ({"recompute": "full", "recompute_modules": ("mlp",)}, "needs recompute = 'selective', not 'full'"),
+        ({"recompute_modules": ("mlp",)}, "needs recompute = 'selective', not 'none'"),
+        ({"sequence_parallel": "no"}, "layout: sequence_parallel must be true or false, not 'no'"),
+        ({"zero": True}, "layout: zero must be a whole number, not True"),
+        ({"zero": 3.0}, "layout: zero must be a whole number, not 3.0"),
+        ({"zero": "3"}, "unknown zero stage '3' (known: 0, 1, 2, 3)"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Layout(**fields)
+
+
+@pytest.mark.parametrize("cut", [3, 7])
+def test_experts_are_cut_over_ranks_that_are_there(cut):
+    words = f"which do not divide by expert = 1 times expert_tensor = {cut}; expert_tensor = 0 cuts"
+    layout = Layout(shard=8, zero=3, expert_tensor=cut)
+    assert any(words in sentence for sentence in found(layout, model="mixtral-8x7b"))
+
+
+def test_divisors_are_found_by_their_partners():
+    assert all(
+        divisors(n) == [d for d in range(1, n + 1) if n % d == 0] and nearest_divisor(n, 5) in divisors(n)
+        for n in range(1, 300)
+    )
+    assert len(divisors(10**12)) == 13 * 13  # 2^12 5^12; counting up to it would take a day
+    assert (nearest_divisor(12, 5), nearest_divisor(6, 40), nearest_divisor(10**9 + 1, 5)) == (4, 6, 7)

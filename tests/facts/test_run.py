@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from workshop.facts import catalogue
 from workshop.facts.layout import Layout
 from workshop.facts.measurement import Measurement
 from workshop.facts.run import Adapter, Run, read_run, run_from_table
@@ -114,3 +115,55 @@ def test_measurements_survive_json(tmp_path):
 def test_a_measurement_with_an_unknown_key_is_refused():
     with pytest.raises(ValueError, match="did you mean 'allocated_bytes'"):
         Measurement.from_json('{"allocated_byte": 1}')
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"base_bits": -4}, "adapter: base_bits must be from 0 to 32, not -4"),
+        ({"base_bits": 64}, "adapter: base_bits must be from 0 to 32, not 64"),
+        ({"base_bits": float("nan")}, "adapter: base_bits must be from 0 to 32, not nan"),
+        ({"base_bits": "4"}, "adapter: base_bits must be a number, not '4'"),
+        ({"base_bits": 0}, "base_bits = 0 leaves no weights"),
+        ({"weight_bytes": float("inf")}, "adapter: weight_bytes must be from 0 to 4, not inf"),
+        (
+            {"num_trainable": -5},
+            "adapter: num_trainable must be a whole number, 0 (not given) or more, not -5",
+        ),
+        ({"targets": "all"}, "use ('all',)"),
+    ],
+)
+def test_adapters_that_cannot_be_are_refused(fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Adapter(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"model": None},
+            "model must be a name of the catalogue, such as 'llama-3-8b', or a ModelSpec, not None",
+        ),
+        (
+            {"cluster": 8},
+            "cluster must be a name of the catalogue, such as '8xH100', or a ClusterSpec, not 8",
+        ),
+        ({"layout": "ddp"}, "layout must be a Layout, such as Layout(shard=8, zero=3), not 'ddp'"),
+        (
+            {"adapter": "lora"},
+            "adapter must be an Adapter, such as Adapter('lora', rank=16), or None, not 'lora'",
+        ),
+        ({"seq_len": 10**310}, "seq_len must be at most 1,099,511,627,776, not a number of"),
+    ],
+)
+def test_parts_of_a_wrong_kind_are_refused(fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Run(**({"model": "gpt-30m", "cluster": "H100"} | fields))
+
+
+def test_names_are_text():
+    with pytest.raises(ValueError, match="named by text, such as '8xH100', not 8"):
+        catalogue.cluster(8)
+    with pytest.raises(ValueError, match="model must be text in quotes, not None"):
+        catalogue.model(None)

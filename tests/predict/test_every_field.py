@@ -270,3 +270,10 @@ def test_an_implementation_nobody_counted_is_refused():
     unfused = replace(run_of().implementation, attention="unfused")
     slower = predict_step(replace(run_of(), implementation=unfused))
     assert slower.causes["attention"] > predict_step(run_of()).causes["attention"]
+
+
+def test_a_cut_of_experts_is_nothing_to_a_model_without_any():
+    sharded = {"pipeline": 1, "tensor": 1, "replicate": 1, "shard": 8, "zero": 3, "implementation": "torch"}
+    plain, cut = ({**sharded, "expert_tensor": et} for et in (0, 3))
+    for quantity in ("memory", "time", "traffic"):
+        assert answer(quantity, run_of(**plain)) == answer(quantity, run_of(**cut)) != REFUSED

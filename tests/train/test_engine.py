@@ -116,7 +116,7 @@ def test_an_implementation_names_its_engine():
             {"num_layers": 4},
             {"pipeline": 4, "first_stage_layers": 3},
             {},
-            "leave 1 layers for 3 stages",
+            "3 of gpt-1m's 4 layers leave 1 for 3 other stages",
         ),
         ({"num_layers": 4}, {"pipeline": 2, "virtual_stages": 2, "schedule": "gpipe"}, {}, "takes no chunks"),
     ],

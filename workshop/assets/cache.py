@@ -97,7 +97,7 @@ def filling(place: Path) -> Iterator[Path]:
             if path.is_file()
         }
         (work / CONTENTS).write_text(json.dumps(listed, indent=1) + "\n", "utf-8")
-        # A cache may be shared, but mkdtemp's folders are for their maker alone, and so are some writers' files.
+        # A cache may be shared. mkdtemp's folders are for their maker alone, and so are some writers' files.
         for path in (work, *work.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         _into_place(work, place)

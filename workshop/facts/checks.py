@@ -7,6 +7,7 @@ and the nearest.  Nothing is guessed.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -42,13 +43,26 @@ def check_choice(what: str, value: Any, known: Iterable[Any]) -> None:
     known = list(known)
     if value not in known:
         names = ", ".join(repr(k) for k in known)
-        raise ValueError(f"unknown {what} {value!r}{nearest(str(value), map(str, known))} (known: {names})")
+        # "3" for 3: the kind is wrong, not the spelling
+        near = "" if str(value) in map(str, known) else nearest(str(value), map(str, known))
+        raise ValueError(f"unknown {what} {value!r}{near} (known: {names})")
 
 
 def check_positive(what: str, value: Any) -> None:
     """Raise ``ValueError`` unless ``value`` is a whole number above zero."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{what} must be a whole number of at least 1, not {value!r}")
+
+
+LARGEST = 2**40
+"""Of a batch and of a sequence: about a million million, so that counts of them stay numbers of a machine."""
+
+
+def check_not_huge(what: str, value: int) -> None:
+    """Raise ``ValueError`` for a whole number above `LARGEST`."""
+    if value > LARGEST:
+        shown = f"{value:,}" if value < 10**24 else f"a number of {value.bit_length():,} bits"
+        raise ValueError(f"{what} must be at most {LARGEST:,}, not {shown}")
 
 
 def check_not_negative(what: str, value: Any) -> None:
@@ -92,9 +106,15 @@ def check_keys(what: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 def divisors(number: int) -> list[int]:
     """All divisors of ``number``, ascending."""
-    return [d for d in range(1, number + 1) if number % d == 0]
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    high = [number // d for d in reversed(low)]
+    return low + (high[1:] if low and low[-1] == high[0] else high)
 
 
 def nearest_divisor(number: int, wanted: int) -> int:
     """The divisor of ``number`` closest to ``wanted`` (the smaller of two equally close)."""
-    return min(divisors(number), key=lambda d: (abs(d - wanted), d))
+    if wanted >= number:
+        return number
+    if wanted > math.isqrt(number):
+        return min(divisors(number), key=lambda d: (abs(d - wanted), d))
+    return next(d for off in range(wanted) for d in (wanted - off, wanted + off) if number % d == 0)

@@ -122,5 +122,7 @@ class ClusterSpec:
 
 def split_count(text: str) -> tuple[int, str]:
     """``"64xH100"`` -> ``(64, "H100")``; a name without a count is one device."""
+    if not isinstance(text, str):
+        raise ValueError(f"a cluster is named by text, such as '8xH100', not {text!r}")
     match = re.fullmatch(r"\s*(\d+)\s*[x×]\s*(.+?)\s*", text)
     return (int(match[1]), match[2]) if match else (1, text.strip())

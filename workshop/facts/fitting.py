@@ -13,12 +13,17 @@ from workshop.facts.device import ClusterSpec
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 
+OF_EXPERTS = ("moe", "moe_act", "router", "shared_experts")
+OF_LATENT_ATTENTION = ("mla_up_proj", "latent")
+"""Of `layout.RECOMPUTE_MODULES`: what only a mixture of experts has, and what only latent attention has."""
+
 
 def problems(model: ModelSpec, cluster: ClusterSpec, layout: Layout, seq_len: int) -> list[str]:
     """Every reason why this layout cannot run, in sentences; empty when it can."""
     found = _tensor_problems(model, layout) + _sequence_problems(layout, seq_len)
     found += _context_problems(model, layout)
     found += _pipeline_problems(model, layout) + _expert_problems(model, layout)
+    found += _recompute_problems(model, layout)
     if layout.world_size != cluster.num_devices and not cluster.shared_memory:
         sizes = " x ".join(f"{axis} {size}" for axis, size in layout.sizes().items())
         found.append(
@@ -96,12 +101,53 @@ def _pipeline_problems(model: ModelSpec, layout: Layout) -> list[str]:
         most = max(1, model.num_layers // layout.virtual_stages)
         has = f"{model.name} has {model.num_layers}"
         return [f"{wanted}, and {has}; the most that would do is pipeline = {most}"]
+    return _end_problems(model, layout)
+
+
+def _end_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    """Why the layers named for the first and the last stage leave too few for the others, or some over."""
+    ends = {name: getattr(layout, name) for name in ("first_stage_layers", "last_stage_layers")}
+    named = " and ".join(f"{name} = {count}" for name, count in ends.items() if count)
+    if not named:
+        return []
+    taken, others = sum(ends.values()), layout.pipeline * layout.virtual_stages
+    others -= sum(count > 0 for count in ends.values())
+    left, part = model.num_layers - taken, "stage" if layout.virtual_stages == 1 else "chunk"
+    if others and left < others:
+        shown = (
+            f"{named}: {taken} of {model.name}'s {model.num_layers} layers leave {max(left, 0)} for {others}"
+        )
+        most = f"name at most {model.num_layers - others} in all"
+        return [f"{shown} other {part}{'s' if others > 1 else ''}, and each needs one; {most}"]
+    if not others and left:
+        shown = f"{named} are {taken} layers, but the two stages hold all {model.num_layers} of {model.name}"
+        return [f"{shown}; give one of them and leave the other 0"]
     return []
 
 
 def _expert_problems(model: ModelSpec, layout: Layout) -> list[str]:
-    if layout.expert == 1:
-        return []
     if not model.is_moe:
-        return [f"expert = {layout.expert}, but {model.name} has no experts; use expert = 1"]
-    return _not_divided("num_experts", model.num_experts, "expert", layout.expert)
+        none = f"but {model.name} has no experts; use expert = 1"
+        return [f"expert = {layout.expert}, {none}"] if layout.expert > 1 else []
+    cut, found = layout.expert_tensor, _not_divided("num_experts", model.num_experts, "expert", layout.expert)
+    if cut == layout.tensor and layout.expert == 1:
+        return found
+    ranks, needed = layout.world_size // layout.pipeline, layout.expert * cut
+    if ranks % needed:
+        found.append(
+            f"a pipeline stage has {ranks} ranks, which do not divide by expert = {layout.expert} times "
+            f"expert_tensor = {cut}; expert_tensor = 0 cuts experts as tensor does"
+        )
+    return found + _not_divided("moe_ffn_hidden_size", model.moe_ffn_hidden_size, "expert_tensor", cut)
+
+
+def _recompute_problems(model: ModelSpec, layout: Layout) -> list[str]:
+    """Modules that are to be recomputed, and that the model does not have."""
+    if not layout.recompute_modules:
+        return []
+    lacking = [*(() if model.is_moe else OF_EXPERTS), *(() if model.is_mla else OF_LATENT_ATTENTION)]
+    return [
+        f"recompute_modules names {name!r}, which {model.name} does not have; leave it out"
+        for name in layout.recompute_modules
+        if name in lacking
+    ]

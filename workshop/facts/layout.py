@@ -32,11 +32,13 @@ from math import prod
 
 from workshop.facts.checks import check_choice, check_not_negative, check_positive
 from workshop.facts.precision import RECIPES
+from workshop.facts.tables import check_kind
 
 AXES = ("tensor", "context", "shard", "replicate", "pipeline")
 """Axes from the fastest-running rank digit to the slowest."""
 
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-h2", "zbv", "dualpipe")
+FOLDED = ("zbv", "dualpipe")  # a rank holds a stage of either half
 CONTEXT_METHODS = ("ring", "ulysses", "all_gather")
 RECOMPUTE = ("none", "selective", "full")
 OFFLOAD = ("none", "optimizer", "params", "activations")
@@ -105,7 +107,10 @@ class Layout:
             check_not_negative(f"layout: {name}", getattr(self, name))
         if not self.expert_tensor:
             object.__setattr__(self, "expert_tensor", self.tensor)
+        for name in ("sequence_parallel", "embedding_in_stages"):
+            check_kind(f"layout: {name}", getattr(self, name), "bool")
         check_choice("zero stage", self.zero, (0, 1, 2, 3))
+        check_kind("layout: zero", self.zero, "int")  # True and 3.0 are equal to a stage, and none
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("recompute", self.recompute, RECOMPUTE)
         check_choice("precision", self.precision, RECIPES)
@@ -113,8 +118,7 @@ class Layout:
         check_choice("context method", self.context_method, CONTEXT_METHODS)
         for name in self.recompute_modules:
             check_choice("module to recompute", name, RECOMPUTE_MODULES)
-        if self.virtual_stages > 1 and self.pipeline == 1:
-            raise ValueError(f"layout: virtual_stages = {self.virtual_stages} needs pipeline of at least 2")
+        self._check_contradictions()
         if self.virtual_stages > 1 and self.schedule == "1f1b":
             object.__setattr__(self, "schedule", "interleaved")
         ranks, needed = self.world_size // self.pipeline, self.expert * self.expert_tensor
@@ -122,6 +126,43 @@ class Layout:
             raise ValueError(
                 f"layout: a pipeline stage has {ranks} ranks, which do not divide by expert = "
                 f"{self.expert} times expert_tensor = {self.expert_tensor}"
+            )
+
+    def _check_contradictions(self) -> None:
+        """Raise ``ValueError`` for fields of which one takes the meaning from another."""
+        if self.recompute_modules and self.recompute != "selective":
+            raise ValueError(
+                f"layout: recompute_modules = {self.recompute_modules} needs recompute = 'selective', not "
+                f"{self.recompute!r}"
+            )
+        # Stage 1 over one rank is a run: Megatron's distributed optimizer with an instance for each replica.
+        if self.zero > 1 and self.replicate > self.shard * self.context == 1:
+            raise ValueError(
+                f"layout: zero = {self.zero} divides state over shard ranks, and shard = 1 is no division; "
+                f"use shard = {self.replicate} instead of replicate = {self.replicate}, or zero = 0"
+            )
+        if self.pipeline == 1:
+            self._check_one_stage()
+        if self.embedding_in_stages and (self.first_stage_layers or self.last_stage_layers):
+            raise ValueError(
+                f"layout: embedding_in_stages says how long the ends are, and so do first_stage_layers = "
+                f"{self.first_stage_layers} and last_stage_layers = {self.last_stage_layers}; give either"
+            )
+
+    def _check_one_stage(self) -> None:
+        """Raise ``ValueError`` for what only a pipeline has."""
+        if self.virtual_stages > 1:
+            raise ValueError(f"layout: virtual_stages = {self.virtual_stages} needs pipeline of at least 2")
+        for name in ("first_stage_layers", "last_stage_layers", "embedding_in_stages"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"layout: {name} = {getattr(self, name)} needs pipeline of at least 2: one stage holds "
+                    "all layers"
+                )
+        if self.schedule in FOLDED:
+            raise ValueError(
+                f"layout: schedule = {self.schedule!r} folds a pipeline and needs pipeline of at least 2; "
+                "use '1f1b'"
             )
 
     @property

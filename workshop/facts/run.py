@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workshop.facts import catalogue, fitting
-from workshop.facts.checks import check_choice, check_keys, check_not_negative, check_positive
+from workshop.facts.checks import check_choice, check_keys, check_not_huge, check_not_negative, check_positive
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import Implementation, implementation
 from workshop.facts.layout import Layout
@@ -26,6 +26,7 @@ from workshop.facts.precision import MOMENTS
 from workshop.facts.tables import check_kind, from_table
 
 ADAPTERS = ("lora", "adapter", "adapter-v2")
+WIDEST_BITS = 32  # of a weight
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class Adapter:
     def __post_init__(self) -> None:
         check_choice("adapter", self.method, ADAPTERS)
         check_positive("adapter: rank", self.rank)
+        check_not_negative("adapter: num_trainable", self.num_trainable)
+        if isinstance(self.targets, str):
+            raise ValueError(f"adapter: targets are names, not {self.targets!r}; use ({self.targets!r},)")
+        for name, most in (("base_bits", WIDEST_BITS), ("weight_bytes", WIDEST_BITS / 8)):
+            check_kind(f"adapter: {name}", getattr(self, name), "float")
+            if not 0 <= getattr(self, name) <= most:  # NaN is not
+                raise ValueError(f"adapter: {name} must be from 0 to {most:g}, not {getattr(self, name)!r}")
+        if not self.base_bits:
+            raise ValueError("adapter: base_bits = 0 leaves no weights; 4.127 is QLoRA's NF4, and 16 is bf16")
 
     def targeted(self, model: ModelSpec, kind: str = "dense") -> tuple[Linear, ...]:
         """The linear maps of one layer that get an adapter."""
@@ -119,16 +129,31 @@ class Run:
             object.__setattr__(self, "cluster", catalogue.cluster(self.cluster))
         if isinstance(self.implementation, str):
             object.__setattr__(self, "implementation", implementation(self.implementation))
+        self._check_kinds()
         check_positive("micro_batch", self.micro_batch)
         check_positive("seq_len", self.seq_len)
         for name in ("global_batch", "accumulation", "target_len", "document_len"):
             check_not_negative(name, getattr(self, name))
+        for name in ("micro_batch", "seq_len", "global_batch", "accumulation"):
+            check_not_huge(name, getattr(self, name))
         check_choice("optimizer", self.optimizer, MOMENTS)
         self._check_lengths()
         self._fill_batch()
         found = fitting.problems(self.model, self.cluster, self.layout, self.seq_len)
         if found:
             raise ValueError("this layout cannot run:\n- " + "\n- ".join(found))
+
+    def _check_kinds(self) -> None:
+        """Raise ``ValueError`` for a part of a run that is none."""
+        for name, kind, such_as in (
+            ("model", ModelSpec, "a name of the catalogue, such as 'llama-3-8b', or a ModelSpec"),
+            ("cluster", ClusterSpec, "a name of the catalogue, such as '8xH100', or a ClusterSpec"),
+            ("layout", Layout, "a Layout, such as Layout(shard=8, zero=3)"),
+            ("adapter", Adapter | None, "an Adapter, such as Adapter('lora', rank=16), or None"),
+            ("implementation", Implementation, "a name, such as 'torch', or an Implementation"),
+        ):
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} must be {such_as}, not {getattr(self, name)!r}")
 
     def _check_lengths(self) -> None:
         if self.target_len and not self.model.num_encoder_layers:

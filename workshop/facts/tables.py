@@ -55,6 +55,7 @@ def check_kind(what: str, value: Any, annotation: str) -> None:
 
 def lookup(name: str, names: Mapping[str, Any], what: str) -> Any:
     """The entry called ``name`` (any case, ``_`` for ``-``); an unknown name gets its nearest."""
+    check_kind(what, name, "str")
     folded = {key.lower().replace("_", "-"): key for key in names}
     key = folded.get(name.lower().replace("_", "-"))
     if key is None:

@@ -76,6 +76,14 @@ def config_of(run: Run) -> TrainingConfig:
     )
 
 
+def check_run(run: object) -> None:
+    """Raise ``ValueError`` for what is no `Run`, such as the name of a model."""
+    if not isinstance(run, Run):
+        raise ValueError(
+            f"this asks for a Run, such as Run('llama-3-8b', '8xH100', Layout(shard=8, zero=3)), not {run!r}"
+        )
+
+
 def policy_of(run: Run) -> Policy:
     """What is recomputed, and which linear maps are trained (a frozen one need not keep its input)."""
     trained = None
@@ -271,6 +279,7 @@ def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = No
 
 def refuse(run: Run) -> None:
     """Raise NotPredictable for a run whose time has no model here."""
+    check_run(run)
     layout, reasons = run.layout, []
     if run.model.num_encoder_layers:
         reasons.append(f"{run.model.name} has an encoder; the time model has decoders and single stacks only")

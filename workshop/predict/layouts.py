@@ -182,6 +182,7 @@ def _row(run: Run) -> dict[str, Any]:
     return {
         **USUAL,
         **{name: getattr(layout, name) for name in AXES},
+        **({} if run.model.is_moe else {"expert_tensor": layout.tensor}),
         "context_method": CONTEXT_METHODS.index(layout.context_method),
         "recompute": RECOMPUTE.index(layout.recompute),
         "recompute_share": min(1.0, layout.recompute_layers / stage) if layout.recompute_layers else 1.0,

@@ -5,9 +5,12 @@ import pytest
 
 from workshop.facts import catalogue
 from workshop.facts.implementation import implementation
+from workshop.facts.layout import Layout
 from workshop.facts.precision import precision
+from workshop.facts.run import Run
 from workshop.predict.case import Policy
 from workshop.predict.layouts import Layouts
+from workshop.predict.memory import predict_memory
 from workshop.predict.memory.activations import in_flight, kept, per_token, total
 from workshop.predict.memory.saved import layer_saved
 
@@ -111,3 +114,14 @@ def test_korthikanti_figure_7(mode, percent):
     policy = Policy("full" if mode == "full" else "selective" if "sel" in mode else "none")
     found = layer_bytes(model, policy, tensor=8, sequence_parallel="seq" in mode)
     assert 100 * found / layer_bytes(model, tensor=8) == pytest.approx(percent, abs=0.15)
+
+
+@pytest.mark.parametrize("cut", [{"shard": 8, "zero": 3}, {"pipeline": 8}])
+def test_no_more_layers_are_run_again_than_a_rank_has(cut):
+    def allocated(every):
+        layout = Layout(**cut, recompute="full", recompute_every=every)
+        return int(predict_memory(Run("llama-3-8b", "8xH100", layout, 4, 8192)).allocated[0])
+
+    held = 32 // cut.get("pipeline", 1)
+    assert allocated(held) == allocated(2 * held) == allocated(999)
+    assert allocated(held) != allocated(held // 2)

@@ -20,6 +20,7 @@ from workshop.predict.plan.proposal import LIBRARY, run_of
 from workshop.predict.time.rates import rates_of
 from workshop.predict.time.search import search_seconds
 from workshop.predict.time.step import predict_step
+from workshop.predict.traffic import predict_traffic
 
 THREE = Search(top=3)
 
@@ -150,3 +151,33 @@ def test_a_reason_never_says_that_something_faster_is_slower():
     found = plan("deepseek-v3", "2048xH100", 15360, 4096, Search(top=1))
     told = [reason for reason in found.best.reasons.values() if " is " in reason]
     assert not any("-" in reason.rpartition(" is ")[2] for reason in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "seq"),
+    [("opt-13b", "64xA100-80GB", 2050), ("opt-6.7b", "8xH100", 2050), ("llama-3-8b", "8xH100", 1009)],
+)
+def test_a_length_that_tensor_ranks_cannot_share_is_planned(name, where, seq):
+    for proposal in plan(name, where, 64, seq).proposals:
+        assert seq % proposal.run.layout.tensor == 0
+
+
+def test_a_fixed_cut_that_the_length_does_not_have_is_named():
+    with pytest.raises(ValueError, match="seq_len = 1009 does not divide by tensor = 4, .*; try 1012"):
+        plan("llama-3-8b", "8xH100", 64, 1009, Search(limits=SearchSpace(tensor=(4,))))
+
+
+def test_a_batch_is_not_counted_through():
+    start = time.process_time()
+    assert plan("llama-3-8b", "8xH100", 9 * 10**9).best.run.global_batch == 9 * 10**9
+    assert time.process_time() - start < 5  # counting to it takes minutes
+    with pytest.raises(ValueError, match=r"global_batch \(in sequences\) must be at most 1,099,511,627,776"):
+        plan("llama-3-8b", "8xH100", 10**23)
+
+
+@pytest.mark.parametrize("ask", [predict_memory, predict_step, predict_traffic])
+def test_a_name_is_no_run(ask):
+    with pytest.raises(ValueError, match="asks for a Run, such as .*, not 'llama-3-8b'"):
+        ask("llama-3-8b")
+    with pytest.raises(ValueError, match="model must be text in quotes, not None"):
+        plan(None, "8xH100", 64)

@@ -26,7 +26,7 @@ from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import Precision
 from workshop.predict.case import Policy, TrainingConfig
-from workshop.predict.layouts import Array, Layouts, layers_in_chunk
+from workshop.predict.layouts import Array, Layouts, chunk_span, layers_in_chunk
 from workshop.predict.memory.saved import Saved, cross_attention_saved, layer_saved, stream_bytes
 
 
@@ -207,12 +207,23 @@ def saved_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
     return result + layouts.is_last * mtp
 
 
+def layers_at_once(config: TrainingConfig, layouts: Layouts) -> Array | int:
+    """Layers that full recomputation runs again from one kept input: at most those of a rank's chunk."""
+    every, model = config.recompute_every, config.model
+    if config.policy.name != "full" or every == 1:
+        return 1
+    if model.num_encoder_layers:
+        return min(every, max(model.num_encoder_layers, model.num_layers))
+    spans = [chunk_span(model, layouts, chunk) for chunk in range(int(np.max(layouts.virtual_stages)))]
+    longest = np.max([end - begin for begin, end in spans], axis=0)
+    return np.clip(longest, 1, every)
+
+
 def layers_bytes(config: TrainingConfig, kind: str, layers: Array | int, layouts: Layouts) -> Array:
     """Saved bytes of ``layers`` layers of a kind for one micro-batch under the recompute policy."""
     model, how, numbers = config.model, config.how, config.numbers
     dropped = per_token(model, kind, config.policy, how, numbers).on(layouts)
-    if config.policy.name == "full" and config.recompute_every > 1:
-        dropped = dropped / config.recompute_every
+    dropped = dropped / layers_at_once(config, layouts)
     if not config.recompute_layers or config.policy.name == "none":
         return layers * dropped
     some = np.minimum(layers, config.recompute_layers)
@@ -239,7 +250,7 @@ def working_bytes(config: TrainingConfig, layouts: Layouts) -> Array:
             again = total(everything).on(layouts) - per_token(model, kind, config.policy, how, numbers).on(
                 layouts
             )
-            room = room + again * (config.recompute_every if config.policy.name == "full" else 1)
+            room = room + again * layers_at_once(config, layouts)
         if config.policy.quantized and not how.four_bit_inputs:
             room = room + max(map_.weights for map_ in model.linears(kind)) * numbers.compute
         worst = np.maximum(worst, room)

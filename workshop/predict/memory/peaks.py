@@ -9,7 +9,7 @@ A step passes through five moments, and the peak is the largest of them:
 4. **the end of backward**: activations are gone, all gradients are there;
 5. **the optimizer's step**: gradients and, unless it is fused, temporaries.
 
-Under `torch.autocast` there is one more, **the end of forward**, when it still holds its casts of all weights.
+Under `torch.autocast` there is one more, **the end of forward**: its casts of all weights are still held.
 
 Weights, optimizer state and library workspaces are there at all of them; gradients in contiguous buffers too.
 Then three numbers, because people mix them: *allocated* is the sum of live tensors; *reserved* is what the
@@ -27,7 +27,7 @@ import numpy as np
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.units import format_bytes
-from workshop.predict.case import TrainingConfig, config_of
+from workshop.predict.case import TrainingConfig, check_run, config_of
 from workshop.predict.interval import Interval, memory_margins, model_doubts
 from workshop.predict.layouts import Array, Layouts
 from workshop.predict.memory.activations import boundary_bytes, saved_bytes, working_bytes
@@ -134,6 +134,7 @@ class MemoryPrediction:
 
 def predict_memory(run: Run, group: int = 0) -> MemoryPrediction:
     """Memory of a run on every pipeline stage.  ``group``: micro-batches per virtual stage's turn."""
+    check_run(run)
     layouts = Layouts.of_stages(run, group)
     hardware = rank_hardware(run.cluster, run.implementation, int(layouts.world_size[0]))
     return memory_on(config_of(run), layouts, hardware)

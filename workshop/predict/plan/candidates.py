@@ -72,6 +72,7 @@ def candidates(
     keep &= ((data * c * t) % e == 0) & ((z != 3) | (p == 1))
     even, shorter_ends = model.num_layers % (p * v) == 0, (model.num_layers + 2) % (p * v) == 0
     keep &= (v == 1) | even | shorter_ends
+    keep &= seq_len // c % t == 0  # sequence parallelism cuts what a context rank has
     t, p, c, e, b, v, r, z, data, per = (x[keep] for x in (t, p, c, e, b, v, r, z, data, per))
     ends = np.where((shorter_ends & ~even)[keep] & (p > 1), (model.num_layers + 2) // (p * v) - 1, -1)
     return Layouts.of_columns(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from workshop.facts import catalogue
-from workshop.facts.checks import check_positive
+from workshop.facts.checks import check_not_huge, check_positive
 from workshop.facts.device import ClusterSpec
 from workshop.facts.implementation import implementation
 from workshop.facts.model import ModelSpec
@@ -73,12 +73,20 @@ def plan(
     Raises ValueError if nothing fits, naming the least memory any layout would need.
     """
     search = search or Search()
-    for name, value in (("global_batch", global_batch), ("seq_len", seq_len), ("top", search.top)):
+    for name, value in (("top", search.top), ("global_batch", global_batch), ("seq_len", seq_len)):
         check_positive(name, value)
+    check_not_huge("global_batch (in sequences)", global_batch)
+    check_not_huge("seq_len", seq_len)
     setting = _setting(model, cluster, search)
     model, cluster = setting.model, setting.cluster
-    layouts = candidates(model, cluster, global_batch, seq_len, search.limits or default_space(seq_len))
+    limits = search.limits or default_space(seq_len)
+    layouts = candidates(model, cluster, global_batch, seq_len, limits)
     if not len(layouts):
+        if limits.tensor and all(seq_len % t for t in limits.tensor):
+            raise ValueError(
+                f"seq_len = {seq_len} does not divide by tensor = {', '.join(map(str, limits.tensor))}, and "
+                f"sequence parallelism cuts it so; try {-(-seq_len // limits.tensor[0]) * limits.tensor[0]}"
+            )
         raise ValueError(
             f"no layout of {model.name} on {cluster.num_devices} devices divides a batch of {global_batch}; "
             f"the nearest that would do is {cluster.num_devices}"
@@ -97,8 +105,8 @@ def plan(
 
 
 def _setting(model: ModelSpec | str, cluster: ClusterSpec | str, search: Search) -> Setting:
-    model = catalogue.model(model) if isinstance(model, str) else model
-    cluster = catalogue.cluster(cluster) if isinstance(cluster, str) else cluster
+    model = model if isinstance(model, ModelSpec) else catalogue.model(model)
+    cluster = cluster if isinstance(cluster, ClusterSpec) else catalogue.cluster(cluster)
     stack = software(search.stack) if isinstance(search.stack, str) else search.stack
     rates = rates_for(cluster.device)
     modules = ("core_attn",)  # what `run_of` proposes and the memory model counts

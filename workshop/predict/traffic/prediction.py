@@ -24,7 +24,7 @@ from workshop.facts.run import Run
 from workshop.facts.tabular import Table
 from workshop.facts.traffic import Traffic
 from workshop.facts.units import format_bytes
-from workshop.predict.case import NotPredictable
+from workshop.predict.case import NotPredictable, check_run
 from workshop.predict.collectives import wire_bytes
 from workshop.predict.layouts import Layouts, layers_on_rank
 from workshop.predict.memory.states import params_held
@@ -123,6 +123,7 @@ def predict_traffic(run: Run) -> TrafficPrediction:
 
 
 def _refuse(run: Run) -> None:
+    check_run(run)
     layout = run.layout
     reasons = {
         "an adapter": run.adapter is not None,

@@ -92,22 +92,33 @@ def layout_of(row: Row, num_layers: int) -> Layout:
     routed = count(row, "num_experts", 0) > 0
     by_chunk = virtual_stages(num_layers, sizes["pipeline"], count(row, "layers_per_virtual_stage", 0))
     by_option = int(option(extra, "--num-virtual-stages-per-pipeline-rank", 1))
+    recompute = text(row, "recompute_granularity") or "none"
+    selected = text(row, "recompute_modules").replace(",", " ").split() if recompute == "selective" else ()
     return Layout(
         **sizes,
         sequence_parallel=flag(row, "sequence_parallel") and sizes["tensor"] > 1,
         virtual_stages=by_chunk if text(row, "layers_per_virtual_stage") else by_option,
         expert=count(row, "ep", 1) if routed else 1,
         expert_tensor=count(row, "etp", 0) if routed else 0,
-        recompute=text(row, "recompute_granularity") or "none",
+        recompute=recompute,
         recompute_every=count(row, "recompute_num_layers", 1),
-        recompute_modules=tuple(text(row, "recompute_modules").replace(",", " ").split()),
+        recompute_modules=tuple(selected),
         precision=precision_of(row),
         offload="optimizer" if flag(row, "optimizer_cpu_offload") else "none",
-        first_stage_layers=int(option(extra, "--decoder-first-pipeline-num-layers", 0)),
-        last_stage_layers=int(option(extra, "--decoder-last-pipeline-num-layers", 0)),
-        embedding_in_stages="--account-for-embedding-in-pipeline-split" in extra
-        or "account_for_embedding_loss" in text(row, "test_case"),
+        **ends_of(row) if sizes["pipeline"] > 1 else {},
     )
+
+
+def ends_of(row: Row) -> dict[str, Any]:
+    """How long the first and the last stage are, where that is said."""
+    extra = arguments(row)
+    named = "--account-for-embedding-in-pipeline-split" in extra
+    if named or "account_for_embedding_loss" in text(row, "test_case"):
+        return {"embedding_in_stages": True}
+    return {
+        "first_stage_layers": int(option(extra, "--decoder-first-pipeline-num-layers", 0)),
+        "last_stage_layers": int(option(extra, "--decoder-last-pipeline-num-layers", 0)),
+    }
 
 
 def assumptions(row: Row) -> tuple[tuple[str, str], ...]:

@@ -67,7 +67,7 @@ def layout_of(row: Row, layers: int) -> Layout:
     return Layout(
         shard=shard,
         replicate=data // shard,
-        zero=3,
+        zero=3 if shard > 1 or data == 1 else 0,
         tensor=tp,
         sequence_parallel=tp > 1,
         pipeline=pp,
