@@ -24,6 +24,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKSHOP_SITE", str(tmp_path / "site.toml"))
     (tmp_path / "train.py").write_text("print(1)\n")
     (tmp_path / "cell.txt").write_text("%%torchrun -n 3 --timeout 9\nprint(1)\n")
+    (tmp_path / "wrong.txt").write_text("%%torchrun -n two\nprint(1)\n")
     (tmp_path / "run.toml").write_text(RUN)
     return tmp_path
 
@@ -63,6 +64,12 @@ def test_a_sweep_is_an_array(here, capsys):
         (["run.toml", "-N", "3"], "4 ranks of the layout do not divide over 3 nodes"),
         (["run.toml", "-n", "3"], "-N 1 -n 3 makes 3 ranks and the layout has 4"),
         (["run.toml", "--set", "num_steps"], "--set num_steps: write it as --set num_steps=100"),
+        (
+            ["run.toml", "--set", "num_step=100"],
+            "unknown key 'num_step' in the settings of a training; did you",
+        ),
+        (["train.py", "--replicas", "0"], "--replicas 0: one or more"),
+        (["wrong.txt", "--dry-run"], "'two' where the number of ranks stands"),
         (["train.py", "--set", "num_steps=3"], "--set is for a RUN.toml"),
         (["train.py", "--sweep", "lr"], "--sweep lr: write a variable and its values"),
         (["train.py", "--site", "nowhere.toml"], "there is no site file nowhere.toml"),

@@ -295,6 +295,8 @@ IN_THE_JSON = [
     case("json", {"gradient_clipping": "auto"}, "gradient_clipping", "depends", "max_grad_norm under Trainer", Shows(lambda found: found["clipping"] == 1.0, "accelerate"), Shows(lambda found: found["clipping"] == 0.25, "trainer")),
     case("json", {"zero_optimization": GONE}, "zero_optimization", "depends", "no ZeRO (stage 0)", Shows(lambda found: found["stage"] == 0), Refused("ZeRO optimization config", "accelerate"), Refused("ZeRO optimization config", "trainer")),
     case("json", {"zero_optimization": GONE}, "zero_optimization", "stops", "refuse the file", Refused("ZeRO optimization config", "accelerate"), overrides=ACCELERATE),
+    case("json", {"train_micro_batch_size_per_gpu": 0}, "train_micro_batch_size_per_gpu", "stops", "0 is not a whole number of at least 1", Refused("has to be greater than 0", "json")),
+    case("json", {"zero_optimization.reduce_bucket_size": "big"}, "zero_optimization.reduce_bucket_size", "stops", "'big' is not a whole number of at least 1", Refused("valid integer")),
     case("json", {"zero_optimization.reduce_bucket_size": 0}, "zero_optimization.reduce_bucket_size", "stops", "0 is not a whole number of at least 1", Refused("greater than 0")),
     case("json", {"zero_optimization.stage": 4}, "zero_optimization.stage", "stops", "there is no stage 4", Refused("stage")),
     case("json", {"zero_optimization.stage": "auto"}, "zero_optimization.stage", "silent", "shards nothing", Shows(lambda found: found["stage"] == 0), overrides=PLAIN),

@@ -158,3 +158,95 @@ def test_neither_torch_nor_accelerate_is_needed():
         "assert not {'torch', 'accelerate', 'deepspeed', 'transformers', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+MEGATRON = (
+    "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+    "--seq-length 4096 --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000 --bf16 "
+)
+TITAN = '[job]\n[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 4096\n[parallelism]\n'
+NEMO = "trainer: {{precision: bf16-mixed{}}}\nmodel: {{micro_batch_size: 1, megatron_amp_O2: true{}}}\n"
+
+
+def test_nothing_wrong_is_said_only_where_it_was_looked_for():
+    for text in (MEGATRON, TITAN + "tensor_paralel_degree = 2\n"):
+        told = str(read_config(text))
+        assert "nothing wrong was found" not in told
+        assert "mistakes are not looked for" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (MEGATRON + "--fp16", "--bf16 and --fp16 are both there"),
+        (MEGATRON + "--expert-model-parallel-size 8", "without --num-experts"),
+        (MEGATRON + "--tensor-model-parallel-size 0", "--tensor-model-parallel-size must be a whole number of at "),
+        (MEGATRON.replace("--num-layers 32", "--num-layers 0"), "--num-layers must be a whole number of at least 1"),
+        (MEGATRON.replace("--seq-length 4096", f"--seq-length {'9' * 26}"), "--seq-length must be"),
+        (TITAN + "tensor_parallel_degree = 0\n", "tensor_parallel_degree must be a whole number of at least 1"),
+        (TITAN + "data_parallel_shard_degree = 0\n", "data_parallel_shard_degree must be .* or -1"),
+        (TITAN + "data_parallel_replicate_degree = 0\n", "data_parallel_replicate_degree must be"),
+        (TITAN + "context_parallel_degree = nan\n", "context_parallel_degree must be a whole number, not nan"),
+        (TITAN + "pipeline_parallel_degree = inf\n", "pipeline_parallel_degree must be a whole number, not inf"),
+        (NEMO.format("", ", tensor_model_parallel_size: 0"), "tensor_model_parallel_size must be"),
+        (NEMO.format(", devices: 0", ""), "trainer.devices must be a whole number of at least 1"),
+    ],
+)  # fmt: skip
+def test_a_size_is_one(text, said):
+    with pytest.raises(ValueError, match=said):
+        read_config(text, Overrides(device="H100"))
+
+
+@pytest.mark.parametrize(
+    ("devices", "ranks"), [("", 0), (", devices: -1", 0), (", devices: 8, num_nodes: 2", 16)]
+)
+def test_nemo_counts_the_ranks_that_it_is_told(devices, ranks):
+    assert read_config(NEMO.format(devices, "")).parsed.ranks == ranks
+
+
+@pytest.mark.parametrize("wrong", [0, 1.5, True, "eight"])
+def test_a_wrong_batch_is_not_said_to_be_missing(wrong):
+    key = "train_micro_batch_size_per_gpu"
+    found = read_config({key: wrong, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}})
+    (told,) = [mistake for mistake in found.mistakes if mistake.key == key]
+    assert repr(wrong) in told.what
+
+
+def test_a_number_without_an_end_is_no_count_of_elements():
+    section = {"stage": 3, "stage3_max_live_parameters": float("inf")}
+    found = read_config({"train_batch_size": 8, "zero_optimization": section, "bf16": {"enabled": True}})
+    assert "zero_optimization.stage3_max_live_parameters" in [mistake.key for mistake in found.certain]
+
+
+def test_a_key_that_stands_twice_in_a_yaml_is_told():
+    text = (
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nnum_processes: 2\n"
+        "fsdp_config:\n  fsdp_version: 1\n  fsdp_version: 2\n"
+    )
+    told = str(read_config(text))
+    assert "silent: num_processes: said twice; YAML keeps the last, 2" in told
+    assert "silent: fsdp_config.fsdp_version: said twice; YAML keeps the last, 2" in told
+    once = "base: &base {num_machines: 1}\n<<: *base\n<<: *base\ndistributed_type: NO\n"
+    assert "twice" not in str(read_config(once))
+
+
+def test_ranks_that_contradict_the_file_are_refused():
+    text = "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8\n"
+    for source in (text, MEGATRON):
+        with pytest.raises(ValueError, match="the file says num_processes = 8, and you 4"):
+            read_config(source, Overrides(device="H100", num_processes=4))
+
+
+@pytest.mark.parametrize("name", ["optimizer", "precision", "recompute"])
+def test_a_name_that_does_not_exist_is_told_before_anything_is_lacking(name):
+    with pytest.raises(ValueError, match=f"unknown {name} 'foo'"):
+        Overrides(**{name: "foo"})
+
+
+def test_a_message_is_not_as_long_as_what_it_is_about():
+    nest = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    for level in range(6):
+        nest += f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 10)}]\n"
+    with pytest.raises(ValueError, match="fsdp_config holds") as told:
+        read_config(f"{nest}distributed_type: FSDP\nfsdp_config: *a6\n")
+    assert len(str(told.value)) < 1000

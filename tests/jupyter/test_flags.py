@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.magic_arguments import magic_arguments
 
 from workshop.jupyter.flags import (
     counted,
+    explain_errors,
     live_output,
     live_view,
     node_count,
@@ -19,6 +22,7 @@ from workshop.jupyter.flags import (
     read_flags,
 )
 from workshop.jupyter.magics import ParallelMagics
+from workshop.launch import EngineError
 
 LINE, CELL = ParallelMagics.torchrun_line, ParallelMagics.torchrun_cell
 
@@ -63,6 +67,7 @@ def test_a_module() -> None:
         ("--timeot 3 train.py", "unrecognized arguments: --timeot. Did you mean --timeout?"),
         ("-n many train.py", "'many': a number of ranks, or gpu, cpu or auto"),
         ("--nnodes 1:4 train.py", "'1:4': one number of nodes"),
+        ("--nnodes 0 train.py", "'0': 1 node or more"),
         ("--live slow train.py", "'slow': folded, time, or the number of a rank"),
     ],
 )
@@ -110,3 +115,22 @@ def test_rank_list() -> None:
     for bad in ("", "a", "1-", "-1"):
         with pytest.raises(argparse.ArgumentTypeError):
             rank_list(bad)
+
+
+def test_a_file_that_is_not_to_be_had_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @explain_errors("%%torchrun")
+    @magic_arguments()
+    def saved(_line: str) -> None:
+        Path("nowhere/x.py").write_text("")
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        saved("")
+    (told,) = caught.value._render_traceback_()  # type: ignore[attr-defined]
+    assert "nowhere/x.py" in told
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(EngineError, match="the folder in which this notebook runs has been removed"):
+        saved("")

@@ -27,7 +27,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> list[nbformat.NotebookNod
     sources = [
         "%load_ext workshop",
         "width = 64",
-        f"%%rehearse -n 512 --rank 7 --pass width --into found\n{CELL}print('never reached')",
+        f"%%rehearse --nproc_per_node=512 --rank 7 --pass width --into found\n{CELL}print('never reached')",
         "row = found.traffic[0]; found.rank, found.world_size, found.steps, row.name, row.group_size, row.payload_bytes",
         f"%%rehearse -n 2 --pass width --device H100\nprint('hello')\n{CELL}",
         "%%rehearse -n 2\nimport torch\nx = 1\nraise KeyError('mine')",

@@ -440,7 +440,7 @@ def test_a_sweep():
 def test_flags_become_a_job_of_the_sites_size(tmp_path):
     flags = Namespace(
         job_name="", nproc_per_node=None, nnodes=2, time="", array="", requeue=True, signal="", gpus_per_node=None,
-        max_restarts=1, replicas=0, site=None,
+        max_restarts=1, replicas=None, site=None,
     )  # fmt: skip
     job = job_of(flags, "cell", SiteSpec(gpus=4))
     assert (job.name, job.nproc_per_node, job.requeue) == ("cell", 4, True)

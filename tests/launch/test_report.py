@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from workshop.launch.report import REPORT_FILE, Damaged, Reported, read_report, report
+from workshop.launch.report import REPORT_FILE, Damaged, Reported, own_report, read_report, report
 from workshop.site.owners import NotOurs
 
 
@@ -83,3 +84,32 @@ def test_what_is_no_report_is_named(tmp_path: Path) -> None:
     (tmp_path / "r").write_bytes(pickle.dumps({"loss": 1.0}))
     with pytest.raises(Damaged, match=r"/r is no report: it does not begin as a report does"):
         read_report(tmp_path / "r", allow_pickle=True)
+
+
+OF_THE_PROGRAM = """
+from workshop.launch.report import report
+class Z:
+    pass
+report(z=Z(), loss=1.0)
+"""
+
+
+def test_a_class_of_the_ranks_program_costs_its_own_value_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORT_FILE, str(tmp_path / "r"))
+    subprocess.run([sys.executable, "-c", OF_THE_PROGRAM], check=True, timeout=60)
+    back = own_report(tmp_path / "r")
+    assert back.loss == 1.0
+    assert "a __main__.Z, which only the ranks can read" in repr(back.z)
+    with pytest.raises(AttributeError, match="report the numbers, texts or arrays in it"):
+        back.z.size  # noqa: B018
+
+
+@pytest.mark.parametrize("value", [lambda: 1, threading.Lock()], ids=["lambda", "lock"])
+def test_a_value_that_cannot_be_kept_is_named(
+    value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPORT_FILE, str(tmp_path / "r"))
+    with pytest.raises(TypeError, match=r"report\(f=...\): a (function|lock) cannot be handed"):
+        report(f=value)

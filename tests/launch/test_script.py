@@ -24,6 +24,10 @@ def test_a_syntax_error_has_line_and_text() -> None:
 
 
 def test_a_magic_inside_a_cell_is_explained() -> None:
+    with pytest.raises(CellSyntaxError, match="%time is IPython's; a %%sbatch cell is plain Python"):
+        check_syntax("# %%sbatch\n%time 1", magic="%%sbatch")
+    with pytest.raises(CellSyntaxError, match=r"in a %%ranks cell await works.\n    await later\(\)"):
+        check_syntax("# %%torchrun\nawait later()")
     with pytest.raises(CellSyntaxError, match="%time is IPython's; a %%torchrun cell is plain Python"):
         check_syntax("%time x = 1\n")
 

@@ -7,7 +7,9 @@ imported when it is asked for: ``workshop --help`` needs no more than the lines 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,24 +44,76 @@ COMMANDS = {
 }
 """Every command, which is also its module's name, and what ``workshop --help`` says of it."""
 
+NAMES_AFTER_OPTIONS = ("assets", "site", "container")
+"""Commands of an action and its names, between which options may stand."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 well, 1 a finding or a failure, 2 a wrong call."""
-    words = sys.argv[1:] if arguments is None else arguments
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = " ".join(["workshop", *[word for word in words if word in COMMANDS][:1]])
+    try:
+        try:
+            return _called(words)
+        finally:
+            sys.stdout.flush()  # here, where a full disk and a reader who has gone can still be told of
+    except BrokenPipeError:  # as under `workshop doctor | head -3`: who read has all that was wanted
+        _print_no_more()
+        return 141  # as a shell counts it: 128 and SIGPIPE
+    except OSError as error:
+        _print_no_more()
+        print(f"{command}: {in_words(error)}", file=sys.stderr)
+        return 2
+    except ValueError as error:
+        print(f"{command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def in_words(error: OSError) -> str:
+    """An error of the file system in one line: the file, and what the system says of it."""
+    if not error.strerror:  # ours, in words already
+        return str(error)
+    files = " to ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    return f"{files}: {error.strerror}" if files else error.strerror
+
+
+def _print_no_more() -> None:
+    """Let what could not be printed go nowhere: Python would try again at its end, and complain."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a stdout that is no file, as in a test
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _called(words: Sequence[str]) -> int:
     parser = build_parser()
     asked = next((word for word in words if not word.startswith("-")), "")
     if asked in COMMANDS:
         _module(asked).add_options(parser.commands[asked])
-    options, unknown = parser.parse_known_args(words)
+    if asked in NAMES_AFTER_OPTIONS and words[0] == asked:
+        options, unknown = _mixed(parser.commands[asked], words[1:])
+        options.command = asked
+    else:
+        options, unknown = parser.parse_known_args(words)
     if unknown:  # said with the usage of the command that was asked for
         parser.commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
-    try:
-        return int(_module(options.command).run(options))
-    except (ValueError, FileNotFoundError) as error:
-        print(f"workshop {options.command}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    return int(_module(options.command).run(options))
+
+
+def _mixed(parser: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Parse words where options may stand between an action and its names.
+
+    A command line after ``--`` (``words``) is another program's, and its options are not looked at.
+    """
+    takes_command = any(action.dest == "words" for action in parser._actions)
+    end = words.index("--") if takes_command and "--" in words else len(words)
+    options, unknown = parser.parse_known_intermixed_args(words[:end])
+    if takes_command:
+        options.words += words[end + 1 :]
+    return options, unknown
 
 
 def _module(command: str) -> ModuleType:

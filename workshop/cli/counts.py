@@ -1,4 +1,4 @@
-"""Counts as people write them: 15T tokens, a batch of 4M.
+"""Numbers as people write them: 15T tokens, a batch of 4M; and what options may hold, no NaN and no -1.
 
 Training sets are counted in powers of 1,000. Batches are powers of two, and "4M tokens" in a paper means
 4 x 2**20 = 4,194,304 (Llama 3's, arXiv 2407.21783, table 4), so a batch is counted in powers of 1,024.
@@ -6,6 +6,8 @@ Training sets are counted in powers of 1,000. Batches are powers of two, and "4M
 
 from __future__ import annotations
 
+import argparse
+import math
 import re
 
 _COUNT = re.compile(r"\s*(?P<number>\d[\d_,]*\.?\d*)\s*(?P<suffix>[a-zA-Z]?)\s*")
@@ -43,3 +45,37 @@ def sequences(text: str, seq_len: int) -> int:
             f"the nearest that would do is {near} sequences ({near * seq_len:,} tokens)"
         )
     return int(count)
+
+
+# ---------------------------------------------------------------------------- the types of options
+
+
+def count(text: str) -> int:
+    """An option's whole number of at least 1, for ``argparse``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """An option's number above zero, for ``argparse``; infinity is none."""
+    if (number := _finite(text)) <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not above zero")
+    return number
+
+
+def not_negative(text: str) -> float:
+    """An option's number of zero or more, for ``argparse``; infinity is none."""
+    if (number := _finite(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is below zero")
+    return number
+
+
+def _finite(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number that there is so much of")
+    return number

@@ -49,6 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The command."""
+    of_batch = [f"--{name}" for name in ("gpus", "time", "site") if getattr(options, name)]
+    if of_batch and not options.slurm:
+        raise ValueError(f"{', '.join(of_batch)}: of the batch file; add --batch")
     program, flags = split_cell(read_program(options.source))
     nproc = ranks_in(flags) if options.nproc_per_node is None else options.nproc_per_node
     if nproc is None:
@@ -129,9 +132,19 @@ def split_cell(text: str) -> tuple[str, str]:
 
 
 def ranks_in(flags: str) -> int | None:
-    """The number after ``-n``, ``--nproc-per-node`` or ``--nproc_per_node`` in a cell's flags."""
-    flag = re.search(r"(?:^|\s)(?:-n|--nproc[-_]per[-_]node)[\s=]*(\d+)", flags)
-    return int(flag[1]) if flag else None
+    """The number after ``-n``, ``--nproc-per-node`` or ``--nproc_per_node`` in a cell's flags.
+
+    None where there is none, or ``gpu``, ``cpu`` or ``auto``, which the machine decides.
+
+    Raises:
+        ValueError: What stands there is neither.
+    """
+    flag = re.search(r"(?:^|\s)(?:-n(?=[\s=\d])|--nproc[-_]per[-_]node)[\s=]*(\S+)", flags)
+    if flag is None or flag[1] in ("gpu", "cpu", "auto"):
+        return None
+    if not flag[1].isdecimal():
+        raise ValueError(f"the cell's flags say {flag[1]!r} where the number of ranks stands: {flags}")
+    return int(flag[1])
 
 
 def write_script(script: Path, program: str, source: Path) -> None:

@@ -11,6 +11,7 @@ from workshop.classroom.grading.graded import Graded, Grader, Report, as_json
 from workshop.classroom.grading.handins import find_hand_ins
 from workshop.classroom.grading.sandbox import MIB, Bounds, NotIsolated, why_not_isolated
 from workshop.classroom.names import clean_text
+from workshop.cli.counts import count, positive
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +35,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--cells", action="store_true", help="run all cells again, too, and say which fail now"
     )
     limits = parser.add_argument_group("limits", "of one exercise, or of all cells with --cells")
-    limits.add_argument("--seconds", type=float, default=60.0, metavar="S", help="of wall time (default: 60)")
-    limits.add_argument("--memory", type=float, default=4.0, metavar="GIB", help="in all (default: 4)")
-    limits.add_argument("--processes", type=int, default=256, metavar="N", help="and threads (default: 256)")
+    limits.add_argument(
+        "--seconds", type=positive, default=60.0, metavar="S", help="of wall time (default: 60)"
+    )
+    limits.add_argument("--memory", type=positive, default=4.0, metavar="GIB", help="in all (default: 4)")
+    limits.add_argument(
+        "--processes", type=count, default=256, metavar="N", help="and threads (default: 256)"
+    )
     parser.add_argument(
         "--not-isolated",
         action="store_true",
@@ -47,6 +52,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The command."""
+    if options.output and options.output.exists() and not options.output.is_dir():
+        raise ValueError(f"--output {options.output} is a file; the tables go into a folder")
     hand_ins = find_hand_ins(options.folder)
     bounds = Bounds(options.seconds, int(options.memory * 1024) * MIB, options.processes)
     if not options.not_isolated and (why := why_not_isolated()):

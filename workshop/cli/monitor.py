@@ -6,6 +6,7 @@ import argparse
 import threading
 from pathlib import Path
 
+from workshop.cli.counts import positive
 from workshop.facts.units import format_bytes
 from workshop.launch.processes import ProcessId
 from workshop.measure.monitor import Monitor
@@ -19,9 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "lines. Without an NVIDIA driver it says so once and shows the CPU. Exit code 0: done; 2: a wrong "
         "call."
     )
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after so long (default: Ctrl-C)")
+    parser.add_argument("--seconds", type=positive, metavar="S", help="end after so long (default: Ctrl-C)")
     parser.add_argument(
-        "--interval", type=float, default=1.0, metavar="S", help="seconds between samples (default: 1)"
+        "--interval", type=positive, default=1.0, metavar="S", help="seconds between samples (default: 1)"
     )
     parser.add_argument("--log", type=Path, metavar="FILE", help="write JSON lines there; FILE must be new")
     parser.add_argument(
@@ -32,8 +33,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print until the time is up or Ctrl-C."""
-    if options.seconds is not None and not options.seconds > 0:
-        raise ValueError(f"--seconds {options.seconds:g}: more than nothing")
     if options.pid is not None and ProcessId.of(options.pid) is None:
         raise ValueError(f"--pid {options.pid}: there is no such process")
     shown_notes: set[str] = set()

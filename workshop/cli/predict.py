@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from workshop.cli.counts import parse_count
+from workshop.cli.counts import count, parse_count, positive
 from workshop.cli.named_model import named_model
 from workshop.configs.formats.content import content
 from workshop.configs.overrides import Overrides
@@ -50,10 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("seq-len", "tokens of a sequence, where the file does not say"),
         ("micro-batch", "sequences that pass a rank at once, where the file does not say"),
     ):
-        parser.add_argument(f"--{name}", type=int, default=0, metavar="N", help=words)
+        parser.add_argument(f"--{name}", type=count, default=0, metavar="N", help=words)
     _add_serving(parser)
     parser.add_argument("--tokens", metavar="N", help="tokens of the whole training, for example 15T")
-    parser.add_argument("--price", type=float, metavar="P", help="of one device for an hour, with --tokens")
+    parser.add_argument(
+        "--price", type=positive, metavar="P", help="of one device for an hour, with --tokens"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 
 
@@ -68,7 +70,7 @@ def _add_serving(parser: argparse.ArgumentParser) -> None:
         metavar=("PROMPT", "OUTPUT"),
         help="tokens of each prompt and answer: predict time to first token, between tokens, throughput",
     )
-    serving.add_argument("--engine", default="vllm", metavar="NAME", help="who serves (default: vllm)")
+    serving.add_argument("--engine", default="", metavar="NAME", help="who serves (default: vllm)")
     serving.add_argument("--weights", default="", metavar="NAME", help="their format (default: the run's)")
     serving.add_argument("--kv", default="", metavar="NAME", help="format of the cache (default: the run's)")
 
@@ -79,6 +81,11 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"there is no file {options.run_file}")
     if options.price is not None and options.tokens is None:
         raise ValueError("--price needs --tokens: the price of how much training?")
+    if options.serve and options.tokens is not None:
+        raise ValueError("--tokens is of a training, and --serve asks for a server: one of the two")
+    served = [f"--{name}" for name in ("engine", "weights", "kv") if getattr(options, name)]
+    if served and not options.serve:
+        raise ValueError(f"{', '.join(served)}: of a server; add --serve PROMPT OUTPUT")
     wanted = wanted_run(options)
     if options.serve:
         return _served(wanted, options)
@@ -87,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     )
     cost = _cost(wanted, predicted.step, options)
     if options.json:
-        print(json.dumps(as_json(wanted, predicted, cost), indent=1))
+        print(json.dumps(as_json(wanted, predicted, cost), indent=1, allow_nan=False))
     else:
         print(as_text(wanted, predicted, cost))
     return 1 if predicted.memory.interval[0] > predicted.memory.capacity else 0
@@ -97,7 +104,7 @@ def _served(wanted: Run, options: argparse.Namespace) -> int:
     """The run as a server: 0, or 1 where its requests do not fit at once."""
     prompt, output = options.serve
     serving = Serving(wanted, options.weights, options.kv)
-    found = predict_serving(serving, prompt, output, engine=options.engine)
+    found = predict_serving(serving, prompt, output, engine=options.engine or "vllm")
     print(json.dumps(found.as_json(), indent=1) if options.json else found)
     return 0 if found.fits else 1
 

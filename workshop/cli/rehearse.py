@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from workshop.cli.counts import positive
 from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, parse_ranks, rehearse_ranks
 
 
@@ -41,7 +42,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where there is no GPU: answer a script that asks as if there were",
     )
     parser.add_argument(
-        "--timeout", type=float, default=120.0, metavar="S", help="seconds until it is ended (default: 120)"
+        "--timeout",
+        type=positive,
+        default=120.0,
+        metavar="S",
+        help="seconds until it is ended (default: 120)",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, one object a rank")
     parser.add_argument("script", type=Path, metavar="FILE", help="the script")

@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     """The command: 0, or 1 where rows were read and not one of them could be predicted."""
     if options.runs and options.held:
         raise ValueError("--held is of the published tables: a row of your own was never fitted on")
+    _refuse_what_would_be_dropped(options)
     if options.serving:
         return _serving(options)
     if options.left_out:
@@ -80,6 +81,21 @@ def run(options: argparse.Namespace) -> int:
     compared = validate(options.tables or FOLDER, options.quantity, held_only=options.held)
     print(json.dumps(compared, indent=1) if options.json else text(compared).lstrip("\n"))
     return 0 if any(record["rows"] for record in compared) else 1
+
+
+def _refuse_what_would_be_dropped(options: argparse.Namespace) -> None:
+    """ValueError for options that say different things to do, or that what is to be done does not read."""
+    if options.refit and not options.left_out:
+        raise ValueError("--refit is with --left-out: its predictions are kept, and this fits them anew")
+    asked = [
+        f"--{name.replace('_', '-')}"
+        for name in ("serving", "left_out", "canonical", "assumptions", "runs")
+        if getattr(options, name)
+    ]
+    if len(asked) > 1 and asked != ["--assumptions", "--runs"]:
+        raise ValueError(f"{' and '.join(asked)} ask for different things: one of them")
+    if options.tables and options.runs:
+        raise ValueError("--runs are your own rows, --tables the published ones: one of them")
 
 
 def _serving(options: argparse.Namespace) -> int:

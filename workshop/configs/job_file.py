@@ -101,7 +101,8 @@ class ParsedJob:
 
     def _ranks(self, overrides: Overrides) -> int:
         count = split_count(overrides.device)[0] if overrides.device else 0
-        return self.ranks or overrides.num_processes or (count if count > 1 else 0)
+        said = one_of("num_processes", self.ranks, overrides.num_processes)
+        return said or (count if count > 1 else 0)
 
     def model(self, overrides: Overrides) -> ModelSpec:
         """The file's model, or the given one, which must be of the file's shape.

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from workshop.facts import catalogue
 from workshop.facts.checks import check_choice
 from workshop.facts.device import ClusterSpec, split_count
+from workshop.facts.layout import RECOMPUTE
 from workshop.facts.model import ModelSpec
+from workshop.facts.precision import MOMENTS, RECIPES
 from workshop.facts.run import Adapter
 
 PROGRAMS = ("accelerate", "trainer", "deepspeed")
@@ -48,8 +50,14 @@ class Overrides:
     program: str = ""
 
     def __post_init__(self) -> None:
-        if self.program:
-            check_choice("program", self.program, PROGRAMS)
+        for name, known in (
+            ("program", PROGRAMS),
+            ("optimizer", MOMENTS),
+            ("precision", RECIPES),
+            ("recompute", RECOMPUTE),
+        ):
+            if given := getattr(self, name):
+                check_choice(name, given, known)
 
     def spec(self) -> ModelSpec | None:
         """The model, or None where none is given; ValueError for an unknown name."""

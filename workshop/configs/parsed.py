@@ -76,7 +76,7 @@ class ParsedConfig:
         return missing
 
     def _ranks(self, overrides: Overrides) -> int:
-        return self.ranks or overrides.num_processes
+        return one_of("num_processes", self.ranks, overrides.num_processes)
 
     def _derived_micro_batch(self, overrides: Overrides) -> int:
         """DeepSpeed's third number from the other two."""

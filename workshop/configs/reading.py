@@ -31,6 +31,7 @@ from workshop.configs.mistakes.mistake import Mistake, table_at, whole_number
 from workshop.configs.overrides import Overrides
 from workshop.configs.parsed import ParsedConfig
 from workshop.facts.run import Run
+from workshop.facts.shown import shown
 
 READ_ACCELERATE = """
     distributed_type num_processes num_machines mixed_precision fsdp_config deepspeed_config
@@ -43,6 +44,9 @@ READ_DEEPSPEED = """
     activation_checkpointing zero_allow_untested_optimizer zero_force_ds_cpu_optimizer tensor_parallel
     sequence_parallel_size torch_autocast data_types expert_parallel hybrid_engine
 """.split()
+JUDGED = ("accelerate", "deepspeed")
+"""Kinds of files whose mistakes are known; of the others the settings are read, and no more."""
+
 NOTHING: tuple[Any, ...] = ("", None, "all", "no", "NO", {}, [], False)
 
 
@@ -75,7 +79,10 @@ class Reading:
         lines += [f"not understood here: {key}" for key in self.unread]
         lines += [f"not modelled: {reason}" for reason in self.not_modelled]
         lines += [str(mistake) for mistake in self.mistakes]
-        lines += [] if self.certain else ["nothing wrong was found"]
+        if self.kind not in JUDGED:
+            lines.append(f"mistakes are not looked for in a file of {self.kind}")
+        elif not self.certain:
+            lines.append("nothing wrong was found")
         if self.lacking and not self.not_modelled:
             lines.append(f"to say what it needs, give also {', '.join(self.lacking)}")
         return "\n".join(lines)
@@ -134,9 +141,13 @@ def find_mistakes(
 def _mistakes(file: Content, inside: Mapping[str, Any] | None, overrides: Overrides) -> list[Mistake]:
     if file.kind == "deepspeed":
         return deepspeed_mistakes(file.table, overrides)
+    mistakes = [
+        Mistake(key, "silent", f"said twice; YAML keeps the last, {shown(value)}", "take one of them out")
+        for key, value in file.twice
+    ]
     if file.kind != "accelerate":
-        return []
-    mistakes = accelerate_mistakes(file.table, overrides)
+        return mistakes
+    mistakes += accelerate_mistakes(file.table, overrides)
     if inside is not None:
         ranks = whole_number(file.table.get("num_processes")) or 0
         readers = overrides.readers(via_accelerate=True)
@@ -154,11 +165,11 @@ def _inner_file(file: Content) -> dict[str, Any] | None:
 
 def _unread(file: Content) -> list[str]:
     """Keys that the engines know, and that nothing here takes into account."""
-    if file.kind not in ("accelerate", "deepspeed"):  # a job file lists them itself
+    if file.kind not in JUDGED:  # a job file lists them itself
         return []
     known, read = (ACCELERATE, READ_ACCELERATE) if file.kind == "accelerate" else (DEEPSPEED, READ_DEEPSPEED)
     return [
-        f"{key}: {value!r}"
+        f"{key}: {shown(value)}"
         for key, value in file.table.items()
         if key in known and key not in read and value not in NOTHING
     ]

@@ -17,7 +17,7 @@ from workshop.exercises.engine.feedback import ProgressTable, answer, next_hint
 from workshop.exercises.engine.guess import GUESSES, Asked, Question, guesses_file, split_cell
 from workshop.exercises.engine.progress import Progress, progress_file
 from workshop.exercises.engine.prose import paragraph
-from workshop.jupyter.flags import explain_errors, show_as_sentence
+from workshop.jupyter.flags import explain_errors, read_flags, show_as_sentence
 
 
 @magics_class
@@ -63,9 +63,9 @@ class ExerciseMagics(Magics):
     @argument("--points", default="", metavar="A,B", help="the guess is a curve: a number for each of these")
     def guess(self, line: str, cell: str) -> None:
         """Keep what you expect, before it runs: comments ask, the last line is your guess, or `...`."""
-        options = parse_argstring(self.guess, line)
+        options = read_flags(self.guess, line)
         question = Question(options.name, options.unit, words(options.choices), words(options.points))
-        text, value = split_cell(cell, self.namespace)
+        text, value = split_cell(cell, self.namespace, question.choices)
         display(Asked(question, text, GUESSES.ask(question, value)))
 
     @line_magic

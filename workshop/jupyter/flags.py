@@ -18,6 +18,7 @@ import functools
 import os
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -81,6 +82,8 @@ def node_count(text: str) -> int:
     fewest, _, most = text.partition(":")
     if not fewest.isdigit() or (most and most != fewest):
         raise argparse.ArgumentTypeError(f"{text!r}: one number of nodes; it cannot change while ranks run")
+    if int(fewest) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 node or more")
     return int(fewest)
 
 
@@ -284,7 +287,8 @@ def why_not_here(flag: str) -> str:
 
 def explain_errors(name: str) -> Callable[[Any], Any]:
     """Decorator, outermost on a magic: its parser raises ValueError with the usage and the nearest flag,
-    and what a reader has to mend (ValueError, EngineError) is shown as its sentence, without our stack.
+    and what a reader has to mend (ValueError, EngineError, a file that cannot be read or written) is shown as
+    its sentence, without our stack.
     """
 
     def decorate(magic: Any) -> Any:
@@ -294,13 +298,27 @@ def explain_errors(name: str) -> Callable[[Any], Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 return magic(*args, **kwargs)
-            except (ValueError, EngineError) as error:
+            except (ValueError, EngineError, OSError) as error:
+                if isinstance(error, OSError) and not _has_folder():
+                    error = EngineError(
+                        "the folder in which this notebook runs has been removed, and ranks start in it: "
+                        "import os; os.chdir(...) to one that is there"
+                    )
                 show_as_sentence(error)
-                raise
+                raise error from None
 
         return run
 
     return decorate
+
+
+def _has_folder() -> bool:
+    """Whether the current folder is still there; where it is not, each path is an error that names none."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def show_as_sentence(error: BaseException) -> None:

@@ -272,10 +272,10 @@ class ParallelMagics(Magics):
     def _check_rank_cell(self, line: str, cell: str) -> None:
         """Raise for a cell that is no Python, magics aside."""
         try:  # most have none: to look for them takes longer than to compile
-            check_syntax(cell_source(f"%%ranks {line}", cell), top_level_await=True)
+            check_syntax(cell_source(f"%%ranks {line}", cell), top_level_await=True, magic="%%ranks")
         except CellSyntaxError:
             plain = cell_source(f"%%ranks {line}", self.shell.transform_cell(cell))
-            check_syntax(plain, top_level_await=True)
+            check_syntax(plain, top_level_await=True, magic="%%ranks")
 
     @explain_errors("%ranks")
     @line_magic("ranks")

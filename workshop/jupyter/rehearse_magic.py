@@ -8,8 +8,6 @@ calls `rehearse`, and shows the result.
 
 from __future__ import annotations
 
-import argparse
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,12 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from workshop.jupyter.flags import explain_errors, show_as_sentence
+from workshop.facts.shown import shortened
+from workshop.jupyter.flags import explain_errors, read_flags, show_as_sentence
 from workshop.launch.request import check_syntax, literal, select
 from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, parse_ranks, rehearse_ranks
+
+_MOST_PRINTED = 100_000  # characters in a notebook; the Rehearsal has them all
 
 
 @magics_class
@@ -54,12 +55,11 @@ class RehearseMagics(Magics):
         "--timeout", type=float, default=120.0, metavar="S", help="seconds until the rehearsal is ended"
     )
     @argument(
-        "script", nargs="?", metavar="SCRIPT", help="%%rehearse alone: a file, and its arguments after it"
+        "program", nargs="*", metavar="SCRIPT", help="%%rehearse alone: a file, and its arguments after it"
     )
-    @argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     def rehearse_cell(self, line: str, cell: str | None = None) -> None:
         """Run the cell, or a script, as one rank of any world, on fake tensors: memory, traffic and FLOPs."""
-        args = self.rehearse_cell.parser.parse_args(shlex.split(line))
+        args = read_flags(self.rehearse_cell, line)
         if args.into is not None and not args.into.isidentifier():
             raise ValueError(f"--into {args.into}: a variable's name, for example --into rehearsed")
         ranks = parse_ranks(args.rank)
@@ -69,34 +69,35 @@ class RehearseMagics(Magics):
             "roofline": args.device,
             "pretend_cuda": args.cuda,
             "timeout_seconds": args.timeout,
-            "arguments": tuple(args.arguments),
+            "arguments": tuple(args.program[1:]),
         }
         program = self._program(args, line, cell)
         try:
             rehearsed = rehearse_ranks(program, args.world_size, ranks, **options)
         except RehearsalError as error:
-            print(error.output, end="", flush=True)
+            print(shortened(error.output, _MOST_PRINTED), end="", flush=True)
             show_as_sentence(error)
             raise
         self._show(rehearsed.ranks[0] if len(ranks) == 1 else rehearsed, args.into)
 
     def _program(self, args: Any, line: str, cell: str | None) -> str | Path:
         """The cell's text, or the script's path."""
-        if cell is None and args.script is None:
+        script: Any = args.program[0] if args.program else None
+        if cell is None and script is None:
             raise ValueError(
                 "%rehearse wants a script: %rehearse -n 64 train.py --lr 0.1; a cell begins with %%rehearse"
             )
         if cell is None:
             if args.variables:
                 raise ValueError("--pass sets variables of a cell; a script takes arguments, after its name")
-            return Path(args.script).expanduser()
-        if args.script is not None:
+            return Path(script).expanduser()
+        if script is not None:
             raise ValueError(
-                f"%%rehearse runs the cell, and has no place for {args.script!r}; a script is rehearsed by "
-                f"%rehearse with one sign: %rehearse -n {args.world_size} {args.script}"
+                f"%%rehearse runs the cell, and has no place for {script!r}; a script is rehearsed by "
+                f"%rehearse with one sign: %rehearse -n {args.world_size} {script}"
             )
         program = as_program(line, cell, select(args.variables or "", self.shell.user_ns))
-        check_syntax(program)
+        check_syntax(program, magic="%%rehearse")
         return program
 
     def _show(self, rehearsed: Rehearsal | Rehearsals, into: str | None) -> None:
@@ -104,7 +105,7 @@ class RehearseMagics(Magics):
         variable's to show.
         """
         first = rehearsed if isinstance(rehearsed, Rehearsal) else rehearsed.ranks[0]
-        print(first.output, end="", flush=True)
+        print(shortened(first.output, _MOST_PRINTED), end="", flush=True)
         if into:
             self.shell.user_ns[into] = rehearsed
         else:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from IPython.core.magic import Magics, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from workshop.classroom.folder import find_room
@@ -29,7 +29,7 @@ from workshop.classroom.seat import (
 from workshop.classroom.state import DoctorSummary
 from workshop.exercises.engine.guess import GUESSES
 from workshop.exercises.engine.progress import Progress, progress_file
-from workshop.jupyter.flags import explain_errors
+from workshop.jupyter.flags import explain_errors, read_flags
 
 ACTIONS = ("status", "join", "leave", "share-code", "keep-code", "news")
 _ASKS = re.compile(r"^\s*%{1,2}(?:exercise|progress)\b", re.MULTILINE)
@@ -69,7 +69,7 @@ class RoomMagics(Magics):
     @argument("--forget", action="store_true", help="with leave: remove what was written, too")
     def room(self, line: str) -> None:
         """Say in which room you are; join, leave, share your answers or keep them, see all news again."""
-        options = parse_argstring(self.room, line)
+        options = read_flags(self.room, line)
         if options.action == "join":
             self._join(options)
         elif options.action == "status":

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
-from workshop.jupyter.flags import explain_errors
+from workshop.jupyter.flags import explain_errors, read_flags
 from workshop.jupyter.magics import LiveView
 from workshop.launch import Cell, RankFailed, RankInterrupted, Script, jobs
 from workshop.launch import script as program_file
@@ -66,10 +66,10 @@ class JobMagics(Magics):
     @argument("--save", metavar="FILE.py", help="also write the cell as a program of its own")
     def sbatch_cell(self, line: str, cell: str) -> None:
         """Hand the cell in as a job and follow it: queue, output of the ranks, results."""
-        args = parse_argstring(self.sbatch_cell, line)
+        args = read_flags(self.sbatch_cell, line)
         variables = select(args.variables or "", self.shell.user_ns)
         magic_line = f"%%sbatch {line}"
-        check_syntax(cell_source(magic_line, cell))
+        check_syntax(cell_source(magic_line, cell), magic="%%sbatch")
         if args.save:
             program_file.save(Path(args.save), magic_line, cell, variables)
         self._hand_in(args, Cell(cell, magic_line), job_of(args, "cell"), variables)
@@ -83,14 +83,14 @@ class JobMagics(Magics):
     @argument("program", nargs=argparse.REMAINDER, metavar="script.py ...", help="a script and its arguments")
     def sbatch_line(self, line: str) -> None:
         """Hand a script in as a job; what follows the script's name is handed on to it."""
-        args = parse_argstring(self.sbatch_line, line)
+        args = read_flags(self.sbatch_line, line)
         if args.follow:
             followed = jobs.find(args.follow, chosen_site(args.site))
             self._show(followed, args)
             return
         if not args.program:
             raise ValueError("%sbatch needs a script: %sbatch -N 2 -n 4 train.py --lr 1e-3")
-        script = Path(args.program[0])
+        script = program_file.file_of(Path(args.program[0]))
         variables = select(args.variables or "", self.shell.user_ns)
         self._hand_in(args, Script(script, tuple(args.program[1:])), job_of(args, script.stem), variables)
 

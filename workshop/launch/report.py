@@ -142,12 +142,21 @@ class Damaged(ValueError):
 
 
 class Pickled:
-    """A value that only a pickle could hold, and that was not read: reading one runs code."""
+    """A value that only a pickle could hold, and that was not read: reading one runs code.
 
-    def __init__(self, kind: str):
+    why: where it was allowed, and could not be: the ranks know a class that the reader does not.
+    """
+
+    def __init__(self, kind: str, why: str = ""):
         self.kind = kind
+        self.why = why
 
     def __repr__(self) -> str:
+        if self.why:
+            return (
+                f"<a {self.kind}, which only the ranks can read ({self.why}): report the numbers, texts or "
+                "arrays in it, or define its class in a module that both import>"
+            )
         return (
             f"<a {self.kind}, pickled and not read: reading a pickle runs what its writer put in. %%sbatch "
             "--allow-pickle reads it (job.allow_pickle = True); better, report numbers, texts or arrays>"
@@ -160,10 +169,18 @@ class Pickled:
 def dumped(values: Mapping[str, Any]) -> list[bytes]:
     """One record, as pieces to be written one after the other.
 
-    Raises what pickle raises for a value that cannot be kept in any way.
+    Raises TypeError for a value that cannot be kept in any way.
     """
     buffers: list[bytes] = []
-    plain = {str(name): _whole(value, buffers) for name, value in values.items()}
+    plain = {}
+    for name, value in values.items():
+        try:
+            plain[str(name)] = _whole(value, buffers)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise TypeError(
+                f"report({name}=...): a {type(value).__name__} cannot be handed to the notebook ({error}): "
+                "report the numbers, texts or arrays in it"
+            ) from None
     text = json.dumps({"values": plain, "sizes": [len(buffer) for buffer in buffers]}).encode()
     return [_HEAD.pack(_MAGIC, len(text)), text, *buffers]
 
@@ -297,8 +314,17 @@ def _decoded(value: Any, buffers: list[bytearray], allow_pickle: bool) -> Any:
     if kind in ("array", "scalar"):
         return _decoded_array(value, data)
     if kind == "pickle":
-        return pickle.loads(data) if allow_pickle else Pickled(str(value["class"])[:200])
+        named = str(value["class"])[:200]
+        return _unpickled(data, named) if allow_pickle else Pickled(named)
     raise Damaged(f"it holds a {kind!r}, which no report has")
+
+
+def _unpickled(data: bytearray, kind: str) -> Any:
+    """The value; a `Pickled` that says why, where its class is the ranks' and not the reader's."""
+    try:
+        return pickle.loads(data)
+    except (AttributeError, ImportError) as error:
+        return Pickled(kind, f"{type(error).__name__}: {error}")
 
 
 def _decoded_array(value: dict[str, Any], data: bytearray) -> Any:

@@ -131,16 +131,24 @@ class CellSyntaxError(ValueError):
     """A cell that is not Python, said before a single process starts."""
 
 
-def check_syntax(source: str, name: str = "cell", *, top_level_await: bool = False) -> None:
-    """Raise `CellSyntaxError` with line and text; a word on magics where one is the cause."""
+def check_syntax(
+    source: str, name: str = "cell", *, top_level_await: bool = False, magic: str = "%%torchrun"
+) -> None:
+    """Raise `CellSyntaxError` with line and text; a word on magics where one is the cause.
+
+    magic: the cell's own, as a reader wrote it.
+    """
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if top_level_await else 0
     try:
         compile(source, name, "exec", flags=flags, dont_inherit=True)
     except SyntaxError as error:
-        text = (error.text or "").strip()
+        lines, at = source.splitlines(), error.lineno or 0
+        text = (error.text or (lines[at - 1] if 0 < at <= len(lines) else "")).strip()
         why = error.msg
+        if "outside function" in why and "await" in why and magic != "%%ranks":
+            why += " (in a %%ranks cell await works)"
         if text.startswith(("%", "!")):
-            why = f"{text.split()[0]} is IPython's; a %%torchrun cell is plain Python, as in a file"
+            why = f"{text.split()[0]} is IPython's; a {magic} cell is plain Python, as in a file"
         raise CellSyntaxError(f"{name} line {error.lineno}: {why}\n    {text}") from None
 
 

@@ -66,9 +66,8 @@ _OWN_GPU = (
 def save(path: Path, magic_line: str, body: str, variables: Mapping[str, Any]) -> Path:
     """Write the cell as a program of its own; returns the path. Values without a literal go to a pickle."""
     if path.suffix != ".py":
-        raise ValueError(
-            f"--save {path}: a program needs the ending .py, for example {path.with_suffix('.py')}"
-        )
+        named = path.with_suffix(".py") if path.name else "cell.py"
+        raise ValueError(f"--save {path}: a program needs the ending .py, for example {named}")
     setters = []
     pickles = {}
     for name, value in variables.items():

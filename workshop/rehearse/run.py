@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_keys
+from workshop.facts.shown import shortened, writable
 from workshop.rehearse.devices import roofline_of
 from workshop.rehearse.process import REHEARSING, child
 from workshop.rehearse.report import Rehearsal, RehearsalError
 from workshop.rehearse.request import Request, Roofline
 
+_LONGEST_PROBLEM = 10_000  # characters
 _GRACE_SECONDS = 15.0  # for a child that cannot run Python while it waits in C
 _LIMITS = "--timeout, in Python timeout_seconds"
 
@@ -158,6 +160,7 @@ def _ask(request: Request) -> Rehearsal:
     if problem is not None:
         if data.pop("late", False):
             problem += f"; fewer micro-batches or a larger time limit may help ({_LIMITS})"
+        problem = shortened(writable(problem), _LONGEST_PROBLEM)
         raise RehearsalError(
             f"rank {request.rank} of {request.world_size} could not be rehearsed:\n{problem}", done.stdout
         )

@@ -38,7 +38,6 @@ _FLAGS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         ("--replicas",),
         {
             "type": int,
-            "default": 0,
             "metavar": "R",
             "help": "R torchruns of -n ranks (default: a node's GPUs, else 1) side by side on the nodes, of "
             "which each may die and come back (torchft)",

@@ -10,11 +10,12 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from workshop import launch
+from workshop.facts.checks import check_keys
 from workshop.facts.measurement import Measurement
 from workshop.facts.run import Run
 from workshop.facts.tabular import Table
@@ -134,6 +135,7 @@ def as_program(run: Run, *, measured: bool = True, **settings: Any) -> tuple[str
     Raises:
         ValueError: the run cannot be trained; the message says why and what would do.
     """
+    check_keys("the settings of a training", settings, [field.name for field in fields(Settings)])
     told = Settings(**{"num_steps": 4, "optimizer": run.optimizer, **settings})
     told = _check(run, measured, told)
     return _PROGRAM, {"run": run, "settings": told, "folder": None, "measured": measured}

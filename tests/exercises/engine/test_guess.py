@@ -122,3 +122,14 @@ def test_how_far_off(guess: Any, measured: Any, words: str) -> None:
 def test_nothing_is_kept_where_progress_is_not() -> None:
     assert guesses_file({"CI": "1"}) is None
     assert guesses_file({"WORKSHOP_HOME": "/x"}) == Path("/x/guesses.json")
+
+
+def test_one_of_the_choices_needs_no_quotes():
+    assert split_cell("# Which?\nfirst", {}, ("first", "second")) == ("Which?", "first")
+    with pytest.raises(ValueError, match="has no value"):
+        split_cell("# Which?\nfirst", {})
+
+
+def test_a_number_beyond_all_numbers_is_refused():
+    with pytest.raises(ValueError, match="the last line must be a number"):
+        Question("bytes").read(10**400)

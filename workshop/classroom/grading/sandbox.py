@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import shutil
 import signal
@@ -27,10 +28,12 @@ from typing import Any
 from workshop.assets import cache
 from workshop.classroom.grading.held import descriptor_bytes, mapped_bytes, processes_below
 from workshop.classroom.grading.isolate import INSIDE_HOME, NOT_ISOLATED
+from workshop.facts.checks import check_positive
 from workshop.facts.tree import ROOT
 
 MIB = 1 << 20
 _KEPT_OUTPUT = 4000
+_LEAST_MEMORY = 256 * MIB
 _WATCH_SECONDS = 0.05
 _ROUNDS_TO_DESCRIPTORS = 4  # there are many, and to look at one costs as much as at a process
 _START_SECONDS = 60.0
@@ -52,6 +55,18 @@ class Bounds:
     memory_bytes: int = 4096 * MIB
     processes: int = 256
     file_bytes: int = 256 * MIB
+
+    def __post_init__(self) -> None:
+        """Refuse what no answer could keep to: a right one would be called wrong."""
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds must be a number above zero, not {self.seconds}")
+        if self.memory_bytes < _LEAST_MEMORY:
+            held = f"{self.memory_bytes / MIB:g} MiB"
+            raise ValueError(
+                f"memory: {held} is less than the {_LEAST_MEMORY // MIB} MiB that Python and NumPy need"
+            )
+        check_positive("processes", self.processes)
+        check_positive("file_bytes", self.file_bytes)
 
     def limits(self) -> dict[str, int]:
         """For each process, by their names in `resource`."""

@@ -130,12 +130,12 @@ def parse_megatron(values: Mapping[str, Any], overrides: Overrides) -> ParsedJob
     for name, usual in PRECISION_AWARE.items():
         if settings.word(name, usual) not in (usual, "fp32", "auto"):
             settings.refuse(name, f"moments, gradients and weights are modelled in {usual}")
-    layers = settings.number("--num-layers", settings.number("--decoder-num-layers", 0))
+    layers = settings.size("--num-layers", settings.size("--decoder-num-layers", 0))
     shape = shape_of(settings, family, layers)
     layout = _layout(settings, layers, bool(shape.get("num_experts")))
-    sequence = settings.number("--seq-length", settings.number("--encoder-seq-length", 0))
+    sequence = settings.size("--seq-length", settings.size("--encoder-seq-length", 0))
     zero, shard, replicate = _sharding(settings)
-    target = settings.number("--decoder-seq-length", 0)
+    target = settings.size("--decoder-seq-length", 0)
     ranks = _ranks(settings)
     graphs = [name for name in CUDA_GRAPHS if settings.value(name) not in (None, "none", "0")]
     if graphs:
@@ -150,9 +150,9 @@ def parse_megatron(values: Mapping[str, Any], overrides: Overrides) -> ParsedJob
         replicate=replicate,
         shard=shard,
         ranks=ranks,
-        micro_batch=settings.number("--micro-batch-size", 0),
+        micro_batch=settings.size("--micro-batch-size", 0),
         seq_len=sequence,
-        global_batch=settings.number("--global-batch-size", 0),
+        global_batch=settings.size("--global-batch-size", 0),
         target_len=target if family == "t5" else 0,
         optimizer=_optimizer(settings),
         notes=tuple(settings.notes),
@@ -181,11 +181,11 @@ def _ranks(settings: Settings) -> int:
 
 
 def _layout(settings: Settings, layers: int, routed: bool) -> dict[str, Any]:
-    tensor = settings.number("--tensor-model-parallel-size", 1)
-    pipeline = settings.number("--pipeline-model-parallel-size", 1)
+    tensor = settings.size("--tensor-model-parallel-size", 1)
+    pipeline = settings.size("--pipeline-model-parallel-size", 1)
     expert, inside = (
-        settings.number("--expert-model-parallel-size", 1),
-        settings.number("--expert-tensor-parallel-size"),
+        settings.size("--expert-model-parallel-size", 1),
+        settings.size("--expert-tensor-parallel-size"),
     )
     ends = [settings.flag(f"--account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
     if ends[0] != ends[1]:
@@ -193,27 +193,32 @@ def _layout(settings: Settings, layers: int, routed: bool) -> dict[str, Any]:
             f"--account-for-{'embedding' if ends[0] else 'loss'}-in-pipeline-split",
             "only both ends together are modelled",
         )
+    if expert > 1 and not routed:
+        raise ValueError(
+            f"--expert-model-parallel-size {expert} without --num-experts: Megatron-LM stops, as there "
+            "are no experts to divide"
+        )
     sequence_parallel = settings.flag("--sequence-parallel")
     return {
         "tensor": tensor,
         "sequence_parallel": sequence_parallel and tensor > 1,
         "pipeline": pipeline,
         "virtual_stages": _virtual(settings, layers, pipeline),
-        "context": settings.number("--context-parallel-size", 1),
+        "context": settings.size("--context-parallel-size", 1),
         "expert": expert if routed else 1,
         "expert_tensor": inside if routed else 0,
         "precision": _precision(settings),
         "offload": _offload(settings),
-        "first_stage_layers": settings.number("--decoder-first-pipeline-num-layers", 0),
-        "last_stage_layers": settings.number("--decoder-last-pipeline-num-layers", 0),
-        "embedding_in_stages": all(ends),
+        "first_stage_layers": settings.size("--decoder-first-pipeline-num-layers", 0),
+        "last_stage_layers": settings.size("--decoder-last-pipeline-num-layers", 0),
+        "embedding_in_stages": all(ends) and pipeline > 1,
         **_recompute(settings),
     }
 
 
 def _virtual(settings: Settings, layers: int, pipeline: int) -> int:
-    each = settings.number("--num-layers-per-virtual-pipeline-stage", 0)
-    stages = settings.number("--num-virtual-stages-per-pipeline-rank", 1)
+    each = settings.size("--num-layers-per-virtual-pipeline-stage", 0)
+    stages = settings.size("--num-virtual-stages-per-pipeline-rank", 1)
     if not each:
         return stages
     if layers % (pipeline * each):
@@ -229,7 +234,7 @@ def _recompute(settings: Settings) -> dict[str, Any]:
     if settings.flag("--recompute-activations"):
         named = "selective"
     method = settings.word("--recompute-method", "uniform", ("uniform", "block"))
-    number = settings.number("--recompute-num-layers", 1)
+    number = settings.size("--recompute-num-layers", 1)
     modules = settings.words("--recompute-modules")
     if settings.flag("--distribute-saved-activations"):
         settings.refuse("--distribute-saved-activations", "inputs of layers shared over tensor ranks")
@@ -242,6 +247,8 @@ def _precision(settings: Settings) -> str:
     fp8 = settings.word("--fp8-format", "", ("", "hybrid", "e4m3"))
     gathered = any([settings.flag("--fp8-param-gather"), settings.flag("--fp8-param")])
     brain, half = settings.flag("--bf16"), settings.flag("--fp16")
+    if brain and half:
+        raise ValueError("--bf16 and --fp16 are both there: Megatron-LM stops; keep one")
     in_16_bits = settings.flag("--grad-reduce-in-bf16")
     in_fp32 = settings.flag("--accumulate-allreduce-grads-in-fp32")
     if fp8:
@@ -272,7 +279,7 @@ def _sharding(settings: Settings) -> tuple[int, int, int]:
     fsdp = any([settings.flag("--use-megatron-fsdp"), settings.flag("--use-custom-fsdp")])
     distributed = settings.flag("--use-distributed-optimizer")
     zero = ZERO_STAGES[strategy] if fsdp or strategy != "no_shard" else int(distributed)
-    replicas = settings.number("--num-distributed-optimizer-instances", 1)
+    replicas = settings.size("--num-distributed-optimizer-instances", 1)
     return zero, 0, replicas if zero else 0
 
 
@@ -302,7 +309,7 @@ def _kernels(settings: Settings, overrides: Overrides) -> Implementation:
         "megatron-local" if local else "megatron",
         attention=attention,
         dropout=settings.real("--hidden-dropout", 0.1) > 0,
-        vocab_multiple=settings.number("--make-vocab-size-divisible-by", 128),
+        vocab_multiple=settings.size("--make-vocab-size-divisible-by", 128),
         loss="vocab-parallel-fused" if fused_loss else "vocab-parallel",
         held_logit_grads=deferred,
         fixed_workspace=settings.flag("--deterministic-mode"),

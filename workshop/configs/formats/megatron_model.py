@@ -27,13 +27,13 @@ GATED, UNGATED = ("--swiglu", "--quick-geglu"), ("--squared-relu", "--openai-gel
 
 def shape_of(settings: Settings, family: str, layers: int) -> dict[str, Any]:
     """Fields of `ModelSpec`; ``vocab_size`` is 0 where only the tokenizer knows it."""
-    hidden, heads = settings.number("--hidden-size", 0), settings.number("--num-attention-heads", 0)
+    hidden, heads = settings.size("--hidden-size", 0), settings.size("--num-attention-heads", 0)
     gates = [settings.flag(name) for name in GATED]  # each is asked
     gated = any(gates)
     for name in UNGATED:
         settings.value(name)
     bias = not settings.flag("--disable-bias-linear")
-    groups = settings.number("--num-query-groups", 1)
+    groups = settings.size("--num-query-groups", 1)
     latent = _latent(settings)
     positions, rows = _positions(settings, bool(latent))
     usual = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
@@ -43,9 +43,9 @@ def shape_of(settings: Settings, family: str, layers: int) -> dict[str, Any]:
         "num_layers": layers,
         "hidden_size": hidden,
         "num_heads": heads,
-        "ffn_hidden_size": settings.number("--ffn-hidden-size", usual),
+        "ffn_hidden_size": settings.size("--ffn-hidden-size", usual),
         "num_kv_heads": groups if settings.flag("--group-query-attention") else heads,
-        "head_dim": settings.number("--kv-channels", 0) or (hidden // heads if heads else 0),
+        "head_dim": settings.size("--kv-channels", 0) or (hidden // heads if heads else 0),
         "positions": positions,
         "max_positions": rows,
         "norm": _norm(settings),
@@ -72,8 +72,8 @@ def _norm(settings: Settings) -> str:
 
 def _positions(settings: Settings, latent: bool) -> tuple[str, int]:
     """Kind of positions and rows of a learned table."""
-    sequence = settings.number("--seq-length", 0)
-    rows = settings.number("--max-position-embeddings", 0) or sequence
+    sequence = settings.size("--seq-length", 0)
+    rows = settings.size("--max-position-embeddings", 0) or sequence
     named = settings.word(
         "--position-embedding-type", "learned_absolute", ("learned_absolute", "rope", "yarn", "mrope", "none")
     )
@@ -90,11 +90,11 @@ def _positions(settings: Settings, latent: bool) -> tuple[str, int]:
 def _latent(settings: Settings) -> dict[str, int]:
     """Widths of multi-head latent attention; empty for other attention."""
     widths = {
-        "q_lora_rank": settings.number("--q-lora-rank", 512),
-        "kv_lora_rank": settings.number("--kv-lora-rank", 512),
-        "qk_nope_head_dim": settings.number("--qk-head-dim", 128),
-        "qk_rope_head_dim": settings.number("--qk-pos-emb-head-dim", 64),
-        "v_head_dim": settings.number("--v-head-dim", 128),
+        "q_lora_rank": settings.size("--q-lora-rank", 512),
+        "kv_lora_rank": settings.size("--kv-lora-rank", 512),
+        "qk_nope_head_dim": settings.size("--qk-head-dim", 128),
+        "qk_rope_head_dim": settings.size("--qk-pos-emb-head-dim", 64),
+        "v_head_dim": settings.size("--v-head-dim", 128),
     }
     if not settings.flag("--multi-latent-attention"):
         return {}
@@ -121,8 +121,8 @@ def moe_layers(pattern: str, num_layers: int) -> tuple[int, int]:
 
 def _experts(settings: Settings, layers: int) -> dict[str, Any]:
     """Fields of a mixture of experts; empty for a dense model."""
-    number, visited = settings.number("--num-experts", 0), settings.number("--moe-router-topk", 2)
-    width = settings.number("--moe-ffn-hidden-size", 0)
+    number, visited = settings.size("--num-experts", 0), settings.size("--moe-router-topk", 2)
+    width = settings.size("--moe-ffn-hidden-size", 0)
     shared = settings.number("--moe-shared-expert-intermediate-size", 0)
     pattern = settings.word("--moe-layer-freq", "1")
     gate = settings.flag("--moe-shared-expert-gate")
@@ -148,7 +148,7 @@ def _stacks(settings: Settings, family: str) -> dict[str, Any]:
     """What BERT and T5 have that a GPT has not."""
     no_second_head, encoder = (
         settings.flag("--bert-no-binary-head"),
-        settings.number("--encoder-num-layers", 0),
+        settings.size("--encoder-num-layers", 0),
     )
     if family == "bert":
         token_types = 0 if no_second_head else 2
@@ -159,7 +159,7 @@ def _stacks(settings: Settings, family: str) -> dict[str, Any]:
 def _vocabulary(settings: Settings, family: str) -> int:
     """Words; 0 where only the tokenizer knows, which is not in the file."""
     extra = settings.number("--vocab-extra-ids", 0)
-    given = settings.number("--vocab-size", 0)
+    given = settings.size("--vocab-size", 0)
     kind = settings.word("--tokenizer-type", "")
     if given:
         return given

@@ -101,7 +101,7 @@ def parse_nemo(table: Mapping[str, Any], overrides: Overrides) -> ParsedJob:
     settings = Settings(flattened(table.get("training", table) if "model" not in table else table))
     _resolve(settings)
     settings.refuse_where_set(NOT_MODELLED)
-    layers = settings.number("model.num_layers", 0)
+    layers = settings.size("model.num_layers", 0)
     shape = _shape(settings, layers)
     optimizer, zero = _optimizer(settings)
     fsdp = _fsdp(settings)
@@ -118,15 +118,23 @@ def parse_nemo(table: Mapping[str, Any], overrides: Overrides) -> ParsedJob:
         shape=shape,
         layout={"zero": zero, "precision": precision, **_layout(settings, bool(shape.get("num_experts")))},
         implementation=_kernels(settings, overrides),
-        ranks=settings.number("trainer.devices", 1) * settings.number("trainer.num_nodes", 1),
-        micro_batch=settings.number("model.micro_batch_size", 0),
-        seq_len=settings.number("model.encoder_seq_length", 0) or settings.number("model.data.seq_length", 0),
-        global_batch=settings.number("model.global_batch_size", 0),
+        ranks=_ranks(settings),
+        micro_batch=settings.size("model.micro_batch_size", 0),
+        seq_len=settings.size("model.encoder_seq_length", 0) or settings.size("model.data.seq_length", 0),
+        global_batch=settings.size("model.global_batch_size", 0),
         optimizer=optimizer,
         notes=tuple(settings.notes),
         without_effect=settings.without_effect(WITHOUT_EFFECT),
         not_modelled=settings.refused(WITHOUT_EFFECT),
     )
+
+
+def _ranks(settings: Settings) -> int:
+    """Ranks of all nodes; 0 where a node's are not said: -1 and "auto" are all the GPUs that it has."""
+    nodes = settings.size("trainer.num_nodes", 1)
+    if settings.value("trainer.devices", "auto") in ("auto", -1, "-1"):
+        return 0
+    return settings.size("trainer.devices") * nodes
 
 
 # ------------------------------------------------------------------ values that point at others
@@ -178,7 +186,7 @@ def _pointed(values: Mapping[str, Any], name: str, inside: str) -> Any:
 
 
 def _shape(settings: Settings, layers: int) -> dict[str, Any]:
-    hidden, heads = settings.number("model.hidden_size", 0), settings.number("model.num_attention_heads", 0)
+    hidden, heads = settings.size("model.hidden_size", 0), settings.size("model.num_attention_heads", 0)
     activation = settings.word("model.activation", "gelu", (*GATED, *UNGATED))
     norm = settings.word(
         "model.normalization", "layernorm", ("layernorm", "layernorm1p", "rmsnorm", "low_precision_layernorm")
@@ -192,16 +200,16 @@ def _shape(settings: Settings, layers: int) -> dict[str, Any]:
     block = settings.word("model.transformer_block_type", "pre_ln")
     if block not in ("pre_ln", "normformer", "post_ln") or block == "normformer":
         settings.refuse("model.transformer_block_type", "pre_ln and post_ln are modelled")
-    rows = settings.number("model.max_position_embeddings", 0)
+    rows = settings.size("model.max_position_embeddings", 0)
     qk_norm = settings.flag("model.qk_layernorm")
     return {
         "name": f"nemo-{layers}x{hidden}",
         "num_layers": layers,
         "hidden_size": hidden,
         "num_heads": heads,
-        "ffn_hidden_size": settings.number("model.ffn_hidden_size", 4 * hidden),
-        "num_kv_heads": settings.number("model.num_query_groups", 0) or heads,
-        "head_dim": settings.number("model.kv_channels", 0) or (hidden // heads if heads else 0),
+        "ffn_hidden_size": settings.size("model.ffn_hidden_size", 4 * hidden),
+        "num_kv_heads": settings.size("model.num_query_groups", 0) or heads,
+        "head_dim": settings.size("model.kv_channels", 0) or (hidden // heads if heads else 0),
         "positions": {"rope": "rotary", "learned_absolute": "learned", "kerple": "alibi"}.get(
             positions, positions
         ),
@@ -220,8 +228,8 @@ def _shape(settings: Settings, layers: int) -> dict[str, Any]:
 
 
 def _experts(settings: Settings) -> dict[str, Any]:
-    number, visited = settings.number("model.num_moe_experts", 0), settings.number("model.moe_router_topk", 2)
-    width = settings.number("model.moe_ffn_hidden_size", 0)
+    number, visited = settings.size("model.num_moe_experts", 0), settings.size("model.moe_router_topk", 2)
+    width = settings.size("model.moe_ffn_hidden_size", 0)
     shared = settings.number("model.moe_shared_expert_intermediate_size", 0)
     if not number:
         return {}
@@ -235,7 +243,7 @@ def _experts(settings: Settings) -> dict[str, Any]:
 
 def _vocabulary(settings: Settings) -> int:
     """Words; 0 where only the tokenizer's file knows."""
-    given = settings.number("model.override_vocab_size", 0)
+    given = settings.size("model.override_vocab_size", 0)
     kind = settings.word("model.tokenizer.type", "")
     if given:
         return given
@@ -254,16 +262,16 @@ def _vocabulary(settings: Settings) -> int:
 
 
 def _layout(settings: Settings, routed: bool) -> dict[str, Any]:
-    tensor = settings.number("model.tensor_model_parallel_size", 1)
-    expert = settings.number("model.expert_model_parallel_size", 1)
-    inside = settings.number("model.expert_tensor_parallel_size", 0)
+    tensor = settings.size("model.tensor_model_parallel_size", 1)
+    expert = settings.size("model.expert_model_parallel_size", 1)
+    inside = settings.size("model.expert_tensor_parallel_size", 0)
     sequence_parallel = settings.flag("model.sequence_parallel")
     return {
         "tensor": tensor,
         "sequence_parallel": sequence_parallel and tensor > 1,
-        "pipeline": settings.number("model.pipeline_model_parallel_size", 1),
-        "virtual_stages": settings.number("model.virtual_pipeline_model_parallel_size", 1),
-        "context": settings.number("model.context_parallel_size", 1),
+        "pipeline": settings.size("model.pipeline_model_parallel_size", 1),
+        "virtual_stages": settings.size("model.virtual_pipeline_model_parallel_size", 1),
+        "context": settings.size("model.context_parallel_size", 1),
         "expert": expert if routed else 1,
         "expert_tensor": inside if routed else 0,
         **_recompute(settings),

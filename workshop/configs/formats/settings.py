@@ -11,11 +11,13 @@ effect on the prediction, and listed; or it is refused by name, because nobody h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from workshop.facts.checks import check_choice
+from workshop.facts.checks import LARGEST, check_choice
+from workshop.facts.shown import shown
 
 SWITCHES = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 
@@ -60,19 +62,32 @@ class Settings:
         value = self.value(name, default)
         if isinstance(value, str) and value.strip().lstrip("-").isdecimal():
             return int(value)
-        if isinstance(value, float) and value == int(value):
+        if isinstance(value, float) and value.is_integer():
             return int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{name} must be a whole number, not {value!r}")
+            raise ValueError(f"{name} must be a whole number, not {shown(value)}")
         return value
+
+    def size(self, name: str, default: int = 0, also: Sequence[int] = ()) -> int:
+        """A number of layers, ranks, tokens ...: at least 1 where the file says it, or one of ``also``."""
+        number = self.number(name, default)
+        if name in self.values and number not in also and not 1 <= number <= LARGEST:
+            least = " or ".join(["a whole number of at least 1", *map(str, also)])
+            raise ValueError(
+                f"{name} must be {least}, and at most {LARGEST:,}, not {shown(self.value(name))}"
+            )
+        return number
 
     def real(self, name: str, default: float = 0.0) -> float:
         """A number."""
         value = self.value(name, default)
         try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} must be a number, not {value!r}") from None
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"{name} must be a number, not {shown(value)}")
+        return number
 
     def flag(self, name: str, default: bool = False) -> bool:
         """True or false, also in the words of YAML and of command lines."""
@@ -80,7 +95,7 @@ class Settings:
         if isinstance(value, str) and value.lower() in SWITCHES:
             return SWITCHES[value.lower()]
         if not isinstance(value, bool):
-            raise ValueError(f"{name} must be true or false, not {value!r}")
+            raise ValueError(f"{name} must be true or false, not {shown(value)}")
         return value
 
     def word(self, name: str, default: str, choices: Iterable[str] = ()) -> str:
@@ -97,13 +112,13 @@ class Settings:
         if isinstance(value, str):
             return tuple(value.replace(",", " ").split())
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"{name} must be a list of words, not {value!r}")
+            raise ValueError(f"{name} must be a list of words, not {shown(value)}")
         return tuple(map(str, value))
 
     def refuse(self, name: str, why: str) -> None:
         """This setting matters, and is not modelled."""
         self.asked.add(name)
-        self.not_modelled.append(f"{name} = {self.values.get(name)!r}: {why}")
+        self.not_modelled.append(f"{name} = {shown(self.values.get(name))}: {why}")
 
     def refuse_where_set(self, names: Mapping[str, str]) -> None:
         """`refuse` each name that is switched on, with its reason."""
@@ -118,12 +133,12 @@ class Settings:
 
     def without_effect(self, patterns: Sequence[str]) -> tuple[str, ...]:
         """Settings that nobody asked for and that change no prediction."""
-        return tuple(f"{name} = {value!r}" for name, value in self._rest() if _fits(name, patterns))
+        return tuple(f"{name} = {shown(value)}" for name, value in self._rest() if _fits(name, patterns))
 
     def refused(self, patterns: Sequence[str]) -> tuple[str, ...]:
         """What is not modelled, and what nobody here knows."""
         unknown = [
-            f"{name} = {value!r}: not known here, so nobody can say what it changes"
+            f"{name} = {shown(value)}: not known here, so nobody can say what it changes"
             for name, value in self._rest()
             if not _fits(name, patterns)
         ]

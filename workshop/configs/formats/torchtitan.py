@@ -117,8 +117,8 @@ def parse_torchtitan(table: Mapping[str, Any], overrides: Overrides) -> ParsedJo
             "experimental.custom_model_path": "a module of one's own may change anything",
         }
     )
-    replicate = settings.number("parallelism.data_parallel_replicate_degree", 1)
-    shard = settings.number("parallelism.data_parallel_shard_degree", -1)
+    replicate = settings.size("parallelism.data_parallel_replicate_degree", 1)
+    shard = settings.size("parallelism.data_parallel_shard_degree", -1, also=(-1,))
     return ParsedJob(
         "torchtitan",
         shape={} if model is None else {f.name: getattr(model, f.name) for f in fields(model)},
@@ -127,7 +127,7 @@ def parse_torchtitan(table: Mapping[str, Any], overrides: Overrides) -> ParsedJo
         replicate=replicate,
         shard=max(0, shard),
         micro_batch=micro_batch,
-        seq_len=settings.number("training.seq_len", 2048),
+        seq_len=settings.size("training.seq_len", 2048),
         global_batch=global_batch,
         accumulation=accumulation,
         optimizer=optimizer,
@@ -154,12 +154,12 @@ def _model(settings: Settings, overrides: Overrides) -> ModelSpec | None:
 
 def _batch(settings: Settings) -> tuple[int, int, int]:
     """Micro-batch, micro-batches of a step, and the global batch where the file says it."""
-    local = settings.number("training.local_batch_size", 8)
-    total = max(0, settings.number("training.global_batch_size", -1))
-    stages = settings.number("parallelism.pipeline_parallel_degree", 1)
+    local = settings.size("training.local_batch_size", 8)
+    total = max(0, settings.size("training.global_batch_size", -1, also=(-1,)))
+    stages = settings.size("parallelism.pipeline_parallel_degree", 1)
     counted = settings.has("parallelism.pipeline_parallel_microbatches")  # until 2025
-    passes = settings.number("parallelism.pipeline_parallel_microbatches", 0)
-    size = settings.number("parallelism.pipeline_parallel_microbatch_size", 1)
+    passes = settings.size("parallelism.pipeline_parallel_microbatches", 0)
+    size = settings.size("parallelism.pipeline_parallel_microbatch_size", 1)
     micro = local
     if stages > 1:
         micro = local // (passes or stages) if counted else size
@@ -173,11 +173,11 @@ ROTATES = {"allgather": "all_gather", "alltoall": "ring"}
 
 
 def _layout(settings: Settings, model: ModelSpec | None) -> dict[str, Any]:
-    tensor = settings.number("parallelism.tensor_parallel_degree", 1)
-    context = settings.number("parallelism.context_parallel_degree", 1)
-    pipeline = settings.number("parallelism.pipeline_parallel_degree", 1)
+    tensor = settings.size("parallelism.tensor_parallel_degree", 1)
+    context = settings.size("parallelism.context_parallel_degree", 1)
+    pipeline = settings.size("parallelism.pipeline_parallel_degree", 1)
     rotates = settings.word("parallelism.context_parallel_rotate_method", "allgather", ROTATES)
-    shards = settings.number("parallelism.data_parallel_shard_degree", -1)
+    shards = settings.size("parallelism.data_parallel_shard_degree", -1, also=(-1,))
     is_fsdp = shards != 1 or context > 1
     reshard = settings.word(
         "parallelism.fsdp_reshard_after_forward", "default", ("default", "always", "never")
@@ -195,12 +195,12 @@ def _layout(settings: Settings, model: ModelSpec | None) -> dict[str, Any]:
         "context": context,
         "context_method": ROTATES[rotates] if context > 1 else "ring",
         "pipeline": pipeline,
-        "expert": settings.number("parallelism.expert_parallel_degree", 1),
+        "expert": settings.size("parallelism.expert_parallel_degree", 1),
         "precision": _precision(settings, is_fsdp, tensor > 1 or pipeline > 1),
         "offload": "params" if offload else "none",
     }
     if cuts["expert"] > 1:
-        cuts["expert_tensor"] = settings.number("parallelism.expert_tensor_parallel_degree", 1)
+        cuts["expert_tensor"] = settings.size("parallelism.expert_tensor_parallel_degree", 1)
     else:
         settings.value("parallelism.expert_tensor_parallel_degree")
     cuts |= _pipeline(settings, model, pipeline)
@@ -236,7 +236,7 @@ def _precision(settings: Settings, is_fsdp: bool, is_cut: bool) -> str:
 def _pipeline(settings: Settings, model: ModelSpec | None, stages: int) -> dict[str, Any]:
     """Schedule and virtual stages; nothing where there is no pipeline."""
     named = settings.word("parallelism.pipeline_parallel_schedule", "1F1B")
-    each = settings.number("parallelism.pipeline_parallel_layers_per_stage", 0)
+    each = settings.size("parallelism.pipeline_parallel_layers_per_stage", 0)
     first = settings.number("parallelism.pipeline_parallel_first_stage_less_layers", 1)
     last = settings.number("parallelism.pipeline_parallel_last_stage_less_layers", 1)
     points = (

@@ -27,6 +27,7 @@ from workshop.configs.mistakes.mistake import Mistake, kind_among, misspelt, tab
 from workshop.configs.onebit import NAMES as ONEBIT
 from workshop.configs.overrides import Overrides
 from workshop.facts.checks import nearest
+from workshop.facts.shown import shown
 
 Config = Mapping[str, Any]
 TRIPLE = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -131,13 +132,17 @@ def _numbers(config: Config) -> Iterator[Mistake]:
         value = config.get(key)
         if isinstance(value, str) and value != "auto":
             yield Mistake(
-                key, "stops", f"{value!r} is a text, not a number", "write the number, without quotes"
+                key, "stops", f"{shown(value)} is a text, not a number", "write the number, without quotes"
             )
+        elif key in TRIPLE and value not in (None, "auto") and not (type(value) is int and value > 0):
+            told = f"{shown(value)} is not a whole number of at least 1"
+            yield Mistake(key, "stops", told, "1 or more, or leave it out")
     section = zero_section(config)
     for key, least in ZERO_LEAST.items():
         value = zero_setting(section, key)
-        if isinstance(value, int | float) and (value < least or value != int(value)):
-            told = f"{value!r} is not a whole number of at least {least}"
+        is_text = isinstance(value, str) and value != "auto"
+        if is_text or (isinstance(value, int | float) and not (value >= least and value % 1 == 0)):
+            told = f"{shown(value)} is not a whole number of at least {least}"
             yield Mistake(f"zero_optimization.{key}", "stops", told, f"{least} or more, or leave it out")
 
 
@@ -158,7 +163,7 @@ def _batch(config: Config, ranks: int) -> Iterator[Mistake]:
         each = f"{ranks} ranks" + (f" times {steps} steps" if steps else "")
         told = f"{total} does not divide by {each}"
         yield Mistake("train_batch_size", "stops", told, f"a multiple of {ranks * (steps or 1)}")
-    if not total and not micro and not any(config.get(key) == "auto" for key in TRIPLE[:2]):
+    if all(config.get(key) is None for key in TRIPLE[:2]):
         told = "neither train_batch_size nor train_micro_batch_size_per_gpu is there"
         yield Mistake("train_micro_batch_size_per_gpu", "stops", told, "say what one GPU takes at once")
 

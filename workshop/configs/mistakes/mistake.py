@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workshop.facts.checks import check_choice
+from workshop.facts.shown import shown
 
 KINDS = ("silent", "stops", "costly", "depends")
 COMMENT = ("_", "#", "//", "comment")
@@ -81,7 +82,7 @@ def table_at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         if place is None:
             return {}
         if not isinstance(place, Mapping):
-            raise ValueError(f"{path} holds {place!r}; it must be a table of names and values")
+            raise ValueError(f"{path} holds {shown(place)}; it must be a table of names and values")
     return place
 
 
@@ -109,7 +110,7 @@ def misspelt(section: Mapping[str, Any], where: str, known: Sequence[str], prefi
             Mistake(
                 f"{where}.{key}" if where else key,
                 "silent",
-                f"nobody reads this key: {value!r} has no effect",
+                f"nobody reads this key: {shown(value)} has no effect",
                 f"write {meant!r}, if that was meant, or take it out" if meant else "take it out",
             )
         )

@@ -21,6 +21,7 @@ from typing import Any
 
 from workshop.exercises.engine.progress import progress_file, replace_whole
 from workshop.exercises.engine.prose import paragraph, table
+from workshop.facts.shown import shown
 
 Value = float | str | tuple[float, ...]
 
@@ -63,10 +64,16 @@ class Question:
         return tuple(map(self._number, numbers))
 
     def _number(self, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        try:
+            number = float(value) if isinstance(value, int | float) else math.nan
+        except OverflowError:  # 10**400
+            number = math.inf
+        if isinstance(value, bool) or not math.isfinite(number):
             wanted = f"a number{f' of {self.unit}' if self.unit else ''}"
-            raise ValueError(f"{self.name}: the last line must be {wanted}, or `...`; it is {value!r}.")
-        return float(value)
+            raise ValueError(
+                f"{self.name}: the last line must be {wanted}, or `...`; it is {shown(value, 80)}."
+            )
+        return number
 
     def shown(self, value: Value | None) -> list[str]:
         """The value as texts: one, or one for each point; empty where there is none."""
@@ -255,8 +262,10 @@ class Asked:
         return paragraph(self.text) + paragraph(self._state())
 
 
-def split_cell(cell: str, names: dict[str, Any]) -> tuple[str, Any]:
+def split_cell(cell: str, names: dict[str, Any], choices: Sequence[str] = ()) -> tuple[str, Any]:
     """A ``%%guess`` cell's question (its comments), and the value of its last line, evaluated in ``names``.
+
+    A line that is one of ``choices`` is that choice: the words need no quotes.
 
     Raises:
         ValueError: there is no such line, or more than one, or it cannot be evaluated.
@@ -268,6 +277,8 @@ def split_cell(cell: str, names: dict[str, Any]) -> tuple[str, Any]:
         raise ValueError(
             f"a %%guess cell ends in one line with the guess, or with `...`; here are {len(answers)}."
         )
+    if answers[0] in choices:
+        return text, answers[0]
     try:
         return text, eval(compile(answers[0], "<guess>", "eval"), names)
     except Exception as error:  # noqa: BLE001 whatever a learner's expression raises is told to them

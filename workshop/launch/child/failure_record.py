@@ -11,12 +11,14 @@ import time
 import traceback
 from pathlib import Path
 
+from workshop.facts.shown import shortened, writable
 from workshop.launch.child import descriptors
 from workshop.launch.failures import FailureRecord, Frame, WrongSyntax
 from workshop.launch.messages import write_file
 from workshop.launch.rank_folder import FAILURE
 
 _MOST_FRAMES = 60
+_LONGEST_MESSAGE = 10_000  # characters
 CLOCK = time.monotonic  # of one machine; ranks on several nodes set another
 
 
@@ -42,21 +44,23 @@ def describe(error: BaseException, program: str) -> FailureRecord:
 
 
 def _message(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):
-        return error.msg or str(error)
     try:
-        return str(error)
+        text = error.msg or str(error) if isinstance(error, SyntaxError) else str(error)
+        return shortened(writable(text), _LONGEST_MESSAGE)
     except Exception as broken:  # noqa: BLE001 an exception whose own __str__ fails is still an exception to report
         return f"(its message cannot be shown: {type(broken).__name__} in __str__)"
 
 
 def tellable(error: BaseException | None) -> BaseException | None:
-    """``error`` itself, or a stand-in where its own ``__str__`` fails."""
+    """``error`` itself, or a stand-in where its own ``__str__`` fails, or gives what no message can hold."""
+    if error is None:
+        return None
+    told = _message(error)
     try:
-        str(error)
+        is_told = isinstance(error, SyntaxError) or str(error) == told
     except Exception:  # noqa: BLE001 whatever a learner's __str__ may raise
-        return RuntimeError(_message(error)) if error is not None else None
-    return error
+        is_told = False
+    return error if is_told else RuntimeError(told)
 
 
 def write(error: BaseException, program: str, rank_dir: Path) -> None:

@@ -21,6 +21,8 @@ def job_of(args: Any, name: str, site: SiteSpec | None = None) -> Job:
     """The job that the flags describe; its program is filled in when it is handed in."""
     site = site or chosen_site(args.site)
     ranks = args.nproc_per_node
+    if args.replicas is not None and args.replicas < 1:
+        raise ValueError(f"--replicas {args.replicas}: one or more; without it the program runs once")
     return Job(
         args.job_name or name,
         "",
@@ -32,7 +34,7 @@ def job_of(args: Any, name: str, site: SiteSpec | None = None) -> Job:
         signal=args.signal,
         gpus_per_node=args.gpus_per_node,
         max_restarts=args.max_restarts,
-        replicas=args.replicas,
+        replicas=args.replicas or 0,
     )
 
 

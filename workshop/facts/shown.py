@@ -1,0 +1,34 @@
+"""Values that somebody else wrote, as a message can hold them: no message is as long as its cause."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 3
+_SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = 20
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+
+
+def shown(value: Any, most: int = 300) -> str:
+    """``repr`` of a value, cut where it is longer than ``most``, however deep the value is."""
+    try:
+        return shortened(_SHORT.repr(value), most)
+    except ValueError:  # an integer of more digits than Python writes
+        return f"a {type(value).__name__} too long to be written"
+
+
+def writable(text: str) -> str:
+    """A text that each stream and message takes: half of a surrogate pair is written as its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shortened(text: str, most: int) -> str:
+    """A text, of which the middle is left out where it is longer than ``most``."""
+    if len(text) <= most:
+        return text
+    head = most * 2 // 3
+    return (
+        f"{text[:head]} ... ({len(text) - most:,} characters left out) ... {text[len(text) - most + head :]}"
+    )
