@@ -287,4 +287,4 @@ def test_the_command_prints_lines_and_a_log(tmp_path):
         timeout=60,
     )
     assert wrong.returncode == 2
-    assert "--seconds 0: more than nothing" in wrong.stderr
+    assert "argument --seconds: '0' is not above zero" in wrong.stderr
