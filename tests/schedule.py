@@ -103,6 +103,8 @@ LONGEST_FIRST = (
     "tests/jupyter/test_restart.py",
     "tests/published/test_serving.py",
     "tests/published/test_left_out.py",
+    "tests/predict/memory/test_rehearsed.py",
+    "tests/tools/test_gpu_stages.py",
 )
 _PLACE = {name: place for place, name in enumerate(LONGEST_FIRST)}
 _UNIT = {name: group[0] for group in TOGETHER for name in group}

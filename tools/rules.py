@@ -347,7 +347,7 @@ def _key(cell: NotebookNode) -> tuple[str, str, tuple[str, ...]]:
 
 
 def execution_problems(lessons: Path) -> list[Problem]:
-    """Lessons that were never executed, not in order, or that store an error without the tag for it."""
+    """Lessons that were never executed, not in order, or that store a warning, or an error without its tag."""
     problems = []
     for path in _notebooks(lessons):
         code = [
@@ -364,6 +364,10 @@ def execution_problems(lessons: Path) -> list[Problem]:
             if has_error and "raises-exception" not in cell.metadata.get("tags", ()):
                 problems.append(
                     Problem(path, f"code cell {number}", "a stored error without raises-exception")
+                )
+            if any(output.get("name") == "stderr" for output in cell.outputs):
+                problems.append(
+                    Problem(path, f"code cell {number}", "stored words on stderr: no part of a lesson")
                 )
     return problems
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
-import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from hashlib import sha256
@@ -25,6 +24,7 @@ import torch
 
 from benchmarks.gpu.stage import NotHere, Row, Stage, catalogue_name, row
 from benchmarks.gpu.train_once import run_of, train_once
+from workshop.rehearse import RehearsalError, rehearse
 
 # layers, hidden, heads, words, tied
 SHAPES = {
@@ -55,18 +55,6 @@ SHARE = 0.8
 ROOT = Path(__file__).resolve().parents[2]
 REHEARSED = "rehearsals.json"
 BEFORE = ROOT / "data" / "measurements" / "gpu" / REHEARSED
-REHEARSE = """
-import json, sys
-from benchmarks.gpu.train_once import train_once
-from workshop.rehearse import RehearsalError, rehearse
-for line in sys.stdin:
-    try:
-        told = rehearse(train_once, 1, keywords=json.loads(line), pretend_cuda=True, timeout_seconds=60)
-        print(json.dumps({"peak": told.peak_bytes}), flush=True)
-    except RehearsalError as error:
-        print(json.dumps({"peak": None}), flush=True)
-        print(error, file=sys.stderr, flush=True)
-"""
 
 
 def configurations(size: str) -> dict[str, dict[str, Any]]:
@@ -94,12 +82,14 @@ def run(stage: Stage) -> None:
     """Rehearse all, measure one after the other, and tell the errors of those that are measured by then."""
     chosen = configurations(stage.size)
     stage.record["parts"].pop("errors", None)  # an earlier start had fewer configurations
-    known = rehearsed_before(stage.folder / REHEARSED, chosen) or rehearsed_before(BEFORE, chosen)
+    known: dict[str, Row] = {}
+    for path in {BEFORE, stage.folder / REHEARSED}:
+        known |= rehearsed_before(path, chosen)
     missing = {name: keywords for name, keywords in chosen.items() if name not in known}
     workers = stage.sized(8, 2, 1)
     if not stage.part(
         "rehearsals",
-        lambda: [*known.values(), *rehearsals(missing, workers, max(10.0, min(120.0, stage.left() - 10)))],
+        lambda: [*known.values(), *rehearsals(missing, workers, max(10.0, min(120.0, stage.left() - 25)))],
         needs=40 if missing else 1,
     ):
         return
@@ -112,34 +102,23 @@ def run(stage: Stage) -> None:
 
 
 def rehearsals(chosen: dict[str, dict[str, Any]], workers: int, limit: float) -> list[Row]:
-    """Peak bytes of each configuration, rehearsed where no GPU is seen; None for those that were cut off."""
-    without = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    shares = [list(chosen.items())[start::workers] for start in range(workers)]
+    """Peak bytes of each configuration; None for one that failed, or that the limit left no time for."""
+    over = time.monotonic() + limit
 
-    def share(items: list[tuple[str, dict[str, Any]]]) -> list[Row]:
-        lines = "".join(json.dumps(keywords) + "\n" for _, keywords in items)
-        command = [sys.executable, "-c", REHEARSE]
+    def peak(keywords: dict[str, Any]) -> int | None:
+        left = min(60.0, over - time.monotonic())
+        if left <= 0:
+            return None
+        how = {"keywords": keywords, "pretend_cuda": True, "timeout_seconds": left}
         try:
-            told = subprocess.run(
-                command, input=lines.encode(), capture_output=True, cwd=ROOT, env=without, timeout=limit
-            )
-            answers, errors = told.stdout, told.stderr
-        except subprocess.TimeoutExpired as late:
-            answers, errors = (
-                late.stdout or b"",
-                (late.stderr or b"") + f"\nover after {limit:.0f} s".encode(),
-            )
-        peaks = [json.loads(line)["peak"] for line in answers.decode().splitlines() if line.startswith("{")]
-        peaks += [None] * (len(items) - len(peaks))
-        if None in peaks:
-            print(errors.decode()[-800:], flush=True)
-        return [
-            row(name, peak, "B rehearsed", torch=torch_release())
-            for (name, _), peak in zip(items, peaks, strict=True)
-        ]
+            return rehearse(train_once, 1, **how).peak_bytes
+        except RehearsalError as error:
+            print(str(error)[-800:], flush=True)
+            return None
 
     with ThreadPoolExecutor(workers) as pool:
-        return [line for lines in pool.map(share, filter(None, shares)) for line in lines]
+        peaks = pool.map(peak, chosen.values())
+        return [row(name, one, "B rehearsed") for name, one in zip(chosen, peaks, strict=True)]
 
 
 def rehearse_before(path: Path, size: str, seconds: float) -> tuple[int, int]:

@@ -13,7 +13,6 @@ import argparse
 import gc
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.stage import Row, Stage, catalogue_name, row
+from workshop.cli.server import free_port
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
@@ -78,9 +78,7 @@ def one_loop(stage: Stage, name: str, loop: str, compiled: bool, bf16: bool) -> 
         "model": {**vars(spec)}, "loop": loop, "compile": compiled, "bf16": bf16,
         "seq_len": stage.sized(1024, 32), "micro_batch": micro_batch, "steps": stage.sized(16, 6),
     }  # fmt: skip
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port(20_000)
     place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     told = subprocess.run(

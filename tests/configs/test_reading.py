@@ -250,3 +250,8 @@ def test_a_message_is_not_as_long_as_what_it_is_about():
     with pytest.raises(ValueError, match="fsdp_config holds") as told:
         read_config(f"{nest}distributed_type: FSDP\nfsdp_config: *a6\n")
     assert len(str(told.value)) < 1000
+
+
+def test_no_experts_are_said_as_zero_too():
+    """As Megatron-LM's own arguments have it: `num_experts == 0` is a dense model."""
+    assert not read_config(MEGATRON + "--num-experts 0").run.model.is_moe

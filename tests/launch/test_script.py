@@ -66,6 +66,15 @@ def test_a_saved_cell_takes_its_ranks_own_gpu_as_the_magic_does(tmp_path: Path) 
     assert "set_device" not in save(tmp_path / "plain.py", "%%torchrun -n 2", "print(1)\n", {}).read_text()
 
 
+def test_what_is_put_before_a_saved_cell_comes_after_its_future_imports(tmp_path: Path) -> None:
+    body = (
+        "from __future__ import annotations  # first of all\nimport sys\nprint(a, sys._getframe().f_lineno)\n"
+    )
+    path = save(tmp_path / "future.py", "%%torchrun -n 2", body, {"a": 1})
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1 4\n"
+
+
 def test_save_wants_a_python_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs the ending \.py, for example .*ddp\.py"):
         save(tmp_path / "ddp.txt", "%%torchrun", "pass", {})

@@ -107,6 +107,12 @@ def test_a_stored_error(lay):
     assert execution_problems(lay([cell])) == []
 
 
+def test_stored_words_on_stderr(lay):
+    cell = code("import bitsandbytes")
+    cell.outputs.append(new_output("stream", name="stderr", text="Failed to load a kernel\n"))
+    assert "stored words on stderr" in whats(execution_problems(lay([cell])))
+
+
 @pytest.mark.parametrize(
     "line", ["!ls", "  !ls", "%%bash\nls", "%%sh\nls", "%system ls", "files = !ls", "%sx ls"]
 )

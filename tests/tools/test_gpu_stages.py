@@ -117,19 +117,32 @@ def test_without_time_to_rehearse_nothing_is_measured_and_the_next_start_begins(
     assert late.record["parts"] == {}
 
 
-ANSWERS = 'import json, sys\nfor line in sys.stdin:\n    print(json.dumps({"peak": 7}), flush=True)\n'
+def answered(*_, **__):
+    return SimpleNamespace(peak_bytes=7)
 
 
 def test_a_rehearsal_that_hangs_costs_its_limit_and_what_was_answered_is_kept(monkeypatch):
-    monkeypatch.setattr(memory, "REHEARSE", ANSWERS + "    import time; time.sleep(600)\n")
+    limits = []
+
+    def late(*_, timeout_seconds, **__):
+        limits.append(timeout_seconds)
+        if len(limits) == 1:
+            return answered()
+        raise memory.RehearsalError("it did not end in time")
+
+    monkeypatch.setattr(memory, "rehearse", late)
     rows = memory.rehearsals(memory.configurations("toy"), workers=1, limit=5.0)
     assert [line["measured"] for line in rows] == [7, None]
+    assert all(0 < limit <= 5.0 for limit in limits)
+    rows = memory.rehearsals(memory.configurations("toy"), workers=1, limit=0.0)
+    assert [line["measured"] for line in rows] == [None, None]
+    assert len(limits) == 2
 
 
 def test_rehearsals_are_made_before_and_taken_by_the_same_torch_and_sources_alone(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(memory, "REHEARSE", ANSWERS)
+    monkeypatch.setattr(memory, "rehearse", answered)
     monkeypatch.setattr(sys, "argv", ["gpu_day", "--rehearse", "--size", "toy", "--folder", str(tmp_path)])
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert gpu_day.main() == 0

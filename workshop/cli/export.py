@@ -143,7 +143,8 @@ def ranks_in(flags: str) -> int | None:
     if flag is None or flag[1] in ("gpu", "cpu", "auto"):
         return None
     if not flag[1].isdecimal():
-        raise ValueError(f"the cell's flags say {flag[1]!r} where the number of ranks stands: {flags}")
+        where = f"the cell's flags say {flag[1]!r} where the number of ranks stands: {flags}"
+        raise ValueError(f"{where}; write a number, gpu, cpu or auto")
     return int(flag[1])
 
 

@@ -31,7 +31,7 @@ from workshop.configs.mistakes.mistake import Mistake, table_at, whole_number
 from workshop.configs.overrides import Overrides
 from workshop.configs.parsed import ParsedConfig
 from workshop.facts.run import Run
-from workshop.facts.shown import shown
+from workshop.facts.short_repr import short_repr
 
 READ_ACCELERATE = """
     distributed_type num_processes num_machines mixed_precision fsdp_config deepspeed_config
@@ -80,7 +80,8 @@ class Reading:
         lines += [f"not modelled: {reason}" for reason in self.not_modelled]
         lines += [str(mistake) for mistake in self.mistakes]
         if self.kind not in JUDGED:
-            lines.append(f"mistakes are not looked for in a file of {self.kind}")
+            but = "but for keys said twice, " if self.certain else ""
+            lines.append(f"{but}mistakes are not looked for in a file of {self.kind}")
         elif not self.certain:
             lines.append("nothing wrong was found")
         if self.lacking and not self.not_modelled:
@@ -142,7 +143,9 @@ def _mistakes(file: Content, inside: Mapping[str, Any] | None, overrides: Overri
     if file.kind == "deepspeed":
         return deepspeed_mistakes(file.table, overrides)
     mistakes = [
-        Mistake(key, "silent", f"said twice; YAML keeps the last, {shown(value)}", "take one of them out")
+        Mistake(
+            key, "silent", f"said twice; YAML keeps the last, {short_repr(value)}", "take one of them out"
+        )
         for key, value in file.twice
     ]
     if file.kind != "accelerate":
@@ -169,7 +172,7 @@ def _unread(file: Content) -> list[str]:
         return []
     known, read = (ACCELERATE, READ_ACCELERATE) if file.kind == "accelerate" else (DEEPSPEED, READ_DEEPSPEED)
     return [
-        f"{key}: {shown(value)}"
+        f"{key}: {short_repr(value)}"
         for key, value in file.table.items()
         if key in known and key not in read and value not in NOTHING
     ]

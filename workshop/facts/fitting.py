@@ -130,8 +130,6 @@ def _expert_problems(model: ModelSpec, layout: Layout) -> list[str]:
         none = f"but {model.name} has no experts; use expert = 1"
         return [f"expert = {layout.expert}, {none}"] if layout.expert > 1 else []
     cut, found = layout.expert_tensor, _not_divided("num_experts", model.num_experts, "expert", layout.expert)
-    if cut == layout.tensor and layout.expert == 1:
-        return found
     ranks, needed = layout.world_size // layout.pipeline, layout.expert * cut
     if ranks % needed:
         found.append(

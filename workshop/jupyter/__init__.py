@@ -16,6 +16,7 @@ def load(ip: Any) -> None:
     Whoever reads the first cells finds it ready. Where nobody reads (all cells at once, on busy cores) it is
     seconds of a core, of no use to a notebook without ranks: ``WORKSHOP_WARM_UP=off`` leaves it out.
     """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # as in ranks: time stamps are no output
     from workshop.jupyter.exercise import ExerciseMagics
     from workshop.jupyter.flags import make_usage_errors_red
     from workshop.jupyter.magics import ParallelMagics

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from workshop.exercises import all_exercises, find, solution
@@ -39,7 +39,7 @@ class ExerciseMagics(Magics):
     @argument("--reset", action="store_true", help="forget tries and hints")
     def exercise(self, line: str, cell: str | None = None) -> None:
         """Check the cell as an answer; without a cell, show the question, a hint or a solution."""
-        options = parse_argstring(self.exercise, line)
+        options = read_flags(self.exercise, line)
         chosen = find(options.name)
         if options.reset:
             self.attempts.reset(chosen.name)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from workshop.jupyter.flags import explain_errors
+from workshop.jupyter.flags import explain_errors, read_flags
 from workshop.measure.monitor import Monitor
 from workshop.measure.monitor_record import Sample
 from workshop.show.curves import monitor_strips
@@ -69,7 +69,7 @@ class MonitorMagics(Magics):
     @argument("--log", type=Path, metavar="FILE", help="also write JSON lines to a new file")
     def monitor_line(self, line: str) -> None:
         """Show strips of cores, memory, network, disk and GPUs that move while you work."""
-        args = parse_argstring(self.monitor_line, line)
+        args = read_flags(self.monitor_line, line)
         if self.live is not None:
             self.live.stop()
             type(self).live = None
@@ -89,7 +89,7 @@ class MonitorMagics(Magics):
     @argument("--into", metavar="NAME", help="variable that gets the Monitor, in place of the picture")
     def monitor_cell(self, line: str, cell: str) -> None:
         """Run the cell (a parallel cell too) and show what the machine did meanwhile."""
-        args = parse_argstring(self.monitor_cell, line)
+        args = read_flags(self.monitor_cell, line)
         if args.into is not None and not args.into.isidentifier():
             raise ValueError(f"--into {args.into}: a variable's name, for example --into watched")
         with Monitor(args.interval, log=args.log) as watched:

@@ -16,7 +16,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from workshop.facts.shown import shortened
+from workshop.facts.short_repr import shortened
 from workshop.jupyter.flags import explain_errors, read_flags, show_as_sentence
 from workshop.launch.request import check_syntax, literal, select
 from workshop.rehearse import Rehearsal, RehearsalError, Rehearsals, parse_ranks, rehearse_ranks

@@ -1,12 +1,13 @@
 """Programs in files: the script or module that is meant, and the file that ``--save`` leaves of a cell.
 
-Where a saved cell takes values by `--pass`, line 1 sets them: as literals where Python can write them, else
-read from a pickle beside the file. `python -m torch.distributed.run` on the saved file prints what the cell
-printed.
+Where a saved cell takes values by `--pass`, its first statement sets them: as literals where Python can write
+them, else read from a pickle beside the file. `python -m torch.distributed.run` on the saved file prints what
+the cell printed.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec, PathFinder
@@ -85,6 +86,19 @@ def save(path: Path, magic_line: str, body: str, variables: Mapping[str, Any]) -
         )
     if "torch" in body:  # `%%torchrun` does it for each rank; plain torchrun leaves it to the program
         setters.append(_OWN_GPU)
-    first = "; ".join(setters)
-    path.write_text(f"{first}{'  ' if first else ''}# {magic_line.strip()}\n{body}", encoding="utf-8")
+    path.write_text(_begun("; ".join(setters), magic_line, body), encoding="utf-8")
     return path
+
+
+def _begun(first: str, magic_line: str, body: str) -> str:
+    """The program that does ``first`` before the cell's own statements; no line of the cell moves."""
+    lines = body.splitlines(keepends=True)
+    futures = [
+        one for one in ast.parse(body).body if isinstance(one, ast.ImportFrom) and one.module == "__future__"
+    ]
+    if first and futures:  # Python wants these before any other statement
+        at, column = (futures[-1].end_lineno or 1) - 1, futures[-1].end_col_offset
+        line = lines[at].encode()  # columns are counted in bytes
+        lines[at] = (line[:column] + f"; {first}".encode() + line[column:]).decode()
+        first = ""
+    return f"{first}{'  ' if first else ''}# {magic_line.strip()}\n{''.join(lines)}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.facts.checks import check_keys
-from workshop.facts.shown import shortened, writable
+from workshop.facts.short_repr import shortened, writable
 from workshop.rehearse.devices import roofline_of
 from workshop.rehearse.process import REHEARSING, child
 from workshop.rehearse.report import Rehearsal, RehearsalError

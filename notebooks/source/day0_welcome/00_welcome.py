@@ -265,7 +265,8 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 # ## Take the cell with you
 #
 # `%%torchrun -n 4 --save FILE.py` writes a cell as a program. `torchrun --nproc-per-node 4 FILE.py` runs it, here or on
-# a cluster. It needs of this workshop only what the cell itself imports (`report`, above), or is given by `--pass`.
+# a cluster. It needs the workshop only where the cell imports from it (`report`, above), or where `--pass` gave it more than
+# numbers and text: a function lies in a second file beside the program, so take both.
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.

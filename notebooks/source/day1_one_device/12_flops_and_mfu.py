@@ -341,14 +341,17 @@ print("left of the H100's ridge:", ", ".join(left))
 assert round(ridge) == 295
 assert left == ["GELU", "norm", "residual", "one token x matrix"]
 assert at_most < 0.005
+core_flops, core_bytes = operators(2)["attention core"]
+assert core_flops / core_bytes == T / 2
+assert ridge > 512 / 2, "with 512 tokens it would lie on the left"
 beside("decode", predicted=100 / ridge, measured=100 * at_most)
 
 # %% [markdown]
 # (*Measured* here is counted from the shapes. The H100's panel has hollow points: what is possible, not what somebody saw.)
 #
 # Everything left of the ridge waits for memory, and no faster arithmetic would help it. On an H100 that is all of it
-# but large products and attention. In bf16 the intensity of attention is half the length of the sequence, so with a
-# short one it would lie on the left, too.
+# but large products and attention. In bf16 the intensity of attention is half the length of the sequence, so with
+# 512 tokens it would lie on the left, too.
 #
 # Decoding one token reaches a third of a percent: people decode many sequences at once, so that each weight
 # is used more often. (A point can lie a little above the slope: what fits into the caches is not fetched again.)

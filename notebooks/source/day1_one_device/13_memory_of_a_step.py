@@ -291,7 +291,7 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 # %% [markdown]
 # **Two: by rehearsal.** `rehearse` runs the very function from above in a process of its own, on *fake* tensors: they
 # have a shape and a type, but no bytes. Every allocation is written down. Nothing is modelled, so nothing that the code
-# does can be forgotten. One limit remains. A rehearsal here runs a CPU's kernels. Where a GPU would choose another one,
+# does can be forgotten. One limit remains. This one runs a CPU's kernels. Where a GPU would choose another one,
 # its memory is another.
 
 # %%
@@ -606,8 +606,9 @@ assert scores > needs["full", longest["full"]].capacity
 
 # %% [markdown]
 # The scores of one layer are more than the device has. So on a GPU and in fp32 our model gives every query head its own
-# copy of keys and values (`attend` in `workshop/models/gpt.py`), and then a fused kernel takes them. Look for such
-# choices before you trust a rehearsal with a GPU's memory.
+# copy of keys and values (`attend` in `workshop/models/gpt.py`), and then a fused kernel takes them. The copies of a
+# layer are less than a hundredth of the peak, so the answer stands. (Fake tensors need no GPU: `23_ddp_limits` rehearses
+# on `"cuda"`, and there the copies are counted.)
 #
 # ## On a GPU: three numbers that differ
 #

@@ -20,14 +20,17 @@ import math
 import time
 from dataclasses import replace
 
-import bitsandbytes
 import torch
 
 from workshop import launch, show
 from workshop.exercises import beside
 from workshop.models.gpt import GPT, TINY
 from workshop.models.text import TextBatches
+from workshop.process.quiet import quietly
 from workshop.train.optimizers import STATE, build_optimizers
+
+with quietly():  # it tells of GPU kernels that it lacks
+    import bitsandbytes
 
 torch.set_num_threads(1)  # the matrices are small: more threads would only wait
 folder = launch.Session.get().directory  # private, gone when the kernel goes

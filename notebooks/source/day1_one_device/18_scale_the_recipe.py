@@ -127,7 +127,7 @@ assert abs(np.mean(adds) / mlp_adds - 1) < 0.1
 
 # %% [markdown]
 # The remedy for depth: multiply what each of the $2L$ branches adds by $1/\sqrt{2L}$. Then a layer adds $1/(2L)$ to the
-# mean square where it added 1, and all $L$ of them together add a half, however many they are (GPT-2 begins so). Both,
+# mean square where it added 1, and all $L$ of them together add at most a half, however many they are (GPT-2 begins so). Both,
 # at three depths:
 
 # %%
@@ -135,7 +135,7 @@ figure, axis = new_figure(6.4, 3.2)
 line = np.arange(17)
 axis.plot(line, np.sqrt(1 + line), color="#BBBBBB", label="predicted, a layer adds 1")
 scaled = np.full(17, 1.5**0.5)  # at its last layer
-axis.plot(line, scaled, ":", color="#BBBBBB", label="predicted, if scaled")
+axis.plot(line, scaled, ":", color="#BBBBBB", label="at most, if scaled")
 for layers in depths:
     for name, colour in (("plain", LIMIT), ("scaled", MEASURED)):
         label = f"{name}" if layers == 16 else None

@@ -582,8 +582,8 @@ beside(
 # %% [markdown]
 # *Predicted* in this table is the upper line, nothing hidden. On a CPU a bucket travels on the cores that compute, so the black
 # line may even lie above the band: two ranks and their communication threads share two cores. (If other programs compute at the same
-# time, it may lie anywhere. Run the cell again.) On a GPU, NCCL's kernels take a few of its many multiprocessors, and the band
-# is much closer to the truth.
+# time, it may lie anywhere. Run the cell again.) On a GPU, NCCL's kernels take a few of its many multiprocessors: most of them go
+# on computing, and more can be hidden.
 #
 # The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above for this machine. PyTorch's choice is 25 MiB,
 # and 1 MiB for the first bucket. That is well above $\alpha\beta$, so little is paid for $\alpha$; and a model of several GB still
@@ -647,7 +647,7 @@ for alpha_us in ALPHAS:
     best[alpha_us] = min(SIZES, key=lambda size: left_to_wait(size, alpha_us))
     waits = left_to_wait(best[alpha_us], alpha_us)
     print(f"alpha {alpha_us:>5} us: {best[alpha_us]:>3} MiB leaves {waits:5.2f} ms")
-assert list(best.values()) == sorted(best.values())
+assert [best[alpha_us] for alpha_us in (30, 300, 3_000)] == [1, 25, 100]
 at_30 = {size: left_to_wait(size, 30) for size in (1, 5, 25, 100)}
 at_3000 = {size: left_to_wait(size, 3_000) for size in (25, 100)}
 for alpha_us, found in ((30, at_30), (3_000, at_3000)):
@@ -657,7 +657,7 @@ assert max(at_30.values()) < 5
 assert at_3000[100] < 10 < 300 < at_3000[25]
 
 # %% [markdown]
-# The larger $\alpha$, the larger the best bucket. With a small one the choice matters little: at 30 microseconds
+# The best bucket grows with $\alpha$: 1 MiB at 30 microseconds, 25 at 300, 100 at 3,000. With a small one the choice matters little: at 30 microseconds
 # anything from 1 to 100 MiB leaves less than 5 of 400 ms to wait for, and PyTorch's 25 MiB leaves 1. With 3,000
 # microseconds it decides: 25 MiB leaves hundreds of milliseconds, 100 MiB fewer than ten.
 #

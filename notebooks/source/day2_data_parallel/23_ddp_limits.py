@@ -295,9 +295,9 @@ print(f"{llama:,} parameters, {states / 1e9:.1f} GB of state on every rank")
 
 # %% [markdown]
 # Nobody has to rent a GPU to find out. `rehearse` runs real training code as one of 64 ranks on tensors that have
-# shapes but no bytes, and writes down every allocation. So this is the real model under the real DDP. It says `"cuda"`,
-# and takes what a GPU would take: in fp32 no tiled attention has query heads that share a key (`16_faster_step`), so
-# our model gives each a copy there, and keeps it.
+# shapes but no bytes, and writes down every allocation. So this is the real model under the real DDP. The code
+# says `"cuda"`, so it takes what a GPU would take. In fp32 no tiled attention of a GPU accepts query heads that share a
+# key (`16_faster_step`). So there our model gives each a copy, and keeps it.
 
 
 # %%

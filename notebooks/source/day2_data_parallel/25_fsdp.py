@@ -581,9 +581,12 @@ print(f"one process with the whole batch: norm {loops[0].alone:.5f}")
 # you and goes on. The first step takes seconds: that is the compiler. So here `TINY` has one layer.
 
 # %%
+import os
 import shutil
+import sys
 
-can_compile = any(map(shutil.which, ("g++", "clang++", "c++")))
+usual = "clang++" if sys.platform == "darwin" else "g++"
+can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # as Inductor looks
 
 # %%
 # %ranks stop

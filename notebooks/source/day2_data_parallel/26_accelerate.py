@@ -37,9 +37,10 @@ from workshop.configs import (
 )
 from workshop.facts.units import format_bytes, format_seconds
 from workshop.exercises import beside
+from workshop.launch.device import choose
 
-if torch.accelerator.device_count() < 2:  # NCCL wants a GPU for each rank
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# NCCL wants a GPU for each rank: with fewer than two, all runs are on the CPU
+os.environ.update(choose(2, torch.accelerator.device_count()).environment())
 folder = launch.Session.get().directory  # private, gone when the kernel goes
 
 # %% [markdown]

@@ -6,8 +6,8 @@
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
 # - **Model and text:** `TINY` and the reference manual, with eight heads, for keys and values too: on four ranks each
-#   needs some of its own, and a GPU's fused attention in fp32 wants no shared ones. Before that two matrices of random
-#   numbers; the last part has the widths of Llama 70B.
+#   needs some of its own, and on GPUs fused attention in fp32 cannot share them between heads. Before that two matrices
+#   of random numbers; the last part has the widths of Llama 70B.
 # - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question

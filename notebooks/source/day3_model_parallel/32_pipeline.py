@@ -4,8 +4,8 @@
 # - **You need** `13_memory_of_a_step`, `21_collectives`; what forward and backward keep.
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients
-#   are. Where seconds are measured ranks stay on the CPU, on GPUs too: there `TINY` is over before it is seen.
-#   (`run_schedule` waits for a GPU's work before it notes a time.) The last part rehearses one stage of 64.
+#   are. Where seconds are measured the ranks stay on the CPU, on a machine with GPUs too: a GPU would be done with so
+#   small a model before anything is seen. The last part rehearses one stage of 64.
 # - **Model and text:** `TINY` with eight layers in place of two, so that there is something to cut, on the reference manual. Where seconds are
 #   measured it is wider too, or an action would be over before it is seen; there the tokens are random, for only their number matters.
 # - **Links:** before this [31_tensor_parallel](31_tensor_parallel.ipynb), after it [33_context_parallel](33_context_parallel.ipynb), words in the [glossary](../glossary.md).
@@ -27,7 +27,8 @@ from workshop.exercises import beside
 from workshop.facts.units import format_seconds
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
 
-no_gpu = patch.dict("os.environ", CUDA_VISIBLE_DEVICES="")  # while seconds are measured
+# while seconds are measured the ranks see no GPU
+no_gpu = patch.dict("os.environ", CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
 
 # %% [markdown]
 # ## A schedule is an order
@@ -68,7 +69,7 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 ...
 
 # %%
-_ = no_gpu.start()
+_ = no_gpu.stop(), no_gpu.start()  # also when this cell runs again
 
 # %%
 # %%torchrun -n 2 --into timed
@@ -437,21 +438,34 @@ for rank in range(4):
     assert tuple(counted[rank].sent) == tuple(counted[rank].received) == predicted
 
 # %% [markdown]
-# To the byte, and independent of how many layers a stage has. And with two stages a rank, interleaved?
+# To the byte, and independent of how many layers a stage has. And with two stages a rank, interleaved? PyTorch's own
+# step, counted. (Its first step sends shapes as well, so the second is counted.)
+
+# %%
+# %%ranks --into interleaved
+stages = cut(stages_of("interleaved", rank, world_size), 2 * world_size)
+pipeline = TorchPipeline("interleaved", stages, 2 * world_size, M, loss_of)
+pipeline.step(inputs, targets)
+with measure(memory=False) as measured:
+    pipeline.step(inputs, targets)
+report(sent=next(row.count for row in measured.traffic if row.name == "send"))
 
 # %% tags=["nbval-check-output"]
-thick = [messages([rank], 4) for rank in range(4)]
-of_each = [by_torch[rank].errors["interleaved"]["stages"] for rank in range(4)]
-thin = [messages(stages, 8) for stages in of_each]
-print(f"messages of ranks 0 to 3 for each micro-batch: {thick}, interleaved {thin}")
-assert (thick, thin) == ([1, 2, 2, 1], [3, 4, 4, 3])
+for rank in range(4):
+    mine = by_torch[rank].errors["interleaved"]["stages"]
+    predicted, sent = 8 * messages(mine, 8), interleaved[rank].sent
+    before = counted[rank].sent[0]
+    print(
+        f"rank {rank} sends {sent} messages, predicted {predicted}; before {before:>2}"
+    )
+    assert sent == predicted
 
 # %% [markdown]
 # There are 7 cuts in place of 3. The middle ranks send twice as much, the first and the last three times.
 
 # %%
 # %ranks stop
-_ = no_gpu.start()
+_ = no_gpu.stop(), no_gpu.start()  # also when this cell runs again
 
 # %% [markdown]
 # ## Stages that are not equal

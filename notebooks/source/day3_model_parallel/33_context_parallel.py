@@ -315,7 +315,8 @@ dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(10 + rank)
-config = replace(TINY, num_kv_heads=4)  # in fp32 a GPU's fused attention shares none
+# on GPUs fused attention in fp32 cannot share key heads
+config = replace(TINY, num_kv_heads=4)
 plain = GPT(config).to(device)
 for parameter in plain.parameters():
     dist.broadcast(parameter.data, 0)
@@ -402,7 +403,8 @@ from workshop.launch.device import choose, wants_to_share
 four_ranks = choose(4, torch.accelerator.device_count(), wants_to_share(None))
 on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 if not on_gpus:
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # one rank goes where four go
+    # one rank goes where four go
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 folder = str(launch.Session.get().directory)
 
 # %% tags=["nbval-check-output"]

@@ -215,9 +215,9 @@ for name, p, m, v in [
 # GPipe and 1F1B wait equally long. They differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most
 # $p$. Newer schedules cut the backward pass in two. The gradient of the input is needed at once, that of the weights
 # can fill a gap (Qi et al., 2023). Here is what they cost and save with eight stages and 32 micro-batches. Idle is
-# the share of all ranks' time, from the first action of any rank to the last of any rank. *In between* is what the
-# rank that waits longest waits between its own first and last action. What a rank holds is counted in micro-batches
-# through an eighth of the model.
+# the share of all ranks' time, from the first action of any rank to the last of any rank. *In between* leaves out the
+# time before a rank's first action and after its last; it is that of the rank that waits longest. What a rank holds is
+# counted in micro-batches through an eighth of the model.
 
 # %% tags=["nbval-check-output"]
 idle, between = {}, {}
@@ -240,7 +240,8 @@ assert abs(idle["zb-h2"] - idle["zb-h1"]) < 1e-9
 assert between["zb-h2"] < 1e-9 < 0.05 < between["zb-h1"]
 
 # %% [markdown]
-# None of this is free. Interleaving sends four times as often, and ZB-H2 holds twice as much. For what? Its one step
+# None of this is free. Interleaving has 31 cuts in place of 7: the middle ranks send four times as often, the first
+# and the last seven times. ZB-H2 holds twice as much. For what? Its one step
 # is idle as long as ZB-H1's. But in ZB-H2 nobody waits in between: ranks only start one after the other, and end so.
 # The next step can start with the same shift, and then the shift is paid once a training, while ZB-H1 pays for its
 # gaps in every step. That takes an optimizer for which no rank waits for the others: Qi et al. look for overflow and
@@ -286,7 +287,7 @@ for row, case, found, held in zip(table, cases, predicted, unseen, strict=True):
     )
 print(f"mean error {sum(map(abs, errors)) / len(errors):.1%}")
 assert not skipped
-assert max(map(abs, errors)) < 0.06
+assert max(map(abs, errors)) < 0.05
 assert sum(unseen) == 5
 
 # %% [markdown]
@@ -438,7 +439,7 @@ for case, found, other in zip(cases, predict_times(cases), without, strict=True)
     print(
         f"{case.record.run.seq_len:>7,} tokens  {box:<20} "
         f"published {case.measured:.0f}, predicted {found:.0f}, "
-        f"fitted without them {other:.0f} TFLOP/s"
+        f"without them {other:.0f} TFLOP/s"
     )
     assert (cut["tensor"], cut["pipeline"]) == (8, 16)
     assert 0.03 < found / case.measured - 1 < 0.15
@@ -485,7 +486,7 @@ print("limited by", theirs.best.limit)
 # - one layer is taken off the first stage and one off the last, whose chunks then hold only the embedding and only the head. So a
 #   chunk is one layer, and 126 layers make 128 chunks: `virtual_stages=8`, `embedding_in_stages=True`.
 #
-# Which of the two makes it fit? One after the other:
+# Which of the two does it need? Each alone, then both:
 
 # %%
 GIB = 2**30
@@ -515,14 +516,16 @@ def meta(**changes):
 
 
 searched = meta(zero=1, virtual_stages=4)
+off_alone = meta(zero=1, virtual_stages=8, embedding_in_stages=True)
 sharded = meta(zero=2, virtual_stages=4)
 had = meta(zero=2, virtual_stages=8, embedding_in_stages=True)
 
 # %% tags=["nbval-check-output"]
 for name, found in {
     "as the search has it": searched,
+    "a layer off alone": off_alone,
     "gradients sharded": sharded,
-    "and a layer off": had,
+    "both": had,
 }.items():
     stage = found.worst_stage
     words = ", ".join(
@@ -533,6 +536,7 @@ for name, found in {
     print(f"{name:<20} first stage {first:.1f} GiB, fullest (stage {stage}) "
           f"{found.allocated[stage] / GIB:.1f} GiB: {words}")  # fmt: skip
 assert not searched.fits
+assert not off_alone.fits
 assert sharded.fits
 assert had.fits
 off_first = (sharded.allocated[0] - had.allocated[0]) / GIB
@@ -542,10 +546,11 @@ assert 8 < off_first < 9
 assert 0 <= off_fullest < 0.5
 
 # %% [markdown]
-# **Sharding the gradients is what makes it fit.** It takes about twelve GiB off every stage, for gradients in fp32
-# are twice as large as the weights. A layer taken off takes another eight off the first stage, which had the embedding
-# as well. But then its neighbour is the fullest, and that one stays nearly as it was: the stages in between keep 8
-# layers of 16 micro-batches, and those are nearly all that is left.
+# **Sharding the gradients decides it**: from what does not fit to what just fits. A layer off alone does not do. Sharding
+# takes about twelve GiB off every stage, for gradients in fp32 are twice as large as the weights. A layer taken off
+# takes another eight off the first stage, which had the embedding as well. But then its neighbour is the fullest, and
+# that one stays nearly as it was: the stages in between keep 8 layers of 16 micro-batches, and those are nearly all that
+# is left.
 #
 # So 71 of the device's 79 GiB are live tensors, and the driver and NCCL want two more. That is tight: a caching
 # allocator would like some GiB for blocks that fit nothing. That is why their section ends with two more habits.

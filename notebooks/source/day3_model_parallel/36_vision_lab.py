@@ -440,6 +440,8 @@ show.layout_seconds(raced_and_predicted("CoAtNet"), "CoAtNet")
 # %%
 # others want these cores: this race says nothing
 busy = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
+if busy:
+    print("other programs want these cores: the order is not checked; measure again")
 for name in specs:
     times = measured[name]
     best, first_three = (

@@ -137,8 +137,9 @@ from workshop.precision.fp8_swap import swap
 
 swapped = copy.deepcopy(layer)
 swap(torch.nn.Sequential(swapped), Recipe("tensor"), keep_ends=False)
-print(f"y, dx, dW: the package is {apart(three_of(swapped, swapped.weight)):.0e} away")
-assert apart(three_of(swapped, swapped.weight)) < 1e-5
+off = apart(three_of(swapped, swapped.weight))
+print(f"y, dx, dW: the package is {off:.0e} away")
+assert off < 1e-5
 
 # %% [markdown]
 # torchao, PyTorch's library for narrow formats, calls it `convert_to_float8_training`. It is made for 8-bit units, but
@@ -371,14 +372,14 @@ assert careful[2] < 0.5 * eight[2]
 assert max(mx) < 1.1 * eight[0]
 
 # %% [markdown]
-# With E5M2 both gradients have the larger error. Computing wgrad in fp32 removes more than half of the weights' error,
-# and takes one product of three out of 8 bits. What is left is x, which was rounded once for both products that read
-# it. MX with E4M3 throughout has the small error everywhere.
+# With E5M2 both gradients have the larger error. Computing wgrad in fp32 removes more than half of the error of dW, and
+# takes one product of three out of 8 bits. What is left is x, which was rounded once for both products that read it.
+# MX with E4M3 throughout has the small error everywhere.
 #
 # ## With a library
 #
 # One call, `prepare_fp8(model, optimizer, through)`, swaps by hand or hands the model to a library that brings the
-# speed of 8-bit units. Those want the units. What can run on this machine?
+# speed of 8-bit units. Such a library needs a GPU that has them. What can run on this machine?
 
 # %%
 from workshop.precision.fp8_libraries import LIBRARIES, why_not
@@ -398,7 +399,7 @@ for through in LIBRARIES:
 #
 # ## What others measured
 #
-# 16 bits against 8, as published. Models **trained** in FP8, and models **rounded** to it afterwards. Read the last column too: some are single runs by users.
+# 16 bits against 8, as published. Models **trained** in FP8, and models **rounded** to it afterwards. Read the sources below the table too: some are single runs by users.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.published import published_table

@@ -672,8 +672,8 @@ for name in ("int8 by hand", "int8 dynamic"):
 # - **One token:** fp32 reads 16 MB of weights, int8 4 MB, int4 2 MB. Where a kernel unpacks as it reads, that is where the gain comes from.
 # - **128 tokens:** here int8 gains where the CPU multiplies int8 faster than fp32. AVX2 has an instruction for pairs of bytes, which FBGEMM
 #   uses; VNNI and AMX (`AVX512_VNNI` and above) have better ones. bf16 is slow where there are none for it (`AVX2`).
-# - **int8 by hand** gains where `torch._int_mm` may use AVX512, as on this page; with AVX2 one token takes as long as in fp32. And finding the
-#   scales, rounding, and bringing the sums back are passes of their own, which PyTorch's kernel does in one call.
+# - **int8 by hand** gains with both on this page, where `torch._int_mm` may use AVX512. Held to AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`), the
+#   same CPU took longer than in fp32 for one token, and still gained with 128. And finding the scales, rounding, and bringing the sums back are passes of their own, which PyTorch's kernel does in one call.
 # - **Packed int4 by hand** unpacks 4 million weights before each product. It saves memory, and costs time.
 #
 # "It is smaller" and "it is faster" are two claims. The second one needs a kernel, and the hardware for it.

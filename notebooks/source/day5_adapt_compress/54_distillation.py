@@ -311,10 +311,17 @@ by_teacher = Seen(said.logits[:BATCH], said.hidden[:BATCH])
 with torch.no_grad():
     batch = see(student, inputs[:BATCH]), by_teacher, targets[:BATCH]
     torch.testing.assert_close(with_a_teacher(*batch), of_package(*batch))
-try:  # a word less
+
+# %% [markdown]
+# And a teacher whose vocabulary is a word shorter is refused:
+
+# %%
+try:
     of_package(batch[0], Seen(said.logits[:BATCH, :, :-1], by_teacher.hidden), batch[2])
 except ValueError as error:
     print(error)
+else:
+    raise AssertionError("another vocabulary was taken")
 
 
 # %%

@@ -628,7 +628,7 @@ if device.type == "cpu":
 assert speed["continuous, 8 users"] > speed["cache, one user"]
 
 # %% [markdown]
-# Eight tokens each, prompts included, so most of this time goes into reading the prompts. For one user the cache is held to be ahead on a CPU only. On a GPU a pass over
+# Eight tokens each, prompts included, so most of this time goes into reading the prompts. For one user, the cell checks on a CPU only that the cache is faster. On a GPU a pass over
 # forty tokens of so small a model may take as long as one over a single token, because Python hands over the same kernels for both: there the cache pays for longer texts.
 # `benchmarks/serving.py` takes longer: eight users, 32 tokens each, every step of this lesson, and beside them
 # transformers' `generate` and llama.cpp, one after the other in the same run. Its record:

@@ -139,7 +139,7 @@ assert shapes.failures[0].line == 8
 assert "shape" not in str(shapes).lower()
 
 # %% [markdown]
-# The process *died*: gloo's C++ found more or fewer bytes than it had room for, and gave up. You get a line and a signal, and not
+# Here ranks *died*: gloo's C++ found more or fewer bytes than it had room for, and gave up. You get a line and a signal, and not
 # a word about shapes. (NCCL does not even notice: it hangs, or adds whatever lies behind.) But torch can compare before it sends.
 # One line more, or `TORCH_DISTRIBUTED_DEBUG=DETAIL` in the environment:
 
@@ -834,8 +834,8 @@ Table(
 # too long. Then rule 3 is applied to the files: the rank with the smallest number in its last finished collective is
 # the one that the others wait for.
 #
-# torch 2.13 records the last 2,000 without being asked. Set the variables all the same: older ones do not, and the third says where the
-# files go. That must be a disk that outlives the node.
+# torch 2.13 records the last 2,000 without being asked. Set the variables all the same: older ones do not, and
+# `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` says where the files go. That must be a disk that outlives the node.
 #
 # | variable | does | cost |
 # |---|---|---|

@@ -822,6 +822,15 @@ writing.result()  # only now is the last one a checkpoint
 dist.destroy_process_group()
 
 # %% [markdown]
+# The saved file once more, on one rank instead of two. It goes on:
+
+# %%
+again = launch.torchrun(launch.Script(folder / "train_and_save.py"), 1).text
+print(again, end="")
+assert "epoch 3" in again
+assert "epoch 0" not in again
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -96,3 +96,10 @@ def test_nobody_waits(lines, words):
         nobody_waits(lines, "Send first.")
     assert str(caught.value).startswith(words)
     assert ("Send first." in str(caught.value)) == (None not in lines)
+
+
+def test_a_number_too_large_for_a_float_is_a_number_and_can_be_shown():
+    assert number(10**400, "f()") == math.inf
+    assert number(-(10**400), "f()") == -math.inf
+    assert "inf" in shown(10**400)
+    assert "list" in shown([10**5000]) or len(shown([10**5000])) < 100

@@ -33,7 +33,7 @@ from workshop.facts.tree import ROOT
 
 MIB = 1 << 20
 _KEPT_OUTPUT = 4000
-_LEAST_MEMORY = 256 * MIB
+_LEAST_MEMORY = 256 * MIB  # Python with torch for CPUs holds 145 MiB before an answer begins
 _WATCH_SECONDS = 0.05
 _ROUNDS_TO_DESCRIPTORS = 4  # there are many, and to look at one costs as much as at a process
 _START_SECONDS = 60.0
@@ -63,7 +63,8 @@ class Bounds:
         if self.memory_bytes < _LEAST_MEMORY:
             held = f"{self.memory_bytes / MIB:g} MiB"
             raise ValueError(
-                f"memory: {held} is less than the {_LEAST_MEMORY // MIB} MiB that Python and NumPy need"
+                f"memory: {held} is too little: Python with torch alone holds about 150 MiB; "
+                f"give {_LEAST_MEMORY // MIB} MiB or more (--memory {_LEAST_MEMORY / (1 << 30):g})"
             )
         check_positive("processes", self.processes)
         check_positive("file_bytes", self.file_bytes)

@@ -196,7 +196,7 @@ def _layout(settings: Settings, layers: int, routed: bool) -> dict[str, Any]:
     if expert > 1 and not routed:
         raise ValueError(
             f"--expert-model-parallel-size {expert} without --num-experts: Megatron-LM stops, as there "
-            "are no experts to divide"
+            "are no experts to divide; give --num-experts, or leave it out"
         )
     sequence_parallel = settings.flag("--sequence-parallel")
     return {

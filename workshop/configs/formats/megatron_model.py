@@ -121,7 +121,7 @@ def moe_layers(pattern: str, num_layers: int) -> tuple[int, int]:
 
 def _experts(settings: Settings, layers: int) -> dict[str, Any]:
     """Fields of a mixture of experts; empty for a dense model."""
-    number, visited = settings.size("--num-experts", 0), settings.size("--moe-router-topk", 2)
+    number, visited = settings.size("--num-experts", 0, also=(0,)), settings.size("--moe-router-topk", 2)
     width = settings.size("--moe-ffn-hidden-size", 0)
     shared = settings.number("--moe-shared-expert-intermediate-size", 0)
     pattern = settings.word("--moe-layer-freq", "1")

@@ -228,7 +228,8 @@ def _shape(settings: Settings, layers: int) -> dict[str, Any]:
 
 
 def _experts(settings: Settings) -> dict[str, Any]:
-    number, visited = settings.size("model.num_moe_experts", 0), settings.size("model.moe_router_topk", 2)
+    number = settings.size("model.num_moe_experts", 0, also=(0,))
+    visited = settings.size("model.moe_router_topk", 2)
     width = settings.size("model.moe_ffn_hidden_size", 0)
     shared = settings.number("model.moe_shared_expert_intermediate_size", 0)
     if not number:

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from workshop.facts.checks import LARGEST, check_choice
-from workshop.facts.shown import shown
+from workshop.facts.short_repr import short_repr
 
 SWITCHES = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 
@@ -65,7 +65,7 @@ class Settings:
         if isinstance(value, float) and value.is_integer():
             return int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ValueError(f"{name} must be a whole number, not {shown(value)}")
+            raise ValueError(f"{name} must be a whole number, not {short_repr(value)}")
         return value
 
     def size(self, name: str, default: int = 0, also: Sequence[int] = ()) -> int:
@@ -74,7 +74,7 @@ class Settings:
         if name in self.values and number not in also and not 1 <= number <= LARGEST:
             least = " or ".join(["a whole number of at least 1", *map(str, also)])
             raise ValueError(
-                f"{name} must be {least}, and at most {LARGEST:,}, not {shown(self.value(name))}"
+                f"{name} must be {least}, and at most {LARGEST:,}, not {short_repr(self.value(name))}"
             )
         return number
 
@@ -86,7 +86,7 @@ class Settings:
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{name} must be a number, not {shown(value)}")
+            raise ValueError(f"{name} must be a number, not {short_repr(value)}")
         return number
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -95,7 +95,7 @@ class Settings:
         if isinstance(value, str) and value.lower() in SWITCHES:
             return SWITCHES[value.lower()]
         if not isinstance(value, bool):
-            raise ValueError(f"{name} must be true or false, not {shown(value)}")
+            raise ValueError(f"{name} must be true or false, not {short_repr(value)}")
         return value
 
     def word(self, name: str, default: str, choices: Iterable[str] = ()) -> str:
@@ -112,13 +112,13 @@ class Settings:
         if isinstance(value, str):
             return tuple(value.replace(",", " ").split())
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"{name} must be a list of words, not {shown(value)}")
+            raise ValueError(f"{name} must be a list of words, not {short_repr(value)}")
         return tuple(map(str, value))
 
     def refuse(self, name: str, why: str) -> None:
         """This setting matters, and is not modelled."""
         self.asked.add(name)
-        self.not_modelled.append(f"{name} = {shown(self.values.get(name))}: {why}")
+        self.not_modelled.append(f"{name} = {short_repr(self.values.get(name))}: {why}")
 
     def refuse_where_set(self, names: Mapping[str, str]) -> None:
         """`refuse` each name that is switched on, with its reason."""
@@ -133,12 +133,12 @@ class Settings:
 
     def without_effect(self, patterns: Sequence[str]) -> tuple[str, ...]:
         """Settings that nobody asked for and that change no prediction."""
-        return tuple(f"{name} = {shown(value)}" for name, value in self._rest() if _fits(name, patterns))
+        return tuple(f"{name} = {short_repr(value)}" for name, value in self._rest() if _fits(name, patterns))
 
     def refused(self, patterns: Sequence[str]) -> tuple[str, ...]:
         """What is not modelled, and what nobody here knows."""
         unknown = [
-            f"{name} = {shown(value)}: not known here, so nobody can say what it changes"
+            f"{name} = {short_repr(value)}: not known here, so nobody can say what it changes"
             for name, value in self._rest()
             if not _fits(name, patterns)
         ]

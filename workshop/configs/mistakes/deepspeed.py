@@ -27,7 +27,7 @@ from workshop.configs.mistakes.mistake import Mistake, kind_among, misspelt, tab
 from workshop.configs.onebit import NAMES as ONEBIT
 from workshop.configs.overrides import Overrides
 from workshop.facts.checks import nearest
-from workshop.facts.shown import shown
+from workshop.facts.short_repr import short_repr
 
 Config = Mapping[str, Any]
 TRIPLE = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
@@ -132,17 +132,20 @@ def _numbers(config: Config) -> Iterator[Mistake]:
         value = config.get(key)
         if isinstance(value, str) and value != "auto":
             yield Mistake(
-                key, "stops", f"{shown(value)} is a text, not a number", "write the number, without quotes"
+                key,
+                "stops",
+                f"{short_repr(value)} is a text, not a number",
+                "write the number, without quotes",
             )
         elif key in TRIPLE and value not in (None, "auto") and not (type(value) is int and value > 0):
-            told = f"{shown(value)} is not a whole number of at least 1"
+            told = f"{short_repr(value)} is not a whole number of at least 1"
             yield Mistake(key, "stops", told, "1 or more, or leave it out")
     section = zero_section(config)
     for key, least in ZERO_LEAST.items():
         value = zero_setting(section, key)
         is_text = isinstance(value, str) and value != "auto"
         if is_text or (isinstance(value, int | float) and not (value >= least and value % 1 == 0)):
-            told = f"{shown(value)} is not a whole number of at least {least}"
+            told = f"{short_repr(value)} is not a whole number of at least {least}"
             yield Mistake(f"zero_optimization.{key}", "stops", told, f"{least} or more, or leave it out")
 
 

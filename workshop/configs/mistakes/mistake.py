@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workshop.facts.checks import check_choice
-from workshop.facts.shown import shown
+from workshop.facts.short_repr import short_repr
 
 KINDS = ("silent", "stops", "costly", "depends")
 COMMENT = ("_", "#", "//", "comment")
@@ -82,7 +82,7 @@ def table_at(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         if place is None:
             return {}
         if not isinstance(place, Mapping):
-            raise ValueError(f"{path} holds {shown(place)}; it must be a table of names and values")
+            raise ValueError(f"{path} holds {short_repr(place)}; it must be a table of names and values")
     return place
 
 
@@ -110,7 +110,7 @@ def misspelt(section: Mapping[str, Any], where: str, known: Sequence[str], prefi
             Mistake(
                 f"{where}.{key}" if where else key,
                 "silent",
-                f"nobody reads this key: {shown(value)} has no effect",
+                f"nobody reads this key: {short_repr(value)} has no effect",
                 f"write {meant!r}, if that was meant, or take it out" if meant else "take it out",
             )
         )

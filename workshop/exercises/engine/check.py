@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workshop.facts.short_repr import short_repr
+
 HANG_SECONDS = 10  # after which ranks that wait for each other are told so
 
 
@@ -65,7 +67,15 @@ def number(value: Any, written: str) -> float:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise Wrong(f"`{written}` gave {shown(value)}, of type {type(value).__name__}; wanted a number.")
-    return float(value)
+    return _float(value)
+
+
+def _float(value: Any) -> float:
+    """As a float; infinite where it is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:  # 10**400
+        return math.inf if value > 0 else -math.inf
 
 
 def compare(
@@ -120,9 +130,8 @@ def nobody_waits(lines: Sequence[int | None], advice: str) -> None:
 def shown(value: Any) -> str:
     """A value as a person would write it: 1,500 and 5.02e-05; long things on one line and shortened."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        text = " ".join(repr(value).split())
-        return text if len(text) <= 80 else f"{text[:77]}..."
-    value = float(value)
+        return " ".join(short_repr(value, 80).split())
+    value = _float(value)
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:.6g}"

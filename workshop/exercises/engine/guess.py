@@ -21,7 +21,7 @@ from typing import Any
 
 from workshop.exercises.engine.progress import progress_file, replace_whole
 from workshop.exercises.engine.prose import paragraph, table
-from workshop.facts.shown import shown
+from workshop.facts.short_repr import short_repr
 
 Value = float | str | tuple[float, ...]
 
@@ -71,7 +71,7 @@ class Question:
         if isinstance(value, bool) or not math.isfinite(number):
             wanted = f"a number{f' of {self.unit}' if self.unit else ''}"
             raise ValueError(
-                f"{self.name}: the last line must be {wanted}, or `...`; it is {shown(value, 80)}."
+                f"{self.name}: the last line must be {wanted}, or `...`; it is {short_repr(value, 80)}."
             )
         return number
 

@@ -124,4 +124,5 @@ def check(names: dict[str, Any]) -> str:
 
 
 def _same(found: list[float], wanted: list[float]) -> bool:
-    return all(math.isclose(f, w, rel_tol=1e-6, abs_tol=1e-9) for f, w in zip(found, wanted, strict=True))
+    pairs = zip(found, wanted, strict=True)  # an answer may compute in fp32
+    return all(math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-6) for one, other in pairs)

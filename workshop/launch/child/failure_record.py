@@ -11,7 +11,7 @@ import time
 import traceback
 from pathlib import Path
 
-from workshop.facts.shown import shortened, writable
+from workshop.facts.short_repr import shortened, writable
 from workshop.launch.child import descriptors
 from workshop.launch.failures import FailureRecord, Frame, WrongSyntax
 from workshop.launch.messages import write_file
@@ -57,7 +57,8 @@ def tellable(error: BaseException | None) -> BaseException | None:
         return None
     told = _message(error)
     try:
-        is_told = isinstance(error, SyntaxError) or str(error) == told
+        text = str(error)
+        is_told = text == shortened(writable(text), _LONGEST_MESSAGE)
     except Exception:  # noqa: BLE001 whatever a learner's __str__ may raise
         is_told = False
     return error if is_told else RuntimeError(told)

@@ -11,12 +11,13 @@ _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfr
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
-def shown(value: Any, most: int = 300) -> str:
-    """``repr`` of a value, cut where it is longer than ``most``, however deep the value is."""
+def short_repr(value: Any, most: int = 300) -> str:
+    """``repr`` of a value in at most ``most`` characters, however deep the value is."""
     try:
-        return shortened(_SHORT.repr(value), most)
+        text = _SHORT.repr(value)
     except ValueError:  # an integer of more digits than Python writes
         return f"a {type(value).__name__} too long to be written"
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def writable(text: str) -> str:
