@@ -347,7 +347,7 @@ def _key(cell: NotebookNode) -> tuple[str, str, tuple[str, ...]]:
 
 
 def execution_problems(lessons: Path) -> list[Problem]:
-    """Lessons that were never executed, not in order, or that store a warning, or an error without its tag."""
+    """Lessons not executed, or not in order, or that store a warning, or an error without the tag for it."""
     problems = []
     for path in _notebooks(lessons):
         code = [
@@ -360,15 +360,12 @@ def execution_problems(lessons: Path) -> list[Problem]:
         if not any(cell.outputs for cell in code):
             problems.append(Problem(path, "outputs", "none: committed without having been executed"))
         for number, cell in enumerate(code, 1):
+            at = f"code cell {number}"
             has_error = any(output.output_type == "error" for output in cell.outputs)
             if has_error and "raises-exception" not in cell.metadata.get("tags", ()):
-                problems.append(
-                    Problem(path, f"code cell {number}", "a stored error without raises-exception")
-                )
+                problems.append(Problem(path, at, "a stored error without raises-exception"))
             if any(output.get("name") == "stderr" for output in cell.outputs):
-                problems.append(
-                    Problem(path, f"code cell {number}", "stored words on stderr: no part of a lesson")
-                )
+                problems.append(Problem(path, at, "stored words on stderr: no part of a lesson"))
     return problems
 
 
