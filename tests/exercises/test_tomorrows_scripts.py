@@ -55,7 +55,11 @@ PRINTED = {
 """What those print that train nothing; the others print a loss for each epoch."""
 
 
-COLD = {"11_numbers_and_tensors", "22_ddp"}
+COLD = {"11_numbers_and_tensors", "22_ddp", "26_accelerate", "27_fewer_bytes"}
+"""Run by a new Python. DDP keeps the group until the interpreter ends, and then it is destroyed under the
+interpreter's lock, for which gloo's thread may wait, to let go of the last collective's tensor: neither goes on. A
+rank that is a fork ends so quickly that 13 of 40 hung (27, torch 2.13, Debian's Python); of new Pythons none of 40.
+A barrier before the end leaves the thread time; with it 3 of 60 forks hung."""
 
 
 def test_a_lesson_ends_in_a_script() -> None:

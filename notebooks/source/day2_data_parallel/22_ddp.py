@@ -1048,6 +1048,7 @@ for epoch in range(first, first + 3):
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save({"epoch": epoch, **state}, saved.with_suffix(".part"))
         saved.with_suffix(".part").replace(saved)
+dist.barrier()  # nobody leaves before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]

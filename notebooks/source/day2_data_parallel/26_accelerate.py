@@ -684,6 +684,7 @@ for epoch in range(first, first + 3):
     accelerator.save_state(str(saved))
     if accelerator.is_main_process:
         (saved / "epoch").write_text(str(epoch))
+accelerator.wait_for_everyone()  # nobody leaves before the file is written
 accelerator.end_training()
 
 # %% [markdown]
