@@ -715,6 +715,132 @@ assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
 # 15.1 PFLOP/s. One GPU alone reached 39 TFLOP/s, and 15,100 / (512 x 39) = 76 %.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Tensor parallelism without this workshop. PyTorch's `parallelize_module` takes a plan, which says for each linear layer whether it is cut
+# by columns or by rows, and puts f and g where they belong. The forward code is that of one device, but for one `-1`: a rank has
+# some of the heads. Before training, the cut model is compared with the whole one. `torchrun --nproc-per-node 4
+# train_tensor_parallel.py` runs it; run again it goes on.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_tensor_parallel")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --into in_parts --save {folder}/train_tensor_parallel.py
+import copy
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+dist.init_process_group()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+
+class Attention(nn.Module):
+    """Causal, with heads of 16."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (-1, 16)) for f in (self.q, self.k, self.v))
+        heads = [t.transpose(1, 2) for t in (q, k, v)]  # -1: as many as are here
+        attended = F.scaled_dot_product_attention(*heads, is_causal=True)
+        return self.o(attended.transpose(1, 2).flatten(2))
+
+
+class Block(nn.Module):
+    """Attention and an MLP, each beside its input."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.attention = Attention(width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x):
+        x = x + self.attention(x)
+        return x + self.mlp(x)
+
+
+torch.manual_seed(0)  # all ranks cut the same weights
+model = nn.Sequential(Block(64), Block(64), nn.Linear(64, 1)).to(device)
+whole = copy.deepcopy(model)
+columns, rows, whole_input = ColwiseParallel(), RowwiseParallel(), {}
+for name in ("input_layouts", "desired_input_layouts"):
+    whole_input[name] = Replicate()
+once = PrepareModuleInput(**whole_input)  # one f for q, k and v, not one for each
+plan = {"attention": once, "attention.o": rows, "mlp.0": columns, "mlp.2": rows}
+plan |= dict.fromkeys(("attention.q", "attention.k", "attention.v"), columns)
+mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+for block in model[:-1]:
+    parallelize_module(block, mesh, plan)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)  # after the cut
+
+inputs = torch.randn(256, 8, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.cumsum(1).mean(dim=-1, keepdim=True)  # it takes attention to add
+torch.testing.assert_close(model(inputs), whole(inputs))  # before you trust the cut
+saved, first = Path(os.environ.get("CHECKPOINT", "train_tensor_parallel")), 0
+ends = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
+if ends:
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=saved / str(max(ends)))
+    weights, moments = state["model"], state["optimizer"]
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    first = max(ends) + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(32):  # the same on all ranks
+        loss = (model(inputs[batch]) - targets[batch]).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() / 8
+    if dist.get_rank() == 0:
+        print(f"epoch {epoch}: mean loss {total.item():.3f}")
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.save(state, checkpoint_id=saved / str(epoch))
+dist.destroy_process_group()
+
+# %% [markdown]
+# On one rank nothing is cut. The same data, the same weights, the same losses:
+
+# %%
+os.environ["CHECKPOINT"] = str(folder / "alone")
+alone = launch.torchrun(launch.Script(folder / "train_tensor_parallel.py"), 1).text
+print(alone, end="")
+assert "epoch 2" in alone
+assert alone == in_parts.text
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

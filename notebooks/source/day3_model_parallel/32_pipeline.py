@@ -764,6 +764,116 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # | zero bubble | up to 23 % more throughput than 1F1B at similar memory, 31 % with more | Qi et al., abstract |
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# A pipeline without this workshop, by `torch.distributed.pipelining`: each rank builds its own layers, and the schedule runs your order from
+# above. A layer has the number that it has in the whole model. So a checkpoint does not depend on the number of stages, and
+# `torchrun --nproc-per-node 4 train_pipeline.py` goes on from what two ranks saved.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_pipeline")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --into in_parts --save {folder}/train_pipeline.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+
+class Stage(nn.Module):
+    """Layers `first` to `last` of four, each under its number in the whole."""
+
+    def __init__(self, first, last):
+        super().__init__()
+        torch.manual_seed(0)
+        layers = {str(n): nn.Linear(64, 64 if n < 3 else 1) for n in range(4)}
+        self.layers = nn.ModuleDict({n: layers[n] for n in list(layers)[first:last]})
+
+    def forward(self, x):
+        for number, layer in self.layers.items():
+            x = layer(x) if number == "3" else x + torch.tanh(layer(x))
+        return x
+
+
+def mean_square(output, target):
+    return (output - target).square().mean()
+
+
+cuts = [4 * n // ranks for n in range(ranks + 1)]
+model = Stage(cuts[rank], cuts[rank + 1]).to(device)
+stage = PipelineStage(model, rank, ranks, device)
+schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=mean_square)
+optimizer = torch.optim.SGD(
+    model.parameters(), lr=0.003, momentum=0.9
+)  # of this stage's layers
+
+inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.sum(dim=1, keepdim=True) / 8
+saved, first = Path(os.environ.get("CHECKPOINT", "train_pipeline")), 0
+# by name, not by number: each rank has other parameters
+by_name = StateDictOptions(flatten_optimizer_state_dict=True)
+whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
+if whole:
+    weights, moments = get_state_dict(model, optimizer, options=by_name)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=saved / str(max(whole)))
+    weights, moments = state["model"], state["optimizer"]
+    parts = {"model_state_dict": weights, "optim_state_dict": moments}
+    set_state_dict(model, optimizer, **parts, options=by_name)
+    first = max(whole) + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(32):  # of 4 micro-batches of 8
+        given = (inputs[batch],) if rank == 0 else ()
+        losses = []
+        wanted = targets[batch] if rank == ranks - 1 else None
+        schedule.step(*given, target=wanted, losses=losses)  # forward and backward
+        optimizer.step()
+        optimizer.zero_grad()
+        total += sum(loss.detach() for loss in losses) / 32
+    dist.broadcast(total, ranks - 1)  # nobody else knows the loss
+    if rank == 0:
+        print(f"epoch {epoch}: mean loss {total.item():.3f}")
+    weights, moments = get_state_dict(model, optimizer, options=by_name)
+    state = {"model": weights, "optimizer": moments}
+    dcp.save(state, checkpoint_id=saved / str(epoch))
+dist.destroy_process_group()
+
+# %% [markdown]
+# One stage with all four layers, from the start. The same losses:
+
+# %%
+os.environ["CHECKPOINT"] = str(folder / "alone")
+alone = launch.torchrun(launch.Script(folder / "train_pipeline.py"), 1).text
+print(alone, end="")
+assert "epoch 2" in alone
+assert alone == in_parts.text
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -644,6 +644,116 @@ print(
 assert sent == by_hand
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Ulysses without this workshop. Twelve lines, an `all_to_all` that autograd knows, are all that is parallel in the model. (For
+# the ring, PyTorch has `context_parallel` in `torch.distributed.tensor.experimental`; it needs a GPU's attention kernels.) The optimizer is SGD: an update of Adam hides a gradient that is twice too large.
+# `torchrun --nproc-per-node 4 train_context.py` runs it; run again it goes on.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_context.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --into in_parts --save {folder}/train_context.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+
+class Exchange(torch.autograd.Function):
+    """Cut along `split`, join along `join`; backward the other way round."""
+
+    @staticmethod
+    def forward(ctx, x, split, join):
+        ctx.way = split, join
+        sent = torch.stack(x.chunk(ranks, split))  # a part for each rank
+        came = torch.empty_like(sent)
+        dist.all_to_all_single(came, sent)
+        return torch.cat(came.unbind(), join)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        split, join = ctx.way
+        return Exchange.apply(gradient, join, split), None, None
+
+
+class Attention(nn.Module):
+    """Four heads of 16. `here` has this rank's positions, attention all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(64, 3 * 64), nn.Linear(64, 64)
+
+    def forward(self, here):
+        qkv = self.qkv(here).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        # from all heads of some positions to some heads of all positions
+        q, k, v = (Exchange.apply(t, 1, 2) for t in qkv.unbind())
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mine = Exchange.apply(heads, 2, 1)
+        return here + self.out(mine.transpose(1, 2).flatten(2))
+
+
+torch.manual_seed(0)
+model = nn.Sequential(Attention(), Attention(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
+inputs = torch.randn(256, 16, 64, generator=torch.Generator().manual_seed(0))
+targets = inputs.cumsum(1).mean(dim=-1, keepdim=True)
+# what is not attention works on one position: a rank never sees the others
+inputs, targets = (t.chunk(ranks, 1)[rank].to(device) for t in (inputs, targets))
+saved, first = Path(os.environ.get("CHECKPOINT", "train_context.pt")), 0
+if saved.exists():
+    state = torch.load(saved, map_location=device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(32):  # the same sequences on all ranks
+        loss = (model(inputs[batch]) - targets[batch]).square().mean()
+        loss.backward()
+        for parameter in model.parameters():  # DDP would do it during backward
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= ranks
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() / 8
+    dist.all_reduce(total)
+    if rank == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "epoch": epoch}, saved)
+dist.barrier()  # nobody leaves before the file is written
+dist.destroy_process_group()
+
+# %% [markdown]
+# One rank with whole sequences. The same losses:
+
+# %%
+os.environ["CHECKPOINT"] = str(folder / "alone")
+alone = launch.torchrun(launch.Script(folder / "train_context.py"), 1).text
+print(alone, end="")
+assert "epoch 2" in alone
+assert alone == in_parts.text
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -355,6 +355,138 @@ assert computing < a_token / 50e9
 # | DeepSeek-V3 | 671 billion | 37 billion | DeepSeek-AI, 2024 |
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Experts on ranks, without this workshop: a router, the counts, two all_to_alls that autograd knows, and the two kinds of gradients. An
+# expert has the number that it has in the whole model, so a checkpoint does not depend on who holds it. `torchrun --nproc-per-node
+# 4 train_experts.py` runs it. (It has neither a shared expert nor anything that balances the load: add your bias from above.)
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_experts")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --into in_parts --save {folder}/train_experts.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_state_dict,
+    set_state_dict,
+)
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+
+class Travel(torch.autograd.Function):
+    """Rows to the ranks that want them, so many to each; backward brings them back."""
+
+    @staticmethod
+    def forward(ctx, rows, sent, came):
+        ctx.counts = sent, came
+        arrived = rows.new_empty(sum(came), *rows.shape[1:])
+        dist.all_to_all_single(arrived, rows.contiguous(), came, sent)
+        return arrived
+
+    @staticmethod
+    def backward(ctx, gradient):
+        sent, came = ctx.counts
+        return Travel.apply(gradient, came, sent), None, None
+
+
+class Experts(nn.Module):
+    """A router for all experts, and those of this rank, under their own numbers."""
+
+    def __init__(self, width=32, num_experts=8):
+        super().__init__()
+        self.here = num_experts // ranks
+        self.router = nn.Linear(width, num_experts, bias=False)
+        every = [nn.Linear(width, width) for _ in range(num_experts)]
+        own = range(rank * self.here, (rank + 1) * self.here)
+        self.experts = nn.ModuleDict({str(number): every[number] for number in own})
+
+    def forward(self, x):
+        weight, chosen = self.router(x).softmax(-1).max(-1)  # one expert a token
+        order = chosen.argsort()  # by expert, and so by rank
+        sent = chosen.bincount(minlength=self.here * ranks)
+        came = torch.empty_like(sent)  # how many for each expert, from each rank
+        dist.all_to_all_single(came, sent)
+        by_rank = [t.view(ranks, self.here).sum(1).tolist() for t in (sent, came)]
+        tokens = Travel.apply(x[order], *by_rank)  # dispatch
+        numbers = torch.arange(self.here, device=x.device).repeat(ranks)
+        whose = numbers.repeat_interleave(came)
+        out = torch.empty_like(tokens)
+        for number, expert in enumerate(self.experts.values()):
+            out = out.index_put((whose == number,), expert(tokens[whose == number]))
+        back = Travel.apply(out, *reversed(by_rank))  # combine
+        return x + weight.unsqueeze(-1) * torch.empty_like(x).index_put((order,), back)
+
+
+torch.manual_seed(0)
+model = nn.Sequential(Experts(), nn.Linear(32, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)
+inputs = torch.randn(512, 32, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.sum(dim=1, keepdim=True) / 4
+saved, first = Path(os.environ.get("CHECKPOINT", "train_experts")), 0
+# by name, not by number: each rank has other parameters
+by_name = StateDictOptions(flatten_optimizer_state_dict=True)
+whole = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
+if whole:
+    weights, moments = get_state_dict(model, optimizer, options=by_name)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=saved / str(max(whole)))
+    weights, moments = state["model"], state["optimizer"]
+    parts = {"model_state_dict": weights, "optim_state_dict": moments}
+    set_state_dict(model, optimizer, **parts, options=by_name)
+    first = max(whole) + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(512, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(64):
+        mine = batch[rank::ranks]  # other tokens on each rank, as in data parallelism
+        loss = (model(inputs[mine]) - targets[mine]).square().mean()
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            if "experts" not in name:  # an expert has seen all ranks' tokens
+                dist.all_reduce(parameter.grad)
+            parameter.grad /= ranks
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() / 8
+    dist.all_reduce(total)
+    if rank == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}")
+    weights, moments = get_state_dict(model, optimizer, options=by_name)
+    state = {"model": weights, "optimizer": moments}
+    dcp.save(state, checkpoint_id=saved / str(epoch))
+dist.destroy_process_group()
+
+# %% [markdown]
+# One rank with all eight experts. The same losses:
+
+# %%
+os.environ["CHECKPOINT"] = str(folder / "alone")
+alone = launch.torchrun(launch.Script(folder / "train_experts.py"), 1).text
+print(alone, end="")
+assert "epoch 2" in alone
+assert alone == in_parts.text
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -896,6 +896,116 @@ assert found.keys() == closed_form.by_axis().keys()
 # does not reshard after forward where there is a pipeline.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Two dimensions without this workshop: a mesh with names, tensor parallelism along one, FSDP2 along the other. The order matters
+# twice. The last name of the mesh is the inmost, with ranks that are neighbours. And a matrix is cut by the plan first, then sharded.
+# `torchrun --nproc-per-node 8 train_2d.py` runs it as 4 x 2; run again it goes on.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_2d")
+
+# %% tags=["script"]
+# %%torchrun -n 4 --into in_parts --save {folder}/train_2d.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+dist.init_process_group()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+ranks = dist.get_world_size()
+tensor = 2 if ranks % 2 == 0 else 1  # inside a node, as many as memory asks for
+shape, names = (ranks // tensor, tensor), ("data", "tensor")
+mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)  # the last is inmost
+
+
+class Block(nn.Module):
+    """An MLP beside its input."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+torch.manual_seed(0)  # all ranks cut the same weights
+model = nn.Sequential(Block(64), Block(64), nn.Linear(64, 1)).to(device)
+for block in model[:-1]:  # first across, then along: DTensors of two dimensions
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    parallelize_module(block, mesh["tensor"], plan)
+    fully_shard(block, mesh=mesh["data"])
+fully_shard(model, mesh=mesh["data"])
+optimizer = torch.optim.SGD(
+    model.parameters(), lr=0.003, momentum=0.9
+)  # after both cuts
+
+inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.square().mean(dim=1, keepdim=True) - inputs.mean(dim=1, keepdim=True)
+mine, readers = mesh.get_local_rank("data"), mesh.size(0)
+saved, first = Path(os.environ.get("CHECKPOINT", "train_2d")), 0
+ends = [int(path.parent.name) for path in saved.glob("*/.metadata")]  # written last
+if ends:
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.load(state, checkpoint_id=saved / str(max(ends)))
+    weights, moments = state["model"], state["optimizer"]
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    first = max(ends) + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(32):
+        batch = batch[mine::readers]  # the same for all ranks of a tensor group
+        loss = (model(inputs[batch]) - targets[batch]).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() / 8
+    dist.all_reduce(total, group=mesh.get_group("data"))
+    if dist.get_rank() == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / readers:.3f}")
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    dcp.save(state, checkpoint_id=saved / str(epoch))
+dist.destroy_process_group()
+
+# %% [markdown]
+# One rank, nothing cut, nothing sharded. The same losses:
+
+# %%
+os.environ["CHECKPOINT"] = str(folder / "alone")
+alone = launch.torchrun(launch.Script(folder / "train_2d.py"), 1).text
+print(alone, end="")
+assert "epoch 2" in alone
+assert alone == in_parts.text
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -628,6 +628,91 @@ assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * la
 # travels, forward and backward. That is what a rehearsal is for: the closed form of lesson 25 did not know it.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# The profile and the cut, for a model of your own and without this workshop. It clocks each layer, counts what it keeps, and tries every
+# place to cut. Put your model and a micro-batch of your size in the two marked places, and set the number of stages.
+
+# %%
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/place_cuts.py
+import itertools
+import time
+
+import torch
+from torch import nn
+
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+STAGES, MICRO_BATCHES = 2, 8
+wide = [nn.Conv2d(32, 32, 3, padding=1) for _ in range(2)]  # few weights, much to do
+deep = [nn.Linear(1024, 1024) for _ in range(3)]  # many weights, little to do
+ends = nn.Conv2d(3, 32, 3, padding=1), nn.Linear(512, 1024)
+middle = [nn.MaxPool2d(8), nn.Flatten(), ends[1]]
+model = nn.Sequential(ends[0], *wide, *middle, *deep).to(device)  # yours
+micro_batch = torch.randn(8, 3, 32, 32, device=device)  # of your size
+
+
+def clock():
+    if device.type != "cpu":
+        torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
+def seconds(layer, x, times=10):
+    """Forward and backward of one layer alone; the best of some tries."""
+    tries = []
+    for _ in range(times):
+        given = x.detach().requires_grad_()
+        began = clock()
+        layer(given).sum().backward()
+        tries.append(clock() - began)
+    return min(tries)
+
+
+def kept_bytes(layer, x):
+    """What autograd keeps of one micro-batch, without the weights."""
+    kept, own = {}, {p.untyped_storage().data_ptr() for p in layer.parameters()}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(x.detach().requires_grad_())
+    return sum(size for place, size in kept.items() if place not in own)
+
+
+rows, x = [], micro_batch
+for number, layer in enumerate(model):
+    state = 16 * sum(p.numel() for p in layer.parameters())  # weight, gradient, moments
+    rows.append((seconds(layer, x), state, kept_bytes(layer, x)))
+    x = layer(x).detach()
+    took, name = rows[-1][0], type(layer).__name__
+    print(f"{number} {name:<10} {1e3 * took:7.2f} ms {state / 1e6:7.2f} MB of state")
+
+best = None
+for cuts in itertools.combinations(range(1, len(rows)), STAGES - 1):
+    stages = [rows[a:b] for a, b in itertools.pairwise((0, *cuts, len(rows)))]
+    slowest = max(sum(row[0] for row in stage) for stage in stages)
+    step = (MICRO_BATCHES + STAGES - 1) * slowest  # all wait for the slowest
+    held = [  # 1F1B: stage s keeps STAGES - s micro-batches
+        sum(row[1] + (STAGES - s) * row[2] for row in stage)
+        for s, stage in enumerate(stages)
+    ]
+    if best is None or step < best[0]:
+        best = step, cuts, held
+step, cuts, held = best
+alone = MICRO_BATCHES * sum(row[0] for row in rows)
+print(f"cut before layer {', '.join(map(str, cuts))}: {1e3 * step:.1f} ms a step")
+print(f"one device: {1e3 * alone:.1f} ms, {alone / step:.2f} times as long")
+print("a stage holds", ", ".join(f"{size / 1e6:.1f} MB" for size in held))
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -363,6 +363,63 @@ assert 1.33 < min(gains_of_both) <= max(gains_of_both) < 1.55
 # compared.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Which scale does each matrix of a file need? The script looks at the row that suffers most, because a mean would hide it, and counts the
+# numbers that become zero. Without a file it makes three matrices: one that is calm, one with an outlier row and one with an outlier
+# column. `MATRICES=file.safetensors python which_scale.py` reads yours. Weights are calm, as you saw: save the *inputs* of a layer, and give it those.
+
+# %%
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/which_scale.py
+import os
+
+import torch
+from safetensors.torch import load_file
+
+LARGEST = torch.finfo(torch.float8_e4m3fn).max
+
+
+def rounded(matrix, group):
+    """The matrix as E4M3 gives it back, a scale for each group of a row."""
+    parts = matrix.reshape(-1, group)
+    scale = parts.abs().amax(1, keepdim=True).clamp(min=1e-12) / LARGEST
+    return ((parts / scale).to(torch.float8_e4m3fn).float() * scale).view_as(matrix)
+
+
+def worst_row(matrix, group):
+    """Of the row that suffers most: a number's typical error, and how many became 0."""
+    back = rounded(matrix, group)
+    off = (back - matrix).abs() / matrix.abs().clamp(min=1e-12)
+    zeroed = ((back == 0) & (matrix != 0)).float().mean(dim=1)
+    return off.median(dim=1).values.max().item(), zeroed.max().item()
+
+
+path = os.environ.get("MATRICES", "")
+if path:
+    tensors = load_file(path)
+else:  # three matrices that behave in three ways
+    draw = torch.Generator().manual_seed(0)
+    calm, row, column = (torch.randn(256, 512, generator=draw) for _ in range(3))
+    row[0] *= 2.0**20
+    column[:, 0] *= 2.0**20
+    tensors = {"calm": calm, "row outlier": row, "column outlier": column}
+
+for name, tensor in tensors.items():
+    if tensor.ndim != 2:
+        continue
+    matrix = torch.nn.functional.pad(tensor.float(), (0, -tensor.shape[1] % 128))
+    sizes = {"tensor": matrix.numel(), "row": matrix.shape[1], "block": 128}
+    found = {scale: worst_row(matrix, group) for scale, group in sizes.items()}
+    good = [s for s, (error, zeroed) in found.items() if error < 0.05 and zeroed < 0.05]
+    shown = "  ".join(f"{s} {e:7.2%}, {z:4.0%} zero" for s, (e, z) in found.items())
+    print(f"{name:<15} {shown}  take: {good[0] if good else '16 bits'}")
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

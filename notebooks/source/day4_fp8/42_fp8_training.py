@@ -479,6 +479,117 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
 # FP8 saves time, not memory.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# FP8 without this workshop and without a library: the three products from above, on 8-bit units where there are some, and
+# emulated elsewhere. Master weights, gradients between ranks and the two outer layers keep their precision. `torchrun --nproc-per-node 8
+# train_fp8.py` runs it; run again it goes on.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_fp8.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/train_fp8.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+has_units = device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 9)
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def to8(x, form):
+    """8-bit numbers and their scale, from the largest that is there now."""
+    largest = torch.finfo(form).max
+    scale = x.abs().amax().float().clamp(min=1e-12) / largest
+    return (x / scale).clamp(-largest, largest).to(form), scale
+
+
+def product(a, b, a_scale, b_scale):
+    """a @ b; the units want b by columns, and all sizes to be multiples of 16."""
+    if has_units:
+        by_columns = b.T.contiguous().T
+        scales = {"scale_a": a_scale, "scale_b": b_scale}
+        by_rows, kind = a.contiguous(), torch.bfloat16
+        return torch._scaled_mm(by_rows, by_columns, **scales, out_dtype=kind).float()
+    return a.float() @ b.float() * (a_scale * b_scale)
+
+
+class ThreeProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        (x8, x_scale), (w8, w_scale) = to8(x, E4M3), to8(weight, E4M3)
+        ctx.save_for_backward(x8, x_scale, w8, w_scale)  # a byte a number
+        return product(x8, w8.T, x_scale, w_scale)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x8, x_scale, w8, w_scale = ctx.saved_tensors
+        dy8, dy_scale = to8(dy, E5M2)
+        dx = product(dy8, w8, dy_scale, w_scale)
+        return dx, product(dy8.T, x8, dy_scale, x_scale)
+
+
+class Fp8Linear(nn.Linear):
+    """The weight stays in fp32: the optimizer and a checkpoint notice nothing."""
+
+    def forward(self, x):
+        return ThreeProducts.apply(x, self.weight) + self.bias
+
+
+torch.manual_seed(0)
+first_layer, last = nn.Linear(64, 256), nn.Linear(256, 1)  # these keep their precision
+inner = [Fp8Linear(256, 256), nn.GELU(), Fp8Linear(256, 256), nn.GELU()]
+model = nn.Sequential(first_layer, nn.GELU(), *inner, last).to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+inputs = torch.randn(512, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.sum(dim=1, keepdim=True) / 8
+saved, first = Path(os.environ.get("CHECKPOINT", "train_fp8.pt")), 0
+if saved.exists():
+    state = torch.load(saved, map_location=device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+
+BATCH = 128  # rows of one rank must be a multiple of 16: 64 of two ranks, 16 of eight
+if BATCH % (16 * ranks):
+    raise ValueError(f"{BATCH} rows on {ranks} ranks: not a multiple of 16 for each")
+for epoch in range(first, first + 3):
+    order = torch.randperm(512, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(BATCH):
+        mine = batch[rank::ranks]
+        loss = (model(inputs[mine]) - targets[mine]).square().mean()
+        loss.backward()
+        for parameter in model.parameters():  # gradients are in fp32
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= ranks
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() * BATCH / 512
+    dist.all_reduce(total)
+    if rank == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "epoch": epoch}, saved)
+dist.barrier()  # nobody leaves before the file is written
+dist.destroy_process_group()
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -525,6 +525,81 @@ for name in ("llama-3.1-8b", "llama-3.1-70b"):
     assert adapted < full / 7
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# LoRA without this workshop, by peft. `MODEL=folder python train_lora.py` takes your model, a folder as transformers
+# saves it; without one it takes a small one that knows nothing. The adapter is saved alone and taken up again, and at the end
+# the merged model is compared with the one that has the adapter beside it.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_lora")
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/train_lora.py
+import os
+import warnings
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+warnings.simplefilter("ignore", FutureWarning)  # peft uses names that will be renamed
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+torch.manual_seed(0)
+folder = os.environ.get("MODEL", "")  # yours, or a small one that knows nothing
+if folder:
+    base = AutoModelForCausalLM.from_pretrained(folder)
+else:
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    rest = {"num_attention_heads": 4, "vocab_size": 32, "initializer_range": 0.2}
+    base = LlamaForCausalLM(LlamaConfig(**shape, **rest))
+saved, first = Path(os.environ.get("CHECKPOINT", "train_lora")), 0
+if (saved / "adapter_config.json").exists():
+    model = PeftModel.from_pretrained(base, saved, is_trainable=True)
+else:
+    wanted = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
+    model = get_peft_model(base, wanted)  # B begins at zero: nothing changes yet
+model.to(device)
+trained = [p for p in model.parameters() if p.requires_grad]
+rate = 2e-4 if folder else 1e-2  # the small one has three epochs to learn in
+optimizer = torch.optim.AdamW(trained, lr=rate)
+if (saved / "optimizer.pt").exists():
+    state = torch.load(saved / "optimizer.pt", map_location=device, weights_only=True)
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+count, every = sum(p.numel() for p in trained), model.num_parameters()
+print(f"{count:,} of {every:,} parameters are trained")
+
+starts = torch.arange(32)  # each text counts on from its first token, modulo 32
+texts = ((starts[:, None] + torch.arange(16)) % 32).to(device)  # yours: token ids
+for epoch in range(first, first + 3):
+    order = torch.randperm(32, generator=torch.Generator().manual_seed(epoch))
+    total = 0.0
+    for batch in order.to(device).repeat(4).split(8):
+        loss = model(input_ids=texts[batch], labels=texts[batch]).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.item() / 16
+    print(f"epoch {epoch}: mean loss {total:.3f}")
+    model.save_pretrained(saved)  # the adapter alone
+    state = {"optimizer": optimizer.state_dict(), "epoch": epoch}
+    torch.save(state, saved / "optimizer.pt")
+
+probe = texts[:4]
+model.eval()
+with torch.no_grad():
+    beside = model(input_ids=probe).logits
+    merged = model.merge_and_unload()(input_ids=probe).logits  # W + B A, no adapter
+torch.testing.assert_close(merged, beside, rtol=1e-3, atol=1e-3)
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -488,6 +488,135 @@ for name, bits in (
 # sequence comes: `qlora.paged_adamw`, on NVIDIA GPUs.)
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# QLoRA without this workshop: frozen weights in NF4, by bitsandbytes where it is installed and by hand where it is not, with LoRA
+# beside them. The assert in the loop is the one that finds the silent failure from above. The saved file holds the adapter alone.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_qlora.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/train_qlora.py
+import importlib.util
+import os
+from pathlib import Path
+
+import torch
+from torch import nn
+
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+NF4 = torch.tensor(
+    [-1.0, -0.69619, -0.52507, -0.39492, -0.28444, -0.18477, -0.09105, 0.0,
+     0.07958, 0.16093, 0.24611, 0.33792, 0.44071, 0.56262, 0.72296, 1.0]
+)  # fmt: skip
+
+
+class FourBitProduct(torch.autograd.Function):
+    """x W^T. Backward unpacks again: if W were kept, nothing would be saved."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        return x @ layer.weight().T
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy @ ctx.layer.weight(), None
+
+
+class FourBit(nn.Module):
+    """NF4 by hand: two codes a byte, an absmax for each 64 weights."""
+
+    def __init__(self, linear):
+        super().__init__()
+        blocks = linear.weight.detach().reshape(-1, 64)
+        absmax = blocks.abs().amax(1, keepdim=True).clamp(min=1e-12)
+        codes = ((blocks / absmax).unsqueeze(-1) - NF4).abs().argmin(-1)
+        pairs = codes.to(torch.uint8).view(-1, 2)
+        self.register_buffer("packed", pairs[:, 0] * 16 + pairs[:, 1])
+        self.register_buffer("absmax", absmax)
+        self.register_buffer("bias", linear.bias.detach())
+        self.shape = linear.weight.shape
+
+    def weight(self):
+        codes = torch.stack((self.packed // 16, self.packed % 16), dim=-1)
+        numbers = NF4.to(self.absmax.device)[codes.long().view(-1, 64)]
+        return (numbers * self.absmax).view(self.shape)
+
+    def forward(self, x):
+        return FourBitProduct.apply(x, self) + self.bias
+
+
+def four_bit(linear):
+    """The library's layer where it is installed, else the one by hand."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        return FourBit(linear)
+    from bitsandbytes.nn import Linear4bit
+
+    small = Linear4bit(linear.in_features, linear.out_features, quant_type="nf4")
+    small.load_state_dict(linear.state_dict())
+    return small  # it is rounded on its way to the device
+
+
+class WithLoRA(nn.Module):
+    """What is frozen, and a product of rank r beside it."""
+
+    def __init__(self, linear, r=8, alpha=16):
+        super().__init__()
+        self.base, self.scale = four_bit(linear), alpha / r
+        rows, columns = linear.weight.shape
+        self.a = nn.Parameter(torch.randn(r, columns) / columns**0.5)
+        self.b = nn.Parameter(torch.zeros(rows, r))
+
+    def forward(self, x):
+        return self.base(x) + self.scale * (x @ self.a.T @ self.b.T)
+
+
+torch.manual_seed(0)
+layers = [nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU()]
+model = nn.Sequential(*layers, nn.Linear(256, 1))  # yours, trained already
+plain = sum(p.nbytes for p in model.parameters())
+for name in ("0", "2"):  # all that is large
+    model.set_submodule(name, WithLoRA(model.get_submodule(name)))
+model.to(device)
+for name, parameter in model.named_parameters():
+    parameter.requires_grad_(name.endswith((".a", ".b")))
+trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+frozen = [t for n, t in model.state_dict().items() if n not in trained]
+print(f"frozen: {sum(t.nbytes for t in frozen):,} bytes for {plain:,} in fp32")
+
+optimizer = torch.optim.AdamW(trained.values(), lr=1e-2)
+inputs = torch.randn(256, 128, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs[:, :8].sum(dim=1, keepdim=True) / 8
+saved, first = Path(os.environ.get("CHECKPOINT", "train_qlora.pt")), 0
+if saved.exists():  # the adapter alone: the base is where it came from
+    state = torch.load(saved, map_location=device, weights_only=True)
+    model.load_state_dict(state["adapter"], strict=False)
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = 0.0
+    for batch in order.to(device).split(16):
+        loss = (model(inputs[batch]) - targets[batch]).square().mean()
+        loss.backward()
+        assert all(p.grad is not None for p in trained.values()), "nothing is learned"
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.item() / 16
+    print(f"epoch {epoch}: mean loss {total:.4f}")
+    adapter = {name: parameter.detach() for name, parameter in trained.items()}
+    state = {"adapter": adapter, "optimizer": optimizer.state_dict(), "epoch": epoch}
+    torch.save(state, saved)
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

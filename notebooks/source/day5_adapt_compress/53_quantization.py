@@ -807,6 +807,114 @@ for label, name in MODELS.items():
 # inputs must be in 8 bits too, or FP8 (day 4).
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Four bits without this workshop: calibrate, round by GPTQ in its fast form, pack two codes into a byte, save, load, compare on a batch
+# that calibration has not seen. Put your model and your batches in the two marked places.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "to_int4.safetensors")
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/to_int4.py
+import os
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+GROUP = 64  # weights that share a scale
+torch.manual_seed(0)
+layers = nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 64)
+model = nn.Sequential(*layers).to(device).requires_grad_(False)  # yours
+mix = torch.randn(16, 128, device=device)
+batches = [torch.randn(64, 16, device=device) @ mix for _ in range(5)]  # yours
+
+
+def nearest(weight):
+    """Codes from 0 to 15 and a scale for each row; 8 stands for zero."""
+    scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-12) / 7
+    return ((weight / scale).round().clamp(-8, 7) + 8).to(torch.uint8), scale
+
+
+def gptq(weight, hessian):
+    """Codes and scales; later columns make up for the errors of earlier ones."""
+    weight, width = weight.double().clone(), weight.shape[1]
+    damp = 0.01 * hessian.diagonal().mean() * torch.eye(width, device=device)
+    inverse = torch.linalg.inv(hessian + damp)
+    upper = torch.linalg.cholesky(inverse, upper=True)
+    codes, scales = torch.empty_like(weight, dtype=torch.uint8), []
+    for j in range(width):
+        if j % GROUP == 0:
+            scales.append(nearest(weight[:, j : j + GROUP])[1])
+        rounded = (weight[:, j] / scales[-1][:, 0]).round().clamp(-8, 7)
+        codes[:, j] = (rounded + 8).to(torch.uint8)
+        error = (weight[:, j] - rounded * scales[-1][:, 0]) / upper[j, j]
+        weight[:, j + 1 :] -= torch.outer(error, upper[j, j + 1 :])
+    return codes, torch.cat(scales, dim=1).float()
+
+
+class Int4Linear(nn.Module):
+    """Two codes a byte, a scale for each group of a row; unpacked for each product."""
+
+    def __init__(self, packed, scale, bias):
+        super().__init__()
+        for name, tensor in {"packed": packed, "scale": scale, "bias": bias}.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, x):
+        codes = torch.stack((self.packed // 16, self.packed % 16), dim=-1).flatten(1)
+        groups = codes.to(x.dtype).unflatten(1, (-1, GROUP)) - 8
+        weight = (groups * self.scale.to(x.dtype).unsqueeze(-1)).flatten(1)
+        return nn.functional.linear(x, weight, self.bias)
+
+
+def outputs_off(changed):
+    return ((changed(batches[-1]) - wanted).norm() / wanted.norm()).item()
+
+
+wanted = model(batches[-1])  # a batch that calibration does not see
+linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+hessians, tensors, errors = {}, {}, {}
+for name, linear in linears.items():
+
+    def add(module, inputs, name=name):
+        x = inputs[0].double().flatten(0, -2)
+        hessians[name] = hessians.get(name, 0) + x.T @ x
+
+    linear.register_forward_pre_hook(add)
+for batch in batches[:-1]:
+    model(batch)
+for way in ("round to nearest", "GPTQ"):
+    for name, linear in linears.items():
+        if way == "GPTQ":
+            codes, scale = gptq(linear.weight, hessians[name])
+        else:
+            codes, scale = nearest(linear.weight.reshape(-1, GROUP))
+            codes = codes.view_as(linear.weight)
+            scale = scale.view(len(codes), -1)
+        packed = codes[:, 0::2] * 16 + codes[:, 1::2]
+        bias = linear.bias
+        parts = {"packed": packed, "scale": scale.half(), "bias": bias}
+        tensors.update({f"{name}.{part}": t.cpu() for part, t in parts.items()})
+    path = os.environ.get("CHECKPOINT", "to_int4.safetensors")
+    save_file(tensors, path)
+    read = load_file(path, device=str(device))
+    changed = nn.Sequential(*model)
+    for name in linears:
+        parts = [read[f"{name}.{part}"] for part in ("packed", "scale", "bias")]
+        changed.set_submodule(name, Int4Linear(*parts))
+    print(f"{way}: error of the outputs {outputs_off(changed):.1%}")
+plain = sum(p.nbytes for p in model.parameters())
+print(f"{sum(t.nbytes for t in read.values()):,} bytes for {plain:,} in fp32")
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -433,6 +433,93 @@ for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9,
 # them once.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# Distillation without this workshop, on any number of ranks. Put your teacher, your student and your data in their places.
+# `torchrun --nproc-per-node 8 distill.py` runs it; run again it goes on.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "distill.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/distill.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+TEMPERATURE, SHARE = 2.0, 0.9  # of the teacher in the loss; the labels get the rest
+
+
+def mlp(width):
+    return nn.Sequential(nn.Linear(16, width), nn.GELU(), nn.Linear(width, 10))
+
+
+def distillation_loss(student, teacher, labels):
+    """T^2 KL(teacher || student) at temperature T, and the labels' cross-entropy."""
+    wanted = (teacher / TEMPERATURE).log_softmax(-1)
+    given = (student / TEMPERATURE).log_softmax(-1)
+    soft = F.kl_div(given, wanted, reduction="batchmean", log_target=True)
+    hard = F.cross_entropy(student, labels)
+    return SHARE * TEMPERATURE**2 * soft + (1 - SHARE) * hard
+
+
+torch.manual_seed(0)
+teacher = mlp(256).to(device).requires_grad_(False).eval()  # yours, trained
+with torch.no_grad():
+    teacher[-1].weight *= 20  # one that has opinions
+student = mlp(32).to(device)
+optimizer = torch.optim.AdamW(student.parameters(), lr=1e-2)
+inputs = torch.randn(512, 16, generator=torch.Generator().manual_seed(0)).to(device)
+labels = teacher(inputs).argmax(-1)
+saved, first = Path(os.environ.get("CHECKPOINT", "distill.pt")), 0
+if saved.exists():
+    state = torch.load(saved, map_location=device, weights_only=True)
+    student.load_state_dict(state["student"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(512, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(2, device=device)
+    for batch in order.to(device).split(32):
+        mine = batch[rank::ranks]
+        with torch.no_grad():
+            wanted = teacher(inputs[mine])  # or from a file of its largest logits
+        logits = student(inputs[mine])
+        loss = distillation_loss(logits, wanted, labels[mine])
+        loss.backward()
+        for parameter in student.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= ranks
+        optimizer.step()
+        optimizer.zero_grad()
+        agree = (logits.argmax(-1) == labels[mine]).float().mean()
+        total += torch.stack((loss.detach(), agree)) / 16
+    dist.all_reduce(total)
+    if rank == 0:
+        loss, agree = (total / ranks).tolist()
+        print(f"epoch {epoch}: mean loss {loss:.3f}, same answer for {agree:.0%}")
+        state = {"student": student.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**state, "epoch": epoch}, saved)
+dist.barrier()  # nobody leaves before the file is written
+dist.destroy_process_group()
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

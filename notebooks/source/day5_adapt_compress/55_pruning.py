@@ -609,6 +609,102 @@ assert 1.7 < dense.seconds / sparse.seconds < 2
 # nothing. Only the bytes are certain: 9/16.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# 2:4 without this workshop: choose by Wanda, train on with the masks, and make sure of the zeros before you save. On a GPU of
+# compute capability 8.0 or later it ends with the kernels that make use of them.
+
+# %%
+import os
+
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "pruned.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/pruned.py
+import os
+
+import torch
+from torch import nn
+
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+torch.manual_seed(0)
+layers = nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU()
+model = nn.Sequential(*layers, nn.Linear(256, 1)).to(device)  # yours
+inputs = torch.randn(512, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.sum(dim=1, keepdim=True) / 8
+linears = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+del linears["4"]  # the head stays whole
+masks = {}
+
+
+def two_of_four(score):
+    """True where a weight stays: the two largest scores of each four in a row."""
+    fours = score.reshape(-1, 4)
+    mask = torch.zeros_like(fours, dtype=torch.bool)
+    return mask.scatter_(1, fours.topk(2, dim=1).indices, True).view_as(score)
+
+
+@torch.no_grad()
+def choose():
+    """Wanda: a weight counts by its size times the norm of the inputs that it meets."""
+    norms = {}
+    for name, linear in linears.items():
+
+        def note(module, given, name=name):
+            norms[name] = given[0].norm(dim=0)
+
+        handle = linear.register_forward_pre_hook(note)
+        model(inputs)  # calibrates
+        handle.remove()
+        masks[name] = two_of_four(linear.weight.abs() * norms[name])
+
+
+@torch.no_grad()
+def keep_zeros():
+    for name, mask in masks.items():
+        linears[name].weight *= mask
+
+
+def loss_of(rows=slice(None)):
+    return (model(inputs[rows]) - targets[rows]).square().mean()
+
+
+def train(epochs, rate):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    for epoch in range(epochs):
+        order = torch.randperm(512, generator=torch.Generator().manual_seed(epoch))
+        for batch in order.to(device).split(32):
+            loss_of(batch).backward()
+            optimizer.step()
+            keep_zeros()  # the moments know nothing of masks
+            optimizer.zero_grad()
+    return loss_of().item()
+
+
+print(f"dense: loss {train(10, 1e-3):.4f}")
+choose()
+keep_zeros()
+print(f"half of the weights gone: loss {loss_of().item():.4f}")
+print(f"trained on with the masks: loss {train(5, 1e-3):.4f}")
+for name, linear in linears.items():
+    zeros = (linear.weight.reshape(-1, 4) == 0).sum(dim=1)
+    assert (zeros >= 2).all(), f"{name} is not 2:4"
+torch.save(model.state_dict(), os.environ.get("CHECKPOINT", "pruned.pt"))
+if device.type == "cuda" and torch.cuda.get_device_capability() >= (8, 0):
+    from torch.sparse import to_sparse_semi_structured
+
+    model.half()  # kernels for 2:4 multiply in half precision
+    for linear in linears.values():
+        halved = to_sparse_semi_structured(linear.weight.detach())
+        linear.weight = nn.Parameter(halved, requires_grad=False)
+    with torch.no_grad():
+        off = (model(inputs.half()).float() - targets).square().mean().item()
+    print(f"by kernels for 2:4: loss {off:.4f}")
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -524,6 +524,172 @@ array = letter(plain, array="0-2")
 print([line for line in array.splitlines() if "--array" in line or "--output" in line])
 
 # %% [markdown]
+# ## Tomorrow's letter, and its script
+#
+# Both without this workshop. First the program. It looks for its checkpoint when it starts, saves after each epoch, and looks for a file
+# called `stop`, which the letter makes when time is nearly up. Only rank 0 looks, and tells the others: they must all stop
+# after the same epoch.
+
+# %%
+os.environ["CHECKPOINT"] = str(folder / "tried.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/train_until_told.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)).to(device)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
+targets = inputs.sum(dim=1, keepdim=True) / 8
+saved, first = Path(os.environ.get("CHECKPOINT", "train_until_told.pt")), 0
+if saved.exists():  # the second start of a job, or of you
+    state = torch.load(saved, map_location=device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    first = state["epoch"] + 1
+
+for epoch in range(first, int(os.environ.get("EPOCHS", first + 3))):
+    order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+    total = torch.zeros(1, device=device)
+    for batch in order.to(device).split(32):
+        mine = batch[rank::ranks]
+        loss = (model(inputs[mine]) - targets[mine]).square().mean()
+        loss.backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= ranks
+        optimizer.step()
+        optimizer.zero_grad()
+        total += loss.detach() / 8
+    dist.all_reduce(total)
+    stop = torch.tensor([int(Path("stop").exists())], device=device)
+    dist.broadcast(stop, 0)  # one rank looks, or some would go on without the others
+    if rank == 0:
+        print(f"epoch {epoch}: mean loss {total.item() / ranks:.3g}", flush=True)
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        beside = saved.with_suffix(".part")
+        torch.save({**state, "epoch": epoch}, beside)
+        beside.replace(saved)
+    if stop.item():
+        break
+dist.barrier()  # nobody leaves before the file is written
+dist.destroy_process_group()
+
+# %% [markdown]
+# Now the letter, whole. Five minutes before the limit Slurm sends it a signal (`--signal=B:USR1@300`; `B` is for batch, the shell of the
+# letter). The shell makes the file, waits until the ranks have saved and gone, and asks for the job to be queued again. The checkpoint lies beside
+# the letter, on a disk that every node sees.
+
+# %%
+LETTER = r"""#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=64
+#SBATCH --gpus-per-node=4
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.log
+
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+port=$((20000 + SLURM_JOB_ID % 10000))
+export CHECKPOINT=$PWD/train_until_told.pt EPOCHS=${EPOCHS:-100000}
+rm -f stop
+trap 'touch stop' USR1
+
+srun python -m torch.distributed.run \
+    --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="${RANKS:-4}" \
+    --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID" \
+    train_until_told.py &
+ranks=$!
+wait $ranks  # the signal ends this wait
+wait $ranks  # and not the ranks: they still save
+if [ -e stop ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+"""
+
+# %% [markdown]
+# Does it work? Two commands play Slurm again: an `srun` that starts what it is given for each of two nodes, and a `scontrol` that
+# knows the first node and notes what is to be queued again. Everything else is real, and the two nodes have one rank each. After epoch 5 comes
+# the signal:
+
+# %%
+import threading
+
+(folder / "job.sh").write_text(LETTER)
+bin_folder = folder / "bin"
+bin_folder.mkdir(exist_ok=True)
+(bin_folder / "srun").write_text("""#!/bin/bash
+for node in 0 1; do "$@" & done
+wait
+""")
+(bin_folder / "scontrol").write_text(f"""#!/bin/bash
+case $1 in show) echo 127.0.0.1;; requeue) touch {folder}/requeued;; esac
+""")
+for command in bin_folder.iterdir():
+    command.chmod(0o755)
+
+
+def start(epochs, signal_at=None):
+    """Play Slurm: run the letter once, and signal its shell after an epoch."""
+    environment = {
+        **os.environ, "PATH": f"{bin_folder}:{path}", "RANKS": "1",
+        "EPOCHS": str(epochs), "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_ID": str(os.getpid()),
+    }  # fmt: skip
+    printed, job = [], subprocess.Popen(
+        ["bash", "job.sh"], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    limit = threading.Timer(120, os.killpg, (job.pid, signal.SIGKILL))
+    limit.start()
+    try:
+        for line in job.stdout:
+            printed.append(line)
+            if line.startswith(f"epoch {signal_at}:"):
+                job.send_signal(signal.SIGUSR1)  # five minutes are left
+    finally:
+        limit.cancel()
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+    return [line for line in printed if line.startswith("epoch")]
+
+
+# %%
+started = start(epochs=100_000, signal_at=5)
+print(started[0] + "...\n" + started[-1], end="")
+again = len(started)
+assert (folder / "requeued").exists(), "the letter asked for it"
+assert 6 <= again < 100_000
+
+# %% [markdown]
+# Slurm would start it again when nodes are free. The same letter, for three epochs more:
+
+# %%
+second = start(epochs=again + 3)
+print("".join(second), end="")
+assert [line.split(":")[0] for line in second] == [
+    f"epoch {again + more}" for more in range(3)
+]
+
+# %% [markdown]
+# No epoch is missing, and none was done twice.
+
+# %% [markdown]
 # ## What to take away
 #
 # - **A job is a letter**: lines for Slurm, then a shell program that runs once, on the first node.

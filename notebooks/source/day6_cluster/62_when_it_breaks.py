@@ -851,6 +851,142 @@ Table(
 # six were silent data corruption: number 9 of this lesson, by hardware.
 
 # %% [markdown]
+# ## Tomorrow's script
+#
+# A program that is ready for all this, without the workshop. It waits two minutes and not thirty, writes its stack when it is sent a
+# signal, looks before it reduces and leaves out a step that is not finite, compares weights between ranks after each epoch, and writes
+# a checkpoint beside the last one. `record` hands the traceback of a rank to torchrun. `torchrun --max-restarts 3
+# --nproc-per-node 8 train_guarded.py` starts all ranks again when one dies.
+
+# %%
+import os
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+os.environ["CHECKPOINT"] = str(folder / "train_guarded.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/train_guarded.py
+import faulthandler
+import hashlib
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.elastic.multiprocessing.errors import record
+
+faulthandler.register(signal.SIGUSR1)  # kill -USR1 PID: this rank writes its stack
+
+
+def is_whole(model, loss):
+    """Before anything is summed: whose numbers are not finite?"""
+    gradients = [parameter.grad.isfinite().all() for parameter in model.parameters()]
+    mine = torch.stack([loss.isfinite(), *gradients]).all().float().view(1)
+    every = [torch.zeros_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    guilty = [rank for rank, one in enumerate(every) if not one.item()]
+    if guilty and dist.get_rank() == 0:
+        print(f"not finite on ranks {guilty}: this step is left out", flush=True)
+    return not guilty
+
+
+def check_alike(model):
+    """Weights must be the same on all ranks, to the last bit."""
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.detach().cpu().numpy().tobytes())
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, found.hexdigest()[:8])
+    if len(set(every)) > 1:
+        raise RuntimeError(f"weights differ, by rank: {every}")
+
+
+@record  # torchrun shows the traceback of the rank that failed first
+def main():
+    dist.init_process_group(timeout=timedelta(minutes=2))  # not half an hour
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
+    targets = inputs.sum(dim=1, keepdim=True) / 8
+    saved, first = Path(os.environ.get("CHECKPOINT", "train_guarded.pt")), 0
+    if saved.exists():  # after a restart too: a rank knows only what is on the disk
+        state = torch.load(saved, map_location=device, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first = state["epoch"] + 1
+
+    for epoch in range(first, first + 3):
+        order = torch.randperm(256, generator=torch.Generator().manual_seed(epoch))
+        total = torch.zeros(1, device=device)
+        for batch in order.to(device).split(32):
+            mine = batch[rank::ranks]
+            loss = (model(inputs[mine]) - targets[mine]).square().mean()
+            loss.backward()
+            if is_whole(model, loss):
+                for parameter in model.parameters():
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= ranks
+                optimizer.step()
+                total += loss.detach() / 8
+            optimizer.zero_grad()
+        dist.all_reduce(total)  # by all, then one prints
+        check_alike(model)
+        if rank == 0:
+            print(f"epoch {epoch}: mean loss {total.item() / ranks:.3f}", flush=True)
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            beside = saved.with_suffix(".part")
+            torch.save({**state, "epoch": epoch}, beside)
+            beside.replace(saved)  # never half a file under the good name
+        dist.barrier()  # nobody goes on before it is there
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+
+# %% [markdown]
+# Does it find what labs 8 and 9 hid? We break it in two ways. In the first, one loss of rank 1 is infinite, in epoch 1. In the second,
+# rank 1 moves one weight a little, where nobody sees it:
+
+# %%
+guarded = (folder / "train_guarded.py").read_text()
+LOSS = "            loss.backward()\n"
+assert guarded.count(LOSS) == 1
+os.environ["CHECKPOINT"] = str(folder / "broken.pt")
+
+infinite = guarded.replace(
+    LOSS,
+    "            if rank + epoch == 2 and batch[0] == order[0]: loss *= torch.inf\n"
+    + LOSS,
+)
+told = launch.torchrun(infinite, 2).text
+print(told, end="")
+assert told.count("not finite on ranks [1]") == 1
+assert "epoch 2: mean loss" in told
+
+# %%
+CHECK = "        check_alike(model)\n"
+os.environ["CHECKPOINT"] = str(folder / "moved.pt")
+moved = guarded.replace(
+    CHECK, "        if rank == 1: model[2].bias.data += 1e-4\n" + CHECK
+)
+try:
+    launch.torchrun(moved, 2)
+except launch.RankFailed as error:
+    said = error.failures[0].message
+print(said)
+assert "weights differ, by rank: [" in said
+
+# %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -693,7 +693,63 @@ Table(("", "plan", "from"), page)
 # %% [markdown]
 # The last column is what makes it a page that you can sign: it tells which numbers come from formulas, which from the
 # measurements of others, and which are assumed.
+
+# %% [markdown]
+# ## Tomorrow's script
 #
+# The page by hand: forty lines of arithmetic for a run of your own, without this workshop. It knows no kernels and no network. What it
+# takes for them is one number, the MFU, which you measure. (A layout that it calls possible still has to be tried.)
+
+# %%
+from workshop import launch
+
+folder = launch.Session.get().directory  # goes when the kernel goes
+
+# %% tags=["script"]
+# %%torchrun -n 1 --save {folder}/plan.py
+from math import ceil, sqrt
+
+PARAMS, LAYERS, WIDTH, TOKENS, SEQ_LEN = 70.6e9, 80, 8_192, 15e12, 8_192  # yours
+VOCAB = 128_256
+GPUS, PEAK, CAPACITY = 1_024, 989e12, 80e9  # dense bf16, not the sheet's sparse
+MFU = 0.45  # measured on your code for a day, or it is a hope
+TENSOR, PIPELINE, BATCH = 8, 4, 1_024  # sequences a step
+PRICE = 2.00  # of a GPU hour
+STORAGE, RESTART, HOURS_BETWEEN = 20e9, 600, 50_700  # bytes/s, s, GPU hours
+
+# time: six FLOPs a weight and token (an embedding is looked up), and causal attention
+flops_per_token = 6 * (PARAMS - VOCAB * WIDTH) + 6 * LAYERS * SEQ_LEN * WIDTH
+days = TOKENS * flops_per_token / (GPUS * PEAK * MFU) / 86_400
+step = BATCH * SEQ_LEN * flops_per_token / (GPUS * PEAK * MFU)
+
+# memory of the fullest rank: weights and gradients of its part, state sharded over data
+data = GPUS // TENSOR // PIPELINE
+part = PARAMS / TENSOR / PIPELINE
+state = (2 + 4) * part + 12 * part / data  # bf16 weights, fp32 gradients, ZeRO-1
+# 34 s b h bytes a layer over tensor ranks (Korthikanti et al., table 2, no scores);
+# the first of p stages keeps p micro-batches of a p-th of the layers
+kept = 34 * SEQ_LEN * WIDTH * LAYERS / TENSOR
+micro_batches = BATCH // data
+bubble = (PIPELINE - 1) / (micro_batches + PIPELINE - 1)
+
+# failures: Young's interval, and what is left of the time
+checkpoint = 12 * PARAMS  # fp32 weights and both moments
+save = checkpoint / STORAGE
+between = HOURS_BETWEEN * 3_600 / GPUS
+every = sqrt(2 * save * between)
+lost = save / every + every / 2 / between + RESTART / between
+whole = days / (1 - lost)
+
+print(f"{TOKENS / (BATCH * SEQ_LEN):,.0f} steps of {step:.1f} s: {days:.0f} days")
+print(f"a rank holds {state / 1e9:.1f} GB of state and keeps {kept / 1e9:.1f} GB")
+assert state + kept < 0.9 * CAPACITY, "it does not fit: cut more, or compute again"
+print(f"bubble {bubble:.0%} with {micro_batches} micro-batches; is it in your MFU?")
+print(f"a failure every {between / 3600:.0f} h, a save every {every / 60:.0f} min")
+price = whole * 24 * GPUS * PRICE
+print(f"{lost:.1%} lost: {whole:.0f} days for {price / 1e6:.1f} million")
+print(f"for 90 days: {ceil(GPUS * whole / 90 / 8) * 8:,} GPUs, if all stays as it is")
+
+# %% [markdown]
 # ## What to take away
 #
 # - **Plan what already happened first.** The same formulas give BLOOM 105 days (117 on the calendar), LLaMA-65B 21, Llama 2 70B 1.6 of
