@@ -30,6 +30,31 @@ def test_a_number_stands_beside_the_formula_and_the_measurement(guesses: Guesses
     ]
 
 
+def test_what_no_run_showed_is_called_calculated_and_compared_all_the_same(guesses: Guesses) -> None:
+    guesses.ask(BYTES, 300)
+    shown = guesses.beside("wire_bytes", calculated=150)
+    assert str(shown).splitlines() == [
+        "yours       300 B  2.0 times too much",
+        "calculated  150 B",
+    ]
+    assert "calculated" in shown._repr_html_()
+    assert guesses.rows() == [("wire_bytes", "300 B", "150 B (calculated)", "2.0 times too much")]
+    guesses.beside("wire_bytes", measured=100)  # a run after all: its number counts
+    assert Guesses(guesses.path).rows() == [("wire_bytes", "300 B", "100 B", "3.0 times too much")]
+
+
+@pytest.mark.parametrize("known", [{}, {"measured": 1, "calculated": 1}, {"predicted": 1}])
+def test_a_guess_is_compared_with_one_number(guesses: Guesses, known: dict[str, int]) -> None:
+    guesses.ask(BYTES, ...)
+    with pytest.raises(ValueError, match="wire_bytes: a guess is laid beside either measured"):
+        guesses.beside("wire_bytes", **known)
+
+
+def test_a_measured_zero_is_a_number(guesses: Guesses) -> None:
+    guesses.ask(BYTES, ...)
+    assert str(guesses.beside("wire_bytes", 0)) == "measured  0 B"
+
+
 def test_an_unanswered_guess_stops_nothing_and_keeps_nothing(guesses: Guesses) -> None:
     assert guesses.ask(BYTES, ...) is None
     assert str(guesses.beside("wire_bytes", 150)) == "measured  150 B"

@@ -111,12 +111,19 @@ class Guesses:
         self._write()
         return answer
 
-    def beside(self, name: str, measured: Any, predicted: Any = None) -> ThreeWays:
+    def beside(
+        self, name: str, measured: Any = None, predicted: Any = None, *, calculated: Any = None
+    ) -> ThreeWays:
         """What was guessed, predicted and measured, side by side; the guess is kept with what was measured.
 
+        calculated: in place of ``measured``, for what no run showed, such as bytes on 1,024 GPUs.
+
         Raises:
-            ValueError: no question of that name was asked here, or a value is not of its kind.
+            ValueError: no question of that name was asked here, a value is not of its kind, or there is not
+                exactly one of ``measured`` and ``calculated``.
         """
+        if (measured is None) == (calculated is None):
+            raise ValueError(f"{name}: a guess is laid beside either measured=... or calculated=...")
         if name not in self.questions:
             asked = ", ".join(self.questions) or "none"
             raise ValueError(f"no %%guess is called {name!r}; asked in this notebook: {asked}.")
@@ -124,15 +131,20 @@ class Guesses:
         self._read()
         row = self._kept.get(name, {})
         guess = question.read(_as_read(row["guess"])) if "guess" in row else None
-        happened = question.read(measured)
+        known_by = "calculated" if measured is None else "measured"
+        truth = question.read(calculated if measured is None else measured)
         if guess is not None:
-            self._kept[name] = {**row, "measured": happened, "unit": question.unit}
+            kept = {"guess": row["guess"], "measured": truth, "unit": question.unit}
+            self._kept[name] = kept if known_by == "measured" else {**kept, "known_by": known_by}
             self._write()
         expected = None if predicted is None else question.read(predicted)
-        return ThreeWays(question, guess, expected, happened)
+        return ThreeWays(question, guess, expected, truth, known_by)
 
     def kept(self) -> dict[str, dict[str, Any]]:
-        """Every guess as it is kept: ``{"guess": ..., "measured": ..., "unit": ...}`` by name, as of now."""
+        """Every guess as it is kept: ``{"guess": ..., "measured": ..., "unit": ...}`` by name, as of now.
+
+        A row with ``"known_by": "calculated"`` holds under ``"measured"`` what was only calculated.
+        """
         self._read()
         return dict(self._kept)
 
@@ -145,7 +157,8 @@ class Guesses:
                 question = Question(name, row.get("unit", ""))
                 guess, measured = _as_read(row["guess"]), _as_read(row["measured"])
                 yours, happened = (", ".join(question.shown(value)) for value in (guess, measured))
-                rows.append((name, yours, happened, off_by(guess, measured)))
+                known_by = f" ({row['known_by']})" if "known_by" in row else ""
+                rows.append((name, yours, happened + known_by, off_by(guess, measured)))
         return rows
 
     def _read(self) -> None:
@@ -202,22 +215,26 @@ def off_by(guess: Value, measured: Value) -> str:
 
 @dataclass(frozen=True, repr=False)
 class ThreeWays:
-    """Yours, predicted, measured: as text, and as a table in a notebook."""
+    """Yours, predicted, and what it was: as text, and as a table in a notebook.
+
+    known_by: how ``truth`` is known, "measured" or "calculated".
+    """
 
     question: Question
     guess: Value | None
     predicted: Value | None
-    measured: Value
+    truth: Value
+    known_by: str = "measured"
 
     def rows(self) -> list[list[str]]:
         """A row for each of the three that there is, the texts of its points in the columns."""
         rows = []
         if self.guess is not None:
-            off = "" if self.question.points else off_by(self.guess, self.measured)
+            off = "" if self.question.points else off_by(self.guess, self.truth)
             rows.append(["yours", *self.question.shown(self.guess), off])
         if self.predicted is not None:
             rows.append(["predicted", *self.question.shown(self.predicted), ""])
-        return [*rows, ["measured", *self.question.shown(self.measured), ""]]
+        return [*rows, [self.known_by, *self.question.shown(self.truth), ""]]
 
     def head(self) -> list[str]:
         """The columns' names."""
@@ -295,6 +312,6 @@ GUESSES = Guesses(None)
 """Those of this notebook; its magics say where they are kept."""
 
 
-def beside(name: str, measured: Any, predicted: Any = None) -> ThreeWays:
-    """The guess of that name beside what was predicted and measured; see `Guesses.beside`."""
-    return GUESSES.beside(name, measured, predicted)
+def beside(name: str, measured: Any = None, predicted: Any = None, *, calculated: Any = None) -> ThreeWays:
+    """The guess of that name beside what was predicted, and measured or calculated; see `Guesses.beside`."""
+    return GUESSES.beside(name, measured, predicted, calculated=calculated)
