@@ -11,6 +11,8 @@
 - **No accelerator that is not there.** `torch.accelerator.current_accelerator()` names what PyTorch was built
   for: with a CUDA build "cuda", on a laptop too, and on ranks that were sent to the CPU. Its argument
   `check_available` asks whether there is one.
+- **No question to CUDA at import.** `torch.cuda.is_available()` begins CUDA's driver, and a fork of a process that
+  has begun it cannot use a GPU. Ranks are forks of a process that has imported the package.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ WAITS = re.compile(
     r"synchroni[sz]e|elapsed_time|\.item\(\)|\.tolist\(\)|process_time|\.cpu\(\)|device\.type|\bwait\(\)|allclose"
 )
 # A source without one of these has no dead end.
-NAMED = re.compile(r"isend|irecv|perf_counter|backward\(|init_process_group|current_accelerator")
+NAMED = re.compile(
+    r"isend|irecv|perf_counter|backward\(|init_process_group|current_accelerator|(cuda|accelerator)\.is_available"
+)
 WORK = re.compile(
     r"\b(backward|forward|all_reduce|all_gather|matmul|optimizer|randn|ones|zeros|tensor|model)\b"
 )
@@ -100,8 +104,22 @@ def accelerators_unasked(tree: ast.AST) -> list[int]:
     return [call.lineno for call in calls if not (call.args or call.keywords)]
 
 
-def dead_ends(text: str, name: str) -> list[str]:
-    """Every dead end of a piece of source, as ``NAME: what``."""
+def asked_at_import(tree: ast.AST) -> list[int]:
+    """Lines that ask whether there is a GPU while a module is imported, outside of any function."""
+    inside = {
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for part in (function.body if isinstance(function.body, list) else [function.body])
+        for node in ast.walk(part)
+    }
+    calls = [call for call in calls_of(tree, {"is_available"}) if call not in inside]
+    owners = ((call.lineno, call.func.value) for call in calls if isinstance(call.func, ast.Attribute))
+    return [line for line, owner in owners if ast.unparse(owner) in ("torch.cuda", "torch.accelerator")]
+
+
+def dead_ends(text: str, name: str, *, imported: bool = False) -> list[str]:
+    """Every dead end of a piece of source, as ``NAME: what``; imported: it is a module, and no cell or script."""
     if not NAMED.search(text):
         return []
     tree = ast.parse(text)
@@ -112,6 +130,8 @@ def dead_ends(text: str, name: str) -> list[str]:
     found += [(line, "a step that waits for the device") for line in steps_that_wait(tree)]
     found += [(line, "gloo by name") for line in backends_by_name(tree)]
     found += [(line, "an accelerator that may not be there") for line in accelerators_unasked(tree)]
+    if imported:
+        found += [(line, "a question to CUDA at import") for line in asked_at_import(tree)]
     lines = text.splitlines()
     return [f"{name}: {what}: {lines[line - 1].strip()}" for line, what in sorted(found)]
 

@@ -19,6 +19,20 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=WHY))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def engines_of_their_own():
+    """An engine is else a fork of a Python that has imported much, and one question to CUDA would poison it."""
+    import torch
+
+    if not torch.cuda.is_available():
+        yield
+        return
+    from tests.warm_engines import new_pythons
+
+    with new_pythons():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def empty_gpu():
     import torch

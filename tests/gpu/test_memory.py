@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from workshop.launch.child.device_cap import cap_device_memory
-from workshop.measure.held import count_from_here, held_bytes
+from workshop.measure.held import count_from_here, held_bytes, workspace_bytes
 from workshop.measure.session import measure
 from workshop.models.gpt import GPT, TINY
 
@@ -72,11 +72,13 @@ def test_the_trace_and_the_allocator_agree_on_the_peak():
     model = GPT(TINY).to("cuda")
     optimizer = torch.optim.AdamW(model.parameters())
     step(model, optimizer)
+    workspaces = workspace_bytes()  # which the trace leaves out, and which are many times such a step
     torch.cuda.reset_peak_memory_stats()
     with measure(model, optimizer, traffic=False) as found:
         for _ in range(2):
             step(model, optimizer)
-    assert found.memory.peak_bytes == pytest.approx(torch.cuda.max_memory_allocated(), rel=0.02)
+    peak = torch.cuda.max_memory_allocated() - workspaces
+    assert found.memory.peak_bytes == pytest.approx(peak, rel=0.02)
     assert sum(found.memory.parts.values()) == pytest.approx(found.memory.peak_bytes, rel=0.01)
 
 
@@ -109,15 +111,15 @@ def test_recompute_holds_less():
 def test_activations_on_the_host_leave_the_gpu(pinned):
     net = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)]).to("cuda")
     x = torch.randn(4096, 1024, device="cuda", requires_grad=True)
+    net(x).sum().backward()  # from here on gradients and both threads' workspaces are there
+    wanted, x.grad = x.grad.clone(), None
+    before = torch.cuda.memory_allocated()
     plain = net(x).sum()
-    kept = torch.cuda.memory_allocated()
-    plain.backward()
-    wanted = x.grad.clone()
-    x.grad = None
+    kept = torch.cuda.memory_allocated() - before
     del plain
     with torch.autograd.graph.save_on_cpu(pin_memory=pinned):
         away = net(x).sum()
-    assert torch.cuda.memory_allocated() < kept - 4 * 4096 * 1024 * 4
+    assert torch.cuda.memory_allocated() - before < kept - 4 * 4096 * 1024 * 4
     away.backward()
     assert torch.equal(x.grad, wanted)
 

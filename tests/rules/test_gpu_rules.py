@@ -1,9 +1,12 @@
 """Dead ends on a GPU that a source shows: found in bad examples, and in lessons and package only where a reason stands."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import loaded_engine, warm_python
 from tools.gpu_rules import cells, dead_ends, lesson_dead_ends
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +35,7 @@ BAD = {
     "a step that waits for the device": "for x in data:\n    loss = model(x)\n    loss.backward()\n    losses.append(loss.item())\n",
     "gloo by name": "dist.init_process_group('gloo')\n",
     "an accelerator that may not be there": "device = torch.accelerator.current_accelerator() or 'cpu'\n",
+    "a question to CUDA at import": "class Here:\n    gpu = torch.cuda.is_available()\n",
 }
 GOOD = (
     "ops = [dist.P2POp(dist.isend, x, 1), dist.P2POp(dist.irecv, y, 1)]\n",
@@ -40,17 +44,32 @@ GOOD = (
     "for way in ways:\n    for x in data:\n        model(x).backward()\n    print(loss.item())\n",
     "dist.init_process_group()\n",
     "a = torch.accelerator\nb = [a.current_accelerator(True), a.current_accelerator(check_available=True)]\n",
+    "def gpu():\n    return torch.cuda.is_available()\nask = lambda: torch.accelerator.is_available()\n",
 )
+# A new Python, in which asking CUDA is written down.
+ASKED = """
+import importlib, sys, torch
+for owner in (torch.cuda, torch.accelerator):
+    for name in ("is_available", "device_count"):
+        truth = getattr(owner, name)
+        def told(*args, truth=truth, **kwargs):
+            frame = sys._getframe(1)
+            print(frame.f_code.co_filename, frame.f_lineno)
+            return truth(*args, **kwargs)
+        setattr(owner, name, told)
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+"""
 
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_dead_end_is_found(what):
-    assert [line.split(": ")[1] for line in dead_ends(BAD[what], "bad")] == [what]
+    assert [line.split(": ")[1] for line in dead_ends(BAD[what], "bad", imported=True)] == [what]
 
 
 @pytest.mark.parametrize("text", GOOD)
 def test_what_is_none_is_left_alone(text):
-    assert dead_ends(text, "good") == []
+    assert dead_ends(text, "good", imported=True) == []
 
 
 def test_the_package_has_none_but_those_with_a_reason():
@@ -58,9 +77,17 @@ def test_the_package_has_none_but_those_with_a_reason():
     for path in sorted((ROOT / "workshop").rglob("*.py")):
         if path.name.startswith(("stub", "wrong_")):
             continue  # what people get wrong
-        said = dead_ends(path.read_text("utf-8"), path.name)
+        said = dead_ends(path.read_text("utf-8"), path.name, imported=True)
         found += [line for line in said if PACKAGE.get(path.name) != line.split(": ")[1]]
     assert found == []
+
+
+def test_nobody_asks_cuda_while_what_ranks_are_forks_of_is_imported():
+    """CUDA would tell each of these forks that it cannot begin again."""
+    modules = [*warm_python.PRELOADED, *loaded_engine.OURS, "workshop.launch.child.preload"]
+    told = subprocess.run([sys.executable, "-c", ASKED, *modules], cwd=ROOT, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == ""
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)

@@ -13,6 +13,7 @@ A result is one of three: a fresh tensor, a view of an argument (same storage), 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -20,15 +21,21 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 
 _DEVICE = torch.ops.prim.device.default
 _MISSING = object()
-_NO_CUDA = not torch.cuda.is_available()
 _GROUPED = torch.ops.aten._grouped_mm.default
 _CPU = torch.device("cpu")
+_is_available = torch.cuda.is_available  # `workshop.rehearse.cuda` puts another answer in its place
+
+
+@functools.cache
+def _no_cuda() -> bool:
+    """Asked when it is first wanted, not at import: after that question no fork of this process can use CUDA."""
+    return not _is_available()
 
 
 def told_to_cpp(tensor: FakeTensor) -> torch.device:
     """A tensor's device, if this build of torch has its guards and streams; see `workshop.rehearse.cuda`."""
     device = tensor.fake_device
-    return _CPU if _NO_CUDA and device.type == "cuda" else device
+    return _CPU if device.type == "cuda" and _no_cuda() else device
 
 
 class _NotPlainError(Exception):

@@ -45,8 +45,8 @@ def child(words: Sequence[str], timeout: float) -> subprocess.CompletedProcess[s
 def environment() -> dict[str, str]:
     """The rehearsal's environment: one thread, no GPU, and this very package on its path.
 
-    No GPU, for it needs none and its forks could not use one: a module asks CUDA its first question while the
-    fork server imports, and what that leaves behind no fork survives.
+    No GPU, for it needs none. Its forks could not use one either, should a module ask CUDA anything while the
+    fork server imports.
     """
     paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", REHEARSING: "1"}
