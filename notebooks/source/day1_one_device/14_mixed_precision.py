@@ -56,11 +56,11 @@ assert after[torch.bfloat16] == 1
 assert abs(after[torch.float16] - 2) > 0.02
 
 # %%
-beside("weight", measured=after[torch.bfloat16])
+beside("weight", predicted=1, measured=after[torch.bfloat16])
 
 # %% [markdown]
-# In bf16 the weight has not moved at all: each update is less than half a step, and is rounded away. In fp16 it moved, but not by the
-# right amount. Only more digits help. So the weights that receive the updates stay in fp32. They are called **master weights**; the
+# In bf16 the weight has not moved at all: half a step is 0.0039, each update is less, and so it is rounded away. In fp16 it moved, but
+# not by the right amount. Only more digits help. So the weights that receive the updates stay in fp32. They are called **master weights**; the
 # 16-bit weights are made from them, anew after each step.
 #
 # ## Second loss: sums lose digits
@@ -79,7 +79,8 @@ assert ones.sum() == 4_096
 
 # %% [markdown]
 # At 256 the step between two numbers of bf16 is 2, so adding 1 changes nothing any more. `torch.sum` adds up in fp32 and rounds once, at
-# the end. Matrix units do so too: 16-bit inputs, **sums in fp32**.
+# the end. Matrix units do so too: 16-bit inputs, **sums in fp32**. (When a GPU cuts one long sum into pieces, PyTorch lets it add the
+# pieces in 16 bits. `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False` forbids it.)
 #
 # Which operators may run in 16 bits at all? `torch.autocast` has a list. Products are on it. Losses are on another one, of
 # operators that get fp32. On GPUs that second list also has `softmax`, `layer_norm`, `exp`, `pow` and `sum`. Ask this device:
@@ -161,7 +162,7 @@ def gradients(dtype, scale=1.0):
 
 
 exact = gradients(torch.float32)
-used = exact != 0  # words that are not in the batch have no gradient
+used = exact != 0  # bytes that are not in the batch have no gradient
 found = {
     "fp32": exact,
     "fp16": gradients(torch.float16),
@@ -185,17 +186,40 @@ for name, vector in found.items():
 show.gradient_sizes(drawn, LOWEST, lost, {"fp16's smallest": -24})
 
 # %%
-beside("lost", measured=100 * lost["fp16"])
+round_to_zero = exact[used].abs() <= 2.0**-25  # half of fp16's smallest number
+share = round_to_zero.float().mean().item()
+beside("lost", predicted=100 * share, measured=100 * lost["fp16"])
 
 # %% [markdown]
-# The filled shape is fp32. fp16 has cut off what lies below $2^{-24}$, and just above it only a few values exist. Backward goes through
-# all layers in fp16, so what vanishes near the loss is missing in every layer below. With $S$ next to nothing is lost. bf16 loses
-# next to nothing by itself: it has the exponent of fp32.
+# The filled shape is fp32. fp16 has cut off what lies below $2^{-24}$. *Predicted* is what rounding the finished gradients would lose.
+# More is lost, because all of backward runs in fp16: what vanishes near the loss is missing in every layer below. With $S$ next to
+# nothing is lost. bf16 loses next to nothing by itself: it has the exponent of fp32.
+#
+# One thing looks like a mistake: above $2^{-20}$ fp16 has *more* gradients than fp32. The gradients of one token's logits add up to
+# zero: the right byte gets a negative one, and all the others together the same amount, each a little. Look at the head's gradient,
+# summed over the vocabulary, and at how much of the gradient of the query matrices there is at all:
+
+# %%
+names = [name for name, _ in model.named_parameters()]
+lengths = [parameter.numel() for parameter in model.parameters()]
+for how in ("fp32", "fp16"):
+    parts = dict(zip(names, found[how].split(lengths), strict=True))
+    head = parts["lm_head.weight"].view(TINY.vocab_size, -1)
+    queries = torch.cat([part for name, part in parts.items() if "q_proj" in name])
+    alive = (queries != 0).float().mean()
+    size, summed = head.norm(), head.sum(0).norm()
+    print(f"{how}: head {size:.1e}, summed {summed:.1e}; queries {alive:.0%} not zero")
+    assert (alive > 0.9) == (how == "fp32")
+    assert (summed < 0.01 * size) == (how == "fp32")
+
+# %% [markdown]
+# In fp16 the many small ones have vanished, and the large negative one has not. So nothing cancels it: the sum is larger than it should
+# be, and it is what the layers below receive.
 #
 # ## A slider that decides: which S?
 #
-# Too small, and gradients vanish. Too large, and they pass 65,504 and become infinite. Move the slider until both are at zero.
-# **How wide is the range of good S?**
+# Too small, and gradients vanish. Too large, and they pass 65,504 and become infinite. Call $S$ good if fewer than 0.1 % become zero
+# (the dotted line) and none infinite. **How wide is the range of good S?**
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -218,7 +242,10 @@ def draw(power):
     figure, axis = new_figure(6.4, 2.6)
     axis.plot(POWERS, zero, color="#0072B2", label="become zero")
     axis.plot(POWERS, infinite, color="#D55E00", label="become infinite")
-    axis.axvline(power, color="black", linestyle=":")
+    axis.axvline(power, color="black")
+    axis.axhline(1e-3, color="#0072B2", linestyle=":", linewidth=1)
+    axis.set_yscale("symlog", linthresh=1e-5)
+    axis.set_ylim(0, 1)
     axis.set(xlabel="power of two of S", ylabel="share of gradients")
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     lost, over = shares(power)
@@ -237,14 +264,11 @@ assert 27 <= good[-1] <= 33
 assert lost["fp16"] > zero[0]
 
 # %% [markdown]
-# The range is wide, ten powers of two at least. (A page without a kernel shows both curves all the same: good is where
-# both lie on the floor.)
+# The range is wide, ten powers of two at least. (A page without a kernel shows both curves all the same. The slider rounds gradients
+# that were computed in fp32, so at $S = 1$ it shows what was *predicted* above.)
 #
-# At $S = 1$ the curve shows fewer zeros than you saw above. The slider rounds gradients that were computed in fp32. A
-# backward *in* fp16 also rounds on the way, and loses more.
-#
-# So $S$ need not be exact. But the range moves during training, and with every batch, and nobody wants to tune $S$. It
-# is found by trying, all the time: **dynamic loss scaling**.
+# So $S$ need not be exact. But the range moves during training, and with every batch, and nobody wants to tune $S$. So the scaler
+# keeps adjusting it while the model trains: **dynamic loss scaling**.
 #
 # ### Exercise: the decision
 
@@ -266,42 +290,17 @@ def next_scale(
 
 
 # %% [markdown]
-# ## The real loop
+# ## The loop by hand
 #
-# Here are the ten lines that you will write tomorrow: autocast, and a `GradScaler` around backward and step. Mind the order:
-# gradient clipping comes **after** `unscale_`. Before it they are $S$ times too large, and the limit would mean nothing.
+# Your `next_scale` decides. The rest is little: multiply the loss, divide the gradients, and look whether all of them are finite. Mind
+# the order: gradients are clipped **after** the division. Before it they are $S$ times too large, so every step would be clipped.
 
 # %%
 LIMIT = 1.0 / DIVIDE  # for the norm of all gradients; usually 1.0
 
 
-def train(steps, dtype=None, scaler=None):
-    """Losses and scales of some steps; `dtype` None is fp32 throughout."""
-    model, losses, scales = fresh(), [], []
-    optimizer = adamw(model)
-    scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
-    for step in range(steps):
-        ((tokens, targets),) = text.step(step, device)
-        with torch.autocast(device.type, dtype, enabled=dtype is not None):
-            loss = model(tokens, targets) / DIVIDE
-        scales.append(scaler.get_scale())
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
-        scaler.step(optimizer)  # skipped if a gradient is infinite or NaN
-        scaler.update()
-        optimizer.zero_grad()
-        losses.append(loss.detach() * DIVIDE)
-    return torch.stack(losses).tolist(), scales
-
-
-# %% [markdown]
-# And the same by hand, with your `next_scale` in the place of the scaler:
-
-
-# %%
 def train_by_hand(steps, dtype, scale, interval):
-    """The same as `train`, without a GradScaler."""
+    """Losses and scales of some steps in `dtype`."""
     model, losses, scales, good_steps = fresh(), [], [], 0
     optimizer = adamw(model)
     for step in range(steps):
@@ -318,6 +317,35 @@ def train_by_hand(steps, dtype, scale, interval):
         if may_step:
             torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
             optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach() * DIVIDE)
+    return torch.stack(losses).tolist(), scales
+
+
+# %% [markdown]
+# ## The real loop
+#
+# PyTorch's `GradScaler` does the same: `scale` multiplies, `unscale_` divides, `step` leaves out a step that is not finite, and `update`
+# is your `next_scale`. The ten lines inside the loop are what you will write tomorrow. (Without a scaler the same loop trains in fp32
+# or bf16.)
+
+
+# %%
+def train(steps, dtype=None, scaler=None):
+    """Losses and scales of some steps; `dtype` None is fp32 throughout."""
+    model, losses, scales = fresh(), [], []
+    optimizer = adamw(model)
+    scaler = scaler or torch.amp.GradScaler(device.type, enabled=False)
+    for step in range(steps):
+        ((tokens, targets),) = text.step(step, device)
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            loss = model(tokens, targets) / DIVIDE
+        scales.append(scaler.get_scale())
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+        scaler.step(optimizer)  # skipped if a gradient is infinite or NaN
+        scaler.update()
         optimizer.zero_grad()
         losses.append(loss.detach() * DIVIDE)
     return torch.stack(losses).tolist(), scales
@@ -394,18 +422,21 @@ figure.legend(loc="outside upper center", ncols=4, frameon=False)
 Picture(figure, "losses of four recipes")
 
 # %%
-beside("recipe", measured=max(distance, key=distance.get))
+beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get))
 
 # %% [markdown]
-# - **fp16 alone** falls behind: many of its gradients are zero, and Adam makes large steps of the few that are left.
-# - **fp16 with a scaler** lies on fp32.
-# - **bf16** lies on fp32 without one. That is why nearly everybody trains in bf16 today, on devices that have it.
+# - **fp16 alone** falls behind. Queries and keys get next to no gradient, and a parameter without a gradient stands still. And the
+#   gradients of the logits no longer cancel, as you saw above, so they push the head to one side. Adam can repair neither.
+# - **fp16 with a scaler** has the same losses as fp32, to the third digit here.
+# - **bf16** has them without a scaler. That is why nearly everybody trains in bf16 today, on devices that have it.
 #
 # ## Does it save memory?
 #
-# Count the bytes a parameter, with Adam. With separate masters: 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With autocast: 4 +
-# 4 + 8; and while backward waits, one 16-bit copy of each matrix, 2 more. **Both are 16 when backward has ended.** Here is autocast,
-# measured in the second step; two tokens, so that there are next to no activations.
+# Count the bytes a parameter, with Adam. With separate masters: 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With autocast:
+# 4 + 4 + 8. From forward until backward has used them, autocast also holds a 16-bit copy of each matrix, 2 bytes more. At the end of
+# forward there are no gradients yet, so expect 4 + 8 + 2 = 14. At the end of backward the copies are gone: 4 + 4 + 8 = 16. **Both ways
+# take 16.** The first is counted; autocast is measured here, in the second step, with two tokens, so that there are next to no
+# activations.
 
 # %%
 import gc

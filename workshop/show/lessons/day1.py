@@ -16,6 +16,7 @@ from workshop.show.style import (
     legend,
     name_axes,
     new_figure,
+    panels,
     rank_colour,
 )
 
@@ -79,23 +80,26 @@ def gradient_sizes(
     zero_shares: Mapping[str, float],
     limits: Mapping[str, int],
 ) -> Picture:
-    """A step line for each name over powers of two, shares of zero in the legend, limits as dotted lines.
+    """A panel for each name but the first: its step line over powers of two, the first filled behind it.
 
     histograms: how many numbers have a magnitude from 2^k, for k from ``lowest`` on. zero_shares: by the same
-    names. limits: words for some powers, such as the smallest number of a format.
+    names, shown above the panels. limits: words for some powers, such as the smallest number of a format.
     """
-    figure, axis = new_figure(7.4, 3.2)
-    for index, (name, counts) in enumerate(histograms.items()):
-        powers = [lowest + number for number in range(len(counts) + 1)]
-        label = f"{name}: {zero_shares[name]:.1%} zero"
-        axis.stairs(
-            counts, powers, color=rank_colour(index), linewidth=1.5, label=label, fill=index == 0, alpha=0.7
-        )
-    for words, power in limits.items():
-        axis.axvline(power, color=LIMIT, linewidth=0.9, linestyle=":")
-        axis.text(power, axis.get_ylim()[1], f" {words}", fontsize=8, color=LIMIT, va="top")
-    name_axes(axis, "size of a gradient, power of two", "how many")
-    legend(figure, 2, above=True)
+    (first, behind), *others = histograms.items()
+    figure, axes = panels(2.9 * len(others), 2.9, len(others))
+    powers = range(lowest, lowest + len(behind) + 1)
+    top = 1.15 * max(max(counts) for counts in histograms.values())
+    for index, (axis, (name, counts)) in enumerate(zip(axes, others, strict=True), 1):
+        filled = axis.stairs(behind, powers, color=rank_colour(0), fill=True, alpha=0.5)
+        axis.stairs(counts, powers, color=rank_colour(index), linewidth=1.5)
+        for words, power in limits.items():
+            axis.axvline(power, color=LIMIT, linewidth=0.9, linestyle=":")
+            axis.text(power, top, f" {words}", fontsize=8, color=LIMIT, va="top")
+        axis.set_title(f"{name}: {zero_shares[name]:.1%} zero", fontsize=9)
+        axis.set_ylim(0, top)
+        axis.tick_params(labelleft=index == 1)
+        name_axes(axis, "size of a gradient, power of two", "how many" if index == 1 else "")
+    legend(figure, 1, above=True, handles={first: filled})
     zeros = ", ".join(f"{name} {share:.1%} zero" for name, share in zero_shares.items())
     return Picture(figure, f"sizes of gradients by power of two: {zeros}")
 
