@@ -99,7 +99,8 @@ def message_curve(
 ) -> Picture:
     """Seconds by message size, both logarithmic: measured points, and lines t = alpha + bytes / beta.
 
-    ``measured``: name -> seconds at each size; ``lines``: name -> (alpha in s, beta in bytes/s).
+    ``measured``: name -> seconds at each size; ``lines``: name -> (alpha in s, beta in bytes/s). Its knee
+    is at alpha x beta bytes, where the start costs as much as the bytes.
     """
     figure, axis = new_figure(6.4, 3.2)
     for index, (name, seconds) in enumerate(measured.items()):
@@ -109,18 +110,18 @@ def message_curve(
         look = "--" if index else "-"
         axis.plot(message_bytes, times, look, color="#666666", linewidth=1.2, label=name)
         knee = alpha * beta
-        if index == 0 and min(message_bytes) < knee < max(message_bytes):
-            axis.axvline(knee, color=LIMIT, linewidth=0.8, linestyle=":")
-            axis.text(knee, max(times) * 0.6, " alpha x beta", fontsize=8, color=LIMIT)
+        if min(message_bytes) < knee < max(message_bytes):
+            axis.axvline(knee, color=LIMIT, linewidth=0.8, linestyle=look)
+            axis.text(knee, max(times) * 0.6, " knee", fontsize=8, color=LIMIT)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     name_axes(axis, "message, bytes", "seconds")
-    legend(figure, 4)
+    legend(figure, 2 if sum(map(len, [*measured, *lines])) > 60 else 4)
     return Picture(figure, "seconds by message size: " + ", ".join([*measured, *lines]))
 
 
 def bucket_timeline(events: Sequence[Event], end_of_backward: float) -> Picture:
-    """A picture of one backward pass: gradients as ticks above, each bucket's way over the wire as a bar.
+    """A picture of one backward pass: gradients as ticks above, each bucket's way as a bar.
 
     events: what `workshop.parallel.ddp.BucketedDDP(watch=...)` was told, with the seconds since backward
     began. end_of_backward: seconds until `backward()` returned. ValueError where no bucket was sent.
@@ -143,7 +144,7 @@ def bucket_timeline(events: Sequence[Event], end_of_backward: float) -> Picture:
     axis.axvline(last_gradient * 1e3, color="#666666", linewidth=0.8, linestyle=":")
     axis.text(last_gradient * 1e3, -0.75, "last gradient ", ha="right", fontsize=8, color="#666666")
     axis.set_yticks(
-        range(len(sent) + 1), ["gradient ready", *(f"bucket {b} on the wire" for b in sorted(sent))]
+        range(len(sent) + 1), ["gradient ready", *(f"bucket {b} on its way" for b in sorted(sent))]
     )
     axis.tick_params(labelsize=8, length=2)
     axis.set_ylim(len(sent) + 0.6, -1.1)
@@ -151,7 +152,7 @@ def bucket_timeline(events: Sequence[Event], end_of_backward: float) -> Picture:
     name_axes(axis, "milliseconds since backward began")
     early = sum(seconds < last_gradient for seconds in sent.values())
     exposed = format_seconds(max(0.0, end_of_backward - last_gradient))
-    words = f"{early} of {len(sent)} buckets left before the last gradient was there; {exposed} after it"
+    words = f"{early} of {len(sent)} buckets were sent before the last gradient was ready; {exposed} exposed"
     axis.set_title(words, fontsize=9, loc="left")
     return Picture(figure, words)
 
