@@ -5,8 +5,9 @@
 
 Same model, weights, text, order, dtype, optimizer, clipping and logging for all (`train_loop_rank.py`), in
 one launch, in turns; a contender's ratio to ours is taken within each round, and the median of rounds is
-told. Above 1 we are quicker. All four must end with the same loss, else nothing is written: they would not
-have done the same work.
+told. Above 1 we are quicker. On one rank Accelerate, and with it Trainer, wraps the model in DDP, as it does
+under any launcher, and we do not; that is in its ratio. All four must end with the same loss, else nothing is
+written: they would not have done the same work.
 
 On a CPU the ratio is a matter of size: a loop's own Python costs a millisecond or two a step, whatever the
 model. So two sizes are told, the one that lessons train and one whose step is mostly arithmetic. Wall time is

@@ -11,8 +11,8 @@
 - **No accelerator that is not there.** `torch.accelerator.current_accelerator()` names what PyTorch was built
   for: with a CUDA build "cuda", on a laptop too, and on ranks that were sent to the CPU. Its argument
   `check_available` asks whether there is one.
-- **No question to CUDA at import.** `torch.cuda.is_available()` begins CUDA's driver, and a fork of a process that
-  has begun it cannot use a GPU. Ranks are forks of a process that has imported the package.
+- **No question to CUDA at import.** `torch.cuda.is_available()` begins CUDA's driver, and a fork of a process
+  that has begun it cannot use a GPU. Ranks are forks of a process that has imported the package.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ def asked_at_import(tree: ast.AST) -> list[int]:
 
 
 def dead_ends(text: str, name: str, *, imported: bool = False) -> list[str]:
-    """Every dead end of a piece of source, as ``NAME: what``; imported: it is a module, and no cell or script."""
+    """Every dead end of a piece of source, as ``NAME: what``.
+
+    imported: It is a module, and no cell or script.
+    """
     if not NAMED.search(text):
         return []
     tree = ast.parse(text)

@@ -2,9 +2,9 @@
 
 The contenders are those of `benchmarks.train_loop_peers`, with the same weights and text; the bare loop is
 forward, backward, step on a resident batch, as nanochat's inner loop is, and the ceiling for the rest. Each
-runs in a process of its own (one rank under torchrun's variables), so that one that fails or hangs leaves
-the others. MFU counts the model's own FLOPs (arXiv 2204.02311, appendix B) against the catalogue's dense bf16
-peak.
+runs in a process of its own (one rank, which needs no DDP and gets none), so that one that fails or hangs
+leaves the others. MFU counts the model's own FLOPs (arXiv 2204.02311, appendix B) against the catalogue's
+dense bf16 peak.
 """
 
 from __future__ import annotations
@@ -36,13 +36,20 @@ MODELS = {
     "125m": (ModelSpec("125m", 12, 768, 12, 50304, ffn_hidden_size=2048, tied_embeddings=True), 32),
     "350m": (ModelSpec("350m", 24, 1024, 16, 50304, ffn_hidden_size=2816, tied_embeddings=True), 24),
     # Rehearsed without a compiler: 102 GB. A step's clipping and optimizer take as long for any batch, so the
-    # batch is as large as fits with room to spare; 32 sequences were 129 GB.
+    # batch is as large as an H200 holds with room to spare; 32 sequences were 129 GB.
     "1.3b": (ModelSpec("1.3b", 24, 2048, 16, 50304, ffn_hidden_size=5504), 24),
 }
 TOYS = {"toy": (ModelSpec("toy", 2, 64, 4, 256, ffn_hidden_size=176, tied_embeddings=True), 2)}
-LOOPS = ("workshop", "bare", "transformers.Trainer", "lightning", "accelerate")
+LOOPS = ("workshop", "transformers.Trainer", "lightning", "bare", "accelerate")
 WANTED_MFU = {"1.3b": 0.50}
-SECONDS, NEEDED = 150.0, 80.0  # after which a contender hangs; what the largest may take
+SECONDS = 150.0  # after which a contender hangs
+NEEDED = {
+    "1.3b": 50.0,
+    "350m": 40.0,
+    "125m": 30.0,
+}  # seconds that one takes: imports, compiling, blocks of steps
+LARGE = 120e9  # bytes of a GPU that holds the batches above: an H200 does, an H100 does not
+PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def plan(size: str) -> list[tuple[str, str, bool, bool]]:
@@ -67,20 +74,29 @@ def run(stage: Stage) -> None:
         stage.part(
             words,
             lambda n=name, one=loop, c=compiled, b=bf16: one_loop(stage, n, one, c, b),  # type: ignore[misc]
-            needs=NEEDED if stage.on_gpu else 5,
+            needs=NEEDED.get(name, 5.0) if stage.on_gpu else 5,
         )
+
+
+def sequences(name: str, size: str) -> int:
+    """How many are trained on at once: half of the largest model's, about 62 GB, where the GPU is smaller."""
+    wanted = (MODELS if size == "full" else TOYS)[name][1]
+    if name != "1.3b" or not torch.cuda.is_available():
+        return wanted
+    return wanted if torch.cuda.get_device_properties(0).total_memory > LARGE else wanted // 2
 
 
 def one_loop(stage: Stage, name: str, loop: str, compiled: bool, bf16: bool) -> list[Row]:
     """Start a contender, and put its rate beside the predictor's."""
-    spec, micro_batch = (MODELS if stage.size == "full" else TOYS)[name]
+    spec = (MODELS if stage.size == "full" else TOYS)[name][0]
+    steps, blocks = (12, 2) if name == "1.3b" else (16, 3)
     job = {
         "model": {**vars(spec)}, "loop": loop, "compile": compiled, "bf16": bf16,
-        "seq_len": stage.sized(1024, 32), "micro_batch": micro_batch, "steps": stage.sized(16, 6),
+        "seq_len": stage.sized(1024, 32), "micro_batch": sequences(name, stage.size),
+        "steps": stage.sized(steps, 6), "blocks": blocks,
     }  # fmt: skip
-    port = free_port(20_000)
-    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place = dict(zip(PLACE, "0101", strict=True))
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port(20_000))}
     told = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu.throughput", json.dumps(job)],
         env={**os.environ, **place}, capture_output=True, text=True,
@@ -91,7 +107,8 @@ def one_loop(stage: Stage, name: str, loop: str, compiled: bool, bf16: bool) -> 
     found = json.loads(told.stdout.strip().splitlines()[-1])
     tokens = job["micro_batch"] * job["seq_len"]
     rate = tokens / found["seconds"]
-    rows = [row("tokens/s", rate, "tokens/s", loss=found["loss"], peak_bytes=found["peak_bytes"])]
+    beside = {"loss": found["loss"], "peak_bytes": found["peak_bytes"], "sequences": job["micro_batch"]}
+    rows = [row("tokens/s", rate, "tokens/s", **beside)]
     if stage.on_gpu:
         from workshop import predict_step
         from workshop.facts.catalogue import device
@@ -127,10 +144,10 @@ def bare(job: argparse.Namespace, device: torch.device, folder: Path) -> Callabl
     return block
 
 
-def turns(clock: Any, block: Callable[[], float], device: torch.device) -> dict[str, float]:
-    """Three blocks (two where they take long), each with nothing left of the last. The first warms up."""
+def turns(clock: Any, block: Callable[[], float], device: torch.device, blocks: int = 3) -> dict[str, float]:
+    """Blocks (two where they take long), each with nothing left of the last. The first warms up."""
     seconds, loss = [], 0.0
-    for turn in range(3):
+    for turn in range(blocks):
         gc.collect()  # compiled layers and peers' trainers lie in cycles, and keep gigabytes
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -153,9 +170,14 @@ def contend(told: dict[str, Any]) -> dict[str, float]:
     job.model, job.global_batch = json.dumps(told["model"], default=str), job.micro_batch
     warnings.filterwarnings("ignore")
     device = join_group()
+    for (
+        name
+    ) in PLACE:  # else Accelerate puts one rank into DDP, which copies gradients and cuts compiled layers
+        os.environ.pop(name, None)
     with tempfile.TemporaryDirectory() as folder:
         make = bare if job.loop == "bare" else CONTENDERS[job.loop]
-        return turns(Clock(device, job.steps), make(job, device, Path(folder)), device)
+        block = make(job, device, Path(folder))
+        return turns(Clock(device, job.steps), block, device, told.get("blocks", 3))
 
 
 def main() -> None:

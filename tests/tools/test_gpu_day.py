@@ -25,8 +25,14 @@ from tests.warm_engines import begun
 ROOT = Path(__file__).parents[2]
 CONTEND = """
 import json
+import torch
 import torch.distributed as dist
 from benchmarks.gpu.throughput import LOOPS, TOYS, contend
+
+def wrapped(*_, **__):
+    raise AssertionError("one rank is put into DDP, and ours is not")
+
+torch.nn.parallel.DistributedDataParallel.__init__ = wrapped
 model, micro_batch = TOYS["toy"]
 for loop in LOOPS:
     told = contend({

@@ -257,10 +257,22 @@ def test_a_gpu_test_begins_without_the_workspaces_of_the_one_before(monkeypatch)
 
 def test_what_decides_is_trained_first_and_all_that_is_compiled_before_the_rest():
     plan = throughput.plan("full")
-    assert {one[:2] for one in plan[:2]} == {("1.3b", "workshop"), ("1.3b", "bare")}
+    assert [one[:2] for one in plan[:4]] == [
+        ("1.3b", loop) for loop in ("workshop", "transformers.Trainer", "lightning", "bare")
+    ]
+    assert sum(throughput.NEEDED[name] for name, *_ in plan[:3]) <= 180
     assert [one[2] for one in plan] == sorted((one[2] for one in plan), reverse=True)
     assert len({*plan}) == len(plan) == 2 * 3 * len(throughput.LOOPS)
     assert all(bf16 for *_, bf16 in plan)
+
+
+@pytest.mark.parametrize(("gigabytes", "batch"), [(150.1, 24), (84.9, 12)])
+def test_the_largest_model_fits_on_an_h100_too(monkeypatch, gigabytes, batch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    card = SimpleNamespace(total_memory=gigabytes * 1e9)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    assert throughput.sequences("1.3b", "full") == batch
+    assert throughput.sequences("125m", "full") == 32
 
 
 def test_a_contender_that_hangs_does_not_take_the_stages_time(stage, monkeypatch):
@@ -296,6 +308,9 @@ def test_nothing_of_a_block_is_left_when_the_next_one_begins(monkeypatch):
     finally:
         gc.enable()
     assert told == {"seconds": 2.5, "loss": 0.5, "peak_bytes": 0}
+    kept.clear()
+    told = throughput.turns(SimpleNamespace(block=block), lambda: 0.5, torch.device("cpu"), blocks=2)
+    assert told["seconds"] == 2.0
 
 
 # -- FP8 -------------------------------------------------------------------------------------------------------
