@@ -11,8 +11,8 @@
 # ## Question
 #
 # On your laptop a cell starts its ranks at once. In a centre everybody shares the nodes, and a program called Slurm
-# hands them out. You do not start your ranks there yourself. You leave a letter with instructions, and go. What must be
-# in that letter? And who opens it?
+# hands them out. You do not start your ranks there yourself. You leave a letter with instructions (a *batch script*), and go.
+# What must be in that letter? And who opens it?
 
 # %%
 # %load_ext workshop
@@ -37,25 +37,30 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 # %% [markdown]
 # ## Predict
 #
-# You ask for **2 nodes with 4 ranks each**. Write down three numbers before you go on:
-#
-# 1. How many processes are started in all, from the shell that runs the letter down to the ranks?
-# 2. How many of them does Slurm start by itself?
-# 3. `%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm. How long will four ranks take as a
-#    job, two on each of two nodes that are free?
-#
-# Here is who starts whom:
+# You ask for **2 nodes with 4 ranks each**. How many processes are started in all, from the shell that runs the letter down to the ranks? And how
+# long will a job of four small ranks take, two on each of two nodes that are free? (`%%torchrun -n 4` on this machine takes some tenths of a
+# second once the engine is warm.)
 
 # %%
 # %%guess processes
-# Two nodes with four ranks each, as a job: how many processes in all?
+# Two nodes with four ranks each, as a job. Count the shell that runs the letter,
+# the srun in it, and all that srun starts. How many processes are that?
 ...
+
+# %%
+# %%guess job_seconds --unit s
+# Four ranks add up one number, as a job on two free nodes. How many seconds pass
+# from handing it in to its end?
+...
+
+# %% [markdown]
+# Here is who starts whom:
 
 # %%
 show.job_tree(nnodes=2, nproc_per_node=4)
 
 # %% [markdown]
-# - **sbatch** takes the letter (the *batch script*) and puts it into a queue. It returns at once, with a number.
+# - **sbatch** takes the letter and puts it into a queue. It returns at once, with a number.
 # - When nodes are free, Slurm runs the script **once**, on the first node. It is a plain shell program.
 # - In it, **srun** starts one *task* on every node. Our task is a torchrun, or more precisely its *agent*.
 # - Each **agent** starts the ranks of its own node and watches over them. Slurm does not know that there are ranks.
@@ -63,25 +68,26 @@ show.job_tree(nnodes=2, nproc_per_node=4)
 
 # %% tags=["nbval-check-output"]
 nnodes, nproc = 2, 4
-scripts, agents, ranks = 1, nnodes, nnodes * nproc
+scripts, sruns, agents, ranks = 1, 1, nnodes, nnodes * nproc
+processes = scripts + sruns + agents + ranks
 print(
-    f"{scripts} script + {agents} agents + {ranks} ranks = "
-    f"{scripts + agents + ranks} processes that are ours"
+    f"{scripts} script + {sruns} srun + {agents} agents + {ranks} ranks = "
+    f"{processes} processes"
 )
 print(
-    f"{scripts + agents} of them are started by Slurm "
-    "(the script, and srun's tasks); the ranks are not"
+    f"{scripts + agents} of them are started by Slurm: the script, and by srun "
+    f"{agents} tasks"
 )
 
 # %%
-beside("processes", measured=scripts + agents + ranks)
+beside("processes", calculated=processes)
 
 # %% [markdown]
 # ## Run
 #
 # ### The cell
 #
-# It is a plain program. `--save` keeps it as one.
+# The cell is an ordinary program, and `--save` writes it to a file.
 
 # %%
 # a private folder that goes when the kernel goes
@@ -130,9 +136,9 @@ def srun_line(num_nodes: int, ranks_per_node: int) -> str:
 
 
 # %% [markdown]
-# **Does your line work?** Try it, without a cluster. The script below plays the letter. Its `srun` is a few lines of shell: it skips
+# **Does your line work?** Try it, without a cluster. The script below stands in for the letter. Its `srun` is a few lines of shell: it skips
 # srun's own flags, which the check has counted already, and starts what follows once for each of two "nodes", both of which are this
-# machine. Everything else is real: two torchruns, your rendezvous, four ranks. The program only prints what its rank was told.
+# machine. Everything else is real: two torchruns, your rendezvous, four ranks. The program only prints what its rank was told, and which process started it.
 
 # %%
 import os
@@ -144,7 +150,8 @@ port = 20_000 + os.getpid() % 10_000  # Linux hands out those from 32,768 on by 
 (folder / "train.py").write_text(
     """import os
 said = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
-line = "rank {} of {}: node {}, local rank {}\\n".format(*said)
+line = "rank {} of {}: node {}, local rank {}; ".format(*said)
+line += f"started by {os.getppid()}\\n"
 os.write(1, line.encode())  # in one piece: four ranks share the pipe
 """
 )
@@ -171,9 +178,13 @@ try:
 finally:  # two torchruns that never met would wait for long
     if letter_carrier.poll() is None:
         os.killpg(letter_carrier.pid, signal.SIGKILL)
-print("".join(sorted(said.splitlines(keepends=True))), end="")
-ranks = sorted(line.partition(":")[0] for line in said.splitlines())
+lines = sorted(said.splitlines())
+print("\n".join(line.partition(";")[0] for line in lines))
+ranks = [line.partition(":")[0] for line in lines]
 assert ranks == [f"rank {rank} of 4" for rank in range(4)], said
+parents = {line.rpartition(" ")[2] for line in lines}
+print(len(lines), "ranks, started by", len(parents), "processes: the two torchruns")
+assert len(parents) == 2, said
 
 # %% [markdown]
 # One world of four ranks on two nodes. Had the two torchruns not met, there would have been two worlds of two, or none.
@@ -226,7 +237,8 @@ for line in script.splitlines():
 # Three of them are worth a second look:
 #
 # - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, you get ranks times ranks.
-# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders run on them.
+# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders run on them. `srun` is told once more, below:
+#   from Slurm 22.05 on it did not take the number over from the script's head, and only some later versions do again.
 # - `--no-requeue`: unless you ask for it, a program must not be started twice. One that does not resume would start
 #   over and overwrite its own files.
 #
@@ -268,7 +280,7 @@ print("\n  ".join(words))
 assert all(word in script for word in words)
 
 # %% [markdown]
-# Each flag is there because its absence is a trap:
+# Each flag prevents a common error:
 #
 # - `--nv` brings the node's GPU driver in: a container cannot carry it.
 # - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. What the script exports it keeps out as well: each variable
@@ -285,8 +297,9 @@ assert all(word in script for word in words)
 print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
 
 # %% [markdown]
-# `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` name the fast network. A node has several; the wrong one is slow, or
-# waits for ever.
+# `GLOO_SOCKET_IFNAME` names the network interface over which gloo sends. `NCCL_SOCKET_IFNAME` names the one at which NCCL's ranks meet, and over
+# which they send where there is no InfiniBand. Where there is, NCCL finds its cards by itself: `NCCL_IB_HCA` chooses among them, and
+# `NCCL_DEBUG=INFO` tells which were taken. An interface that the other nodes cannot reach waits for ever.
 #
 # ### Another place, the same cell
 #
@@ -425,10 +438,11 @@ print(
     "Slurm itself is quick. Most of a short job is Python "
     "that starts and imports torch, on every rank."
 )
+beside("job_seconds", measured=job_times["seconds"])
 
 # %% [markdown]
-# So a job costs seconds even on free nodes. To try things out, get an *allocation* once and work inside it (`%%ranks`
-# keeps its ranks). For what takes minutes or days, submit jobs.
+# So a job costs seconds even on free nodes. To try things out, get an *allocation* once (`salloc -N 2 --gpus-per-node 4 --time 01:00:00`), start
+# Jupyter in it, and work there (`%%ranks` keeps its ranks). For what takes minutes or days, submit jobs.
 #
 # ## When it has to wait
 #
@@ -526,8 +540,8 @@ print([line for line in array.splitlines() if "--array" in line or "--output" in
 # %% [markdown]
 # ## Tomorrow's letter, and its script
 #
-# Both without this workshop. First the program. It looks for its checkpoint when it starts, saves after each epoch, and looks for a file
-# called `stop`, which the letter makes when time is nearly up. Only rank 0 looks, and tells the others: they must all stop
+# Both without this workshop. First the program. It looks for its checkpoint when it starts, saves after each epoch, and looks for the file
+# that `STOP` names, which the letter makes when time is nearly up. Only rank 0 looks, and tells the others: they must all stop
 # after the same epoch.
 
 # %%
@@ -575,7 +589,8 @@ for epoch in range(first, int(os.environ.get("EPOCHS", first + 3))):
         optimizer.zero_grad()
         total += loss.detach() / 8
     dist.all_reduce(total)
-    stop = torch.tensor([int(Path("stop").exists())], device=device)
+    told = Path(os.environ.get("STOP", "stop")).exists()
+    stop = torch.tensor([int(told)], device=device)
     dist.broadcast(stop, 0)  # one rank looks, or some would go on without the others
     if rank == 0:
         print(f"epoch {epoch}: mean loss {total.item() / ranks:.3g}", flush=True)
@@ -590,8 +605,9 @@ dist.destroy_process_group()
 
 # %% [markdown]
 # Now the letter, whole. Five minutes before the limit Slurm sends it a signal (`--signal=B:USR1@300`; `B` is for batch, the shell of the
-# letter). The shell makes the file, waits until the ranks have saved and gone, and asks for the job to be queued again. The checkpoint lies beside
-# the letter, on a disk that every node sees.
+# letter). The shell makes the file, waits until the ranks have saved and gone, and asks for the job to be queued again. Its exit status is that of the
+# ranks: by it Slurm notes whether the job failed, and whether another job that waits for its success (`--dependency=afterok`) may begin. The file's name
+# holds the job's number, or one job would stop the others in this folder. The checkpoint lies beside the letter, on a disk that every node sees.
 
 # %%
 LETTER = r"""#!/bin/bash
@@ -609,22 +625,28 @@ LETTER = r"""#!/bin/bash
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 port=$((20000 + SLURM_JOB_ID % 10000))
 export CHECKPOINT=$PWD/train_until_told.pt EPOCHS=${EPOCHS:-100000}
-rm -f stop
-trap 'touch stop' USR1
+export STOP=$PWD/stop-$SLURM_JOB_ID
+rm -f "$STOP"
+trap 'touch "$STOP"' USR1
 
-srun python -m torch.distributed.run \
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \
+    python -m torch.distributed.run \
     --nnodes="$SLURM_JOB_NUM_NODES" --nproc-per-node="${RANKS:-4}" \
     --rdzv-backend=c10d --rdzv-endpoint="$head:$port" --rdzv-id="$SLURM_JOB_ID" \
     train_until_told.py &
 ranks=$!
-wait $ranks  # the signal ends this wait
-wait $ranks  # and not the ranks: they still save
-if [ -e stop ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+wait $ranks; status=$?
+# a signal ends that wait, and not the ranks: they still save
+if [ -e "$STOP" ]; then
+    wait $ranks; status=$?
+    if [ $status = 0 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+fi
+exit $status
 """
 
 # %% [markdown]
-# Does it work? Two commands play Slurm again: an `srun` that starts what it is given for each of two nodes, and a `scontrol` that
-# knows the first node and notes what is to be queued again. Everything else is real, and the two nodes have one rank each. After epoch 5 comes
+# Does it work? Two commands play Slurm again: an `srun` that skips its own flags and starts the rest for each of two nodes, and a `scontrol`
+# that knows the first node and notes what is to be queued again. Everything else is real, and the two nodes have one rank each. After epoch 5 comes
 # the signal:
 
 # %%
@@ -634,8 +656,12 @@ import threading
 bin_folder = folder / "bin"
 bin_folder.mkdir(exist_ok=True)
 (bin_folder / "srun").write_text("""#!/bin/bash
-for node in 0 1; do "$@" & done
-wait
+until [[ $1 == *python* ]]; do shift; done
+"$@" & first=$!
+"$@" & second=$!
+wait $first; status=$?
+wait $second || status=$?
+exit $status
 """)
 (bin_folder / "scontrol").write_text(f"""#!/bin/bash
 case $1 in show) echo 127.0.0.1;; requeue) touch {folder}/requeued;; esac
@@ -645,11 +671,14 @@ for command in bin_folder.iterdir():
 
 
 def start(epochs, signal_at=None):
-    """Play Slurm: run the letter once, and signal its shell after an epoch."""
+    """Play Slurm: run the letter once, and signal its shell after an epoch.
+
+    Returns the lines of the epochs, and the letter's exit status.
+    """
     environment = {
         **os.environ, "PATH": f"{bin_folder}:{path}", "RANKS": "1",
         "EPOCHS": str(epochs), "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_ID": str(os.getpid()), "SLURM_CPUS_PER_TASK": "1",
     }  # fmt: skip
     printed, job = [], subprocess.Popen(
         ["bash", "job.sh"], cwd=folder, env=environment, text=True,
@@ -666,28 +695,39 @@ def start(epochs, signal_at=None):
         limit.cancel()
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
-    return [line for line in printed if line.startswith("epoch")]
+    return [line for line in printed if line.startswith("epoch")], job.wait()
 
 
 # %%
-started = start(epochs=100_000, signal_at=5)
-print(started[0] + "...\n" + started[-1], end="")
+started, status = start(epochs=100_000, signal_at=5)
+print(started[0] + "...\n" + started[-1] + f"exit status {status}")
 again = len(started)
 assert (folder / "requeued").exists(), "the letter asked for it"
+assert status == 0
 assert 6 <= again < 100_000
 
 # %% [markdown]
 # Slurm would start it again when nodes are free. The same letter, for three epochs more:
 
 # %%
-second = start(epochs=again + 3)
+second, status = start(epochs=again + 3)
 print("".join(second), end="")
 assert [line.split(":")[0] for line in second] == [
     f"epoch {again + more}" for more in range(3)
 ]
+assert status == 0
 
 # %% [markdown]
-# No epoch is missing, and none was done twice.
+# No epoch is missing, and none was done twice. And where the ranks fail? Here they cannot read the checkpoint. The letter must fail too, and must not
+# ask for another start, or Slurm would try the same for ever:
+
+# %%
+(folder / "requeued").unlink()
+(folder / "train_until_told.pt").write_bytes(b"half a file")
+_, status = start(epochs=again + 6)
+print("exit status", status)
+assert status != 0
+assert not (folder / "requeued").exists()
 
 # %% [markdown]
 # ## What to take away
@@ -706,7 +746,9 @@ assert [line.split(":")[0] for line in second] == [
 #
 # ## Sources
 #
-# - Slurm Workload Manager, manual pages `sbatch(1)`, `srun(1)`, `squeue(1)` (job states and reasons), `slurm.conf(5)`.
+# - Slurm Workload Manager, manual pages `sbatch(1)`, `srun(1)`, `squeue(1)` (job states and reasons), `slurm.conf(5)`; *Job Exit Codes*,
+#   slurm.schedmd.com/job_exit_code.html; release notes of 22.05 (srun and `--cpus-per-task`).
+# - NVIDIA, *NCCL User Guide*, *Environment Variables* (`NCCL_SOCKET_IFNAME`, `NCCL_IB_HCA`).
 # - PyTorch documentation, *torchrun (Elastic Launch)*, rendezvous with the c10d backend.
 # - Apptainer User Guide, *Bind Paths and Mounts*, *Environment and Metadata*, *GPU Support*.
 # - Recorded run: `data/measurements/slurm_two_nodes.json` (device, versions, date and command are in it).
