@@ -17,6 +17,10 @@ activations. An implementation states the choices that matter, each visible in t
 ``buffers``
     ``"contiguous"``: gradients live in one buffer for the whole run (Megatron-LM, DeepSpeed).
     ``"freed"``: they are born in backward and freed after the step (``zero_grad(set_to_none=True)``).
+``reduces_once``
+    Under a pipeline, FSDP2 sums gradients unsharded and reduces them after the last micro-batch; what a
+    backward has gathered stays until then. That is `torch.distributed.pipelining` (its stage.py:
+    ``backward_maybe_with_nosync``, ``perform_reduce_grad``). Without, each micro-batch is reduced.
 """
 
 from __future__ import annotations
@@ -70,6 +74,7 @@ class Implementation:
     dropout: bool = False
     compile: bool = False
     buffers: str = "freed"
+    reduces_once: bool = False
     vocab_multiple: int = 1
     boundary_tensors: int = 0
     fixed_workspace: bool = False

@@ -132,7 +132,8 @@ class Setting:
     dtype: the format of linear maps, where it is not that of `precision`.
     recompute_modules: what selective recomputation repeats; empty: what the stack usually does. document_len:
     tokens of a packed document; 0: one a sequence. sharded_each_pass: gradients that ZeRO-2 divides are
-    reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. config: the run's
+    reduced, and its weights gathered, for every micro-batch (FSDP2), not once a step. reduces_once: not so
+    under a pipeline (`Implementation.reduces_once`). config: the run's
     choices as the memory model has them; offloaded activations ask it for their bytes.
     """
 
@@ -148,6 +149,7 @@ class Setting:
     recompute_modules: tuple[str, ...] = ()
     document_len: int = 0
     sharded_each_pass: bool = False
+    reduces_once: bool = False
     config: TrainingConfig | None = None
 
     @cached_property
@@ -273,6 +275,7 @@ def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = No
         recompute_modules=layout.recompute_modules or ("core_attn",),
         document_len=run.document_len,
         sharded_each_pass=run.implementation.buffers == "freed",
+        reduces_once=run.implementation.reduces_once,
         config=config_of(run) if layout.offload == "activations" else None,
     )
 

@@ -39,6 +39,8 @@ from workshop.predict.memory.states import (
     params_held,
     states,
     step_bytes,
+    summed_gradients,
+    sums_whole,
     unsharded,
 )
 from workshop.predict.pipeline.v_shaped import FOLDS, folded
@@ -213,23 +215,30 @@ def straight(config: TrainingConfig, layouts: Layouts, workspace: int) -> dict[s
     base = states(config, held, layouts)
     grads = base.pop("gradients")
     kept_grads = grads if config.how.buffers == "contiguous" else 0 * grads
-    early = grads if config.how.buffers == "contiguous" else np.where(layouts.accumulation > 1, grads, 0)
+    summed = summed_gradients(config, held, layouts, grads)
+    early = grads if config.how.buffers == "contiguous" else np.where(layouts.accumulation > 1, summed, 0)
     if workspace:
         base["workspace"] = workspace + 0 * grads
     if config.how.bucket_bytes:
         base["buckets"] = np.where(layouts.state_shards * layouts.replicate > 1, config.how.bucket_bytes, 0)
     base["stage boundaries"] = boundary_bytes(config, layouts)
-    window, gathered_grads = unsharded(config, held, layouts)
-    gathered = {**base, "gathered weights": window}
-    forward = {**gathered, "gradients": early, "activations": activation_bytes(config, layouts)}
-    backward = {"temporaries": working_bytes(config, layouts), "gathered gradients": gathered_grads}
+    gathered = unsharded(config, held, layouts)
+    late_weights = {**base, "gathered weights": gathered.late}
+    forward = {
+        **base,
+        "gathered weights": gathered.early,
+        "gradients": early,
+        "activations": activation_bytes(config, layouts),
+    }
+    backward = {"temporaries": working_bytes(config, layouts), "gathered gradients": gathered.gradients}
     late = grads - embedding_gradients(config, layouts) if config.how.buffers == "freed" else grads
+    late = np.where(sums_whole(config, layouts), summed, late)
     step = {"temporaries": step_bytes(config, held, layouts)}
     found = {
         "loss": {**forward, **loss_parts(config, layouts)},
         "backward": {**forward, **backward},
-        "first layer": {**gathered, "gradients": late, **backward},
-        "end of backward": {**gathered, "gradients": grads, "gathered gradients": gathered_grads},
+        "first layer": {**late_weights, "gradients": late, **backward},
+        "end of backward": {**late_weights, "gradients": summed, "gathered gradients": gathered.gradients},
         "optimizer": {**base, "gradients": grads, **step},
         "between steps": {**base, "gradients": kept_grads},
     }

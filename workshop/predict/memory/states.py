@@ -13,7 +13,8 @@ Tensor parallelism divides matrices but repeats norms and the biases of row-para
 on the first stage and the head on the last, which for tied embeddings holds a copy; experts are divided over
 their own groups.  The vocabulary is padded so that it divides.
 
-What ZeRO-3 gathers of its weights, and what the optimizer's step needs beside them, is here too.
+FSDP2 keeps shards at stage 2 as well, and beside them what it has gathered from forward to backward
+(``reshard_after_forward=False``). What is gathered when, and what the optimizer's step needs, is here too.
 """
 
 from __future__ import annotations
@@ -152,6 +153,21 @@ def trainable(config: TrainingConfig, held: Held, layouts: Layouts) -> Held:
     return Held(count + 0 * held.dense, 0 * held.expert, 0 * held.ends)
 
 
+def shards_weights(config: TrainingConfig, layouts: Layouts) -> Array:
+    """Where a rank keeps a shard of its weights: ZeRO-3, and FSDP2 at stage 2.
+
+    Recipes with master weights are DeepSpeed's and Megatron's, whose stage 2 keeps the 16-bit weights whole.
+    """
+    is_fsdp2 = config.how.buffers == "freed" and not config.numbers.master
+    return (layouts.zero == 3) | ((layouts.zero == 2) & is_fsdp2)
+
+
+def sums_whole(config: TrainingConfig, layouts: Layouts) -> Array:
+    """Where micro-batches sum gradients that are not sharded yet (`Implementation.reduces_once`)."""
+    once = config.how.reduces_once & (layouts.pipeline > 1) & shards_weights(config, layouts)
+    return once & (layouts.state_shards > 1)
+
+
 def weight_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
     """Weights as they are stored on the rank.
 
@@ -160,7 +176,8 @@ def weight_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
     """
     numbers, adapter = config.numbers, config.adapter
     if adapter is None:
-        return divided(held, layouts, 3) * numbers.params
+        whole, shard = held.dense + held.expert, divided(held, layouts, 2)
+        return np.where(shards_weights(config, layouts), shard, whole) * numbers.params
     matrices = held.dense - held.ends + held.expert
     frozen = matrices * adapter.base_bits / 8 + held.ends * numbers.params
     if adapter.base_bits < 16 and config.how.four_bit_inputs:
@@ -169,7 +186,7 @@ def weight_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
             + 2 * max(map_.weights for map_ in config.model.linears(config.kinds[-1])) * numbers.compute
         )
     own = trainable(config, held, layouts).dense * (adapter.weight_bytes or numbers.params)
-    return frozen / np.where(layouts.zero == 3, layouts.state_shards, 1) + own
+    return frozen / np.where(shards_weights(config, layouts), layouts.state_shards, 1) + own
 
 
 def states(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Array]:
@@ -191,7 +208,8 @@ def states(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Ar
 def cache_of(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:
     """Casts of the layers' matrices that are kept beside them."""
     matrices = held.dense - held.ends + held.expert
-    return config.numbers.weight_cache * matrices / np.where(layouts.zero == 3, layouts.state_shards, 1)
+    shards = np.where(shards_weights(config, layouts), layouts.state_shards, 1)
+    return config.numbers.weight_cache * matrices / shards
 
 
 def autocast_cache(config: TrainingConfig, held: Held, layouts: Layouts) -> dict[str, Array]:
@@ -217,10 +235,25 @@ def autocast_cache(config: TrainingConfig, held: Held, layouts: Layouts) -> dict
     }
 
 
-def unsharded(config: TrainingConfig, held: Held, layouts: Layouts) -> tuple[Array, Array]:
-    """Weights and gradients that ZeRO-3 gathers: the ends for the whole step, two layers at a time."""
-    if not np.any(layouts.zero == 3):
-        return np.zeros(()), np.zeros(())
+class Gathered(NamedTuple):
+    """Bytes gathered beside the shards: weights while the last layer is in backward, and while the first is
+    and after it; and gradients that wait for their reduction.
+    """
+
+    early: Array
+    late: Array
+    gradients: Array
+
+
+def unsharded(config: TrainingConfig, held: Held, layouts: Layouts) -> Gathered:
+    """What is gathered: the ends for the whole step, and two layers at a time, or all of them.
+
+    All are there from the end of forward where nothing is resharded after it (stage 2), and to the end of
+    backward where that reshards nothing (`Implementation.reduces_once`).
+    """
+    cut = shards_weights(config, layouts) & (layouts.state_shards > 1)
+    if not np.any(cut):
+        return Gathered(np.zeros(()), np.zeros(()), np.zeros(()))
     numbers, layer = config.numbers, np.zeros_like(layouts.tokens)
     for kind in config.kinds:
         count = layer_count(config.model, kind)
@@ -230,10 +263,22 @@ def unsharded(config: TrainingConfig, held: Held, layouts: Layouts) -> tuple[Arr
             + count.expert / (layouts.expert * layouts.expert_tensor)
         )
         layer = np.maximum(layer, size)
-    gathered = (layouts.zero == 3) & (layouts.state_shards > 1)
     width = min(numbers.compute, numbers.params)
-    weights = gathered * width * (held.ends + (PREFETCHED_LAYERS + 1) * layer)
-    return weights, gathered * numbers.unsharded_grads * PREFETCHED_LAYERS * layer
+    window = cut * width * (held.ends + (PREFETCHED_LAYERS + 1) * layer)
+    base = width if config.adapter is None else min(width, config.adapter.base_bits / 8)
+    whole = cut * (width * held.ends + base * (held.dense - held.ends + held.expert))
+    early = np.where(layouts.zero == 2, np.maximum(whole, window), window)
+    once = sums_whole(config, layouts)
+    late = np.where(once, np.maximum(whole, window), window)
+    waiting = np.where(once, 1, PREFETCHED_LAYERS)  # summed at once, or until they are reduced
+    return Gathered(early, late, cut * numbers.unsharded_grads * waiting * layer)
+
+
+def summed_gradients(config: TrainingConfig, held: Held, layouts: Layouts, sharded: Array) -> Array:
+    """Gradients from one micro-batch to the next: `sharded`, or whole in the width of their sum."""
+    train = trainable(config, held, layouts)
+    whole = (train.dense + train.expert) * config.numbers.grads * (config.offload != "params")
+    return np.where(sums_whole(config, layouts), whole, sharded)
 
 
 def step_bytes(config: TrainingConfig, held: Held, layouts: Layouts) -> Array:

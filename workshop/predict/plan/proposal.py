@@ -100,7 +100,7 @@ class Plan:
         if len(self.tied) == 1:
             return ()
         places = ", ".join(map(str, self.tied[:-1]))
-        told = "their times differ by less than such ratios are known to"
+        told = "the differences between their times are smaller than the error of the prediction"
         return (f"{places} and {self.tied[-1]} cannot be told apart: {told}",)
 
     def __str__(self) -> str:

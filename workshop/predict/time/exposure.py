@@ -18,6 +18,7 @@ activations     what a layer saved goes down during forward and comes up during 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -75,11 +76,20 @@ def trained_params(setting: Setting, layouts: Layouts) -> Params:
     return Params(layer.plain * layers + ends, layer.experts * layers)
 
 
+def shards_weights(setting: Setting, layouts: Layouts) -> np.ndarray:
+    """Layouts whose ranks keep shards of the weights, and gather them."""
+    return (layouts.zero == 3) | ((layouts.zero == 2) & setting.sharded_each_pass)
+
+
+def reduced_once(setting: Setting, layouts: Layouts) -> np.ndarray:
+    """Of those the ones that sum gradients unsharded until the step's last micro-batch is through."""
+    return shards_weights(setting, layouts) & setting.reduces_once & (layouts.pipeline > 1)
+
+
 def gathers_each_pass(setting: Setting, layouts: Layouts) -> np.ndarray:
-    """Layouts whose weights are gathered and gradients reduced for every micro-batch."""
-    return ((layouts.zero == 3) | ((layouts.zero == 2) & setting.sharded_each_pass)) & (
-        layouts.state_shards > 1
-    )
+    """Layouts whose weights are gathered for every micro-batch."""
+    kept = (layouts.zero == 2) & reduced_once(setting, layouts)
+    return shards_weights(setting, layouts) & ~kept & (layouts.state_shards > 1)
 
 
 def sharded_exposure(
@@ -104,12 +114,15 @@ def sharded_exposure(
     gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
     scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
     scatter = scatter + wires.seconds("reduce_scatter", trained.experts * grads, within, apart)
+    scatter = np.where(reduced_once(setting, layouts), 0.0, scatter)
     hidden = machine.rates.contention * wires.load(ranks, stride)
     again = np.where(layouts.zero == 3, gather, 0.0)
     ahead, back = (
         np.maximum(work - window.seconds, 0) + hidden * np.minimum(work, window.seconds)
         for work, window in ((gather, forward), (again + scatter, backward))
     )
+    # A backward that reshards nothing leaves the weights to the next micro-batch's forward.
+    ahead = np.where(reduced_once(setting, layouts), 0.0, ahead)
     return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
 
 
@@ -179,8 +192,10 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
         layouts.replicate,
         layouts.tensor * layouts.context * layouts.shard,
     )
-    each_pass = (layouts.zero == 3) | ((layouts.zero == 2) & setting.sharded_each_pass)
-    exposed = np.where(each_pass, np.maximum(outer - windows[1], outer / np.maximum(layers, 1)), exposed)
+    hybrid = np.maximum(outer - windows[1], outer / np.maximum(layers, 1))
+    exposed = np.where(shards_weights(setting, layouts), hybrid, exposed)
+    once = reduced_once(setting, layouts)
+    exposed = np.where(once, outer + whole_stage_seconds(setting, layouts, windows[0], layers), exposed)
     owned = np.where(layouts.zero >= 1, trained.plain / layouts.state_shards, trained.plain)
     owned = owned + np.where(layouts.zero >= 1, trained.experts / layouts.expert_shards, trained.experts)
     if setting.optimizer == "muon":  # needs whole matrices: gathers once more (Liu et al., arXiv 2502.16982)
@@ -192,6 +207,26 @@ def once_per_step(setting: Setting, layouts: Layouts, windows: tuple[np.ndarray,
     streamed = bytes_moved / (machine.memory_bandwidth * machine.rates.memory)
     optimizer = streamed + share * orthogonal_seconds(setting, layouts)
     return Once(exposed, optimizer, np.zeros(len(layouts)))
+
+
+def whole_stage_seconds(
+    setting: Setting, layouts: Layouts, window: np.ndarray, layers: np.ndarray
+) -> np.ndarray:
+    """Seconds of FSDP2 where it reduces once a step: no backward is left for gradients to hide behind.
+
+    At stage 2 weights are gathered once as well, while the first micro-batch runs forward.
+    """
+    if not (setting.reduces_once and np.any(reduced_once(setting, layouts))):
+        return np.zeros(len(layouts))
+    wires, ranks, stride = setting.machine.wires, layouts.state_shards, layouts.tensor
+    within, apart = layouts.expert_shards, layouts.expert * layouts.expert_tensor
+    trained, held = trained_params(setting, layouts), trained_params(replace(setting, adapter=None), layouts)
+    grads, wide = setting.stack.gradient_bytes, setting.gathered_bytes
+    scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
+    scatter = scatter + wires.seconds("reduce_scatter", trained.experts * grads, within, apart)
+    gather = wires.seconds("all_gather", held.plain * wide, ranks, stride)
+    gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
+    return scatter + (layouts.zero == 2) * _unhidden(gather, window, layers, np.zeros(len(layouts)))
 
 
 def chunk_windows(layouts: Layouts) -> np.ndarray:

@@ -8,7 +8,10 @@ Each was read off a rehearsal of the same code, and a test holds the two equal.
 - **FSDP2** treats every layer as one unit, and embedding, head and final norm as another. Each micro-batch
   gathers a unit forward and, unless it was kept, backward, and reduce-scatters its gradients. The last unit
   is kept from forward to backward, which begins with it. Parameters are cut along their first dimension,
-  which is padded until it divides.
+  which is padded until it divides. Under a pipeline of `torch.distributed.pipelining` it reduces once a step,
+  and what is not resharded after forward is gathered once too (`Implementation.reduces_once`). What is
+  resharded is gathered once for each of m micro-batches and once more: a backward leaves it for the next
+  forward, under 1F1B and GPipe alike.
 - **Tensor parallelism by DTensor**: a row-parallel map all-reduces its output; each column-parallel map
   reduces the gradient of its own input, so five of them in a gated layer (Megatron-LM sums first, and has
   two). The embedding and the head are cut by words: an all_reduce each, and the logits are gathered. With
@@ -121,21 +124,23 @@ def _fsdp(stage: Stage) -> list[Calls]:
     layout, model = stage.layout, stage.model
     n, m = layout.shard * layout.context, stage.micro_batches
     head, embedding = _end_shapes(stage)
-    kept = 2 if layout.zero == 3 else 1
+    once = stage.run.implementation.reduces_once and layout.pipeline > 1
+    reduced = 1 if once else m
+    again = reduced if layout.zero == 2 else m + 1 if once else 2 * m
     units = [
-        (kept, list(_layer_shapes(model, kind, layout.tensor)))
+        (again, list(_layer_shapes(model, kind, layout.tensor)))
         for kind, c in stage.layers.items()
         for _ in range(c)
     ]
     if ends := [*head, *embedding]:
-        units.append((1, ends))
+        units.append((1 if once else m, ends))
     calls: list[Calls] = []
     for gathers, shapes in units:
         whole = sum(math.ceil(rows / n) * n * (elements / rows) for rows, elements in shapes)
         calls += [
-            Calls("all_gather", "shard", n, gathers * m, whole * stage.weight_width),
-            Calls("reduce_scatter", "shard", n, m, whole * stage.numbers.grads),
-            Calls("all_reduce", "replicate", layout.replicate, m, whole / n * stage.numbers.grads),
+            Calls("all_gather", "shard", n, gathers, whole * stage.weight_width),
+            Calls("reduce_scatter", "shard", n, reduced, whole * stage.numbers.grads),
+            Calls("all_reduce", "replicate", layout.replicate, reduced, whole / n * stage.numbers.grads),
         ]
     return calls
 

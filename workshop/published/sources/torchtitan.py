@@ -2,7 +2,9 @@
 pytorch/torchtitan, benchmarks/ and docs/). Memory is the largest **reserved** of all ranks, in GiB.
 
 A local batch under a pipeline is cut into as many micro-batches as there are stages, torchtitan's default
-of that time. Row-wise FP8 is a recipe of its own: that it was slower than bf16 is for the predictor to say.
+of that time. Weights are not resharded after forward then, and gradients are reduced once a step
+(torchtitan/models/llama/parallelize_llama.py, `apply_fsdp`). Row-wise FP8 is a recipe of its own: that it was
+slower than bf16 is for the predictor to say.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def layout_of(row: Row, layers: int) -> Layout:
     return Layout(
         shard=shard,
         replicate=data // shard,
-        zero=3 if shard > 1 or data == 1 else 0,
+        zero=(3 if pp == 1 else 2) if shard > 1 or data == 1 else 0,
         tensor=tp,
         sequence_parallel=tp > 1,
         pipeline=pp,
