@@ -74,7 +74,7 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
     if not math.isfinite(value):
         raise ValueError(f"{value} has no bits to look at: take a finite number")
     known = [float_format(name) for name in formats]
-    figure, axis = new_figure(8.6, 0.5 + 0.36 * len(known))
+    figure, axis = new_figure(8.6, 0.7 + 0.36 * len(known))
     said = []
     for row, form in enumerate(known):
         became = form.round(value)
@@ -86,7 +86,9 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
         said.append(f"{form} {became:.6g}")
     for left, name, colour in zip((0, 4, 10), ("sign", "exponent", "mantissa"), FIELD_COLOURS, strict=True):
         axis.text(left, -1.0, name, fontsize=8, color=colour, weight="bold", va="center")
-    axis.text(32.8, -1.0, f"{value:.6g}", fontsize=8, family="monospace", weight="bold", va="center")
+    for left, name in ((32.8, "becomes"), (39.0, "off by")):
+        axis.text(left, -1.0, name, fontsize=8, weight="bold", va="center")
+    axis.set_title(f"{value:.6g}", fontsize=10, family="monospace", loc="left")
     only_boxes(axis, (-3.5, 43), (len(known) - 0.4, -1.6))
     return Picture(figure, f"{value:.6g} becomes {', '.join(said)}")
 

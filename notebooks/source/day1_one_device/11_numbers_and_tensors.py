@@ -34,6 +34,9 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 #
 # $$\text{value} = \pm\, 2^{\,E - \text{bias}} \times (1 + M / 2^m)$$
 #
+# $E$ and $M$ are the two fields read as whole numbers, and $m$ is the number of mantissa bits. The bias moves $E$, so that numbers below
+# 1 have an exponent too: it is 127 with 8 exponent bits, 15 with 5, and 7 with 4.
+#
 # The exponent's bits buy range. The mantissa's bits buy digits. Every format is a choice between the two.
 #
 # ## Predict
@@ -71,17 +74,30 @@ off = {name: abs(rounded[name] - 0.3952) for name in ("fp16", "bf16")}
 beside("nearer", measured=min(off, key=off.get))
 
 # %% [markdown]
-# The answer to the other question: for each format the largest power of two at which the error of 0.3952 is no longer what it was.
+# The bits of fp16, read by the formula, without the workshop:
+
+# %% tags=["nbval-check-output"]
+half = torch.tensor(0.3952).to(torch.float16)
+bits = f"{half.view(torch.int16).item():016b}"
+E, M = int(bits[1:6], 2), int(bits[6:], 2)
+value = 2.0 ** (E - 15) * (1 + M / 2**10)
+print(f"{bits[0]} {bits[1:6]} {bits[6:]}: E = {E}, M = {M}, value {value:.6f}")
+assert half == value == rounded["fp16"]
+
+# %% [markdown]
+# The answer to the other question. Multiply 0.3952 by smaller and smaller powers of two. At which does the format first lose a digit?
 
 # %% tags=["nbval-check-output"]
 for name in ("fp16", "bf16", "e4m3"):
     form, power = FORMATS[name], 0
     while form.round(0.3952 * 2.0**power) == form.round(0.3952) * 2.0**power:
         power -= 1
-    print(f"{name}: from 2^{power} on, digits are lost")
+    print(f"{name}: digits are lost at 2^{power} and below")
     assert power == {"fp16": -13, "bf16": -126, "e4m3": -5}[name]
 
 # %% [markdown]
+# (bf16's power is far beyond the slider's end. At $2^{-125}$ it has one bit less already, and loses nothing only because that bit is 0.)
+#
 # ## Range
 #
 # Dark is where a format has all its digits. Pale is where it loses them one by one, before everything becomes zero: there the
@@ -100,7 +116,7 @@ assert (FORMATS["e4m3"].largest, FORMATS["e5m2"].largest) == (448, 57344)
 
 # %% [markdown]
 # - **bf16** is fp32 with the last 16 bits cut: all of its range, a third of its digits. **tf32** has bf16's range and fp16's digits.
-#   It exists only inside a GPU's matrix units.
+#   It exists only inside a GPU's matrix units (NVIDIA calls them Tensor Cores).
 # - **fp16** spends its bits the other way. Its largest number is 65,504, and below $6 \times 10^{-8}$ there is nothing.
 # - **E4M3** has no infinity, and uses its code for more range: by the usual rule it would end at 240. **E5M2** is fp16 with eight
 #   mantissa bits cut.
@@ -128,7 +144,7 @@ def round_e4m3(value: float) -> float:
 
 
 # %% [markdown]
-# Yours, beside torch's cast, on numbers of every size. (A NaN is no number to round; E4M3 keeps one code for it.)
+# Yours, beside torch's cast, on numbers of every size. (A NaN is no number to round; E4M3 keeps two codes for it, one for each sign.)
 
 # %% tags=["nbval-check-output"]
 generator = torch.Generator().manual_seed(0)
@@ -181,14 +197,14 @@ show.error_by_size(sizes, errors)
 at_one = sizes.index(1.0)
 for name, found in errors.items():
     bound = FORMATS[name].epsilon / 2
-    print(f"{name}: at most {bound:.4%}, together {found[at_one]:.4%}")
+    print(f"{name}: at most {bound:.4%}, root mean square {found[at_one]:.4%}")
     assert 0.3 < found[at_one] / bound < 0.4
 expected = 100 / 16 / math.sqrt(7)
 beside("typical", predicted=expected, measured=100 * errors["e4m3"][at_one])
 
 # %% [markdown]
 # *Predicted*: errors spread evenly from 0 to half a step have a root mean square of $1/\sqrt{3}$ of the largest, and numbers spread evenly from 1 to
-# 2 have one of $\sqrt{7/3}$. Together that is $1/\sqrt{7}$ of the largest relative error.
+# 2 have one of $\sqrt{7/3}$. The quotient is $1/\sqrt{7}$ of the largest relative error.
 #
 # The two ends of the picture, as numbers:
 
@@ -199,9 +215,10 @@ assert errors["bf16"][0] < 0.01 < errors["fp16"][sizes.index(2.0**-22)]
 assert errors["e4m3"][0] == errors["e5m2"][0] == 1  # all zeros
 
 # %% [markdown]
-# The weights of a trained model are a few hundredths, and gradients can be a millionth. For bf16 both lie in the flat part, which goes on
-# to $10^{-38}$. fp16 holds weights well and loses gradients. The 8-bit formats lose both, unless they are first multiplied into
-# the flat part. That is **scaling**, the subject of lessons 14 and 41.
+# The weights of a trained model are a few hundredths, and gradients can be a millionth or less. For bf16 both lie in the flat part,
+# which goes on to $10^{-38}$. fp16 holds weights well. A gradient of a millionth loses digits, and one of $10^{-8}$ is gone. E5M2 has
+# fp16's range, so weights keep its two bits of mantissa. E4M3 begins to lose digits at 0.016, in the middle of the weights. So numbers
+# are first multiplied into the flat part: that is **scaling**, the subject of lessons 14 and 41.
 #
 # ## Blocks: share a scale
 #
@@ -212,12 +229,14 @@ from workshop.precision.blocks import encode_blocks
 
 weights = 0.02 * torch.randn(512, 1_024, generator=generator)
 print("format       bits a number   error   a model of 70 billion")
+alone, in_blocks = {}, {}
 for name in ("bf16", "fp16", "e4m3", "e5m2"):
     off = rounding_error(weights, round_to(weights, name)).relative
-    bits = FORMATS[name].bits
+    alone[name], bits = off, FORMATS[name].bits
     print(f"{name:<12} {bits:>10.2f} {off:>10.2%} {70 * bits / 8:>13.0f} GB")
+assert alone["e5m2"] < 1.15 * errors["e5m2"][at_one]  # as good as in the flat part
+assert alone["e4m3"] > 1.3 * errors["e4m3"][at_one]
 at_most = {"mxfp8": 0.04, "mxfp4": 0.16, "nvfp4": 0.12, "nf4": 0.12}
-in_blocks = {}
 for name in ("mxfp8", "mxfp4", "nvfp4", "nf4"):
     blocks = encode_blocks(weights, name)
     off = rounding_error(weights, blocks.decode()).relative
@@ -228,8 +247,17 @@ for name in ("mxfp8", "mxfp4", "nvfp4", "nf4"):
 assert in_blocks["nf4"] < in_blocks["nvfp4"] < in_blocks["mxfp4"]
 
 # %% [markdown]
-# Look at the last four lines. MXFP8 is E4M3 with a power of two as the scale of every 32 numbers. MXFP4 does the same
-# with four bits. NVFP4 has smaller blocks and a finer scale: it takes more bits, and has the smaller error. NF4 is no
+# Look at the last four lines. MXFP8 is E4M3 with a power of two as the scale of every 32 numbers. By hand:
+
+# %%
+rows = weights.view(-1, 32)
+powers = rows.abs().amax(1, keepdim=True).log2().floor() - 8  # E4M3's 448 is above 2^8
+codes = (rows / 2.0**powers).clamp(-448, 448).to(torch.float8_e4m3fn)
+decoded = (codes.float() * 2.0**powers).view_as(weights)
+assert torch.equal(decoded, encode_blocks(weights, "mxfp8").decode())
+
+# %% [markdown]
+# MXFP4 does the same with four bits. NVFP4 has smaller blocks and a finer scale: it takes more bits, and has the smaller error. NF4 is no
 # floating-point format at all. Its 16 values are quantiles of a normal distribution, which suits numbers that look
 # normal: of the four-bit formats it has the smallest error here, though NVFP4 is close behind. `52_qlora` trains on it.
 #
@@ -240,7 +268,7 @@ assert in_blocks["nf4"] < in_blocks["nvfp4"] < in_blocks["mxfp4"]
 #
 # $$\text{place}(r, c) = \text{offset} + r \times \text{stride}_0 + c \times \text{stride}_1$$
 #
-# Change only strides and offset, and you have a new tensor (a **view**) without moving a number.
+# In the picture an arrow to the right or down has the stride of that dim. Change only strides and offset, and you have a new tensor (a **view**) without moving a number.
 
 # %% tags=["nbval-check-output"]
 x = torch.arange(12.0).view(3, 4)
@@ -300,7 +328,7 @@ beside("diagonal", predicted=4 + 1, measured=x.diagonal().stride()[0])
 draw(3, 5, 0)
 
 # %% [markdown]
-# One down and one to the right: the two strides added. (The last picture is the slider's answer, for pages without a kernel.)
+# One down and one to the right: the two strides added. (The last column is stride 4, offset 3. The last picture is the slider's answer, for pages without a kernel.)
 #
 # ### Exercise: which of them copy?
 #
@@ -399,8 +427,10 @@ print("repeat   ", tuple(mean.shape), "->", tuple(shared.shape))
 # %% tags=["nbval-check-output"]
 from torch.nn.functional import scaled_dot_product_attention
 
-by_hand = (heads @ heads.mT).softmax(-1) @ heads  # a product writes head after head
+scores = heads @ heads.mT / 4**0.5  # a head is 4 wide
+by_hand = scores.softmax(-1) @ heads  # a product writes head after head
 fused = scaled_dot_product_attention(heads, heads, heads)
+torch.testing.assert_close(by_hand, fused)
 join = "batch head position width -> batch position (head width)"
 for name, attended in (("by hand", by_hand), ("fused", fused)):
     joined = rearrange(attended, join)

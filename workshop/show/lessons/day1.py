@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,28 +30,49 @@ def storage_and_views(
     """One storage as a row of boxes, and below it tables that read it, each number the place it comes from.
 
     num_stored: elements in the storage. views: by name, shape, strides and offset of one or two dims; an
-    element (r, c) is read from place offset + r * stride0 + c * stride1. The colour is the storage's.
+    element (r, c) is read from place offset + r * stride0 + c * stride1. Boxes get darker along the storage.
+    Beside a table stand its strides. One of one dim is outlined in the storage, too, with its steps.
 
     ValueError for a view that reads outside the storage, or of more than two dims.
     """
     places = {name: _places(name, *view, num_stored) for name, view in views.items()}
-    width = max(num_stored, sum(len(rows[0]) + 1.5 for rows in places.values()))
-    tallest = max(len(rows) for rows in places.values())
-    figure, axis = new_figure(max(5.0, 0.36 * width), 1.2 + 0.36 * tallest)
+    single = [rows[0] for name, rows in places.items() if len(views[name][0]) == 1]
+    width = max(num_stored, sum(len(rows[0]) + 1.9 for rows in places.values()))
+    top = 3.4 if single else 2.3
+    bottom = top + max(len(rows) for rows in places.values()) + 0.9
+    figure, axis = new_figure(max(5.0, 0.36 * width), 0.36 * (bottom + 1.4))
     for place in range(num_stored):
-        _stored(axis, place, 0, place, num_stored)
+        _stored(axis, place, 0, place, num_stored, outlined=any(place in line for line in single))
+    for line in single:
+        _steps(axis, line)
     axis.text(0, -0.3, "storage", fontsize=8, va="bottom")
     left = 0.0
     for name, rows in places.items():
-        axis.text(left, 2.0, name, fontsize=8, va="bottom", family="monospace")
+        strides = views[name][1]
+        axis.text(left, top - 0.3, name, fontsize=8, va="bottom", family="monospace")
         for row, line in enumerate(rows):
             for column, place in enumerate(line):
-                _stored(axis, left + column, 2.3 + row, place, num_stored)
-        left += max(len(rows[0]), 0.22 * len(name)) + 1.5
-    only_boxes(axis, (-0.3, max(width, left)), (2.6 + tallest, -1.0))
+                _stored(axis, left + column, top + row, place, num_stored)
+        axis.text(left + len(rows[0]) + 0.05, top + 0.47, f"→ {strides[-1]}", fontsize=8, va="center")
+        if len(strides) == 2:
+            axis.text(
+                left + 0.47, top + len(rows) + 0.4, f"↓ {strides[0]}", fontsize=8, ha="center", va="center"
+            )
+        left += max(len(rows[0]), 0.22 * len(name)) + 1.9
+    only_boxes(axis, (-0.3, max(width, left)), (bottom, -1.0))
     axis.set_aspect("equal")
     said = "; ".join(f"{name} reads {rows}" for name, rows in places.items())
     return Picture(figure, f"{num_stored} numbers stored; {said}")
+
+
+def _steps(axis: Any, line: Sequence[int]) -> None:
+    """An arc below the storage from each place that is read to the next one, with the step as its number."""
+    for start, end in itertools.pairwise(line):
+        if end == start:
+            continue
+        bent = {"arrowstyle": "->", "connectionstyle": f"arc3,rad={1.1 / (end - start)}", "color": "#555555"}
+        axis.annotate("", (end + 0.4, 1.0), (start + 0.54, 1.0), arrowprops=bent)
+        axis.text((start + end) / 2 + 0.47, 2.0, f"{end - start}", fontsize=7, ha="center", va="center")
 
 
 def _places(
@@ -69,9 +91,14 @@ def _places(
     return places
 
 
-def _stored(axis: Any, left: float, top: float, place: int, num_stored: int) -> None:
-    colour = rank_colour(place * 6 // num_stored)
-    cell(axis, (left, top, 0.94, 0.94), colour, str(place), alpha=0.75, edgecolor="white")
+def _stored(axis: Any, left: float, top: float, place: int, num_stored: int, outlined: bool = False) -> None:
+    """A number of the storage, light at its beginning and dark at its end."""
+    import matplotlib
+
+    share = place / num_stored
+    colour = matplotlib.colormaps["Blues"](0.12 + 0.85 * share)
+    look = {"edgecolor": "black", "linewidth": 1.5} if outlined else {"edgecolor": "white"}
+    cell(axis, (left, top, 0.94, 0.94), colour, str(place), ink="black" if share < 0.5 else "white", **look)
 
 
 def gradient_sizes(
