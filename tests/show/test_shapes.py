@@ -7,6 +7,7 @@ import pytest
 from tests.show.examples import PICTURES
 from workshop import show
 from workshop.measure.report import Timeline
+from workshop.predict.pipeline import Durations, simulate_pipeline
 
 
 def test_out_of_memory_is_said_in_words() -> None:
@@ -49,6 +50,13 @@ def test_timelines_below_each_other_share_their_time() -> None:
     assert lines == ["gpipe, rank 0", "gpipe, rank 1", "naive, rank 0", "naive, rank 1"]
     assert axis.get_xlim() == (0, 24)
     assert len(axis.patches) == 2 * 2 * 4 * 2  # timelines, ranks, micro-batches, F and B
+    counted = simulate_pipeline("gpipe", 2, 4, Durations(1.0, 2.0))
+    for picture in (
+        show.pipeline_gantt(counted, "gpipe", unit="forwards"),
+        show.pipeline_gantts({"gpipe": counted}, unit="forwards"),
+    ):
+        assert "15 forwards, idle 20.0%" in repr(picture)
+        assert picture.figure.axes[0].get_xlabel() == "forwards"
     with pytest.raises(ValueError, match="no timelines to draw"):
         show.pipeline_gantts({})
 

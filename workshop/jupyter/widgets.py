@@ -168,7 +168,7 @@ def pipeline_picture(
     schedule: str = "1f1b", ranks: int = 4, micro_batches: int = 8, chunks: int = 2, backward: float = 2.0,
     communication: float = 0.0,
 ) -> Picture:  # fmt: skip
-    """The Gantt chart of a schedule; a forward through a rank's share of the model takes 1 s.
+    """The Gantt chart of a schedule, in units of a forward through a rank's share of the model.
 
     ``chunks`` counts only for schedules with virtual stages; ``backward`` and ``communication`` are in
     units of a forward. Stages of schedules that fix two to a rank are half as long.
@@ -183,7 +183,7 @@ def pipeline_picture(
         chunks=used,
         communication_seconds=communication,
     )
-    return pipeline_gantt(played, schedule)
+    return pipeline_gantt(played, schedule, unit="forwards")
 
 
 def pipeline_explorer(

@@ -27,7 +27,7 @@ _ICICLE_WIDTH, _ICICLE_ROW = 900, 18
 _MODULES = ("#9ecae1", "#fdd0a2", "#a1d99b", "#dadaeb", "#fcbba1", "#d9d9d9", "#c7e9c0", "#fee391")
 
 
-def pipeline_gantt(timeline: PipelineTimeline, title: str = "") -> Picture:
+def pipeline_gantt(timeline: PipelineTimeline, title: str = "", unit: str = "seconds") -> Picture:
     """A Gantt chart of what `simulate_pipeline` found: one line for each rank, white where it waits.
 
     Forward is blue, backward orange; where the backward is split, its input half is pink and its weight half
@@ -35,16 +35,17 @@ def pipeline_gantt(timeline: PipelineTimeline, title: str = "") -> Picture:
     The title says the share of idle rank-seconds, and what the busiest rank holds at once: activations of one
     stage, in units of one micro-batch through ``1 / ranks`` of the model.
 
-    ``title``: words before it, such as the schedule's name.
+    ``title``: words before it, such as the schedule's name. ``unit``: of the times, "forwards" where a forward
+    takes 1.
     """
     ranks = len(timeline.busy_seconds)
     figure, axis = new_figure(8.0, 0.9 + 0.32 * ranks)
     _draw_timeline(axis, timeline, timeline.seconds)
-    _label_lines(axis, [f"rank {rank}" for rank in range(ranks)], timeline.seconds)
+    _label_lines(axis, [f"rank {rank}" for rank in range(ranks)], timeline.seconds, unit)
     peak = float(timeline.peak_micro_batches.max())
     said = headed(
         title,
-        f"{format_seconds(timeline.seconds)}, idle {timeline.idle_share:.1%}, "
+        f"{_long(timeline, unit)}, idle {timeline.idle_share:.1%}, "
         f"a rank holds at most {peak:g} micro-batches",
     )
     axis.set_title(said, fontsize=9, loc="left")
@@ -52,11 +53,14 @@ def pipeline_gantt(timeline: PipelineTimeline, title: str = "") -> Picture:
     return Picture(figure, f"pipeline of {ranks} ranks, {said}")
 
 
-def pipeline_gantts(timelines: Mapping[str, PipelineTimeline], title: str = "") -> Picture:
+def pipeline_gantts(
+    timelines: Mapping[str, PipelineTimeline], title: str = "", unit: str = "seconds"
+) -> Picture:
     """Draw timelines one below the other on one axis of time, such as a simulated and a measured one.
 
     timelines: by name; measured ones come from `predict.pipeline.measured.measured_timeline`. The title says
-    how long each takes and what share of it is idle. ValueError where there is none.
+    how long each takes and what share of it is idle. ``unit`` as in `pipeline_gantt`. ValueError where there
+    is none.
     """
     if not timelines:
         raise ValueError("no timelines to draw; give at least one, by name")
@@ -65,15 +69,16 @@ def pipeline_gantts(timelines: Mapping[str, PipelineTimeline], title: str = "") 
     figure, axis = new_figure(8.0, 1.0 + 0.32 * len(rows))
     for name, found in timelines.items():
         _draw_timeline(axis, found, longest, rows.index((name, 0)))
-    _label_lines(axis, [f"{name}, rank {rank}" for name, rank in rows], longest)
-    each = (
-        f"{name} {format_seconds(found.seconds)}, idle {found.idle_share:.1%}"
-        for name, found in timelines.items()
-    )
+    _label_lines(axis, [f"{name}, rank {rank}" for name, rank in rows], longest, unit)
+    each = (f"{name} {_long(found, unit)}, idle {found.idle_share:.1%}" for name, found in timelines.items())
     said = headed(title, "; ".join(each))
     axis.set_title(said, fontsize=9, loc="left")
     _legend(figure, set().union(*map(_kinds, timelines.values())))
     return Picture(figure, f"pipelines, {said}")
+
+
+def _long(timeline: PipelineTimeline, unit: str) -> str:
+    return format_seconds(timeline.seconds) if unit == "seconds" else f"{timeline.seconds:g} {unit}"
 
 
 def _kinds(timeline: PipelineTimeline) -> set[str]:
@@ -90,11 +95,11 @@ def _draw_timeline(axis: Any, timeline: PipelineTimeline, seconds: float, row: i
         _draw_event(axis, event._replace(rank=event.rank + row), first[event.rank], seconds)
 
 
-def _label_lines(axis: Any, lines: Sequence[str], seconds: float) -> None:
-    axis.set_xlim(0, seconds)
+def _label_lines(axis: Any, lines: Sequence[str], longest: float, unit: str) -> None:
+    axis.set_xlim(0, longest)
     axis.set_ylim(len(lines) - 0.5, -0.5)
     axis.set_yticks(range(len(lines)), lines, fontsize=8)
-    axis.set_xlabel("seconds", fontsize=8)
+    axis.set_xlabel(unit, fontsize=8)
     axis.tick_params(labelsize=8, length=2)
 
 

@@ -27,8 +27,19 @@ from workshop.exercises import beside
 from workshop.facts.units import format_seconds
 from workshop.predict.pipeline import Durations, pipeline_orders, simulate_pipeline
 
-# while seconds are measured the ranks see no GPU
 no_gpu = patch.dict("os.environ", CUDA_VISIBLE_DEVICES="", HIP_VISIBLE_DEVICES="")
+
+
+def show_gpus():
+    """Ranks that start from now on see the machine's GPUs again."""
+    no_gpu.stop()
+
+
+def hide_gpus():
+    """Ranks that start from now on see no GPU; may be called twice."""
+    show_gpus()
+    no_gpu.start()
+
 
 # %% [markdown]
 # ## A schedule is an order
@@ -51,16 +62,6 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 #
 # **Predict:** two ranks, four micro-batches, and stages that take equally long. For what share of the time is a rank
 # idle if each micro-batch goes through and back before the next one starts (*naive*)? And under GPipe?
-#
-# A rank works on $m$ micro-batches, and waits for the length of $p - 1$ while the pipe fills and drains. That is the **bubble**:
-#
-# $$\text{idle share} = \frac{p - 1}{m + p - 1}$$
-#
-# ## Run: two ranks, real compute
-#
-# `run_schedule` executes such a list over send and receive; read it in `workshop/parallel/pipeline.py`, it is one loop.
-# Each rank writes down when each action began and ended; time spent waiting belongs to no action. Every schedule runs
-# five times, and we look at the run whose actions took least time, because other programs share these cores.
 
 # %%
 # %%guess naive_idle --unit %
@@ -68,8 +69,16 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # For how many percent of the time is a rank idle?
 ...
 
+# %% [markdown]
+# ## Run: two ranks, real compute
+#
+# `run_schedule` executes such a list over send and receive; read it in `workshop/parallel/pipeline.py`, it is one loop.
+# Each rank writes down when each action began and ended; time spent waiting belongs to no action. Every schedule runs
+# five times, and we look at the run whose actions took least time, because other programs share these cores. These
+# ranks shall not see a GPU.
+
 # %%
-_ = no_gpu.stop(), no_gpu.start()  # also when this cell runs again
+hide_gpus()
 
 # %%
 # %%torchrun -n 2 --into timed
@@ -124,7 +133,7 @@ def calmest(ranks, name):
     return min(found, key=lambda timeline: timeline.busy_seconds.sum())
 
 
-_ = no_gpu.stop()
+show_gpus()
 measured, simulated = {}, {}
 print("idle share        formula   simulated   measured")
 for name, formula in {"naive": 1 / 2, "gpipe": 1 / 5, "1f1b": 1 / 5}.items():
@@ -143,12 +152,17 @@ assert (
 beside("naive_idle", predicted=50, measured=100 * measured["naive"].idle_share)
 
 # %% [markdown]
+# *Formula*: of two ranks only one works at a time under the naive schedule, so half of the time is lost. Under GPipe and
+# 1F1B (explained below) a rank works on $m$ micro-batches. It waits for the length of $p - 1$ more, while the pipe fills
+# and drains. That is the **bubble**:
+#
+# $$\text{idle share} = \frac{p - 1}{m + p - 1}$$
+#
 # *Simulated* uses no formula. It plays the two lists, and lets each action take its median time. So it knows that the
 # stages are not quite equal: the last one has the head. *Measured* also contains what no model knows: the time to send,
 # and whatever else this machine is doing. On two quiet cores the two differ by a few points. On a busy machine they
 # differ by more, and then the measurement tells more about the machine than about the schedule. That is why only the
-# order is asserted here: the naive schedule wastes most. (An action ends a moment after its message has left. So on a
-# busy machine even the naive schedule may look as if two ranks had worked at once.)
+# order is asserted here: the naive schedule wastes most.
 
 # %%
 show.pipeline_gantts(
@@ -312,10 +326,17 @@ print("\nevery gradient is that of one process, to 1e-5")
 #
 # ## A smaller bubble for the same batch
 #
-# Two more ideas. **Interleaved** (Narayanan et al., 2021): give each rank several thin stages instead of a thick one. The first
-# micro-batch is through sooner. **Zero bubble** (Qi et al., 2024): backward has two halves. The stage before waits for the gradient of
-# the *input*; nobody waits for that of the *weights*, so it can fill a gap. Four ranks, eight micro-batches, backward twice as
-# long as forward. Pink is the half for the input, green that for the weights; paler boxes are a rank's second stage:
+# Two more ideas:
+#
+# - **Interleaved** (Narayanan et al., 2021): give each rank several thin stages instead of a thick one. So the first
+#   micro-batch reaches the last rank sooner, and less time is lost while the pipe fills.
+# - **Zero bubble** (Qi et al., 2024): backward has two halves. The stage before waits for the gradient of the *input*.
+#   Nobody waits for that of the *weights*, so it can fill a gap. **ZBV**, by the same authors, does so with two thin stages
+#   on each rank, placed like a V: rank 0 has the first *and the last*.
+#
+# Four ranks, eight micro-batches, backward twice as long as forward. Nothing is measured here: time is counted in
+# forwards through a rank's share of the model. Pink is the half for the input, green that for the weights; paler boxes
+# are a rank's second stage:
 
 # %%
 # two stages on each rank, each half as long
@@ -325,12 +346,22 @@ show.pipeline_gantts(
         "1F1B": simulate_pipeline("1f1b", 4, 8, Durations(forward=1.0, backward=2.0)),
         "interleaved": simulate_pipeline("interleaved", 4, 8, thin, 2),
         "ZBV": simulate_pipeline("zbv", 4, 8, thin),
-    }
+    },
+    unit="forwards",
 )
 
 # %% [markdown]
-# ZBV places its stages like a V: rank 0 has the first *and the last*. PyTorch runs all of these (`torch.distributed.pipelining`). A
-# schedule only moves work about in time. **Predict:** do gradients change?
+# Now change the schedule, the number of micro-batches or the cost of a message. How many micro-batches does 1F1B need to
+# lose no more than interleaved loses with eight? (Without widgets you see the first picture only.)
+
+# %%
+from workshop.jupyter.widgets import pipeline_explorer
+
+pipeline_explorer("1f1b", ranks=4, micro_batches=8)
+
+# %% [markdown]
+# PyTorch runs all of these (`torch.distributed.pipelining`). A schedule only moves work about in time. **Predict:** do
+# gradients change?
 
 # %%
 # %%ranks --into by_torch
@@ -465,7 +496,7 @@ for rank in range(4):
 
 # %%
 # %ranks stop
-_ = no_gpu.stop(), no_gpu.start()  # also when this cell runs again
+hide_gpus()  # seconds are measured again
 
 # %% [markdown]
 # ## Stages that are not equal
@@ -531,7 +562,7 @@ report(tries=tries)
 dist.destroy_process_group()
 
 # %%
-_ = no_gpu.stop()
+show_gpus()
 ran = {name: calmest(unequal, name) for name in cuts}
 show.pipeline_gantts(ran, "measured")
 
@@ -573,8 +604,8 @@ for name in cuts:
 assert idle["by cost"] < idle["even"]
 
 # %% [markdown]
-# Seven layers on one rank, one on the other, and both are busy. *Undisturbed* plays the lists with the quickest of
-# twenty runs of each action; the picture also shows what else happened on this machine. (Softmax and loss take time
+# Seven layers on one rank, one on the other, and both are busy. For *undisturbed* we take the shortest of an action's
+# twenty runs, and simulate the schedule with those times. The picture also shows what else happened on this machine. (Softmax and loss take time
 # too, and a count of weights does not see it; a measured cost is better still.) Llama 3 405B was trained with one layer
 # less in the first and in the last stage, for this reason (Dubey et al., 2024, section 3.3.2).
 #
@@ -670,7 +701,8 @@ assert furthest(dream, trace) > 0.05
 # ## At scale: 64 stages
 #
 # Megatron-LM trained a trillion parameters in 64 stages (Narayanan et al., 2021, table 1): 3,072 GPUs, of which 8 share a layer and 6 are
-# data parallel. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the bubble?
+# data parallel. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the bubble? (*Kept* is
+# counted in micro-batches through one 64th of the model.)
 
 # %% tags=["nbval-check-output"]
 print("64 stages      micro-batches   idle    a rank keeps at most")
