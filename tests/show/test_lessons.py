@@ -64,6 +64,30 @@ def test_the_work_under_a_causal_mask_is_the_area_below_the_diagonal() -> None:
         show.causal_work({})
 
 
+def test_in_the_ring_blocks_of_later_ranks_are_masked() -> None:
+    picture = PICTURES["ring_blocks"]()
+    assert "3 of 9 blocks are later ones" in repr(picture)
+    words = [text.get_text() for text in picture.figure.axes[0].texts]
+    assert words[:4] == ["rank 0", "of rank 0", "of 2: masked", "of 1: masked"]
+
+
+def test_f_sends_backward_and_g_forward() -> None:
+    (axis,) = PICTURES["f_and_g"]().figure.axes
+    words = [text.get_text() for text in axis.texts]
+    assert [word for word in words if word.startswith(("f:", "g:"))] == [
+        "f:\nnothing", "g:\nall_reduce", "f:\nall_reduce", "g:\nnothing",
+    ]  # fmt: skip
+
+
+def test_shares_of_experts_are_stacked_up_to_a_hundred() -> None:
+    picture = PICTURES["expert_shares"]()
+    assert "alone, busiest 50% at first and 90% at the end" in repr(picture)
+    top = picture.figure.axes[0].collections[-1].get_paths()[0].vertices
+    assert top[:, 1].max() == pytest.approx(100)
+    with pytest.raises(ValueError, match="no shares to draw"):
+        show.expert_shares({})
+
+
 def test_strides_say_where_each_element_is_read() -> None:
     assert "x.T reads [[0, 3], [1, 4], [2, 5]]" in repr(PICTURES["storage_and_views"]())
     with pytest.raises(ValueError, match="reads places 0 to 6 of a storage of 6"):
@@ -80,7 +104,7 @@ def test_a_backward_without_messages_is_refused() -> None:
     with pytest.raises(ValueError, match=r"outside no_sync\(\)"):
         show.bucket_timeline([("ready", 0, "a", 0.1)], 0.2)
     words = repr(PICTURES["bucket_timeline"]())
-    assert "1 of 2 buckets left before the last gradient was there; 100 ms after it" in words
+    assert "1 of 2 buckets were sent before the last gradient was ready; 100 ms exposed" in words
 
 
 def test_pieces_need_names_of_their_own() -> None:
