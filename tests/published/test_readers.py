@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from workshop.predict.case import NotPredictable
+from workshop.published import cells
 from workshop.published.names import named_device, named_model
 from workshop.published.predicted import predict_times, predicted_memory, time_gap
 from workshop.published.record import MFU, TOKENS, Source
 from workshop.published.sources import internevo, litgpt, nanotron
+from workshop.published.sources.megatron_arguments import arguments
 from workshop.published.tables import READERS, read_folder, read_row, read_table
 
 TABLES = Path(__file__).parents[2] / "data" / "published"
@@ -209,3 +211,16 @@ def test_the_network_is_as_it_was_tested():
     assert network(shared, **half) == pytest.approx(127, abs=2)  # 122 to 129 were tested over 16 nodes
     with pytest.raises(NotPredictable, match="give GB/s above 0"):
         network(wide, all_reduce_test_GBps="0")
+
+
+@pytest.mark.parametrize("cell", ["inf", "1e400", "nan", "-inf (2)"])
+def test_a_number_that_is_not_finite_is_refused_in_a_sentence(cell):
+    for read in (cells.number, cells.whole):
+        with pytest.raises(NotPredictable, match=r"gpus is .*, not a finite number"):
+            read({"gpus": cell}, "gpus")
+
+
+def test_arguments_are_given_by_name():
+    assert arguments({"other_args_json": '{"a": 1}'}) == {"a": 1}
+    with pytest.raises(NotPredictable, match="other_args_json is 3, not arguments by name"):
+        arguments({"other_args_json": "3"})

@@ -80,3 +80,10 @@ def test_a_site_without_a_scheduler():
 
 def test_there_is_no_kept_file_that_nobody_writes():
     assert {path.name for path in GOLDEN.iterdir()} == {f"lab-{name}.sh" for name in CASES}
+
+
+def test_a_site_that_exports_nothing_begins_with_a_login_shell():
+    script = lab_script(replace(PLAIN, export="none"), LAB, {}).splitlines()
+    assert script[0] == "#!/bin/bash -l"
+    assert "#SBATCH --export=NONE" in script
+    assert not [line for line in lab_script(PLAIN, LAB, {}).splitlines() if "export=" in line]

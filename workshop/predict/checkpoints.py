@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOMENTS = {"sgd": 0, "momentum": 1, "adamw": 2}
+from workshop.facts.checks import check_choice
+from workshop.facts.precision import MOMENTS
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,15 @@ def checkpoint_bytes(
 ) -> CheckpointBytes:
     """Bytes of a checkpoint of a model that is trained.
 
-    optimizer: "sgd", "momentum" or "adamw" (0, 1, 2 moments in fp32). weight_bytes: of the weights that the
-    optimizer updates. copy_bytes: 2 where 16-bit copies are saved too.
+    optimizer: as in `Run`; its moments are in fp32, those of an 8-bit one in a byte. weight_bytes: of the
+    weights that the optimizer updates. copy_bytes: 2 where 16-bit copies are saved too.
     Raises ValueError for an unknown optimizer or a count that is not positive.
     """
-    if optimizer not in MOMENTS:
-        raise ValueError(f"unknown optimizer {optimizer!r} (known: {', '.join(MOMENTS)})")
+    check_choice("optimizer", optimizer, MOMENTS)
     if not num_params > 0:
         raise ValueError(f"num_params is {num_params}; it must be more than 0")
-    moments = 4.0 * MOMENTS[optimizer] * num_params
+    each = 1.0 if optimizer.endswith("8bit") else 4.0
+    moments = each * MOMENTS[optimizer] * num_params
     return CheckpointBytes(float(weight_bytes) * num_params, moments, float(copy_bytes) * num_params)
 
 

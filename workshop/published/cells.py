@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -31,9 +32,12 @@ def number(row: Row, name: str, default: float | None = None) -> float:
             raise NotPredictable(f"{name} is not given")
         return default
     try:
-        return float(cell.split("(")[0].strip())
+        value = float(cell.split("(")[0].strip())
     except ValueError:
         raise NotPredictable(f"{name} is {cell!r}, not a number") from None
+    if not math.isfinite(value):
+        raise NotPredictable(f"{name} is {cell!r}, not a finite number")
+    return value
 
 
 def whole(row: Row, name: str, default: int | None = None) -> int:

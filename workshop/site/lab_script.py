@@ -101,7 +101,7 @@ def lab_script(site: SiteSpec, lab: Lab, environment: Mapping[str, str]) -> str:
     told = {**environment, **hidden_environment(site, environment)}
     made = [path for path in (lab.folder, site.cache) if path]
     lines = [
-        "#!/bin/bash -l" if site.modules or site.purge else "#!/bin/bash",
+        "#!/bin/bash -l" if site.modules or site.purge or site.export == "none" else "#!/bin/bash",
         *_header(site, lab),
         "",
         "# JupyterLab on a node; what it prints, the tunnel and the address among it, goes to the log.",
@@ -137,6 +137,7 @@ def _header(site: SiteSpec, lab: Lab) -> list[str]:
             ("account", site.account),
             ("partition", site.partition),
             ("reservation", site.reservation),
+            ("export", "NONE" if site.export == "none" else ""),
         ]
         lines = [sbatch_line(flag, value) for flag, value in asked if value != ""]
         own = [f"#SBATCH {directive}" for directive in site.lab_directives or site.directives]

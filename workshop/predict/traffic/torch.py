@@ -8,7 +8,7 @@ Each was read off a rehearsal of the same code, and a test holds the two equal.
 - **FSDP2** treats every layer as one unit, and embedding, head and final norm as another. Each micro-batch
   gathers a unit forward and, unless it was kept, backward, and reduce-scatters its gradients. The last unit
   is kept from forward to backward, which begins with it. Parameters are cut along their first dimension,
-  which is padded until it divides. Under a pipeline of `torch.distributed.pipelining` it reduces once a step,
+  which is padded until it divides. Under a pipeline of torch.distributed.pipelining it reduces once a step,
   and what is not resharded after forward is gathered once too (`Implementation.reduces_once`). What is
   resharded is gathered once for each of m micro-batches and once more: a backward leaves it for the next
   forward, under 1F1B and GPipe alike.

@@ -25,7 +25,10 @@ GPT2_VOCAB, BERT_VOCAB, T5_VOCAB = 50257, 30522, 28996
 
 def arguments(row: Row) -> dict[str, Any]:
     """The arguments that have no column of their own."""
-    return json.loads(text(row, "other_args_json") or "{}")
+    found = json.loads(text(row, "other_args_json") or "{}")
+    if not isinstance(found, dict):
+        raise NotPredictable(f"other_args_json is {found!r}, not arguments by name")
+    return found
 
 
 def option(extra: Mapping[str, Any], name: str, default: float) -> float:

@@ -1,6 +1,6 @@
 """FSDP2 beside rehearsals of real programs: what is kept from forward to backward, and what a pipeline changes.
 
-A pipeline of `torch.distributed.pipelining` lets FSDP2 reduce once a step. Until then a rank holds its stage's
+A pipeline of torch.distributed.pipelining lets FSDP2 reduce once a step. Until then a rank holds its stage's
 gradients unsharded in fp32, and what it has gathered.
 """
 
