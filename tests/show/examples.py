@@ -70,6 +70,10 @@ PICTURES = {
     ),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
     "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
+    "expert_shares": lambda: show.expert_shares({"alone": [[0.5, 0.5], [0.9, 0.1]]}),
+    "f_and_g": lambda: show.f_and_g(),
+    "positions_for_heads": lambda: show.positions_for_heads(2),
+    "ring_blocks": lambda: show.ring_blocks(3),
     "layout_seconds": lambda: show.layout_seconds({"a": (0.1, 0.12), "b": (0.2, None)}, "two"),
     "piece_shares": lambda: show.piece_shares(["stem", "head"], {"weights": [1, 3], "seconds": [4, 1]}),
     "cut_matrices": lambda: show.cut_matrices(

@@ -30,7 +30,8 @@ _BY_MODULE = {
         "before_and_after", "bucket_timeline", "held_and_sent", "message_curve", "replicas", "ring_steps",
     ),
     "workshop.show.lessons.day3": (
-        "causal_work", "cut_matrices", "layout_seconds", "piece_shares", "rank_map",
+        "causal_work", "cut_matrices", "expert_shares", "f_and_g", "layout_seconds", "piece_shares",
+        "positions_for_heads", "rank_map", "ring_blocks",
     ),
     "workshop.show.lessons.day4": (
         "bars_by_group",

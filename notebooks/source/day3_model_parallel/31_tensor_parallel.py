@@ -5,9 +5,9 @@
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
-# - **Model and text:** `TINY` and the reference manual, with eight heads, for keys and values too: on four ranks each
-#   needs some of its own, and on GPUs fused attention in fp32 cannot share them between heads. Before that two matrices
-#   of random numbers; the last part has the widths of Llama 70B.
+# - **Model and text:** `TINY` and the reference manual, with eight heads for keys and values too, so that four ranks
+#   get two each. (On GPUs a fused fp32 kernel needs as many of these as of query heads.) Before that two matrices of
+#   random numbers; the last part has the widths of Llama 70B.
 # - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -33,9 +33,8 @@ from workshop.facts.units import format_bytes
 # %%ranks -n 4
 import torch
 
-torch.manual_seed(
-    0
-)  # for once the same everywhere: every rank knows the whole, to compare
+# the same seed on all ranks, so that each can check its part against the whole product
+torch.manual_seed(0)
 x, A = torch.randn(3, 8, device=device), torch.randn(8, 12, device=device)
 
 
@@ -134,8 +133,12 @@ if rank == 0:
 # sends nothing: when one part changes by some amount, the sum changes by the same amount, so each part's gradient is
 # simply the gradient of the sum. At the entrance it is the other way round. Nothing is sent forward, because all ranks
 # have $x$ already. But all of them *used* it, so its gradients must be summed: **f** does nothing forward, and an
-# all_reduce backward. The two mirror each other.
-#
+# all_reduce backward. The two mirror each other:
+
+# %%
+show.f_and_g()
+
+# %% [markdown]
 # ### Exercise: both backwards, and one all_reduce
 
 # %%
@@ -255,12 +258,12 @@ show.cut_matrices(
 # of exponentials, and the loss needs the target's logit. So three numbers for each position are sent, instead of a
 # whole vocabulary.
 #
-# `workshop/parallel/tensor.py` does all this by hand. `tensor_plans.py` does it with PyTorch's DTensor: a *plan* names each matrix and its
-# cut, and what must be sent follows from it.
+# `workshop/parallel/tensor.py` does all this by hand. PyTorch does it from a *plan*, which names each matrix and its cut; what must be sent
+# follows from that. We run both, and the plan stands in a cell below.
 #
 # **Predict:** for one layer, forward and backward: how many all_reduces?
 #
-# ## Run: four ranks, three ways to cut, one process beside them
+# ## Run: four ranks, four ways to cut, one process beside them
 #
 # The ranks are seeded differently. So rank 0's weights are sent to all first. Each rank also keeps the whole model: that is our one
 # process. We compare the loss, and every gradient. While forward runs we note what autograd keeps for backward, without the weights.
@@ -318,32 +321,85 @@ def pair(layers):
 
 
 # %% [markdown]
-# One step of a copy, cut in one of the three ways:
+# The plan. A matrix of which a rank has columns makes an f of its own. So q, k and v would have one each, and sum three times what could be
+# summed once. `PrepareModuleInput` puts one f at the entrance of the block instead. The head gives each rank the logits of its own words,
+# and `loss_parallel` computes the loss from such parts.
 
 # %%
 # %%ranks
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel, PrepareModuleInput, RowwiseParallel, loss_parallel,
+    parallelize_module,
+)  # fmt: skip
 from torch.nn.functional import cross_entropy
 
+
+def one_f(*others):
+    """The block's first input is whole on every rank; cos and sin are left alone."""
+    whole = (Replicate(), *others)
+    return PrepareModuleInput(input_layouts=whole, desired_input_layouts=whole)
+
+
+columns, rows = ColwiseParallel(), RowwiseParallel()
+attention, mlp = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+layer_plan = {
+    "self_attn": one_f(None, None), "self_attn.o_proj": rows,
+    **{f"self_attn.{name}": columns for name in attention},
+    "mlp": one_f(), "mlp.down_proj": rows, **{f"mlp.{name}": columns for name in mlp},
+}  # fmt: skip
+top_plan = {
+    "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
+    "lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+}
+
+
+def cut_by_plan(model, mesh):
+    for layer in model.model.layers:
+        parallelize_module(layer, mesh, layer_plan)
+    return parallelize_module(model, mesh, top_plan)
+
+
+def loss_by_plan(model):
+    """Forward and backward; each rank has the logits of its own words."""
+    with loss_parallel():
+        loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        loss.backward()
+    return loss.full_tensor()
+
+
+# %% [markdown]
+# One step of a copy, cut in one of four ways. The *short plan* is the package's own, `workshop/parallel/tensor_plans.py`, with which lesson
+# 35 trains. It does without `one_f` and `loss_parallel`.
+
+# %%
+# %%ranks
 from workshop.measure import measure
+from workshop.parallel import tensor_plans
 from workshop.parallel.tensor import cut_tensor
-from workshop.parallel.tensor_plans import cut_by_plan
+
+mesh = init_device_mesh(device.type, (world_size,), mesh_dim_names=("tensor",))
 
 
 def step(way, copy):
     """The cut model, its loss, the bytes it kept, and what was sent."""
+    kept = 0  # not noted for the plans
     if way == "by plan":
-        names = {"mesh_dim_names": ("tensor",)}
-        model = cut_by_plan(copy, init_device_mesh(device.type, (world_size,), **names))
+        model = cut_by_plan(copy, mesh)
+    elif way == "short plan":
+        model = tensor_plans.cut_by_plan(copy, mesh)
     else:
         model = cut_tensor(copy, sequence_parallel=way == "sequence parallel")
     with measure(memory=False) as measured:
         if way == "by plan":
+            loss = loss_by_plan(model)
+        elif way == "short plan":
             loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-            kept = 0
+            loss.backward()
         else:
             loss, kept = kept_in_forward(model, tokens, targets)
-        loss.backward()
+            loss.backward()
     sent = {row.name: (row.count, row.wire_bytes) for row in measured.traffic}
     return model, loss, kept, sent
 
@@ -375,7 +431,7 @@ def whole_gradients(model):
 
 
 # %% [markdown]
-# With one layer and with two, in three ways:
+# With one layer and with two, in four ways:
 
 # %%
 # %%ranks --into cut
@@ -384,7 +440,7 @@ for layers in (1, 2):
     loss, kept_whole = kept_in_forward(plain, tokens, targets)
     loss.backward()
     right = {name: parameter.grad for name, parameter in plain.named_parameters()}
-    for way in ("by hand", "sequence parallel", "by plan"):
+    for way in ("by hand", "sequence parallel", "by plan", "short plan"):
         _, copy = pair(layers)
         model, own, kept, sent = step(way, copy)
         found = whole_gradients(model)
@@ -409,7 +465,7 @@ for layers in (1, 2):
 # First of all, is it still the same model?
 
 # %% tags=["nbval-check-output"]
-for way in ("by hand", "sequence parallel", "by plan"):
+for way in ("by hand", "sequence parallel", "by plan", "short plan"):
     for rank in range(4):
         found = cut[rank][f"{way}, 2"]
         assert max(found["loss"], found["gradients"]) < 1e-5, (way, rank, found)
@@ -430,15 +486,19 @@ def of_a_layer(way):
     collective.
     """
     one, two = cut[0][f"{way}, 1"]["traffic"], cut[0][f"{way}, 2"]["traffic"]
-    return {
+    more = {
         name: (two[name][0] - one[name][0], two[name][1] - one[name][1]) for name in two
     }
+    return {name: added for name, added in more.items() if added[0]}
 
 
 t, block = 4, 4 * 1 * 32 * 64  # ranks; bytes of (batch, sequence, hidden) in fp32
 norms = 2 * int(wire_bytes("all_reduce", 4 * 64, t))
+a_sum = int(wire_bytes("all_reduce", block, t))
 predicted = {
-    "by hand": {"all_reduce": (4, 4 * int(wire_bytes("all_reduce", block, t)))},
+    "by hand": {"all_reduce": (4, 4 * a_sum)},
+    "by plan": {"all_reduce": (4, 4 * a_sum)},
+    "short plan": {"all_reduce": (5 + 2, 7 * a_sum)},  # f of q, k, v, gate, up; two g
     "sequence parallel": {
         "all_gather": (4, 4 * int(wire_bytes("all_gather", block, t))),
         "reduce_scatter": (4, 4 * int(wire_bytes("reduce_scatter", block, t))),
@@ -454,12 +514,18 @@ for way, wanted in predicted.items():
             f"{found[name][0]:>5} calls, {found[name][1]:>7,} B"
         )
     assert found == wanted, (found, wanted)
+logits = cut[0]["short plan, 2"]["traffic"]["all_gather"]
+assert logits == (1, wire_bytes("all_gather", 4 * 32 * 256, t))
+assert "all_gather" not in cut[0]["by plan, 2"]["traffic"]
+print(f"short plan, once a step: the logits, gathered, {logits[1]:,} B")
 
 # %%
 beside("all_reduces", predicted=4, measured=of_a_layer("by hand")["all_reduce"][0])
 
 # %% [markdown]
-# **Four all_reduces a layer**, as in figure 4 of the paper: g of attention and of the MLP forward, f of each backward. To the byte.
+# **Four all_reduces a layer**, as in figure 4 of the paper: g of attention and of the MLP forward, f of each backward. To the byte, by hand
+# and by the plan. The short plan is right as well, but sums seven times, and gathers the logits. So count what a plan sends: equal
+# losses do not show it.
 #
 # ## Sequence parallelism: the same bytes, less kept
 #
@@ -484,9 +550,10 @@ assert all_reduces == both
 # And what is kept for backward? Count one layer of our model, in units of batch x sequence x hidden. With $k$ the width of all keys
 # relative to the hidden width (1 here, 1/8 in Llama 70B), and $m$ that of the inner layer:
 #
-# - **outside:** two norms, each keeps its input and the normalised input: 4. Plus one number a position each.
+# - **outside:** two norms, each keeps its input and the normalised input: 4; and one fp32 number for each position (the norm's scale).
 # - **at the entrance:** the blocks' inputs, which their first products keep: 2.
-# - **inside:** q, k, v, and what attention gives: $2 + 2k$. Gate, its SiLU, up, and the product: $4m$. Plus one number a position and head.
+# - **inside:** q, k, v, and what attention gives: $2 + 2k$. Gate, its SiLU, up, and the product: $4m$. And one number for
+#   each position and head (attention's logarithm of a sum).
 #
 # Tensor parallelism divides what is inside. Sequence parallelism divides what is outside too.
 
@@ -530,7 +597,7 @@ for name, wanted, found in [
 # %% [markdown]
 # The 2 at the entrance remains: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
 # gathers it *again*, while the gradient of $x$ is computed (section 4.2.2). Then really all is divided by $t$: for the authors' GPT, $34/t$
-# instead of $10 + 24/t$ times batch x sequence x hidden bytes. That buys memory with two more gathers a layer, which hide behind a product.
+# instead of $10 + 24/t$ times batch x sequence x hidden bytes (without the scores of attention, which a fused kernel does not keep). That buys memory with two more gathers a layer, which hide behind a product.
 # Ours stays simple.
 #
 # ## At scale
@@ -610,6 +677,8 @@ for name in ("tensor", "sequence"):
         f"B   measured {live[0][name]:>8,} B"
     )
     assert live[0][name] == wanted
+by_plan = sum(size for _, size in cut[0]["by plan, 2"]["traffic"].values())
+assert by_plan == sent_in_a_step(4, 2, 64, 32, 4, sequence_parallel=False)
 
 # %% [markdown]
 # Now eight ranks, 8,192 positions, bf16, and four of the eighty layers of Llama 70B. (They are all alike: four are enough to check the
@@ -668,9 +737,11 @@ assert abs(sequence_parallel / (kept["one device"] / 8) - 1) < 0.01
 #
 # Written like this, the next product waits for each sum. (There are kernels that cut a product into slices and send one slice while they
 # compute the next: Megatron Core's `tp_comm_overlap`, PyTorch's asynchronous tensor parallelism. Here nothing is hidden.) So it matters
-# which wire the sums take. Eight H100s in a node,
-# over NVLink. Or eight GPUs, one in each of eight nodes, over 400 Gbit/s InfiniBand. Or whole nodes together. Beside it the products of the
-# layer: 6 FLOPs per weight and token, at 400 TFLOP/s, about what a GPU reached in the training of Llama 3 (380 to 430, all in all).
+# which wire the sums take. The table compares three placements: eight H100s of one node, over NVLink; one GPU in each of eight nodes, over
+# 400 Gbit/s InfiniBand; and whole nodes. The last two columns are the time of the products with the layer's weights, and the share of the
+# time that is spent waiting. A product takes 6 FLOPs per weight and token, at 400 TFLOP/s, about what a GPU reached in the training of
+# Llama 3 (380 to 430, all in all). With more ranks than key and value heads, eight, several ranks would have to hold the same head;
+# what that costs is left out here.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.catalogue import cluster
@@ -704,11 +775,21 @@ assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
 # - **One GPU a node** is bad: each has a single adapter, and spends most of its time waiting.
 # - **Whole nodes together** take less than three times as long as NVLink: eight adapters a node work on one ring. (This is
 #   the prediction for a network that delivers.) But look at the products. More ranks divide the work, and **not what is
-#   sent**: each rank sends $2(t-1)/t$ of a whole block of activations, whatever $t$ is. So the share of time spent
-#   waiting grows with $t$, even on a perfect wire. And data parallelism needs those adapters too.
-# - The heads set a limit too. Eight key and value heads cannot be dealt out to sixteen ranks as whole heads: `cut_tensor` refuses it before
-#   anything starts.
-#
+#   sent**: for each sum a rank sends $2(t-1)/t$ blocks of activations, between one and two, and more ranks never make
+#   it less. So the share of time spent waiting grows with $t$, even on a perfect wire. And data parallelism needs those
+#   adapters too.
+# - The heads set a limit too. Our code gives each rank whole heads of its own, so it refuses sixteen ranks before anything is computed:
+
+# %% tags=["nbval-check-output"]
+from workshop.rehearse import RehearsalError
+
+try:
+    rehearse(one_step, 16, keywords=at_scale)
+except RehearsalError as error:
+    (said,) = [line for line in str(error).splitlines() if "ValueError" in line]
+print(said)
+
+# %% [markdown]
 # The rule: tensor parallelism inside the node, and there no more of it than memory needs.
 #
 # Published: Shoeybi et al. trained 8.3 billion parameters on 512 V100s, 8-way tensor parallel inside a node times 64-way data parallel, at

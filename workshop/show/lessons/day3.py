@@ -1,4 +1,4 @@
-"""Day 3: cut matrices (31), work under a causal mask (33), ranks in their nodes (35), the vision lab (36)."""
+"""Day 3: cut matrices (31), a cut sequence (33), experts (34), ranks in nodes (35), the vision lab (36)."""
 
 from __future__ import annotations
 
@@ -223,3 +223,98 @@ def piece_shares(names: Sequence[str], shares: Mapping[str, Sequence[float]], ti
         f"{quantity} most in {max(each, key=lambda name: each[name])}" for quantity, each in percent.items()
     )
     return Picture(figure, headed(title, f"shares of {len(names)} pieces: " + "; ".join(most)))
+
+
+def f_and_g() -> Picture:
+    """relu(x A) B on two ranks, forward above and backward below: f and g, and which of them sends."""
+    ways = {
+        "forward": (
+            "$x$", "f: nothing", "rank {}:\n$z = xA_{}$", "$h = $relu$(z)$", "$hB_{}$",
+            "g: all_reduce", "$y$",
+        ),
+        "backward": (
+            "$\\nabla x$", "f: all_reduce", "rank {}:\n$\\nabla z\\ A_{}^T$", "where $z > 0$",
+            "$\\nabla y\\ B_{}^T$", "g: nothing", "$\\nabla y$",
+        ),
+    }  # fmt: skip
+    figure, axis = new_figure(7.4, 3.1)
+    for row, (way, words) in enumerate(ways.items()):
+        top = 3.0 * row
+        axis.text(0, top - 0.15, f"{way} {'-->' if row == 0 else '<--'}", fontsize=9)
+        for column, word in enumerate(words):
+            x = 1.25 * column
+            if column in (0, 1, 5, 6):  # the same for both ranks
+                sends = word.endswith("all_reduce")
+                colour = LIMIT if sends else "#DDDDDD" if column in (1, 5) else "white"
+                look = {"ink": "white" if sends else "black", "edgecolor": "#555555"}
+                cell(axis, (x, top, 1.1, 2.0), colour, word.replace(": ", ":\n"), size=8, **look)
+                continue
+            for rank in range(2):
+                place = (x, top + 1.05 * rank, 1.1, 0.95)
+                cell(axis, place, rank_colour(rank), word.replace("{}", str(rank)), size=8)
+    only_boxes(axis, (-0.1, 8.8), (5.1, -0.6))
+    said = "forward f sends nothing and g all-reduces; backward g sends nothing and f all-reduces"
+    return Picture(figure, f"relu(x A) B on two ranks, each with columns of A and rows of B: {said}")
+
+
+def ring_blocks(ranks: int) -> Picture:
+    """Whose keys and values each rank holds, step by step, as they go round; pale where they are later."""
+    figure, axis = new_figure(1.2 + 1.1 * ranks, 0.5 + 0.42 * ranks)
+    skipped = 0
+    for rank in range(ranks):
+        axis.text(-0.08, rank + 0.5, f"rank {rank}", ha="right", va="center", fontsize=8)
+        for step in range(ranks):
+            owner = (rank - step) % ranks
+            skipped += owner > rank
+            look = {"edgecolor": "white", "alpha": 0.25 if owner > rank else 1.0}
+            words = f"of {owner}: masked" if owner > rank else f"of rank {owner}"
+            ink = "black" if owner > rank else "white"
+            cell(axis, (step, rank, 1, 1), rank_colour(owner), words, ink=ink, size=8, **look)
+    for step in range(ranks):
+        axis.text(step + 0.5, -0.15, f"step {step}", ha="center", fontsize=8)
+    only_boxes(axis, (-0.5, ranks), (ranks, -0.5))
+    return Picture(
+        figure,
+        f"keys and values held by each of {ranks} ranks: in step s rank r has those of rank r - s; "
+        f"{skipped} of {ranks * ranks} blocks are later ones and masked",
+    )
+
+
+def positions_for_heads(ranks: int) -> Picture:
+    """Positions downwards, heads to the right, by the rank that holds them: before and after."""
+    figure, axes = panels(6.4, 2.4, 2)
+    for axis, title in zip(axes, ("my positions, all heads", "all positions, my heads"), strict=True):
+        for rank in range(ranks):
+            by_heads = title.endswith("my heads")
+            place = (rank, 0, 1, ranks) if by_heads else (0, rank, ranks, 1)
+            cell(axis, place, rank_colour(rank), f"rank {rank}", edgecolor="white")
+        axis.set_xlim(0, ranks)
+        axis.set_ylim(ranks, 0)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        name_axes(axis, "heads", "positions")
+        no_lines(axis)
+        axis.set_title(title, fontsize=9, loc="left")
+    said = "before the all_to_all each has some positions of all heads, after it all positions of some heads"
+    return Picture(figure, f"{ranks} ranks: {said}")
+
+
+def expert_shares(shares: Mapping[str, Sequence[Sequence[float]]]) -> Picture:
+    """A panel for each name: the share of choices that each expert got in each step, one on the other.
+
+    shares: name -> a row for each step, with a number for each expert, in sum 1. ValueError without a name.
+    """
+    if not shares:
+        raise ValueError("no shares to draw; give at least one training, with a row for each step")
+    figure, axes = panels(3.6 * len(shares), 2.5, len(shares))
+    words = []
+    for axis, (name, rows) in zip(axes, shares.items(), strict=True):
+        by_expert = [[100 * share for share in expert] for expert in zip(*rows, strict=True)]
+        colours = [rank_colour(number) for number in range(len(by_expert))]
+        axis.stackplot(range(len(rows)), by_expert, colors=colours, edgecolor="white", linewidth=0.3)
+        axis.set_xlim(0, len(rows) - 1)
+        axis.set_ylim(0, 100)
+        name_axes(axis, "step", "% of choices, by expert")
+        axis.set_title(name, fontsize=9, loc="left")
+        words.append(f"{name}, busiest {max(rows[0]):.0%} at first and {max(rows[-1]):.0%} at the end")
+    return Picture(figure, f"shares of {len(by_expert)} experts over steps: {'; '.join(words)}")
