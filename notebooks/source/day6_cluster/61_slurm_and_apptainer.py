@@ -636,8 +636,7 @@ srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \
     train_until_told.py &
 ranks=$!
 wait $ranks; status=$?
-# a signal ends that wait, and not the ranks: they still save
-if [ -e "$STOP" ]; then
+if [ -e "$STOP" ]; then  # the signal ended that wait: the ranks still save
     wait $ranks; status=$?
     if [ $status = 0 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 fi
@@ -650,8 +649,6 @@ exit $status
 # the signal:
 
 # %%
-import threading
-
 (folder / "job.sh").write_text(LETTER)
 bin_folder = folder / "bin"
 bin_folder.mkdir(exist_ok=True)
@@ -669,12 +666,12 @@ case $1 in show) echo 127.0.0.1;; requeue) touch {folder}/requeued;; esac
 for command in bin_folder.iterdir():
     command.chmod(0o755)
 
+# %%
+import threading
+
 
 def start(epochs, signal_at=None):
-    """Play Slurm: run the letter once, and signal its shell after an epoch.
-
-    Returns the lines of the epochs, and the letter's exit status.
-    """
+    """Run the letter, signal its shell after an epoch; its lines and exit status."""
     environment = {
         **os.environ, "PATH": f"{bin_folder}:{path}", "RANKS": "1",
         "EPOCHS": str(epochs), "SLURM_JOB_NUM_NODES": "2",
