@@ -150,10 +150,13 @@ def _parts_in_words(name: str, parts: Mapping[str, float], total: float) -> str:
     return f"{name} {format_bytes(total)} ({each})"
 
 
-def traffic_by_axis(cases: Mapping[str, Any], title: str = "what a rank sends in a step") -> Picture:
+def traffic_by_axis(
+    cases: Mapping[str, Any], title: str = "what a rank sends in a step", linear: bool = False
+) -> Picture:
     """A bar for each axis and case, on a scale where each line is ten times the one before.
 
     ``cases``: labels to what `traffic_table` takes, or to bytes by axis. At most four; ValueError for none.
+    ``linear``: bars as long as their bytes, where one axis is to stand out.
     """
     if not 1 <= len(cases) <= len(_BESIDE):
         raise ValueError(f"{len(cases)} cases: give one to four, for example predicted and measured")
@@ -167,13 +170,17 @@ def traffic_by_axis(cases: Mapping[str, Any], title: str = "what a rank sends in
             largest[axis] = max(size, largest.get(axis, 0))
     axes = sorted(sorted(largest), key=lambda axis: -largest[axis])
     figure, picture = new_figure(6.4, 0.9 + 0.26 * len(axes) * (len(sent) + 0.6))
-    least = min(size for sums in sent.values() for size in sums.values() if size) / 3
+    least = 0.0 if linear else min(size for sums in sent.values() for size in sums.values() if size) / 3
     lengths = {name: [max(sums.get(axis, 0), least) for axis in axes] for name, sums in sent.items()}
     for places, sums in zip(bars_beside(picture, axes, lengths), sent.values(), strict=True):
         for y, size in zip(places, (sums.get(axis, 0) for axis in axes), strict=True):
             at_end(picture, max(size, least), y, short_bytes(size))
-    picture.set_xscale("log")
-    picture.set_xlim(least, 12 * max(largest.values()))
+    picture.set_xscale("linear" if linear else "log")
+    if linear:
+        from matplotlib.ticker import EngFormatter
+
+        picture.xaxis.set_major_formatter(EngFormatter("B"))
+    picture.set_xlim(least, (1.15 if linear else 12) * max(largest.values()))
     name_axes(picture, "bytes on the wire")
     picture.set_title(title, fontsize=9, loc="left")
     legend(figure, 4)

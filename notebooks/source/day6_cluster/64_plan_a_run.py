@@ -82,19 +82,19 @@ beside("bloom_days", predicted=again.days, measured=bloom.days)
 # earlier model reached: nobody published the rate of Llama 2.
 
 # %% tags=["nbval-check-output"]
-reproduced_table()
+# one entry of the catalogue is an estimate, and not a run
+happened = tuple(run for run in reproduce_all() if run.run.spec is not None)
+reproduced_table(happened)
 
 # %%
-show.predicted_and_published(reproduce_all())
+show.predicted_and_published(happened)
 
 # %% tags=["nbval-check-output"]
 assert abs(reproduce("llama-65b").days - 21) < 0.3  # published: 21 days on 2,048 A100
 assert -0.10 < reproduce("llama-2-70b").deviation < 0  # published: 1,720,320 hours
-# published: 144 days at half the peak
+assert all(abs(run.deviation) < 0.15 for run in happened)
+# our own question, as a lecture answers it: 144 days at half the peak
 assert round(reproduce("70b-on-1024").days) == 144
-assert all(abs(run.deviation) < 0.15 for run in reproduce_all())
-# the last line never ran: it is an estimate by the same formula
-happened = [run for run in reproduce_all() if run.run.spec is not None]
 deviations = sorted(abs(run.deviation) for run in happened)
 typical = deviations[len(deviations) // 2]
 assert len(happened) == 10
@@ -111,7 +111,7 @@ print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
 #
 # And 405B: 400 TFLOP/s on 16,384 GPUs. The published hours hold more than the main run: long sequences, annealing, interruptions.
 #
-# The last line is our own question, at "half of the peak". Where would we get that half from? From a **time model**, which knows
+# For our own question a lecture (CS336) says 144 days, "at half of the peak". Where would we get that half from? From a **time model**, which knows
 # layouts. It is a harder test, because no rate is given at all. Two layouts are published in full:
 
 # %% tags=["nbval-check-output"]
@@ -160,7 +160,8 @@ assert 0.15 < 1 - newer.seconds / 105 < 0.25
 assert 0 < rate / 400 - 1 < 0.1
 
 # %% [markdown]
-# And what comes out where a source's rows are left out of the fit stands in a table of the package:
+# The model was fitted to published runs, and the 405B's are among them. What does it predict if these rows are left out of
+# the fit? The package keeps a table of that:
 
 # %% tags=["nbval-check-output"]
 import csv
@@ -179,9 +180,9 @@ assert 0.15 < sum(off) / 3 < 0.22
 # that they were today's, it would promise a step that is a fifth too short. For 405B, in the layout of its paper (lesson 35), it
 # promises a rate that is a few per cent too high.
 #
-# That flatters the model. What an H100 reaches was fitted to many published runs, and the 405B's are among them. Fitted
-# without them, the same three layouts come out almost a fifth too fast, as the last line says. So keep in mind how far
-# off a plan without a measured rate may be: **a fifth, and sometimes more**.
+# The second number flatters the model, because it was fitted to that run too. Fitted without it, the same three layouts come
+# out almost a fifth too fast, as the last line says. So keep in mind how far off a plan without a measured rate may be: **a fifth,
+# and sometimes more**.
 #
 # ## How many GPUs for a deadline?
 #
@@ -285,8 +286,8 @@ step = predict_step(best.run, "megatron-core")
 step
 
 # %% [markdown]
-# Seven tenths of the step are matrix products. The rest has names, and each name is something you could work on: more micro-batches
-# against the bubble, more context for a rank against small products, a better network against "data".
+# Seven tenths of the step are matrix products. The rest has names, and each name is something you could work on. More micro-batches make
+# the bubble smaller, larger matrices make the products more efficient, and a faster network shortens "data".
 
 # %% tags=["nbval-check-output"]
 days = TOKENS / best.tokens_per_second / 86_400
@@ -504,7 +505,14 @@ Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), 
 # (ZeRO-1). Ours is FSDP2 with whole weights between forward and backward (`zero=2`). Is that a detail? (We rehearse
 # four of the step's 16 micro-batches; the program does the same with each.)
 #
-# **Predict:** which axis will send more than planned, and how much?
+# **Predict:** which axis will send most beyond the plan, and how many times as much?
+
+# %%
+# %%guess more_traffic
+# Along the axis over which the state is sharded the plan sums gradients and gathers
+# weights once a step, both in 16 bits. Our engine gathers weights in 16 bits and sums
+# gradients in fp32 for each of 16 micro-batches. How many times as many bytes?
+...
 
 # %%
 from workshop.predict.traffic import predict_traffic
@@ -573,6 +581,7 @@ show.traffic_by_axis(
         "closed form (FSDP2)": predict_traffic(ours(16)).on_stage(stage),
     },
     "Llama 3 70B on 1,024 ranks: what rank 1,000 sends in a step",
+    linear=True,
 )
 
 # %% tags=["nbval-check-output"]
@@ -587,17 +596,26 @@ for axis, size in quarter.items():
         f"{axis:<9} {found[axis] / 1e9:10.2f} GB {size / 1e9:10.2f} GB   "
         f"{whole_step[axis] / 1e9:12.2f} GB {paper[axis] / 1e9:6.2f} GB"
     )
-    assert 0 <= found[axis] / size - 1 < 0.02
-seconds = whole_step["shard"] / 50e9
+    if axis == "shard":
+        assert 0 < found[axis] / size - 1 < 0.02
+    else:
+        assert found[axis] == size
+card = h100s.inter.bytes_per_second  # each GPU has an InfiniBand card of its own
+seconds = whole_step["shard"] / card
 print(
-    f"over 50 GB/s the shard axis alone takes {seconds:.1f} s; "
+    f"over {card / 1e9:.0f} GB/s the shard axis alone takes {seconds:.1f} s; "
     f"the planned step takes {best.seconds:.1f} s"
 )
 assert seconds > best.seconds
 
+# %%
+more = whole_step["shard"] / paper["shard"]
+assert abs(more - 16 * (2 + 4) / (2 + 2)) < 0.1
+beside("more_traffic", calculated=round(more, 1))
+
 # %% [markdown]
-# Formula and rehearsal agree: to the byte for tensor and pipeline, within two hundredths for shard. (With one chunk a rank, every line agrees
-# to the byte. With four, the program gathers three layers more than the formula knows; all 16 micro-batches make it eight.)
+# Formula and rehearsal agree to the byte for tensor and pipeline. For shard the program sends a little more, because with four chunks a rank some
+# layers are gathered once more than the formula counts. (The picture shows all 16 micro-batches by the formula.)
 #
 # The planned run and ours differ on the tensor axis, for two reasons. Megatron keeps only a slice of each gathered input and gathers it once
 # more in the backward pass (Korthikanti et al., section 4.2.2). And our last stage gathers the logits, which Megatron never does:
@@ -619,8 +637,8 @@ more = gathers["planned"].payload_bytes - gathers["ours"].payload_bytes
 assert more == again * a_block - logits
 
 # %% [markdown]
-# But both show what the plan did not: our engine sums its gradients for **every micro-batch**, in fp32. Instead of one
-# sum in a step there are 16, and no step of four seconds hides nine seconds of network.
+# But both show what the plan did not: our engine gathers weights and sums gradients for **every micro-batch**, and the sum is in fp32. That is
+# 16 times 2 + 4 bytes a parameter where the plan has 2 + 2 once: 24 times as much. No step of four seconds hides nine seconds of network.
 #
 # So the page is right for an engine that sums once a step, and wrong for ours. You know that now, and no GPU was rented.
 #
@@ -698,7 +716,7 @@ Table(("", "plan", "from"), page)
 # ## Tomorrow's script
 #
 # The page by hand: forty lines of arithmetic for a run of your own, without this workshop. It knows no kernels and no network. What it
-# takes for them is one number, the MFU, which you measure. (A layout that it calls possible still has to be tried.)
+# takes for them is one number, the MFU, which you measure. Here that is the planner's. (A layout that it calls possible still has to be tried.)
 
 # %%
 from workshop import launch
@@ -709,16 +727,17 @@ folder = launch.Session.get().directory  # goes when the kernel goes
 # %%torchrun -n 1 --save {folder}/plan.py
 from math import ceil, sqrt
 
-PARAMS, LAYERS, WIDTH, TOKENS, SEQ_LEN = 70.6e9, 80, 8_192, 15e12, 8_192  # yours
+PARAMS, LAYERS, WIDTH, TOKENS, SEQ_LEN = 70.6e9, 80, 8_192, 15e12, 4_096  # yours
 VOCAB = 128_256
 GPUS, PEAK, CAPACITY = 1_024, 989e12, 80e9  # dense bf16, not the sheet's sparse
-MFU = 0.45  # measured on your code for a day, or it is a hope
-TENSOR, PIPELINE, BATCH = 8, 4, 1_024  # sequences a step
+MFU = 0.448  # measured on your code for a day, or it is a hope
+TENSOR, PIPELINE, BATCH = 4, 4, 1_024  # sequences a step
 PRICE = 2.00  # of a GPU hour
 STORAGE, RESTART, HOURS_BETWEEN = 20e9, 600, 50_700  # bytes/s, s, GPU hours
 
-# time: six FLOPs a weight and token (an embedding is looked up), and causal attention
-flops_per_token = 6 * (PARAMS - VOCAB * WIDTH) + 6 * LAYERS * SEQ_LEN * WIDTH
+# time: six FLOPs a weight and token (an embedding is looked up), and attention,
+# counted whole, as most published MFUs count it: then MFU must be counted so, too
+flops_per_token = 6 * (PARAMS - VOCAB * WIDTH) + 12 * LAYERS * SEQ_LEN * WIDTH
 days = TOKENS * flops_per_token / (GPUS * PEAK * MFU) / 86_400
 step = BATCH * SEQ_LEN * flops_per_token / (GPUS * PEAK * MFU)
 
@@ -748,6 +767,24 @@ print(f"a failure every {between / 3600:.0f} h, a save every {every / 60:.0f} mi
 price = whole * 24 * GPUS * PRICE
 print(f"{lost:.1%} lost: {whole:.0f} days for {price / 1e6:.1f} million")
 print(f"for 90 days: {ceil(GPUS * whole / 90 / 8) * 8:,} GPUs, if all stays as it is")
+
+# %% [markdown]
+# Does it agree with the page?
+
+# %% tags=["nbval-check-output"]
+by_hand = launch.torchrun(launch.Script(folder / "plan.py"), 1).text
+for told in (
+    f"{days:.0f} days",
+    f"{best.seconds:.1f} s",
+    f"every {every / 60:.0f} min",
+):
+    assert told in by_hand, told
+print("the same days, the same step, the same time between saves")
+print(f"a rank's tensors in the plan: {memory.allocated.max() / 1e9:.1f} GB")
+
+# %% [markdown]
+# The time is the same, because the same FLOPs are counted and the MFU is the planner's. Only the memory differs: 27.3 + 22.8 GB by hand, and more in the
+# plan, because with four chunks a rank more micro-batches are under way at once.
 
 # %% [markdown]
 # ## What to take away

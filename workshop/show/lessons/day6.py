@@ -7,9 +7,18 @@ from typing import Any
 
 from workshop.facts.units import format_seconds
 from workshop.predict.published_runs import Reproduced
-from workshop.show.bars import at_end, bars_beside, bars_stacked
+from workshop.show.bars import at_end, bars_stacked
 from workshop.show.grids import arrow, only_boxes, round_box
-from workshop.show.style import LIMIT, PREDICTED, Picture, legend, name_axes, new_figure, rank_colour
+from workshop.show.style import (
+    LIMIT,
+    MEASURED,
+    PREDICTED,
+    Picture,
+    legend,
+    name_axes,
+    new_figure,
+    rank_colour,
+)
 
 _LEFT, _GAP = 2.5, 0.3
 
@@ -100,19 +109,21 @@ def saves_in_time(saves: Mapping[str, tuple[float, float]]) -> Picture:
 
 
 def predicted_and_published(runs: Sequence[Reproduced]) -> Picture:
-    """Two bars for each run, device hours on a logarithmic axis, and the deviation at their end."""
-    figure, axis = new_figure(7.2, 1.0 + 0.42 * len(runs))
-    hours = {
-        "predicted": [run.device_hours for run in runs],
-        "published": [run.published_hours for run in runs],
-    }
-    bars_beside(axis, [run.run.name for run in runs], hours)
+    """How far each run's predicted device hours lie from the published ones: a dot, and both in words."""
+    figure, axis = new_figure(7.2, 1.0 + 0.27 * len(runs))
+    off = [100 * run.deviation for run in runs]
+    reach = max(20.0, 1.2 * max(map(abs, off)))
+    axis.axvspan(-15, 15, color="#EEEEEE", label="within 15 %")
+    axis.axvline(0, color="#555555", linewidth=1)
+    axis.plot(off, range(len(runs)), "o", color=MEASURED)
     for place, run in enumerate(runs):
-        at_end(axis, max(run.device_hours, run.published_hours), place, run.off_by)
-    axis.set_xscale("log")
-    axis.set_xlim(min(map(min, hours.values())) / 2, max(map(max, hours.values())) * 2.5)
-    name_axes(axis, "device hours")
-    legend(figure, 2)
+        hours = f"{run.device_hours:,.0f} of {run.published_hours:,.0f} h"
+        axis.text(1.05 * reach, place, hours, va="center", fontsize=8)
+    axis.set_yticks(range(len(runs)), [run.run.name for run in runs])
+    axis.invert_yaxis()
+    axis.set_xlim(-reach, reach)
+    name_axes(axis, "% that the prediction lies below (-) or above the published device hours")
+    legend(figure, 4)
     said = "; ".join(f"{run.run.name} {run.off_by}" for run in runs)
     return Picture(figure, f"device hours, predicted against published: {said}")
 
