@@ -1,4 +1,4 @@
-"""What a teacher is worth: perplexity of a student trained on labels, on soft targets, on three losses.
+"""What a teacher is worth: perplexity of a student by labels, soft targets, three losses, three temperatures.
 
     python -m benchmarks.distil_seeds --json data/measurements/distil_seeds.json
 
@@ -35,6 +35,8 @@ LOSSES = {
     "labels": DistilLoss(soft=0, labels=1, hidden=0),
     "soft targets": DistilLoss(soft=1, labels=0, hidden=0, temperature=1),
     "three losses": DistilLoss(soft=1, labels=0.5, hidden=1, temperature=1),
+    "three losses, T = 2": DistilLoss(soft=1, labels=0.5, hidden=1, temperature=2),
+    "three losses, T = 4": DistilLoss(soft=1, labels=0.5, hidden=1, temperature=4),
 }
 
 

@@ -50,17 +50,19 @@ def codes_used(formats: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -
 
     formats: by name, the numbers and how many weights use each. ValueError where the two differ in length.
     """
-    figure, axes = panels(8.0, 2.6, len(formats))
-    for index, (axis, (name, (values, counts))) in enumerate(zip(axes, formats.items(), strict=True)):
+    for name, (values, counts) in formats.items():
         if len(values) != len(counts):
             raise ValueError(f"{name}: {len(values)} numbers and {len(counts)} counts")
+    top = max(max(counts) / sum(counts) for _, counts in formats.values())
+    figure, axes = panels(8.0, 2.6, len(formats))
+    for index, (axis, (name, (values, counts))) in enumerate(zip(axes, formats.items(), strict=True)):
         total = sum(counts)
         shares = [count / total for count in counts]
         axis.vlines(values, 0, shares, color=rank_colour(index), linewidth=3)
         axis.axhline(1 / len(values), color="#666666", linestyle=":", linewidth=1)
         axis.set_title(name, fontsize=10)
         name_axes(axis, "number", "share of the weights")
-        axis.set_ylim(0)
+        axis.set_ylim(0, 1.05 * top)  # one height for all
     words = ", ".join(f"{name}: {len(values)} numbers" for name, (values, _) in formats.items())
     return Picture(figure, f"how often each code is used; {words}")
 
@@ -119,8 +121,9 @@ def size_and_perplexity(found: Mapping[str, tuple[float, float]], unharmed: tupl
 def soft_targets(
     words: Sequence[str], probabilities: Mapping[str, Sequence[float]], came: str = ""
 ) -> Picture:
-    """Probabilities of some words, a panel for each name (a temperature); the word that came in colour.
+    """Probabilities of some words, as shares of the largest; a panel for each name (a temperature).
 
+    The word that came is in colour.
     ValueError where a panel does not have one number for each word.
     """
     for name, values in probabilities.items():
@@ -130,12 +133,13 @@ def soft_targets(
     colours = [MEASURED if word == came else PREDICTED for word in words]
     for axis, (name, values) in zip(axes, probabilities.items(), strict=True):
         places = range(len(words))
-        axis.barh(places, values, color=colours)
+        axis.barh(places, [value / max(values) for value in values], color=colours)
         axis.set_yticks(places, [repr(word) for word in words] if axis is axes[0] else [""] * len(words))
         axis.invert_yaxis()
+        axis.set_xlim(0, 1)
         axis.locator_params(axis="x", nbins=4)
         axis.set_title(name, fontsize=9)
-        name_axes(axis, "probability")
+        name_axes(axis, "share of the likeliest")
     highest = ", ".join(f"{name}: {max(values):.2f}" for name, values in probabilities.items())
     return Picture(figure, f"probabilities of {len(words)} words; the highest at {highest}")
 
@@ -160,6 +164,7 @@ def scores_by_step(
     for index, (name, values) in enumerate(scores.items()):
         steps, heights = list(values), list(values.values())
         axis.plot(steps, heights, "o-", color=rank_colour(index), markersize=4, label=name)
+    axis.set_xticks(sorted({step for values in scores.values() for step in values}))
     if level:
         axis.axhline(level[1], color="#666666", linewidth=0.8, linestyle=":", label=level[0])
     name_axes(axis, "step", label)
