@@ -58,6 +58,11 @@ rank = dist.get_rank()
 # Somebody wants to print the mean loss once, and puts everything below `if rank == 0:`.
 
 # %%
+# %%guess guard --choices rank-0,rank-1,both
+# Two ranks. Rank 0 alone calls all_reduce, then both call barrier. Who waits for ever?
+...
+
+# %%
 guard = happens(
     HEAD
     + """loss = torch.tensor([rank + 1.0])
@@ -75,6 +80,9 @@ at = {failure.rank: (failure.function, failure.line) for failure in guard.failur
 for rank, (function, line) in at.items():
     print(f"rank {rank} waits in {function}, line {line}")
 assert at == {0: ("all_reduce", 9), 1: ("barrier", 11)}
+
+# %%
+beside("guard", measured="both" if set(at) == {0, 1} else f"rank-{min(at)}")
 
 # %% [markdown]
 # Both ranks wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
@@ -176,8 +184,12 @@ assert shown == ["1000", "1001"]
 #
 # Rank 0 sums its loss and then its tokens, rank 1 the other way round, perhaps because a dictionary was filled in a
 # different order.
-#
-# **Predict:** an error, a hang, or neither?
+
+# %%
+# %%guess order --choices error,hang,neither
+# Two ranks make the same two all_reduces of one number, in opposite order.
+# An error, a hang, or neither?
+...
 
 # %%
 SUMS = """from workshop import report
@@ -198,6 +210,10 @@ print(
 assert order[0].loss == 51.0
 assert order[0].tokens == 102.0
 assert (compared[0].loss, compared[0].tokens) == (51.0, 102.0), "DETAIL saw it"
+
+# %%
+failed = isinstance(order, launch.RankFailed)
+beside("order", measured="error" if failed else "neither")
 
 # %% [markdown]
 # **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was
@@ -296,7 +312,7 @@ assert (first.rank, first.kind) == (1, "died")
 
 # %% [markdown]
 # It left no line and no traceback, only the number of a signal. Had we not watched the processes, we would have seen three ranks in
-# `all_reduce`, or three times "Connection closed by peer". **Who complains of a lost connection is not the cause.**
+# `all_reduce`, or three times "Connection closed by peer". **A rank that reports a lost connection is a victim, not the cause.**
 #
 # ### 6. Out of memory
 #
@@ -412,10 +428,25 @@ assert nan[0].bad == {0: [], 1: [], 2: [3], 3: [0, 1, 2, 3]}
 assert nan[0].spread == {0: False, 1: False, 2: True, 3: True}
 
 # %%
-beside("ranks_with_nan", measured=sum(nan[rank].spread[2] for rank in range(4)))
+from workshop.show.style import Picture, new_figure
+
+figure, axes = new_figure(5.4, 2.2, columns=2)
+before = [[rank in nan[0].bad[step] for step in range(4)] for rank in range(4)]
+after = [[nan[rank].spread[step] for step in range(4)] for rank in range(4)]
+titles = "before the sum", "after the sum and the step"
+for axis, grid, title in zip(axes, (before, after), titles, strict=True):
+    axis.imshow(grid, cmap="Reds", vmin=0, vmax=1.5)
+    axis.set(xlabel="step", ylabel="rank", xticks=range(4), yticks=range(4))
+    axis.set_title(title, fontsize=9)
+words = "in step 2 rank 3 alone is not finite before the sum; after it all four are"
+Picture(figure, words)
+
+# %%
+on_ranks = sum(nan[rank].spread[2] for rank in range(4))
+beside("ranks_with_nan", predicted=4, measured=on_ranks)
 
 # %% [markdown]
-# One sum carries it to all ranks. One step later all of them look alike, and the culprit can no longer be found. **Look
+# In step 2 one square is red at the left, and the whole column at the right: one sum carries it to all ranks. One step later all of them look alike, and the culprit can no longer be found. **Look
 # before you reduce**, and note which rank it was. (Gather one number from each rank: it costs a message. Where
 # gradients are clipped, the norm is NaN in the same step; that shows *that* it happened, not *where*.)
 #
@@ -424,7 +455,13 @@ beside("ranks_with_nan", measured=sum(nan[rank].spread[2] for rank in range(4)))
 # This is the worst kind. Four ranks train a small model, in four ways. One is right. One has forgotten the
 # `all_reduce`. One began with different weights on every rank. One gives every rank the same data.
 #
-# **Predict:** all four run to the end with a falling loss. Which of them can you tell by comparing a checksum of the weights over ranks?
+# All four run to the end with a falling loss.
+
+# %%
+# %%guess silent
+# Three of the four ways are wrong. How many of these three show if you compare a
+# checksum of the weights over ranks?
+...
 
 # %%
 # %%torchrun -n 4 --pass tell_mean --into silent
@@ -516,6 +553,9 @@ assert found == {
 Table(
     ("on four ranks", "loss falls", "different weights", "different data", "so"), rows
 )
+
+# %%
+beside("silent", measured=sum(weights > 1 for weights, _ in found.values()))
 
 # %% [markdown]
 # **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same
@@ -643,8 +683,9 @@ folder.cleanup()
 # *commit*). A replica that is silent for a second counts as dead. One that comes back takes weights
 # and optimizer from a peer, not from a disk.
 #
-# Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, after
-# the others have begun to count on it.
+# Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, when
+# the others already wait for its gradients. (The cell is long because it also measures what all this costs. What you would write tomorrow
+# is `state`, `take_from_peer`, the `Manager`, the `Optimizer` and `step_with_torchft`.)
 #
 # **Predict:** 1. How long do the other two stand still? 2. How many steps' work do they lose? 3. How many steps must
 # replica 2 repeat?
@@ -802,12 +843,12 @@ Table(
             "quorum and commit on top",
             f"{1e3 * more:.1f} ms more",
         ],
-        ["the same in a step of one second", "the same", f"{more:.1%} more"],
     ],
 )
 
 # %% [markdown]
-# Nobody went back to a checkpoint, and the weights agree to the last bit. The price is a pause of a second for each death, and a quorum
+# A line is printed whenever the number of those who take part changes. The replicas do not start together, so the first steps may be taken by one
+# or two. Nobody went back to a checkpoint, and the weights agree to the last bit. The price is a pause of a second for each death, and a quorum
 # and a commit in each step (the table has the median of what they took here). What it does *not* repair: while a
 # replica is away the batch is smaller, and the data that it would have seen are not seen. And a copy of the weights for each replica is
 # memory. Within a replica you shard as before.
@@ -817,14 +858,15 @@ Table(
 # - **A replica that comes back too late is alone.** Had the others ended before, replica 2 would have begun at step 0
 #   by itself and ended with different weights, without an error (`min_replica_size=1` allows it). Here all go on until
 #   all are there.
-# - **A replica that waits holds up the rest.** It sends heartbeats and takes no part. If one of two does so, the other
-#   stands still for good.
+# - **A replica that is alive but does not ask for a quorum holds up the others**: because of its heartbeats the lighthouse
+#   waits for it. With two replicas the other one then waits for ever.
 # - The `DistributedDataParallel` of torchft averages during backward. In torchft 0.2, on gloo, it raises an error in
 #   those who *live* when a peer dies while it reduces, and they die of it too. So gradients are averaged by hand here.
 #   NCCL reports errors differently, which is not tried here.
 #
 # torchft's servers have no authentication: whoever reaches one can make a replica run code. So the workshop gives the
-# replicas a network of their own, which nobody else on the machine can enter and which has no way out. Between nodes
+# replicas a network of their own where the machine allows it, which nobody else can enter and which has no way out. Where it does not, they
+# share the machine's loopback. Between nodes
 # there is no such network: there you have to trust that of the cluster.
 #
 # ## At scale: what to switch on before
@@ -963,14 +1005,11 @@ LOSS = "            loss.backward()\n"
 assert guarded.count(LOSS) == 1
 os.environ["CHECKPOINT"] = str(folder / "broken.pt")
 
-infinite = guarded.replace(
-    LOSS,
-    "            if rank + epoch == 2 and batch[0] == order[0]: loss *= torch.inf\n"
-    + LOSS,
-)
+BREAK = "            if (rank, epoch) == (1, 1) and batch[0] == order[0]:\n"
+infinite = guarded.replace(LOSS, BREAK + "                loss *= torch.inf\n" + LOSS)
 told = launch.torchrun(infinite, 2).text
 print(told, end="")
-assert told.count("not finite on ranks [1]") == 1
+assert told.count("not finite") == told.count("not finite on ranks [1]") == 1
 assert "epoch 2: mean loss" in told
 
 # %%
@@ -999,7 +1038,7 @@ show.recorded_run("62_when_it_breaks")
 #   collective, no collective.
 # - Every rank makes the same collectives, in the same order, with the same shapes. An `if rank == 0:` goes around the
 #   print, not around the collective.
-# - A collective has no name. In a different order it adds apples to pears, without an error.
+# - A collective has no name. If the order differs between ranks, unrelated tensors are added, without an error.
 # - Set a time limit. A hang with a limit is an error with a line.
 # - Check that numbers are finite *before* they are summed. Afterwards every rank looks guilty.
 # - Weights must be equal, data must not: two checksums.
