@@ -209,7 +209,7 @@ def go_on(run, state: dict) -> None:
 
 
 # %% [markdown]
-# Does a run go on by it? Through a file, this time. Each rank writes what your `state_of` returns after four of eight steps. Then a fresh run, with other
+# Can a run go on from what you saved? This time we go through a file. Each rank writes what your `state_of` returns after four of eight steps. Then a fresh run, with other
 # weights and another seed, reads it and takes the last four steps by your `go_on`:
 
 # %%
@@ -340,8 +340,8 @@ Table(
 
 # %% [markdown]
 # With everything restored, the runs are the same to the last bit, on both ranks. Without the moments the first loss is
-# right, so the log looks fine at first. Without the schedule even two losses are right: the optimizer has saved the
-# rate of the next step with its groups. **Nothing crashes.** A run that forgot something trains on, a little worse, and
+# right, so the log looks fine at first. Without the schedule even the second loss is right: the optimizer's state contains the
+# learning rate of the next step. Only after that step the missing schedule sets a wrong one. **Nothing crashes.** A run that forgot something trains on, a little worse, and
 # nobody sees why.
 #
 # The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions
@@ -354,7 +354,65 @@ Table(
 # ## Saved on four, loaded on two, and cut another way
 #
 # The files say which numbers of which *parameter* they hold, not which rank wrote them. So other ranks can read them: each asks for
-# the rows it needs. Two ranks now load what four have saved, into a model that has other weights. `dcp.load` writes into the state that
+# the rows it needs. First by hand: four ranks save a matrix of ten rows, each its own rows and where they begin.
+
+# %%
+by_hand = str(folder / "by_hand")
+Path(by_hand).mkdir()
+
+# %%
+# %%torchrun -n 4 --pass by_hand
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+rank = dist.get_rank()
+parts = torch.arange(40.0).view(10, 4).tensor_split(4)  # 3, 3, 2 and 2 rows
+first = sum(map(len, parts[:rank]))
+torch.save({"first": first, "rows": parts[rank].clone()}, f"{by_hand}/{rank}.pt")
+dist.destroy_process_group()
+
+# %%
+# %%guess files_read
+# Two ranks load the matrix, five rows each. How many of the four files does the
+# second one need?
+...
+
+# %%
+# %%torchrun -n 2 --pass by_hand --into resharded
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group()
+low, high = 5 * dist.get_rank(), 5 * dist.get_rank() + 5
+mine, read = torch.empty(high - low, 4), []
+for path in sorted(Path(by_hand).glob("*.pt")):
+    part = torch.load(path)
+    begin, end = part["first"], part["first"] + len(part["rows"])
+    a, b = max(low, begin), min(high, end)  # what this file and I have in common
+    if a < b:
+        mine[a - low : b - low] = part["rows"][a - begin : b - begin]
+        read.append(f"{path.name} rows {a} to {b - 1}")
+report(read=read, mine=mine.tolist())
+dist.destroy_process_group()
+
+# %% tags=["nbval-check-output"]
+for rank in range(2):
+    print(f"rank {rank} reads", *resharded[rank].read, sep="\n    ")
+rows = resharded[0].mine + resharded[1].mine
+assert [number for row in rows for number in row] == list(range(40)), "all rows"
+
+# %%
+beside("files_read", predicted=3, measured=len(resharded[1].read))
+
+# %% [markdown]
+# One file is read by both. `dcp` does the same for each parameter; its `.metadata` holds the places, so that a rank opens no file in vain.
+#
+# Two ranks now load what four have saved above, into a model that has other weights. `dcp.load` writes into the state that
 # it is given, whose names and shards say what to read. `set_state_dict` hands that to model and optimizer:
 
 # %%
@@ -445,8 +503,8 @@ assert resumed["FSDP on four"].losses == unbroken[4:]
 # On the same ranks: bit by bit. On others the weights are the same bits and the sequences the same. But gradients are
 # summed in another order, and floating-point sums depend on order. That is no mistake, and cannot be repaired.
 #
-# The random state is the exception: four states cannot be dealt to two ranks. A run with dropout that changes its number of ranks is a
-# new draw of the same lottery.
+# The random state is the exception: four random states cannot be given to two ranks. A run with dropout that goes on with another number of
+# ranks draws other masks. It is as good, but not the same.
 #
 # ## Killed in the middle of a save
 #
@@ -614,7 +672,11 @@ print(f"with the losses of the unbroken run, to the last bit; {halves} halves ar
 # Writing is slow, copying is not. `dcp.async_save` copies the state to memory of its own (*staging*), returns, and writes in the
 # background while training goes on.
 #
-# **Predict:** what share of the time of a plain save is left in which training stands still?
+# %%
+# %%guess standstill --unit %
+# Of the time that a plain save takes: in what share of it does training still stand
+# still, if the save is asynchronous?
+...
 
 # %%
 staged = str(folder / "staged")
@@ -694,6 +756,7 @@ assert worst["asynchronous"] < worst["plain"]
 assert timed[0].as_saved
 assert timed[1].as_saved
 print("what was written is the state before the step that ran meanwhile")
+beside("standstill", measured=round(100 * worst["asynchronous"] / worst["plain"]))
 
 # %%
 show.saves_in_time(
@@ -705,7 +768,8 @@ show.saves_in_time(
 
 # %% [markdown]
 # Training stands still for the copy only, and the copy is what makes it safe: the step that ran meanwhile changed the weights, not the
-# checkpoint. (That was the last mistake in the exercise.) Three things to know:
+# checkpoint. (This is why `state_of` had to return a *copy*.) It may be on the disk later than a plain save: the state was copied first, and
+# training and writing share the machine's cores. What counts is the red part. Three things to know:
 #
 # - The background needs a **group of its own**, or its messages mix with those of training. On GPUs it is a gloo group beside NCCL.
 # - It needs **memory**: the whole of this rank's state once more, on the host.
@@ -745,7 +809,8 @@ Table(
 
 # %% [markdown]
 # A rank of 405B holds 300 MB of checkpoint. Together they fill 2 TB/s for two seconds, or keep one writer busy for most of an hour, and
-# a job that fails every three hours would hardly train. That is why everybody writes their own part.
+# a job that fails every three hours would hardly train. That is why everybody writes their own part. (BLOOM's checkpoint of 176 billion parameters
+# had 2.3 TB, counted in $2^{40}$ bytes: 14 bytes a parameter, because a 16-bit copy of the weights is in it.)
 #
 # How often you should save, and where the last column comes from, is in `64_plan_a_run`: $\sqrt{2 d M}$ for a save of
 # $d$ seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one
@@ -783,7 +848,7 @@ if torch.cuda.is_available():
 
 inputs = torch.randn(256, 64, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.sum(dim=1, keepdim=True) / 8
-torch.manual_seed(0)  # fully_shard does not begin alike
+torch.manual_seed(0)  # on every rank: fully_shard does not send rank 0's weights
 model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)).to(device)
 fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
