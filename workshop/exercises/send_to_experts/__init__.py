@@ -1,0 +1,1 @@
+"""Exercise: dispatch: tokens to the ranks that have their experts."""

@@ -1,0 +1,16 @@
+import torch
+import torch.distributed as dist
+
+
+def send_to_experts(rows, expert, num_experts):
+    """What came for the experts here: rows, and how many from each rank for each."""
+    ranks = dist.get_world_size()
+    here = num_experts // ranks  # rank 0 has the first experts, and so on
+    rows = rows[expert.argsort(stable=True)]  # by expert, and so by rank
+    sent = ...  # how many rows go to each expert: (num_experts,)
+    came = ...  # how many come from each rank for each expert here: (num_experts,)
+    to_ranks = ...  # a list: how many rows go to each rank
+    from_ranks = ...  # a list: how many rows come from each rank
+    arrived = rows.new_empty(sum(from_ranks), rows.shape[1])
+    dist.all_to_all_single(arrived, rows, from_ranks, to_ranks)
+    return arrived, came
