@@ -55,8 +55,8 @@ print(f"{num_params:,} parameters")
 # $$w \leftarrow (1 - \eta\lambda)\, w \;-\; \eta\, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}$$
 #
 # The mean is divided by the root of the mean square, so every weight moves about as far as the rate $\eta$ says, whether its gradient is
-# large or small. Both moments begin at zero; after $t$ steps $1 - \beta^t$ of the true mean is there, and they are divided by it. The decay
-# $\lambda$ shrinks the weight itself, and is no part of the gradient (Loshchilov and Hutter, 2017).
+# large or small. Both moments start at zero, so after $t$ steps they hold only the fraction $1 - \beta^t$ of the true mean. Dividing by that fraction
+# corrects them. The decay $\lambda$ shrinks the weight itself, and is no part of the gradient (Loshchilov and Hutter, 2017).
 #
 # ### Exercise: one step
 
@@ -103,7 +103,8 @@ print("ten steps by hand and torch.optim.AdamW: equal to 1e-12")
 # - **Muon** keeps one moment for each matrix, and replaces it by the nearest matrix whose singular values are all equal: no
 #   direction is favoured (Jordan et al., 2024). Embedding, head and norms stay with AdamW.
 # - **Adafactor** keeps only the sums of the squares in each row and each column of a matrix (Shazeer and Stern, 2018).
-# - **8-bit AdamW** keeps both moments in a byte each, with a scale of 4 bytes for every block of 256 (Dettmers et al., 2021).
+# - **8-bit AdamW** keeps both moments in a byte each, with a scale of 4 bytes for every block of numbers: 2,048 of them in the paper (Dettmers et al.,
+#   2021), 256 in today's bitsandbytes.
 #
 # ## Muon, by hand
 #
@@ -132,7 +133,7 @@ assert torch.allclose(torch.linalg.svdvals(exact), torch.ones(32), atol=1e-4)
 assert 0.6 < near.min() < near.max() < 1.3
 
 # %% [markdown]
-# That is the heart of the step. Around it: one moment, in which the newest gradient counts once more (*Nesterov's* way), and a larger
+# That is the heart of the step. Around it: one moment; the step mixes the newest gradient into it a second time (*Nesterov momentum*). And a larger
 # rate for matrices that are taller than wide. Beside PyTorch's `torch.optim.Muon`, for both kinds of matrix:
 
 
@@ -254,10 +255,11 @@ for name in RATES:
     assert abs(held[name] - predicted[name]) < 0.05
 
 # %%
+assert round(2 * (1 + 4 / 2_048), 3) == 2.004
 beside("eight_bit", predicted=blocks, measured=held["adamw, 8 bits"])
 
 # %% [markdown]
-# As predicted. On a model this small Adafactor's sums are not nothing: a matrix has 1/rows + 1/columns of them for each weight.
+# As predicted. (With the paper's blocks of 2,048 it would be 2.004 bytes.) On a model this small Adafactor's sums are not nothing: a matrix has 1/rows + 1/columns of them for each weight.
 #
 # ## Compare: loss
 #
@@ -290,8 +292,8 @@ assert not curves["sgd-momentum", 0.8][-1] < 3.6, "a rate too large; it may be N
 
 # %% [markdown]
 # Two things can be read here, and no more. 8 bits seem to follow AdamW, with a quarter of its bytes. And the **rate matters as much
-# as the optimizer**. With a wrong one SGD does not train at all. Between Adafactor's rates lies more than between the best points of SGD,
-# Lion and AdamW. Who wins is another question. Forty steps of a tiny model say nothing about it, and papers that compare optimizers
+# as the optimizer**. With a wrong one SGD does not train at all. Changing only Adafactor's rate moves its final loss by more than the best runs of SGD,
+# Lion and AdamW differ from each other. Who wins is another question. Forty steps of a tiny model say nothing about it, and papers that compare optimizers
 # are mostly about how each was tuned.
 #
 # One run is an anecdote. So the claim about 8 bits once more, with the text in three orders:
@@ -353,11 +355,16 @@ for _ in range(25):  # in turns, the best of each
         best_seconds[name] = min(best_seconds[name], time.perf_counter() - start)
 print({name: f"{1e3 * seconds:.2f} ms" for name, seconds in best_seconds.items()})
 assert best_seconds["fused"] < best_seconds["loop"]
+if device.type == "cpu":
+    assert best_seconds["foreach"] > 0.7 * best_seconds["loop"], "no faster"
 
 # %%
 beside("fused_times", measured=best_seconds["loop"] / best_seconds["fused"])
 
 # %% [markdown]
+# On a CPU foreach is no faster than the loop. Each call still goes through the tensors one by one there, and writes its temporaries besides. It is made
+# for GPUs, where it saves launches, and where you get it if you name nothing. Fused has to be asked for.
+#
 # All three began with the same weights and gradients, and made the same steps. So their weights must be the same, but
 # for the order of roundings:
 
@@ -433,7 +440,7 @@ assert abs(inside[0] / weights - 3) < 0.05
 beside("times_weights", predicted=3, measured=inside[0] / weights)
 
 # %% [markdown]
-# The same training, without the gradients' quarter. The price: nothing may need all gradients at once. So no clipping by the global norm,
+# The training is the same, and the gradients, a quarter of the memory, are never all there at once. The price: nothing may need all gradients at once. So no clipping by the global norm,
 # and no accumulation over micro-batches. (`workshop.train.in_backward` has it for any optimizer.)
 #
 # ## At scale
@@ -511,7 +518,7 @@ assert [name for name in gigabytes if needed[name, 4] <= 8] == ["adafactor"]
 assert needed["adamw-8bit", 0] <= 8 < needed["adamw", 0]
 
 # %%
-beside("gpus_8bit", measured=needed["adamw-8bit", 4])
+beside("gpus_8bit", calculated=needed["adamw-8bit", 4])
 
 # %%
 draw(9, 4)
@@ -589,7 +596,7 @@ show.recorded_run("15_optimizers")
 # - 8-bit states follow AdamW's curve at a quarter of its bytes. Of all that training holds they save hardly more than a third.
 # - Compare optimizers only at rates that were tuned for each.
 # - Fused does in one kernel what a loop does in many. The same numbers in less time.
-# - Stepping inside backward saves the gradients, where nobody needs them all at once.
+# - Stepping inside backward frees each gradient as soon as it is used. It works where nobody needs all of them together.
 #
 # Next: [16_faster_step](16_faster_step.ipynb), why a step takes longer than it must. On day 2, `24_zero` divides this state.
 #
