@@ -119,13 +119,20 @@ def carry_out(folder: Path) -> None:
 
 
 def take_in(archive: Path, folder: Path) -> None:
-    """Unpack what `carry_out` made over the records there are.
+    """Unpack what `carry_out` made over the records there are, those of another card left alone.
 
     A tree that travels without its history cannot say which commit it is. This one can, and it is the same:
     records are taken in before anything is changed. Raises ValueError for what is no file below ``folder``.
     """
     from benchmarks.machine import commit
 
+    with tarfile.open(archive) as packed:
+        cards = [
+            json.loads(content.read()).get("device")
+            for member in packed
+            if member.name.removesuffix(".json") in STAGES and (content := packed.extractfile(member))
+        ]
+    folder = folder_for(folder, next(iter(cards), None))
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as packed:  # file by file: `extractall` knows its filters since Python 3.11.4
         for member in packed:
@@ -151,13 +158,17 @@ def rehearse(how: argparse.Namespace) -> int:
     return int(answered < asked)
 
 
-def gpu_count() -> int:
-    """GPUs that torch sees, asked in a process that ends: this one shall hold no context."""
-    told = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    return int(told.stdout or 0)
+def gpu_name() -> str:
+    """The GPU that torch takes, asked in a process that ends: this one shall hold no context; "" for none."""
+    ask = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
+    return told.stdout.strip()
+
+
+def folder_for(folder: Path, device: str | None) -> Path:
+    """Where this card's records go: a folder of its own below, if those that are there are another card's."""
+    there = {record_of(folder, name).get("device") for name in STAGES}
+    return folder / device.replace(" ", "-") if device and there - {"?", None, device} else folder
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:
@@ -188,9 +199,12 @@ def main() -> int:
         return 0
     if how.rehearse:
         return rehearse(how)
-    if how.size == "full" and not gpu_count():
-        print("there is no GPU here that torch can use. `make gpu DRY=1` walks the stages on the CPU.")
-        return 1
+    if how.size == "full":
+        if not (device := gpu_name()):
+            print("there is no GPU here that torch can use. `make gpu DRY=1` walks the stages on the CPU.")
+            return 1
+        how.folder = folder_for(how.folder, device)
+        print(f"records of {device}: {how.folder}", flush=True)
     began, bad = time.monotonic(), 0
     for name in how.stages or STAGES:
         if how.again:

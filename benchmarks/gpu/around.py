@@ -45,15 +45,16 @@ WORKERS = len(list(Path("tests/gpu").glob("test_*.py")))  # whole files go to a 
 
 
 def run(stage: Stage) -> None:
-    """Each part stands alone; the tests take what time there is."""
+    """Each part stands alone. The tests come first, for they try most of the rest too; they take what time there
+    is, and then the parts after them wait for another start."""
     for name, work, needs in (
+        ("gpu tests", gpu_tests, 40),
         ("nvml", monitored, 10),
         ("leases", leased, 10),
         ("profiler", profiled, 10),
         ("memory cap", capped, 10),
         ("one rank", lambda stage: ranks(stage, 1, False), 20),
         ("four ranks on one GPU", lambda stage: ranks(stage, 4, True), 30),
-        ("gpu tests", gpu_tests, 40),
         ("nsys", nsys, 20),
         ("calibrate", calibrated, 30),
         ("doctor", doctor, 90),

@@ -1,11 +1,14 @@
 """(e) FP8: the product itself, a linear layer forward and backward, and 200 steps of a model, beside bf16.
 
-By hand (`precision.fp8`), torchao through Accelerate, Transformer Engine where it is installed. A speed
-without the loss beside it says nothing, so both are told, and the memory.
+By hand (`precision.fp8`), torchao (a layer compiled, as its pages want it; a model through Accelerate),
+Transformer Engine where it is installed. A speed without the loss beside it says nothing, so both are told,
+and the memory. The bare product is of numbers that are FP8 already; a layer rounds its input, its weight and
+its gradient in each step, and the target is for that.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -18,17 +21,32 @@ from workshop.precision.fp8_libraries import LIBRARIES, Unavailable, prepare_fp8
 
 # rows (tokens), inputs, outputs: the linear layers of 1.3B, 8B and 70B models
 LAYERS = ((16384, 2048, 8192), (8192, 4096, 14336), (8192, 8192, 28672))
-WANTED = 1.25  # times bf16, on the largest
+WANTED = 1.25  # times bf16, forward and backward of the largest, rounding included
 
 
 def run(stage: Stage) -> None:
-    """Products, layers, then training."""
-    for shape in stage.sized(LAYERS, ((32, 32, 64),)):
+    """Products, the layer that the target is for, layers by hand, training, and the other layers."""
+    shapes = stage.sized(LAYERS, ((32, 32, 64),))
+    for shape in shapes:
         stage.part(f"products {shape}", lambda shape=shape: products(stage, shape), needs=10)
-    for shape in stage.sized(LAYERS, ((32, 32, 64),)):
+    largest, others = shapes[-1], shapes[:-1]
+    stage.part(f"torchao {largest}", lambda: torchao_layer(stage, largest, WANTED), needs=45)
+    for shape in shapes:
         stage.part(f"by hand {shape}", lambda shape=shape: by_hand(stage, shape), needs=15)
     for through in ("bf16", *LIBRARIES):
         stage.part(f"200 steps, {through}", lambda through=through: steps(stage, through), needs=30)
+    for shape in others:
+        stage.part(f"torchao {shape}", lambda shape=shape: torchao_layer(stage, shape), needs=45)
+
+
+def bytes_taken(work: Callable[[], Any]) -> int | None:
+    """The peak of a call beyond what was there before it, on a GPU."""
+    if not torch.cuda.is_available():
+        return None
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def products(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
@@ -46,7 +64,7 @@ def products(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
     by_row = torch.ones(rows, 1, device=stage.device), torch.ones(1, outputs, device=stage.device)
     eight, other = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
     for words, scales, fast in (
-        ("by tensor, fast accumulation", (one, one), True),  # what the target is for
+        ("by tensor, fast accumulation", (one, one), True),
         ("by tensor", (one, one), False),
         ("by row", by_row, False),
         ("by row, fast accumulation", by_row, True),
@@ -62,8 +80,45 @@ def products(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
         except RuntimeError as error:  # a way that this build refuses leaves the others their numbers
             said.append(row(words, None, "FLOP/s", why=str(error)[:200]))
             continue
-        said.append(row(words, flops / seconds, "FLOP/s"))
-        said.append(row(f"{words}, times bf16", base / seconds, "", WANTED if stage.on_gpu else None))
+        said.append(row(words, flops / seconds, "FLOP/s", takes_bytes=bytes_taken(work)))
+        said.append(row(f"{words}, times bf16", base / seconds, ""))
+    return said
+
+
+def torchao_layer(stage: Stage, shape: tuple[int, int, int], wanted: float | None = None) -> list[Row]:
+    """Forward and backward of one layer by torchao, compiled, beside the same layer in bf16, compiled too."""
+    if importlib.util.find_spec("torchao") is None:
+        raise NotHere("torchao is not installed")
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    rows, inputs, outputs = shape
+    x = torch.randn(rows, inputs, device=stage.device, dtype=torch.bfloat16, requires_grad=True)
+    upstream = torch.randn(rows, outputs, device=stage.device, dtype=torch.bfloat16)
+    said, base = [], 0.0
+    torch.compiler.reset()  # else the eighth compiled layer of a process would be the last
+    for name in ("bf16", "tensorwise", "rowwise") if stage.on_gpu else ("bf16", "tensorwise"):
+        linear = nn.Linear(inputs, outputs, bias=False, device=stage.device, dtype=torch.bfloat16)
+        net = nn.Sequential(linear)
+        if name != "bf16":
+            from_name = Float8LinearConfig.from_recipe_name
+            how = from_name(name) if stage.device.type == "cuda" else Float8LinearConfig(emulate=True)
+            convert_to_float8_training(net, config=how)
+        if stage.on_gpu:
+            net.compile(dynamic=False)
+
+        def work(net: nn.Sequential = net) -> None:
+            torch.autograd.grad(net(x), (x, net[0].weight), upstream)
+
+        try:
+            seconds = seconds_of(work, stage.sized(10, 2))
+        except RuntimeError as error:
+            said.append(row(f"{name}, forward and backward", None, "s", why=str(error)[:200]))
+            continue
+        base = seconds if name == "bf16" else base
+        said.append(row(f"{name}, forward and backward", seconds, "s", takes_bytes=bytes_taken(work)))
+        if name != "bf16" and base:
+            target = wanted if name == "tensorwise" and stage.on_gpu else None
+            said.append(row(f"{name}, times bf16", base / seconds, "", target))
     return said
 
 
@@ -91,7 +146,8 @@ def by_hand(stage: Stage, shape: tuple[int, int, int]) -> list[Row]:
             said.append(row(f"{words}, forward and backward", None, "s", why=str(error)[:200]))
             continue
         base = base or seconds
-        said.append(row(f"{words}, forward and backward", seconds, "s", times_bf16=base / seconds))
+        beside = {"times_bf16": base / seconds, "takes_bytes": bytes_taken(work)}
+        said.append(row(f"{words}, forward and backward", seconds, "s", **beside))
     return said
 
 

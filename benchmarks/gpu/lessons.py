@@ -4,29 +4,38 @@ The notebook of the repository is executed cell by cell (`cli.notebook_run`, as 
 that carries nbval's tag is compared with what is stored, and the executed notebook goes to ``lessons/``. The
 lessons of days 2 and 3 run a second time with ``WORKSHOP_SHARE_GPU=1``: their ranks then share this one GPU
 instead of going to the CPU. `show.recorded_run` reads the record.
+
+Lessons that time a GPU run alone, and first. Of the others several run at once, each with leases of its own:
+most of a lesson is Python, and one after the other they would take more than half an hour.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.stage import Row, Stage, row
+from workshop.launch.gpus.lease_files import FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
 MOST_LINES = 60
-SECONDS = 150
+SECONDS, NEEDED = 150, 30
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
-FIRST = ("12_", "13_", "14_", "16_", "42_", "22_", "25_", "53_", "56_", "52_", "15_", "17_", "41_", "43_")
+ALONE = ("12_", "13_", "14_", "16_", "42_")
+AT_ONCE = 4
+FIRST = (*ALONE, "22_", "25_", "53_", "56_", "52_", "15_", "17_", "41_", "43_")
 
 
 def notebooks() -> list[Path]:
@@ -37,7 +46,7 @@ def notebooks() -> list[Path]:
 
 
 def run(stage: Stage) -> None:
-    """One after the other; what time does not allow is left for the next start."""
+    """Those that time a GPU, then the others; what time does not allow is left for the next start."""
     paths = stage.sized(notebooks(), notebooks()[-1:])
     if stage.size != "full":
         paths = [path for path in notebooks() if path.name.startswith("00_")]
@@ -45,13 +54,36 @@ def run(stage: Stage) -> None:
         paths = []
     plans = [(path, False) for path in paths]
     plans += [(path, True) for path in paths if stage.on_gpu and path.parent.name[:4] in ON_RANKS]
-    for path, share in plans:
-        name = path.stem + (" --share-gpu" if share else "")
+    named = {path.stem + (" --share-gpu" if share else ""): (path, share) for path, share in plans}
+    for name in [name for name in named if name.startswith(ALONE)]:
+        path, share = named.pop(name)
         stage.part(
-            name, lambda path=path, share=share, name=name: executed(stage, path, share, name), needs=30
+            name, lambda path=path, share=share, name=name: executed(stage, path, share, name), needs=NEEDED
         )
+    several(stage, named)
     if stage.size == "ci":
         stage.part("a notebook of one cell", lambda: one_cell(stage), needs=10)
+
+
+def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
+    """Lessons side by side, each written down by this thread when it has ended."""
+
+    def work(name: str, path: Path, share: bool) -> list[Row]:
+        if stage.left() < NEEDED:
+            raise _NotBegun
+        return executed(stage, path, share, name)
+
+    over = ("done", "left out", "ended us")
+    settled = {name for name, part in stage.record["parts"].items() if part["status"] in over}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        begun = {pool.submit(work, name, *how): name for name, how in named.items() if name not in settled}
+        for future in as_completed(begun):
+            late = isinstance(future.exception(), _NotBegun)
+            stage.part(begun[future], future.result, needs=math.inf if late else 0.0)
+
+
+class _NotBegun(Exception):
+    """There was no time for this lesson."""
 
 
 def executed(stage: Stage, path: Path, share: bool, name: str) -> list[Row]:
@@ -59,23 +91,23 @@ def executed(stage: Stage, path: Path, share: bool, name: str) -> list[Row]:
     kept = stage.folder / "lessons" / f"{name.replace(' ', '')}.ipynb"
     kept.parent.mkdir(parents=True, exist_ok=True)
     limit = min(SECONDS, stage.left() - 5)
-    environment = {**os.environ, "WORKSHOP_SHARE_GPU": "1" if share else ""}
     command = [sys.executable, "-m", "benchmarks.gpu.lessons", str(path), str(kept)]
-    with subprocess.Popen(
-        command, env=environment, cwd=ROOT, start_new_session=True, text=True,
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as leases, subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, text=True,
+        env={**os.environ, "WORKSHOP_SHARE_GPU": "1" if share else "", FOLDER: leases},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as child:  # fmt: skip
         try:
             _, errors = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            import signal
-
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
             raise TimeoutError(f"it had not ended after {limit:.0f} s") from None
     if child.returncode:
         raise RuntimeError(errors.strip()[-600:])
-    return kept_outputs(path, kept)
+    took = row("a lesson", time.perf_counter() - began, "s")
+    return [*kept_outputs(path, kept), took]
 
 
 def kept_outputs(stored: Path, executed: Path) -> list[Row]:

@@ -49,10 +49,25 @@ def served(stage: Stage, batch: int) -> list[Row]:
     answers = sorted(took for tokens, took in server.steps if tokens <= batch)
     between = answers[len(answers) // 2] if answers else None
     told = predicted(spec, batch, prompt, output) if stage.on_gpu else (None, None)
+    by_bytes = seconds_by_bytes(spec, batch, prompt + output // 2) if stage.on_gpu else None
+    rate, bound = between and batch / between, by_bytes and batch / by_bytes
     return [
         row("tokens/s of answers", batch * output / seconds, "tokens/s", told[0]),
         row("between two tokens", between, "s", told[1]),
+        row("tokens/s between two tokens, beside bytes alone", rate, "tokens/s", bound),
     ]
+
+
+def seconds_by_bytes(spec: ModelSpec, batch: int, tokens: int) -> float:
+    """A step that gives each request one token reads each weight, and all tokens' keys and values, once.
+
+    Of the embedding it reads one row a request: that table is not counted.
+    """
+    from workshop.facts.catalogue import device
+
+    kept = 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * tokens
+    read = spec.num_params - spec.vocab_size * spec.hidden_size * (not spec.tied_embeddings)
+    return 2 * (read + batch * kept) / device(catalogue_name()).memory_bandwidth
 
 
 def predicted(spec: ModelSpec, batch: int, prompt: int, output: int) -> tuple[float, float]:

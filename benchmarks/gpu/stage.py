@@ -32,6 +32,7 @@ PACKAGES = (
     "numpy ipykernel"
 ).split()
 Row = dict[str, Any]
+QUEUED_CYCLES = 2_000_000  # a millisecond of a GPU's clock: longer than Python takes to launch most calls
 
 
 def row(what: str, measured: float | None, unit: str, predicted: float | None = None, **more: Any) -> Row:
@@ -191,7 +192,12 @@ def forget_everything() -> None:
 
 
 def seconds_of(work: Callable[[], Any], repeats: int = 20, warm: int = 3, device: str = "") -> float:
-    """Median seconds of a call: by CUDA events around each on a GPU, by the clock elsewhere."""
+    """Median seconds of a call: by CUDA events around each on a GPU, by the clock elsewhere.
+
+    On an idle GPU the first event is done before Python has launched the call, and a short kernel would be
+    told with its launch. So the GPU sleeps first, while all calls queue up behind it. That does not help a
+    call that waits for the device, nor where more is launched than the queue holds (about a thousand).
+    """
     for _ in range(warm):
         work()
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -203,6 +209,7 @@ def seconds_of(work: Callable[[], Any], repeats: int = 20, warm: int = 3, device
             times.append(time.perf_counter() - began)
         return statistics.median(times)
     torch.cuda.synchronize()
+    torch.cuda._sleep(QUEUED_CYCLES * min(repeats, 50))
     pairs = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

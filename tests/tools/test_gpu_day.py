@@ -144,6 +144,22 @@ def test_an_archive_reaches_no_file_but_below_its_folder(tmp_path, name):
     assert not (tmp_path / "beside.json").exists()
 
 
+def test_records_of_another_card_stay_and_this_ones_get_a_folder_of_their_own(tmp_path, monkeypatch):
+    there, here = tmp_path / "there", tmp_path / "here"
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    for card in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA H200"):
+        there.mkdir(exist_ok=True)
+        (there / "device.json").write_text(json.dumps({"stage": "device", "commit": "01", "device": card}))
+        gpu_day.carry_out(there)
+        gpu_day.take_in(tmp_path / "out" / gpu_day.ARCHIVE, here)
+    assert gpu_day.record_of(here, "device")["device"] == "NVIDIA H200"
+    own = gpu_day.folder_for(here, "NVIDIA H100 80GB HBM3")
+    assert own == here / "NVIDIA-H100-80GB-HBM3"
+    assert gpu_day.record_of(own, "device")["device"] == "NVIDIA H100 80GB HBM3"
+    assert gpu_day.folder_for(own, "NVIDIA H100 80GB HBM3") == own
+    assert gpu_day.folder_for(tmp_path / "empty", "NVIDIA H200") == tmp_path / "empty"
+
+
 @pytest.mark.parametrize("said", ["unknown (CalledProcessError)", None, "0123456789"])
 def test_a_record_from_a_tree_without_history_gets_this_trees_commit(tmp_path, monkeypatch, said):
     (tmp_path / "there").mkdir()

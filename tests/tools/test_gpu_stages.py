@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import time
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +20,19 @@ import torch
 from torch import nn
 
 from benchmarks import gpu_day, train_loop_peers
-from benchmarks.gpu import around, device, fp8, kernels, memory, quantized, serving, throughput, train_once
-from benchmarks.gpu.stage import Stage, row
+from benchmarks.gpu import (
+    around,
+    device,
+    fp8,
+    kernels,
+    lessons,
+    memory,
+    quantized,
+    serving,
+    throughput,
+    train_once,
+)
+from benchmarks.gpu.stage import Stage, row, seconds_of
 
 ROOT = Path(__file__).parents[2]
 TOTAL = 141 * 10**9
@@ -68,6 +81,18 @@ def readings(monkeypatch):
     }
     for name, answer in said.items():
         monkeypatch.setattr(torch.cuda, name, answer)
+
+
+def test_thirty_configurations_differ_and_reach_four_fifths_of_the_gpu():
+    """Two with the same peak, the optimizer's, would be one measurement told twice."""
+    from workshop import predict_memory
+
+    asked = memory.configurations("full").values()
+    told = [predict_memory(train_once.run_of(one, "1xH200")).allocated for one in asked]
+    peaks = sorted(float(max(one)) for one in told)
+    assert len(peaks) == 30
+    assert all(more > 1.0001 * less for less, more in itertools.pairwise(peaks))
+    assert 0.70 < peaks[-1] / 150.1e9 < memory.SHARE
 
 
 @pytest.mark.parametrize("rehearsed", [4_900_000_000, None])
@@ -346,6 +371,23 @@ def test_a_layer_that_this_build_refuses_leaves_the_others_their_numbers(stage, 
     assert [line["measured"] is None for line in rows] == [False, True, False, False]
 
 
+def test_the_target_of_fp8_is_for_a_compiled_layer_that_rounds(stage, monkeypatch):
+    pytest.importorskip("torchao")
+    made = []
+    monkeypatch.setattr(
+        nn.Sequential, "compile", lambda net, **how: made.append((type(net[0]).__name__, how))
+    )
+    rows = fp8.torchao_layer(stage, (32, 32, 64), fp8.WANTED)
+    assert made[:2] == [("Linear", {"dynamic": False}), ("Float8Linear", {"dynamic": False})]
+    assert {line["what"]: line["predicted"] for line in rows if "times" in line["what"]} == {
+        "tensorwise, times bf16": fp8.WANTED, "rowwise, times bf16": None,
+    }  # fmt: skip
+    asked = []
+    here = SimpleNamespace(sized=lambda full, *_: full, part=lambda name, *_, **__: asked.append(name))
+    fp8.run(here)
+    assert asked.index(f"torchao {fp8.LAYERS[-1]}") == len(fp8.LAYERS)  # at once after the products
+
+
 @pytest.mark.parametrize("through", ["bf16", "by-hand"])
 def test_all_around_fp8_by_hand_runs_in_bf16_as_beside_it(tmp_path, monkeypatch, through):
     from workshop.models.gpt import GPT
@@ -394,6 +436,42 @@ def test_bitsandbytes_layer_draws_no_numbers_and_has_the_weight():
     assert error < 0.2
 
 
+# -- lessons ---------------------------------------------------------------------------------------------------
+
+
+def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, monkeypatch):
+    running, most, ended = set(), {}, []
+
+    def executed(stage, path, share, name):
+        running.add(name)
+        time.sleep(0.05)
+        most[name] = len(running)
+        running.discard(name)
+        ended.append(name)
+        if name.startswith("22_") and not share:
+            raise RuntimeError("as asked")
+        return [row("cells that read otherwise", 0, "cells")]
+
+    monkeypatch.setattr(lessons, "executed", executed)
+    going = OnAGpu("lessons", tmp_path, "full", seconds=1000)
+    monkeypatch.setattr("benchmarks.gpu.stage.forget_everything", lambda: None)
+    lessons.run(going)
+    parts = going.record["parts"]
+    assert parts["22_ddp"]["status"] == "failed"
+    assert {part["status"] for name, part in parts.items() if name != "22_ddp"} == {"done"}
+    assert [*parts][:5] == ended[:5]
+    assert all(name.startswith(lessons.ALONE) and most[name] == 1 for name in ended[:5])
+    assert 1 < max(most.values()) <= lessons.AT_ONCE
+    assert {"25_fsdp", "25_fsdp --share-gpu"} < {*parts}
+    ended.clear()
+    lessons.run(again := OnAGpu("lessons", tmp_path, "full", seconds=1000))
+    assert ended == ["22_ddp"]
+    assert again.record["status"] == "running"
+    (tmp_path / "lessons.json").unlink()
+    lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=20))
+    assert (late.record["status"], late.record["parts"]) == ("time is up", {})
+
+
 # -- the plan --------------------------------------------------------------------------------------------------
 
 
@@ -425,3 +503,36 @@ def test_a_bundle_that_does_not_unpack_ends_the_command(tmp_path, line, unpacks)
     assert (done.returncode == 0) == unpacks
     assert done.stdout.startswith("there: -m benchmarks.gpu_day ") == unpacks
     assert bool(done.stdout) == unpacks
+
+
+# -- serving, and times ----------------------------------------------------------------------------------------
+
+
+def test_a_server_is_told_beside_the_bytes_that_it_must_read(monkeypatch):
+    monkeypatch.setattr(serving, "catalogue_name", lambda: "H200")
+    alone = serving.seconds_by_bytes(serving.SPEC, 1, 0)
+    read = serving.SPEC.num_params - 32000 * 2048  # all but the table of words
+    assert alone == pytest.approx(2 * read / 4.8e12)
+    more = serving.seconds_by_bytes(serving.SPEC, 128, 288) - alone
+    assert more == pytest.approx(128 * 288 * 2 * 24 * 2048 * 2 / 4.8e12)
+
+
+def test_a_call_is_queued_behind_a_sleep_so_that_no_launch_is_timed(monkeypatch):
+    said = []
+
+    class Event:
+        def __init__(self, **_):
+            pass
+
+        def record(self):
+            said.append("event")
+
+        def elapsed_time(self, _):
+            return 3.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: said.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda _: said.append("sleep"))
+    assert seconds_of(lambda: said.append("call"), repeats=2, warm=1, device="cuda") == 3e-3
+    queued = ["event", "call", "event"]
+    assert said == ["call", "synchronize", "sleep", *queued, *queued, "synchronize"]
