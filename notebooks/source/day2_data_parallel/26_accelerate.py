@@ -98,8 +98,8 @@ def hand_over(is_main, measured, **found):
 
 # %% [markdown]
 # And this is the program. Read it once from top to bottom: nowhere does it name DDP, FSDP or DeepSpeed. `--save` keeps it as a file, so it
-# stays in one piece, although it is a few lines longer than a cell should be. Here it runs on **one rank, with no configuration at all**. That
-# is the truth beside which the others will stand.
+# stays in one piece, although it is a few lines longer than a cell should be. Here it runs on **one rank, with no configuration at all**.
+# The other runs will be compared with this one.
 
 # %%
 # %%torchrun -n 1 --pass task,obey,hand_over,STEPS --into alone --save {folder}/train.py
@@ -194,21 +194,28 @@ print((folder / "FSDP2.yaml").read_text())
 
 # %% [markdown]
 # The comments at its top are as important as the file. **Half of the run is not in it:** the batch, the sequence, the
-# optimizer, the accumulation. They are in the script, and a file of one run beside the script of another starts without complaint.
+# optimizer, the accumulation. They are in the script. If you start one run's script with another run's file, nothing complains.
 #
 # What becomes of the file? `accelerate launch` reads it, sets environment variables, and starts torchrun. There is no more to
-# it. These are the variables; `Accelerator()` reads them back in every rank. (A test of this workshop holds this
-# translation against Accelerate's own.)
+# it. `Accelerator()` reads the variables back in every rank. For FSDP2 the translation is a few lines:
 
 # %% tags=["nbval-check-output"]
-for name in ("DDP", "ZeRO-2"):
-    run, engine = engines[name]
-    print(name)
-    variables = accelerate_environment(
-        accelerate_config(run, engine, wrap_class="Layer")
-    )
-    for variable, value in variables.items():
-        print(f"    {variable} = {value}")
+config = yaml.safe_load((folder / "FSDP2.yaml").read_text())
+by_hand = {
+    "ACCELERATE_MIXED_PRECISION": config["mixed_precision"],
+    "ACCELERATE_USE_FSDP": "true",
+}
+for key, value in config["fsdp_config"].items():
+    variable = key.upper().replace("TRANSFORMER_LAYER", "TRANSFORMER")
+    by_hand[variable] = str(value).lower() if isinstance(value, bool) else str(value)
+whole = accelerate_environment(config)
+for variable, value in by_hand.items():
+    print(f"{variable} = {value}")
+print("and what the file leaves out:", ", ".join(sorted(whole.keys() - by_hand)))
+assert by_hand.items() <= whole.items(), "the package's translation says the same"
+
+# %% [markdown]
+# (A test of this workshop holds the package's translation, for all engines, against Accelerate's own.)
 
 # %% [markdown]
 # The same first weights, the same global batch, the same optimizer, all in fp32:
@@ -319,7 +326,8 @@ assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.25 * 500_000_000, "its buck
 # FSDP2 holds least and sends more than DDP.
 #
 # And the peak of ZeRO-2? Two gigabytes, for a model of half a megabyte. DeepSpeed sends gradients through a bucket, and if the file does not say how
-# large, it has 500,000,000 numbers (`reduce_bucket_size`), whatever the model. With 8 billion parameters nobody sees it. Here it is all there is.
+# large, it has 500,000,000 numbers (`reduce_bucket_size`), whatever the model. Beside 8 billion parameters nobody notices
+# two gigabytes. Beside ours there is nothing else to see.
 #
 # (On two CPU cores the time of a step tells little about engines: ranks and communication share
 # the cores, and `TINY` is as small as its name.)
@@ -423,8 +431,7 @@ beside("processes", predicted=2, measured=started.stdout.count("I am rank"))
 
 # %% [markdown]
 # One process, exit code 0, no word about it. With a longer script you would have trained for a night on half of the machine, with half
-# of the batch. (An FSDP file with `use_cpu: true` is worse: two processes start, and **both** are rank 0 of 1.) Nothing in the
-# script is wrong. What was missing is one line in it, `assert accelerator.num_processes == 2`, or a look at the file:
+# of the batch. Nothing in the script is wrong. What was missing is one line in it, `assert accelerator.num_processes == 2`, or a look at the file:
 
 # %% tags=["nbval-check-output"]
 for mistake in find_mistakes(two_processes):
@@ -438,6 +445,7 @@ for mistake in find_mistakes(two_processes):
 # | key | what it does |
 # |---|---|
 # | `num_processes` | counts the processes of **all** machines |
+# | `use_cpu` | the launchers of `FSDP` and `MULTI_GPU` do not read it: without GPUs their processes start, and do not find each other |
 # | `fsdp_auto_wrap_policy` | without `TRANSFORMER_BASED_WRAP` the class named below it is ignored, and the model is one unit |
 # | `fsdp_reshard_after_forward` | FSDP version 2: `false` keeps weights until backward |
 # | `fsdp_sharding_strategy` | the same choice in version 1; version 2 does not read it |
@@ -496,7 +504,7 @@ print(find_mistakes(zero2, Overrides(program="accelerate"))[0])
 # %%
 # %%exercise fsdp_file
 def fsdp_file(num_nodes: int, gpus_per_node: int, layer: str) -> dict:
-    """FSDP2: everything sharded over all GPUs, a unit for each `layer`."""
+    """FSDP2 over all GPUs, a unit for each `layer`; weights stay until backward."""
     return {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP",
@@ -527,7 +535,7 @@ written = yaml.dump(fsdp_file(8, 8, "LlamaDecoderLayer"))
 asked = read_config(written, overrides).run
 cut = asked.layout
 print(f"{asked.cluster.name}: shard {cut.shard}, ZeRO stage {cut.zero}")
-assert (cut.shard, cut.zero) == (64, 3)
+assert (cut.shard, cut.zero) == (64, 2), "the traffic of ZeRO-2"
 
 # %% [markdown]
 # ## At scale: 64 GPUs
@@ -552,7 +560,7 @@ print(text)
 predict_memory(large)
 
 # %% [markdown]
-# And the way back. Say only what the file cannot, and the run comes out again, equal in every field:
+# And the way back. Add what the file does not contain, and `read_config` gives back the same `Run`, field by field:
 
 # %% tags=["nbval-check-output"]
 reading = read_config(text, overrides)
@@ -625,14 +633,16 @@ for name, expected in closed_form.items():
     assert abs(sent[name] / expected - 1) < 0.01
 
 # %% [markdown]
-# 65 gathers, 33 reduce-scatters: 32 layers twice and the root once; each layer once and the root. The wrap in the file did what it was
-# to do. Had `fsdp_auto_wrap_policy` been missing (file `b`), there would have been one of each, of 16 GB.
+# 65 gathers, 33 reduce-scatters: 32 layers twice and the root once; each layer once and the root. So the file's wrapping worked: one unit
+# for each layer. Had `fsdp_auto_wrap_policy` been missing (file `b`), there would have been one of each, of 16 GB.
 #
 # ## Tomorrow's script
 #
 # Without this workshop. `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file:
 # the one above wraps what is called `Layer`, so that is the name here. Plain `torchrun` gives DDP. The assert is the
-# line that was missing above.
+# line that was missing above. It compares with `RANKS`, which you set and no launcher does: a launcher's own `WORLD_SIZE` would
+# agree with the file even where the file is wrong. Without it two processes are wanted; for eight write
+# `RANKS=8 torchrun --nproc-per-node 8 train_accelerate.py`.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_accelerate")
@@ -648,8 +658,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 on_cpu = not torch.cuda.is_available()
 accelerator = Accelerator(cpu=on_cpu, gradient_accumulation_steps=2)
-wanted = int(os.environ["WORLD_SIZE"])
-assert accelerator.num_processes == wanted, "the file is not obeyed"
+wanted = int(os.environ.get("RANKS", "2"))  # what you asked for
+found = accelerator.num_processes
+assert found == wanted, f"RANKS is {wanted}, and {found} processes train together"
 
 
 class Layer(torch.nn.Sequential):

@@ -1,7 +1,7 @@
 def fsdp_file(num_nodes, gpus_per_node, layer):
     fsdp = {
         "version": "2",
-        "reshard_after_forward": "true",
+        "reshard_after_forward": "false",
         "auto_wrap_policy": "transformer_based_wrap",
         "transformer_layer_cls_to_wrap": layer,
     }

@@ -1,5 +1,5 @@
 def fsdp_file(num_nodes: int, gpus_per_node: int, layer: str) -> dict:
-    """FSDP2: everything sharded over all GPUs, a unit for each `layer`."""
+    """FSDP2 over all GPUs, a unit for each `layer`; weights stay until backward."""
     return {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP",

@@ -11,7 +11,7 @@ from workshop.exercises.engine.check import Call, Wrong, call, shown
 from workshop.exercises.wrong_settings.files import ANSWERS, FILES, NOTHING
 
 HINTS_BY_FILE = {
-    "a": "How many processes does `accelerate launch` start for MULTI_CPU? The cell above has run it.",
+    "a": "Whose launcher reads `use_cpu`? What do FSDP's two processes know of each other without GPUs?",
     "b": "Which class is wrapped is said. That anything is wrapped at all is said by another key.",
     "c": "`num_processes` counts the processes of all machines together. How many does each of the 4 start?",
     "d": "Under ZeRO-3 no rank has all weights. Which key lets them be gathered when they are saved?",

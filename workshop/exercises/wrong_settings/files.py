@@ -10,12 +10,17 @@ NOTHING = "nothing"
 
 FILES = {
     "a": """\
-# a notebook's two cores: two processes
-distributed_type: MULTI_CPU
+# a machine without GPUs: one model, sharded over two processes
+distributed_type: FSDP
 use_cpu: true
 num_machines: 1
 num_processes: 2
 mixed_precision: 'no'
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: true
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: Layer
 """,
     "b": """\
 # Llama 3 8B, one node of 8 GPUs, everything sharded
@@ -81,7 +86,7 @@ fsdp_config:
 }
 
 ANSWERS = {
-    "a": ("distributed_type", "use_cpu", "MULTI_CPU"),
+    "a": ("use_cpu", "distributed_type"),
     "b": ("fsdp_auto_wrap_policy",),
     "c": ("num_processes", "num_machines"),
     "d": ("zero3_save_16bit_model",),

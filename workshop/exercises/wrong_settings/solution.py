@@ -1,7 +1,7 @@
 def wrong_settings() -> dict[str, str]:
     """For each file the key that is wrong or missing, such as "num_machines"; "nothing" for the right one."""
     return {
-        "a": "distributed_type",  # MULTI_CPU starts one process
+        "a": "use_cpu",  # not read for FSDP: each process is rank 0 of 1
         "b": "fsdp_auto_wrap_policy",  # missing: nothing is wrapped
         "c": "num_processes",  # it counts all machines: 32
         "d": "zero3_save_16bit_model",  # missing: no rank has the weights to save
