@@ -107,11 +107,17 @@ def test_a_backward_without_messages_is_refused() -> None:
     assert "1 of 2 buckets were sent before the last gradient was ready; 100 ms exposed" in words
 
 
-def test_pieces_need_names_of_their_own() -> None:
+def test_pieces_of_one_name_share_a_colour_and_keep_their_numbers() -> None:
     words = repr(PICTURES["piece_shares"]())
-    assert "shares of 2 pieces: weights most in head; seconds most in stem" in words
-    with pytest.raises(ValueError, match="a name twice"):
-        show.piece_shares(["block", "block"], {"weights": [1, 2]})
+    assert "shares of 2 pieces: weights most in 1 head; seconds most in 0 stem" in words
+    picture = show.piece_shares(["stem", "block", "block"], {"weights": [1, 2, 5]}, cuts={"weights": 2})
+    assert "weights most in 2 block, cut after 2" in repr(picture)
+    (axis,) = picture.figure.axes
+    assert len({box.get_facecolor() for box in axis.patches}) == 2
+    assert [text.get_text() for text in axis.texts] == ["0", "1", "2"]
+    assert list(axis.lines[0].get_xdata()) == [37.5, 37.5]
+    with pytest.raises(ValueError, match="9 different names, and there are 8 colours"):
+        show.piece_shares(list("abcdefghi"), {"weights": range(9)})
     with pytest.raises(ValueError, match="weights has 1 numbers for 2 pieces"):
         show.piece_shares(["stem", "head"], {"weights": [1]})
 

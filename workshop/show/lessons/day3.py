@@ -7,9 +7,19 @@ from typing import Any
 
 from workshop.facts.layout import AXES, Layout
 from workshop.facts.units import format_seconds
-from workshop.show.bars import at_end, bars_beside, bars_stacked
+from workshop.show.bars import at_end, bars_beside
 from workshop.show.grids import cell, no_lines, only_boxes
-from workshop.show.style import LIMIT, Picture, headed, legend, name_axes, new_figure, panels, rank_colour
+from workshop.show.style import (
+    LIMIT,
+    RANK_COLOURS,
+    Picture,
+    headed,
+    legend,
+    name_axes,
+    new_figure,
+    panels,
+    rank_colour,
+)
 
 CUTS = ("columns", "rows", "whole")
 _SHORT = {"tensor": "t", "context": "c", "shard": "s", "replicate": "r", "pipeline": "p"}
@@ -198,31 +208,54 @@ def layout_seconds(cases: Mapping[str, tuple[float, float | None]], title: str =
     return Picture(figure, f"{title or 'seconds a step'}: " + "; ".join(each))
 
 
-def piece_shares(names: Sequence[str], shares: Mapping[str, Sequence[float]], title: str = "") -> Picture:
-    """One bar for each quantity, cut in the shares of the pieces, in order; a colour for a piece.
+def piece_shares(
+    names: Sequence[str],
+    shares: Mapping[str, Sequence[float]],
+    title: str = "",
+    *,
+    cuts: Mapping[str, int] | None = None,
+) -> Picture:
+    """One bar for each quantity, cut in the shares of the pieces, in order; a colour for each name.
 
-    names: of the pieces. shares: quantity -> a number for every piece, in any unit. ValueError where a
-    quantity has not one number for each piece, and where two pieces have one name.
+    names: of the pieces; those of one kind share one. shares: quantity -> a number for every piece, in any
+    unit. cuts: quantity -> so many pieces stand before a black line. ValueError where a quantity has not one
+    number for each piece, and where there are more names than colours.
     """
-    if len(set(names)) != len(names):
-        raise ValueError(f"{list(names)}: a name twice, and one colour for each piece")
+    kinds = list(dict.fromkeys(names))
+    if len(kinds) > len(RANK_COLOURS):
+        raise ValueError(f"{len(kinds)} different names, and there are {len(RANK_COLOURS)} colours")
     for quantity, numbers in shares.items():
         if len(numbers) != len(names):
             raise ValueError(f"{quantity} has {len(numbers)} numbers for {len(names)} pieces")
     figure, axis = new_figure(7.0, 1.1 + 0.42 * len(shares))
-    percent = {
-        quantity: {name: 100 * number / sum(numbers) for name, number in zip(names, numbers, strict=True)}
-        for quantity, numbers in shares.items()
-    }
-    bars_stacked(axis, percent, {name: rank_colour(index) for index, name in enumerate(names)})
+    for row, (quantity, numbers) in enumerate(shares.items()):
+        _pieces(axis, row, names, [100 * number / sum(numbers) for number in numbers])
+        if quantity in (cuts or {}):
+            at = 100 * sum(numbers[: (cuts or {})[quantity]]) / sum(numbers)
+            axis.plot([at, at], [row - 0.45, row + 0.45], color="black", linewidth=3, label="cut")
+    axis.set_yticks(range(len(shares)), list(shares))
+    axis.set_ylim(len(shares) - 0.5, -0.5)
     axis.set_xlim(0, 100)
     name_axes(axis, "% of the whole model, from the first piece to the last")
     axis.set_title(title, fontsize=9, loc="left")
-    legend(figure, 4)
-    most = (
-        f"{quantity} most in {max(each, key=lambda name: each[name])}" for quantity, each in percent.items()
-    )
+    legend(figure, 4 if cuts else 6)
+    most = []
+    for quantity, numbers in shares.items():
+        piece = max(range(len(names)), key=lambda number, own=numbers: own[number])  # type: ignore[misc]
+        cut = f", cut after {(cuts or {})[quantity]}" if quantity in (cuts or {}) else ""
+        most.append(f"{quantity} most in {piece} {names[piece]}{cut}")
     return Picture(figure, headed(title, f"shares of {len(names)} pieces: " + "; ".join(most)))
+
+
+def _pieces(axis: Any, row: int, names: Sequence[str], percent: Sequence[float]) -> None:
+    """One bar: a box for each piece, with its number where there is room."""
+    kinds, left = list(dict.fromkeys(names)), 0.0
+    for number, (name, wide) in enumerate(zip(names, percent, strict=True)):
+        colour = rank_colour(kinds.index(name))
+        axis.barh(row, wide, 0.65, left=left, color=colour, label=name, edgecolor="white", linewidth=0.8)
+        if wide > 1.8:
+            axis.text(left + wide / 2, row, str(number), ha="center", va="center", fontsize=8, color="white")
+        left += wide
 
 
 def f_and_g() -> Picture:
