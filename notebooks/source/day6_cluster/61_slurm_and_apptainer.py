@@ -197,7 +197,8 @@ assert len(parents) == 2, said
 # %%sbatch -N 2 -n 4 --time 00:05:00 --into there
 # ```
 #
-# `--dry-run` shows the batch script instead of submitting it. Whatever is particular to a centre stands in the **site's
+# `--dry-run` shows the batch script instead of submitting it, also where there is no Slurm (`--site FILE` names a site's file: try it with the one
+# below, in a cell of your own). Whatever is particular to a centre stands in the **site's
 # file**: account, partition, modules, container, network. Here is the script that the same call makes for an example of
 # a centre (`examples/sites/slurm-apptainer.toml`). First the lines for Slurm, which bash reads as comments:
 
@@ -260,7 +261,18 @@ print(
     )
 )
 
+# %%
+started_by = script[script.index("\nsrun ") :]
+told, yours = (
+    set(re.findall(r"--[a-z-]+", line.replace("_", "-")))
+    for line in (started_by, srun_line(2, 4))
+)
+print("in your line too:", *sorted(told & yours))
+print("only in this one:", *sorted(told - yours))
+
 # %% [markdown]
+# What only this one has: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` hands on the cores.
+#
 # `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
 # take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take
 # away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library in a rank that believes them waits for tasks that do not exist.
