@@ -3,8 +3,9 @@
 #
 # - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are positions x positions.
 # - **It takes** 45 minutes to read and try, half a minute to run.
-# - **What runs where:** all of it here, on four ranks, on the CPU or on GPUs with the same cells. On GPUs the longest
-#   sequence is 16 times as long, for their allocator takes blocks of 20 MiB. The last part rehearses one rank of 256.
+# - **What runs where:** all of it here, on four ranks, on the CPU or on GPUs with the same cells. On GPUs the last
+#   sequence is 16 times longer: a GPU's allocator reserves 20 MiB at a time, and a cap of 30 MiB would measure only
+#   that. The last part rehearses one rank of 256.
 # - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Attention alone is counted on
 #   random numbers, for only its sizes matter; the last part has a layer of the widths of Llama 70B.
 # - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
@@ -13,8 +14,8 @@
 #
 # Data parallelism gives each rank other sequences. With one *long* sequence that is no help: what a layer keeps grows
 # with every position, and one device must keep all of it. Can four ranks each take a quarter of the positions? Norms,
-# products and the loss look at one position at a time, so they do not mind. But in attention every position looks at
-# all positions before it.
+# matrix products and the loss treat each position by itself, so cutting the sequence changes nothing for them. But in
+# attention every position looks at all positions before it.
 
 # %%
 # %load_ext workshop
@@ -26,8 +27,13 @@ from workshop.facts.units import format_bytes
 # ## One way: let keys and values go round
 #
 # Each rank keeps its queries. In N steps it sees the keys and values of all ranks, one block at a time, and passes each
-# block on. It never holds all of them. But softmax divides by a sum over **all** keys. How can it be computed in parts?
-# Keep, beside each output, the logarithm of its denominator, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then
+# block on. It never holds all of them. Keys of a later rank are masked, and skipped:
+
+# %%
+show.ring_blocks(4)
+
+# %% [markdown]
+# But softmax divides by a sum over **all** keys. How can it be computed in parts? Keep, beside each output, the logarithm of its denominator, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then
 # be merged into one:
 #
 # $$\ell = \log(e^{\ell_a} + e^{\ell_b}) \qquad o = a\,e^{\ell_a - \ell} + b\,e^{\ell_b - \ell}$$
@@ -136,7 +142,11 @@ print("TINY with your ring, 64 bytes a rank: the logits of one process, to 1e-4"
 # Attention never mixes heads. So before it, an **all_to_all**: each rank gives away "my positions, all heads" and gets "all positions, my
 # heads". Plain attention runs, and another all_to_all changes it back (*Ulysses*, Jacobs et al., 2023). Four tensors travel: q, k, v there,
 # the output back.
-#
+
+# %%
+show.positions_for_heads(4)
+
+# %% [markdown]
 # ## Predict
 #
 # A rank has 1 / N of the positions. What does it send, forward, in one layer? How does that change with N?
@@ -165,11 +175,15 @@ for n in (2, 4, 8, 16):
     by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)
     print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
 assert by_ring > by_ulysses
+S, h = 131_072, 64 * 128  # as the paper counts: a key head for each query head
+for n in (2, 4, 8, 16):
+    papers = 2 * 4 * S * h / n  # bf16
+    assert context_bytes("ulysses", S, 64, 64, 128, n) == papers * (n - 1) / n
 
 # %% [markdown]
 # Few key heads make the ring cheap at first. But all keys pass every rank, however many ranks there are. In Ulysses
-# each rank sends only what is its own: the paper counts $4Nh/P$ for N positions, width h and P ranks, without shared
-# heads. (At 16 ranks a key head is sent to two ranks; that is counted.) **And every rank needs a head:** past 64 ranks
+# each rank sends only what is its own. Without shared heads the paper counts $4Sh/N$ numbers, for S positions, width h
+# and N ranks (it writes N for positions and P for ranks). An N-th of them stays where it is. (At 16 ranks a key head is sent to two ranks; that is counted.) **And every rank needs a head:** past 64 ranks
 # there is none left to give.
 #
 # ## Run: forward and backward on four ranks
@@ -193,7 +207,7 @@ from workshop.parallel.context import positions_of, ring_attention, ulysses_atte
 dist.init_process_group()
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
-# for once the same everywhere: every rank knows the whole, to compare
+# the same seed on all ranks, so that each can check its part against the whole
 torch.manual_seed(0)
 whole = [
     torch.randn(1, heads, 256, 16, device=device, requires_grad=True)
@@ -267,8 +281,11 @@ show.causal_work({"contiguous": [0, 1, 2, 3], "zigzag": [0, 1, 2, 3, 3, 2, 1, 0]
 
 # %% [markdown]
 # **Predict** the FLOPs of each rank in the forward: $4 \cdot$ heads $\cdot$ head_dim for each pair of a query and a key that is computed.
-# Our ring computes whole blocks, those on the diagonal too, and skips those that are all masked: so 1.60 here for the picture's 1.75. In order rank r has $r + 1$ blocks of $(S/N)^2$; in zigzag every rank
-# has three in its own step and two in each other: $2N + 1$ of $(S/2N)^2$.
+# Our ring computes whole blocks, those on the diagonal too, and skips those that are all masked. (So the busiest rank has 1.60 times the
+# mean here, and 1.75 times in the picture.)
+#
+# - Dealt out in order, rank r computes $r + 1$ blocks of $(S/N)^2$.
+# - In zigzag every rank computes three blocks in its own step and two in each other: $2N + 1$ of $(S/2N)^2$.
 
 # %% tags=["nbval-check-output"]
 a_pair, S, N = 4 * 8 * 16, 256, 4
@@ -525,15 +542,16 @@ fitting = [way for way, said in ended.items() if not isinstance(said, str)]
 beside("first_that_fits", measured=fitting[0])
 
 # %% [markdown]
-# Plain attention fails where it writes the scores down. The fused kernel comes through forward, where five tensors are
-# held, and fails in backward, where three more are wanted. Four ranks with the same cap each do what neither can. Our
+# Plain attention fails where it writes the scores down. The fused kernel comes through forward, where four tensors are
+# held. Backward holds a fifth, the gradient of the output, and wants three more: there it fails. Four ranks with the same cap each do what neither can. Our
 # ring writes scores of 256 x 256 tiles at a time, in Python, on GPUs too; a ring for real work calls a fused kernel for
 # each block.
 #
 # ## At scale: 131,072 positions
 #
 # One layer with the widths of Llama 70B in bf16, one training step, rehearsed: as the last of 256 ranks with the ring, 512 positions each, and as the
-# last of 64 with Ulysses (64 heads are enough for 64 ranks), 2,048 each. The cells are programs as you would start them.
+# last of 64 with Ulysses (64 heads are enough for 64 ranks), 2,048 each. These cells are programs: to start them on real ranks add your
+# data, a seed, and `.to(device)`.
 
 # %%
 # %%rehearse -n 256 --rank 255 --steps 1 --into ring
@@ -557,6 +575,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 # as cut_sequence gives them
 own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))
 model(own, own).backward()
+for parameter in model.parameters():  # DDP would do it during backward
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= dist.get_world_size()
 optimizer.step()
 
 # %%
@@ -580,26 +601,44 @@ model = cut_context(GPT(config).bfloat16(), method="ulysses")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))
 model(own, own).backward()
+for parameter in model.parameters():  # DDP would do it during backward
+    dist.all_reduce(parameter.grad)
+    parameter.grad /= dist.get_world_size()
 optimizer.step()
 
 # %% tags=["nbval-check-output"]
+from workshop.predict.collectives import wire_bytes
+
 forward = {
     "ring": context_bytes("ring", 131_072, 64, 8, 128, 256),
     "ulysses": context_bytes(
         "ulysses", 131_072, 64, 64, 128, 64
     ),  # 8 key heads, each to 8 ranks: 64
 }
-# see above
-closed_form = {"ring": 4 * forward["ring"], "ulysses": 2 * forward["ulysses"]}
+closed_form = {
+    # forward; backward the keys and values again, and their gradients in fp32
+    "ring": (1 + 1 + 2) * forward["ring"],
+    "ulysses": 2 * forward["ulysses"],
+}
+layer = 2 * 8_192**2 + 2 * 8_192 * 1_024 + 3 * 8_192 * 28_672 + 2 * 8_192
+weights = layer + 2 * 1_024 * 8_192 + 8_192  # embedding, head, last norm
 for name, found in {"ring": ring, "ulysses": ulysses}.items():
-    sent = sum(row.wire_bytes for row in found.traffic)
+    n = {"ring": 256, "ulysses": 64}[name]
+    sent = {row.name: row.wire_bytes for row in found.traffic}
+    averaging = sent.pop("all_reduce")
+    attention = sum(sent.values())
     print(
-        f"{name:<8} closed form {closed_form[name]:>13,.0f} B   rehearsed {sent:>13,} B"
+        f"{name:<8} attention: closed form {closed_form[name]:>13,.0f} B   "
+        f"rehearsed {attention:>13,} B;   gradients {averaging:>13,} B"
     )
-    assert sent == closed_form[name]
+    assert attention == closed_form[name]
+    assert averaging == wire_bytes("all_reduce", 2 * weights, n)
 
 # %% [markdown]
-# Equal to the byte again. Can the sending be hidden? While a block travels, a rank computes with the one before. In
+# Equal to the byte again. Averaging the gradients, as in data parallelism, sends 3.4 GB, whatever the number of positions, once a step and
+# hidden behind backward if DDP does it. What attention sends grows with the positions, in every layer.
+#
+# Can that be hidden? While a block travels, a rank computes with the one before. In
 # bf16 a block of $c$ positions is $4 c \cdot d_{kv}$ bytes (keys and values), and works for $4 c^2 d$ FLOPs, half of
 # them under a causal mask in zigzag. Sending takes no longer if $c \ge 2 \frac{F}{B} \frac{d_{kv}}{d}$. Without mask
 # and shared heads it is the paper's $c \ge F/B$ (Liu et al., section 3).
@@ -612,11 +651,18 @@ for name, bandwidth in {
     "400 Gbit/s InfiniBand": 50e9,
 }.items():
     smallest = 2 * flops / bandwidth * d_kv / d
-    print(f"{name:<22} hidden from {smallest:>6,.0f} positions a rank")
-assert smallest > 512
+    # backward sends three times as much, and has five products in place of two
+    backward = smallest * 3 / (5 / 2)
+    print(
+        f"{name:<22} hidden from {smallest:>6,.0f} positions a rank, "
+        f"in backward from {backward:>6,.0f}"
+    )
+    assert (backward < 512) == ("NVLink" in name)
 
 # %% [markdown]
-# So 512 positions a rank are hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks. Llama 3 took 16
+# So with 512 positions a rank, sending is hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks.
+# (Your ring hides nothing: it waits for a block before it attends. To hide it, start sending, attend to the block that you have, and wait
+# then, as `_RingAttention` in `workshop/parallel/context.py` does.) Llama 3 took 16
 # ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of the few keys in place of a ring.
 #
 # Here `predict_traffic` is asked for the gathered form. Its bytes are those of a ring: $N - 1$ blocks forward, again backward, and gradients.
