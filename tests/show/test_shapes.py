@@ -28,6 +28,8 @@ def test_rooflines_have_measured_points_where_seconds_are() -> None:
     assert "white" not in faces[0]
     assert set(faces[1]) == {"white"}
     assert [line.get_ydata()[0] for line in there.lines if line.get_marker() == "o"] == [0.1, 1.0]
+    near = show.rooflines({"a": (1e12, 1e11, {**one, "residual": (1e6, 1.01e6)}, None)})
+    assert [text.get_text() for text in near.figure.axes[0].texts[1:]] == ["1, 3", "2"]
     with pytest.raises(ValueError, match="2 different lists"):
         show.rooflines({"a": (1, 1, one, None), "b": (1, 1, {"norm": (1, 1)}, None)})
 

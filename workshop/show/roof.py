@@ -9,6 +9,7 @@ it arithmetic.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,13 +97,17 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
         peak, bandwidth, operators, seconds = roof
         ridge, at = peak / bandwidth, [flops / moved for flops, moved in operators.values()]
         _roof(axis, ridge, peak, at)
-        together: dict[tuple[float, float], list[int]] = {}
+        groups: list[list[tuple[int, float, float]]] = []
         for number, (operator, (flops, moved)) in enumerate(operators.items(), 1):
             x = flops / moved
             rate = flops / seconds[operator] if seconds else min(peak, bandwidth * x)
-            together.setdefault((x, rate), []).append(number)
-        for (x, rate), numbers in together.items():
-            _numbered_point(axis, x, rate / 1e12, numbers, hollow=not seconds)
+            near = (group for group in groups if _same_place(group[0][1:], (x, rate / 1e12)))
+            if group := next(near, None):
+                group.append((number, x, rate / 1e12))
+            else:
+                groups.append([(number, x, rate / 1e12)])
+        for points in groups:
+            _numbered_points(axis, points, hollow=not seconds)
         axis.set_title(f"{name}: {peak / 1e12:,.3g} TFLOP/s, {bandwidth / 1e9:,.0f} GB/s", fontsize=9)
         said.append(f"{name}: ridge at {ridge:.0f} FLOPs a byte")
     numbered = "     ".join(f"{number} {name}" for number, name in enumerate(names[0], 1))
@@ -110,12 +115,19 @@ def rooflines(devices: Mapping[str, Roof]) -> Picture:
     return Picture(figure, "rooflines of " + "; ".join(said) + "; " + ", ".join(names[0]))
 
 
-def _numbered_point(axis: Any, x: float, y: float, numbers: list[int], hollow: bool) -> None:
-    """Operators of one place share a point and a label."""
-    axis.plot([x], [y], "o", markerfacecolor="white" if hollow else MEASURED, markeredgecolor=MEASURED)
-    aside, side = ((6, -11), "left") if numbers[0] % 2 else ((-6, 5), "right")
-    label = ", ".join(map(str, numbers))
-    axis.annotate(label, (x, y), aside, textcoords="offset points", fontsize=9, ha=side)
+def _same_place(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether labels of two points would lie on each other: powers of ten apart."""
+    return all(abs(math.log10(a / b)) < near for a, b, near in zip(one, other, (0.2, 0.15), strict=True))
+
+
+def _numbered_points(axis: Any, points: list[tuple[int, float, float]], hollow: bool) -> None:
+    """Operators of about one place, each as (number, x, y); they share a label."""
+    for _, x, y in points:
+        axis.plot([x], [y], "o", markerfacecolor="white" if hollow else MEASURED, markeredgecolor=MEASURED)
+    number, *place = points[0]
+    aside, side = ((6, -11), "left") if number % 2 else ((-6, 5), "right")
+    label = ", ".join(str(point[0]) for point in points)
+    axis.annotate(label, place, aside, textcoords="offset points", fontsize=9, ha=side)
 
 
 def _points(

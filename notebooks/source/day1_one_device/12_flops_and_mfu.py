@@ -82,9 +82,9 @@ beside("backward", predicted="less", measured=word)
 #
 # ## Does the rule hold for a language model?
 #
-# Here is `TINY`, the small Llama that you will meet in nearly every lesson from now on. It knows 256 words, because a token is a byte,
-# and reads Python's reference manual. Count one layer by hand. It has four products around attention, two products in
-# attention's core, and three in the gated MLP. With 2 of 4 heads for keys and values, these are half as wide.
+# Here is `TINY`, the small Llama that you will meet in nearly every lesson from now on. Its vocabulary has 256 entries, because a token
+# is a byte, and it reads Python's reference manual. Count one layer by hand. It has four products around attention, two products in
+# attention's core, and three in the gated MLP. Keys and values have 2 heads where queries have 4, so those two products are half as wide.
 
 # %% tags=["nbval-check-output"]
 from workshop.models.gpt import GPT, TINY
@@ -118,7 +118,7 @@ from workshop.models.text import TextBatches
 torch.manual_seed(0)
 model = GPT(TINY).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-((words, targets),) = TextBatches(seq_len=SEQ_LEN, global_batch=BATCH).step(0, device)
+((tokens, targets),) = TextBatches(seq_len=SEQ_LEN, global_batch=BATCH).step(0, device)
 
 
 def one_step(model, optimizer, tokens, targets):
@@ -130,21 +130,21 @@ def one_step(model, optimizer, tokens, targets):
 
 
 with torch.no_grad(), measure(memory=False) as forward:
-    model(words)
+    model(tokens)
 with measure(model, optimizer, memory=False) as step:
-    one_step(model, optimizer, words, targets)
+    one_step(model, optimizer, tokens, targets)
 
 # %%
-N, tokens = sum(p.numel() for p in model.parameters()), BATCH * SEQ_LEN
+N, num_tokens = sum(p.numel() for p in model.parameters()), BATCH * SEQ_LEN
 backward_flops = step.flops - forward.flops
 counted = {"forward": forward.flops, "backward": backward_flops}
 for (name, flops), rule in zip(counted.items(), (2, 4), strict=True):
-    found = flops / (N * tokens)
+    found = flops / (N * num_tokens)
     print(f"{name:<9} {flops:>15,} FLOPs: {found:.2f} a parameter and token ({rule})")
 core = layer["queries x keys"] + layer["probabilities x values"]
-assert forward.flops == tokens * a_token
-assert round(forward.flops / (N * tokens), 2) == 2.74
-assert backward_flops - 2 * forward.flops in (0, tokens * LAYERS * core / 2)
+assert forward.flops == num_tokens * a_token
+assert round(forward.flops / (N * num_tokens), 2) == 2.74
+assert backward_flops - 2 * forward.flops in (0, num_tokens * LAYERS * core / 2)
 
 # %% [markdown]
 # Forward is right to the last operation. But it is 2.74 FLOPs a parameter and token, not 2.00. Two things pull at the rule:
@@ -157,8 +157,8 @@ assert backward_flops - 2 * forward.flops in (0, tokens * LAYERS * core / 2)
 # Backward is a little more than twice forward. The fused attention kernel does not store its scores, which are quadratic in the
 # sequence. It **computes them again** when backward needs them (Dao et al., 2022): one product of the core more.
 #
-# So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. If you
-# recompute, you do more work, and you are no further for it.
+# So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. Recomputing
+# adds hardware FLOPs, but no progress.
 #
 # PyTorch has a counter of its own, `FlopCounterMode`. It knows the products, but not every fused kernel. So have attention written
 # out as plain products while it counts. Then nothing is computed twice, and what you get are the model's FLOPs.
@@ -168,11 +168,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-    model(words, targets).backward()
+    model(tokens, targets).backward()
 model_flops = counter.get_total_flops()
 print(f"FlopCounterMode {model_flops:>13,}")
-print(f"by hand         {3 * tokens * a_token:>13,}   three times forward")
-assert model_flops == 3 * tokens * a_token
+print(f"by hand         {3 * num_tokens * a_token:>13,}   three times forward")
+assert model_flops == 3 * num_tokens * a_token
 
 # %% [markdown]
 # ### Exercise: write the rule down, attention included
@@ -316,9 +316,15 @@ seen = max(flops / seconds[name] for name, (flops, _) in here.items())
 peak = max(peak, seen)  # the fastest product that we have seen
 reached = {name: flops / seconds[name] / peak for name, (flops, _) in here.items()}
 for name, share in reached.items():
-    flops, moved = here[name]
-    print(f"{name:<19} {flops / moved:7.1f} FLOPs a byte   {share:6.1%} of the peak")
+    intensity = here[name][0] / here[name][1]
+    roof = min(1, intensity * bandwidth / peak)
+    said = f"{share:6.1%} of the peak, the roof is {roof:6.1%}"
+    print(f"{name:<19} {intensity:7.1f} FLOPs a byte   {said}")
 assert reached["tokens x matrix"] > 3 * reached["residual"]
+same_bytes = fastest({"GELU": calls["GELU"], "ReLU": x.relu})
+relu = same_bytes["ReLU"] / same_bytes["GELU"]
+print(f"a ReLU moves the same bytes as a GELU, in {relu:.2f} of its time")
+assert relu < 1 or not on_cpu
 
 # %%
 from workshop.facts import catalogue
@@ -344,17 +350,22 @@ assert at_most < 0.005
 core_flops, core_bytes = operators(2)["attention core"]
 assert core_flops / core_bytes == T / 2
 assert ridge > 512 / 2, "with 512 tokens it would lie on the left"
-beside("decode", predicted=100 / ridge, measured=100 * at_most)
+beside("decode", calculated=100 * at_most)
 
 # %% [markdown]
-# (*Measured* here is counted from the shapes. The H100's panel has hollow points: what is possible, not what somebody saw.)
+# (*Calculated*: from the data sheet and the shapes. The H100's panel has hollow points: what is possible, not what somebody saw. This
+# device's points are filled: what was seen.)
 #
-# Everything left of the ridge waits for memory, and no faster arithmetic would help it. On an H100 that is all of it
-# but large products and attention. In bf16 the intensity of attention is half the length of the sequence, so with
-# 512 tokens it would lie on the left, too.
+# Left of the ridge memory sets the **limit**: no operator there can be faster than the slope. Being far below the slope is another
+# matter. GELU on a CPU is, because one GELU takes dozens of instructions, and we counted eight FLOPs. A ReLU, which takes one, is over
+# sooner. A GPU has arithmetic to spare, and there the slope usually decides. (A point *above* the slope found some of its numbers in the
+# caches, so they were not fetched from memory again.)
+#
+# On an H100 four of our six lie on the left: GELU, norm, residual and decoding. In bf16 the intensity of attention is half the length of
+# the sequence, so with 512 tokens it would lie on the left, too.
 #
 # Decoding one token reaches a third of a percent: people decode many sequences at once, so that each weight
-# is used more often. (A point can lie a little above the slope: what fits into the caches is not fetched again.)
+# is used more often.
 #
 # **Large products are what a device is fast at.** It is why batches are large, and why cutting a model into too many pieces makes it slow.
 #
@@ -366,7 +377,7 @@ beside("decode", predicted=100 / ridge, measured=100 * at_most)
 # ### Exercise: MFU from a training log
 #
 # A log has a line for each step: so many tokens in so many seconds. Tokens a second are the run's **throughput**. The first steps are slow:
-# memory is taken for the first time, kernels are chosen or compiled. They tell nothing about the weeks to come, so they are left out.
+# memory is taken for the first time, kernels are chosen or compiled. They say nothing about the weeks that follow, so they are left out.
 # A slow step later on is part of the run, and counts.
 
 
@@ -387,7 +398,7 @@ def mfu(
 
 # %% [markdown]
 # Now `TINY` takes twenty steps of four short sequences, in turns with a model of the same kind that is four times as wide, and with a
-# large product for the peak. Your function makes MFU of the two logs: over all steps but the first, and for the fastest step alone.
+# large product for the peak. Your function computes the MFU of both logs: over all steps but the first, and for the fastest step alone.
 
 # %%
 # %%guess small_mfu --unit %
@@ -399,29 +410,29 @@ def mfu(
 configs = {"TINY, width 64": TINY}
 configs["width 256"] = replace(TINY, hidden_size=256, intermediate_size=768)
 batch, large = TextBatches(seq_len=64, global_batch=4), square[sizes[-1]]
-((words, targets),) = batch.step(0, device)
-tokens = words.numel()
-trained, a_word, calls = {}, {}, {"large product": lambda: large @ large}
+((tokens, targets),) = batch.step(0, device)
+num_tokens = tokens.numel()
+trained, token_flops, calls = {}, {}, {"large product": lambda: large @ large}
 for name, config in configs.items():
     torch.manual_seed(0)
     one = GPT(config).to(device)
     trained[name] = one, torch.optim.AdamW(one.parameters(), fused=True)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        one(words, targets).backward()
-    a_word[name] = counter.get_total_flops() / tokens
-    calls[name] = partial(one_step, *trained[name], words, targets)
+        one(tokens, targets).backward()
+    token_flops[name] = counter.get_total_flops() / num_tokens
+    calls[name] = partial(one_step, *trained[name], tokens, targets)
 logs = {name: [] for name in calls}
 for _ in range(20):
     for name, call in calls.items():  # in turns, so that none has the quiet minute
-        logs[name].append((tokens, seconds_of(call)))
+        logs[name].append((num_tokens, seconds_of(call)))
 peak = max(peak, 2 * sizes[-1] ** 3 / min(took for _, took in logs["large product"]))
 
 # %%
 reached = {}
 for name in configs:
-    steady = mfu(logs[name], a_word[name], 1, peak)
+    steady = mfu(logs[name], token_flops[name], 1, peak)
     fastest_step = min(logs[name][1:], key=lambda line: line[1])
-    reached[name] = mfu([fastest_step], a_word[name], 1, peak, warm_up=0)
+    reached[name] = mfu([fastest_step], token_flops[name], 1, peak, warm_up=0)
     in_fastest = f"{100 * reached[name]:.3g} % in the fastest step"
     print(f"{name:<15} MFU {100 * steady:.3g} %, {in_fastest}")
 assert 0 < reached["TINY, width 64"] < reached["width 256"] < 1.2
@@ -438,7 +449,7 @@ beside("small_mfu", measured=100 * reached["TINY, width 64"])
 # %%
 with measure(*trained["TINY, width 64"], memory=False, traffic=False) as timed:
     for _ in range(8):
-        one_step(*trained["TINY, width 64"], words, targets)
+        one_step(*trained["TINY, width 64"], tokens, targets)
 best = min(timed.steps, key=lambda one: one.total_seconds)
 phases = [best.forward_seconds, best.backward_seconds, best.optimizer_seconds]
 for name, took in zip(("forward", "backward", "optimizer"), phases, strict=True):
@@ -453,6 +464,15 @@ assert sum(phases) <= 1.001 * best.total_seconds
 #
 # ## What do large runs reach?
 #
+# First the FLOPs themselves. Llama 3 405B was trained on 15.6 trillion tokens, and its authors publish $3.8 \times 10^{25}$ FLOPs (Dubey
+# et al., 2024, section 1). The rule of 6:
+
+# %% tags=["nbval-check-output"]
+llama_3 = 6 * 405e9 * 15.6e12
+print(f"Llama 3 405B: {llama_3:.1e} FLOPs, published 3.8e+25")
+assert f"{llama_3:.1e}" == "3.8e+25"
+
+# %% [markdown]
 # The PaLM paper, which introduced MFU, prints 21.3 % for GPT-3, 32.5 % for Gopher and 46.2 % for PaLM itself. Llama 3 405B reports 38
 # to 43 % (Dubey et al., 2024, table 4). Where a paper prints none, you can work it out. Llama 2's authors published their
 # GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion tokens each (Touvron et al., 2023, table 2):
@@ -509,12 +529,12 @@ flops, fast = 6 * 70e9 * 15e12, h100s.device.peak("bf16")
 by_hand = days_to_train([(flops, 1_024, 0.5)], fast)
 on_paper = training_cost(70e9, 15e12, h100s, mfu=0.5)
 print(f"by hand    {by_hand:.0f} days")
-print(f"predicted  {on_paper}")
+print(f"predicted  {on_paper.days:.0f} days, {on_paper.device_hours:,.0f} device hours")
 assert round(by_hand) == 144
 assert abs(on_paper.days - by_hand) < 0.5
 
 # %%
-beside("days", measured=by_hand)
+beside("days", calculated=by_hand)
 
 # %% [markdown]
 # A season: 144 days. What if the last trillion tokens come in sequences of 131,072, so that the model learns to read
@@ -558,7 +578,8 @@ assert 90 < saved < 100
 #
 # A training loop that knows its own MFU, without this workshop. It counts the FLOPs of one step, then prints tokens a second and the
 # share of the peak beside the loss. Set `PEAK_TFLOPS` to your data sheet's figure; without it the script times a large product. The model
-# is small and guesses the next byte of the manual from the sixteen before it. Put yours in its place. If it has attention, that is counted too.
+# is small and guesses the next byte of the manual from the sixteen before it. Put yours in its place. If it has attention, that is
+# counted too.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/train_mfu.py
@@ -642,5 +663,5 @@ show.recorded_run("12_flops_and_mfu")
 #   52(4), 2009.
 # - T. Dao et al., *FlashAttention*, arXiv:2205.14135 (scores computed again in backward).
 # - H. Touvron et al., *Llama 2: Open Foundation and Fine-Tuned Chat Models*, arXiv:2307.09288, table 2 (GPU hours).
-# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783, table 4 (MFU).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783, section 1 (FLOPs), table 4 (MFU).
 # - NVIDIA, *H100 Tensor Core GPU* and *A100 Tensor Core GPU* data sheets (dense peaks: 989 and 312 TFLOP/s in bf16; 3.35 TB/s).
