@@ -78,6 +78,14 @@ ONE = Run("llama-3.2-1b", "1xH100", Layout(precision="amp-bf16"), 1, 4096)
 
 def test_one_device_has_no_cuts_to_turn() -> None:
     assert not {"tensor", "pipeline", "zero"} & set(widgets.memory_explorer(ONE).controls)
+    assert "stage" not in widgets.memory_explorer(ONE).picture.words
+
+
+def test_a_lesson_can_show_some_of_the_sliders() -> None:
+    assert list(widgets.memory_explorer(ONE, only=("recompute", "seq_len")).controls) == [
+        "seq_len",
+        "recompute",
+    ]
 
 
 def test_every_position_of_every_slider_draws_a_prediction() -> None:

@@ -54,15 +54,17 @@ def memory_picture(run: Run, **changes: Any) -> Picture:
     stages = list(range(len(expected.allocated)))
     if len(stages) > DRAWN_STAGES:
         stages = [*stages[: DRAWN_STAGES - 1], stages[-1]]
+    alone = run.layout.world_size == 1
     cases = {
-        f"stage {stage}, {expected.moment[stage]}": {
+        f"peak, {expected.moment[stage]}" if alone else f"stage {stage}, {expected.moment[stage]}": {
             part: float(np.atleast_1d(sizes)[stage]) for part, sizes in expected.parts.items()
         }
         for stage in stages
     }
-    title = f"{expected.verdict}\nThe bars are what is allocated; the allocator and the driver hold the rest."
+    verdict = expected.verdict.replace("stage 0 needs", "it needs") if alone else expected.verdict
+    title = f"{verdict}\nThe bars are what is allocated; the allocator and the driver hold the rest."
     picture = memory_by_part(cases, cap=expected.capacity or None, compare=False, title=title)
-    return Picture(picture.figure, f"{expected.verdict}; {picture.words}")
+    return Picture(picture.figure, f"{verdict}; {picture.words}")
 
 
 def changed_run(run: Run, changes: dict[str, Any]) -> Run:
@@ -89,11 +91,14 @@ def changed_run(run: Run, changes: dict[str, Any]) -> Run:
     return replace(run, cluster=cluster, layout=layout, global_batch=0, **own)
 
 
-def memory_explorer(run: Run | None = None, *, widgets: bool | None = None) -> Explorer | Picture:
+def memory_explorer(
+    run: Run | None = None, *, only: Sequence[str] = (), widgets: bool | None = None
+) -> Explorer | Picture:
     """Sliders over `memory_picture`: model, device, cuts, micro-batch, sequence, recompute and precision.
 
     A run on one device has no cuts to turn. run: where to start (default: Llama 3 8B on 64 H100, fully
-    sharded). Returns an `Explorer`, or the picture without ipywidgets (or with ``widgets=False``).
+    sharded). only: the names of some of these sliders, where not all are wanted. Returns an `Explorer`, or
+    the picture without ipywidgets (or with ``widgets=False``).
     """
     run = run or Run("llama-3-8b", "64xH100", Layout(shard=64, zero=3), seq_len=8192)
     x = run.layout
@@ -111,6 +116,7 @@ def memory_explorer(run: Run | None = None, *, widgets: bool | None = None) -> E
         controls = [control for control in controls if control.name not in ("tensor", "pipeline", "zero")]
     if run.cluster.device.name in DEVICES:
         controls.insert(1, Control("device", run.cluster.device.name, DEVICES))
+    controls = [control for control in controls if not only or control.name in only]
     return explore(lambda **changes: memory_picture(run, **changes), controls, widgets)
 
 

@@ -77,8 +77,9 @@ assert gib == [26, 26, 52]
 assert sum(gib) == round(step_bytes(seven) / 2**30)
 
 # %% [markdown]
-# **16 bytes a parameter** in both (Rajbhandari et al., 2020, section 3.1). So the model of 14 GB asks for 112 GB before it has
-# seen a single token. And eight H100s that share the work perfectly hold the state of about 40 billion parameters, and nothing else.
+# **16 bytes a parameter** in both (Rajbhandari et al., 2020, section 3.1). So the model of 14 GB asks for 112 GB, not counting anything
+# that depends on the tokens. And eight H100s that share the work perfectly hold the state of about 40 billion parameters, and nothing
+# else.
 #
 # ## What training adds: activations
 #
@@ -106,8 +107,8 @@ assert sum(gib) == round(step_bytes(seven) / 2**30)
 # The core belongs to $s \times s$ scores in each head, so it grows with the *square* of the sequence.
 #
 # Not all of it has to be kept. **Activation checkpointing**, also called recomputation, throws activations away in forward and
-# computes them again in backward (Chen et al., 2016). *Full*: only each layer's input stays. *Selective*: the core goes, everything
-# else stays.
+# computes them again in backward (Chen et al., 2016). *Full*: only each layer's input stays. *Selective*: the attention core
+# is dropped and computed again, everything else stays.
 #
 # ### Exercise: what a layer keeps
 
@@ -193,18 +194,35 @@ for one, two, three in zip(plain, by_hand, by_torch, strict=True):
 print(f"{len(plain)} gradients, three ways: equal, bit for bit")
 
 # %% [markdown]
+# With a list of operators whose results are kept, it becomes selective. Here the results of matrix products stay, and the norm and the
+# GELU are computed again. (`addmm` is a product that also adds a bias.)
+
+# %% tags=["nbval-check-output"]
+from functools import partial
+
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+products = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default]
+contexts = partial(create_selective_checkpoint_contexts, products)
+selective = partial(checkpoint, layer, use_reentrant=False, context_fn=contexts)
+for one, other in zip(plain, gradients(selective), strict=True):
+    assert torch.equal(one, other)
+print("selective: the same gradients")
+
+# %% [markdown]
 # (PyTorch's version does more: it also restores the random numbers, so that dropout drops the same values the second time.)
 #
 # ## A training step, whole
 #
 # Now a real model that is small enough to train here: `TINY` of lesson 12, made larger, with AdamW, two steps. It is one plain function,
-# because we will run it in two ways, here and in a rehearsal. The middle part switches the recomputation on. `"by hand"` uses the class
-# from above, `"full"` PyTorch's `checkpoint`. `"selective"` tells `checkpoint` which results to keep: those of matrix products and of
-# attention, which are expensive to compute again. Norms and activation functions are cheap and are computed again.
+# because we will run it in two ways, here and in a rehearsal. Its imports stand inside, as a rehearsal runs it in a process of its own.
+# The middle part switches the recomputation on. `"by hand"` uses the class from above, `"full"` PyTorch's `checkpoint`, and `"selective"`
+# keeps the results of matrix products and of attention, which are expensive to compute again. `layer.forward = ...` puts one of them
+# around each layer, without touching the model's code.
 #
-# That is another selection than the paper's. Its attention was written out and stored the scores, so throwing the core
-# away saved most. Our attention is fused and never stores them, so there is no core to throw away; what is left that is
-# cheap are norms and activation functions.
+# Ours drops what is cheap to compute. The paper's selection drops the attention core: its attention was written out and stored the
+# scores, so throwing the core away saved most. Our attention is fused and never stores them, so there is no core to throw away; what is
+# left that is cheap are norms and activation functions.
 
 
 # %%
@@ -224,7 +242,7 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
     config = replace(TINY, **{**wider, **heads, **sizes})
     model = GPT(config).to(device)
 
-    ops = torch.ops.aten
+    ops = torch.ops.aten  # our linears have no bias, so none is an addmm
     keep = [ops.mm.default, ops._scaled_dot_product_flash_attention_for_cpu.default]
     keep += [ops._scaled_dot_product_flash_attention.default]
     keep += [ops._scaled_dot_product_efficient_attention.default]
@@ -248,8 +266,8 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
 # %% [markdown]
 # ## Predict
 #
-# **One: by formula.** `predict_memory` has the list of what each layer keeps, tensor by tensor, for any model. Two habits of our
-# code it has to be told: the norm is written out operator by operator and keeps more than a fused one would; and AdamW is fused, so
+# **One: by formula.** `predict_memory` has the list of what each layer keeps, tensor by tensor, for any model. It has to be told
+# two things about our code: the norm is written out operator by operator and keeps more than a fused one would; and AdamW is fused, so
 # it needs no room of its own.
 
 # %% tags=["nbval-check-output"]
@@ -291,8 +309,8 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 # %% [markdown]
 # **Two: by rehearsal.** `rehearse` runs the very function from above in a process of its own, on *fake* tensors: they
 # have a shape and a type, but no bytes. Every allocation is written down. Nothing is modelled, so nothing that the code
-# does can be forgotten. One limit remains. This one runs a CPU's kernels. Where a GPU would choose another one,
-# its memory is another.
+# does can be forgotten. One limit remains: this rehearsal runs the CPU's kernels. Where a GPU would choose
+# a different kernel, it may need a different amount of memory.
 
 # %%
 from workshop.rehearse import rehearse
@@ -482,9 +500,9 @@ assert largest["gpt3-2.7b", "full"] == 16 * largest["gpt3-2.7b", "none"]
 assert not any(largest["gpt3-6.7b", how] for how in ("none", "selective", "full"))
 
 # %% [markdown]
-# For 2.7 billion parameters, recomputation decides whether one sequence goes through at a time or sixteen. For 6.7 billion nothing helps: the
-# state alone is too large. No trick on one device changes that. More devices will, if they *share* the state (day 2). These figures still
-# leave out what lives for a moment in backward, so they are a little too good.
+# For 2.7 billion parameters, recomputation decides whether one sequence goes through at a time or sixteen. For 6.7 billion nothing helps:
+# the state alone is too large. No trick on one device changes that. More devices will, if they *share* the state (day 2). These figures
+# still leave out what lives for a moment in backward, so they are a little too good.
 #
 # ## At scale: a model that does not fit here
 #
@@ -532,8 +550,9 @@ assert step_bytes(llama.num_params) * 3 / 4 > 0.9 * seven_expected.capacity
 ...
 
 # %% [markdown]
-# Move `seq_len` and `recompute`, and watch which part grows. (Without widgets you see the first picture; the answer follows below. The
-# title counts what the driver would show, which is more than tensors; see the last section.)
+# Move `seq_len` and `recompute`, and watch which part grows. The title counts what the driver would show, which is more than tensors (see
+# *On a GPU*). The range in it is how far off the formula may be: in eight of ten cases the need lies inside. (Without widgets you see
+# the first picture. The answer follows below.)
 
 # %%
 from workshop.jupyter.widgets import memory_explorer
@@ -544,7 +563,7 @@ def one_h100(recompute, seq_len):
     return Run("llama-3.2-1b", "1xH100", layout, 1, seq_len, implementation=ours)
 
 
-memory_explorer(one_h100("none", 4_096))
+memory_explorer(one_h100("none", 4_096), only=("seq_len", "recompute"))
 
 # %% tags=["nbval-check-output"]
 longest, needs = {}, {}
@@ -562,7 +581,7 @@ bars = {f"{how}, {length:,}": needs[how, length] for how, length in cases}
 show.memory_by_part(bars, cap=needs["full", 32_768].capacity, compare=False)
 
 # %% [markdown]
-# Perhaps you have no H100 here, so the answer is checked by a rehearsal:
+# Perhaps you have no H100 here, so a rehearsal checks that the answer fits. That twice the length does not is the formula's word:
 
 # %%
 one = catalogue.model("llama-3.2-1b")
@@ -582,7 +601,11 @@ off = needs["full", longest["full"]].peak_bytes / checked.peak_bytes - 1
 print(f"rehearsed {format_bytes(checked.peak_bytes)}; the prediction: {off:+.1%}")
 assert abs(off) < 0.06
 assert checked.peak_bytes < needs["full", longest["full"]].capacity
-beside("longest", measured=longest["full"])
+twice = needs["full", 2 * longest["full"]]
+over = twice.peak_bytes / twice.capacity
+print(f"twice the length takes {over:.1f} times what the device has")
+assert over > 1.3
+beside("longest", calculated=longest["full"])
 
 # %% [markdown]
 # Four times as long as without recomputation, and then it ends. Look at what is left in the two lower bars: **logits
@@ -715,13 +738,13 @@ for name in ("megatron-22B", "gpt3-175B"):
 
 # %% [markdown]
 # The authors put the price of full recomputation at 30 to 40 % of the time. The count of FLOPs says a third: one forward more, on
-# top of a step that costs three. Sequence parallelism and selective recomputation together bring activations below a fifth, for a few
-# percent of the time. So try them first, and "just switch on checkpointing" last.
+# top of a step that costs three. Sequence parallelism and selective recomputation together bring activations below a fifth, without
+# that price. So try them first, and "just switch on checkpointing" last.
 #
 # ## Tomorrow's script
 #
-# Where does *your* memory go? This loop answers on a CPU and on a GPU, without this workshop. It adds up the bytes of weights, gradients and
-# moments, and counts what forward keeps for backward: `saved_tensors_hooks` calls a function for every tensor that is kept. It trains
+# Where does *your* memory go? This loop answers on a CPU and on a GPU, without this workshop. It adds up the bytes of weights, gradients
+# and moments, and counts what forward keeps for backward: `saved_tensors_hooks` calls a function for every tensor that is kept. It trains
 # once plain and once with `checkpoint`, and the losses are the same. On a GPU it also prints the allocator's own peak.
 
 # %% tags=["script"]
@@ -789,7 +812,7 @@ show.recorded_run("13_memory_of_a_step")
 # - Activations come on top. They grow with the micro-batch and the sequence. The peak is where forward turns to backward, from the
 #   second step on; a longer sequence makes a new one.
 # - **Accumulation** cuts the batch, so fewer activations live at once; it costs no FLOPs. **Selective** recomputation drops what is
-#   cheap to compute. **Full** keeps only the layers' inputs, and costs a third more.
+#   cheap to compute (the paper's drops the attention core). **Full** keeps only the layers' inputs, and costs a third more.
 # - None of them touches the state. If the state does not fit, ranks must share it.
 # - You can know the peak before you rent: by formula to a few percent, by rehearsal almost to the byte.
 # - On a GPU, allocated < reserved < used. Out of memory with enough free is fragmentation.
