@@ -204,6 +204,10 @@ predicted = 16 * parameters
 # After the first backward, and before the optimizer's first step: how many MB?
 ...
 
+# %% [markdown]
+# `--pass` gives the ranks a variable of this notebook. `held_bytes()` adds up the bytes of all tensors that a rank has made since
+# `count_from_here()` and still holds. On a GPU that is `torch.cuda.memory_allocated()`.
+
 # %%
 # %%torchrun -n 2 --pass parameters --into measured
 import torch
@@ -217,6 +221,7 @@ batch = torch.ones(1, side, device=device)
 count_from_here()
 layer = torch.nn.Linear(side, side, bias=False, device=device)
 weights = held_bytes()
+assert abs(weights / layer.weight.nbytes - 1) < 0.01
 optimizer = torch.optim.AdamW(layer.parameters())
 layer(batch).sum().backward()
 gradients = held_bytes()
@@ -254,6 +259,9 @@ def my_share(items: list, rank: int, world_size: int) -> list:
     return ...
 
 
+# %% [markdown]
+# `%exercise who_am_i --hint` gives the next hint without a try, and `%progress` lists all exercises and your guesses.
+
 # %% tags=["nbval-check-output"]
 # %%torchrun -n 4 --pass my_share
 import os
@@ -282,7 +290,7 @@ show.recorded_run("00_welcome")
 # - `%%torchrun -n 4` runs a cell as a program on fresh ranks. `%%ranks` keeps ranks, and their variables, from cell to cell.
 # - A **collective** such as `all_reduce` is called by all ranks, and all of them wait for it.
 # - When one rank fails, look at the rank that failed **first**; the others only waited for it.
-# - Training with AdamW in fp32 holds 16 bytes a parameter before the first activation.
+# - Training with AdamW in fp32 holds 16 bytes a parameter, activations not counted. Half of it comes with the optimizer's first step.
 #
 # Next: [11_numbers_and_tensors](../day1_one_device/11_numbers_and_tensors.ipynb), what 32, 16 and 8 bits keep.
 #
