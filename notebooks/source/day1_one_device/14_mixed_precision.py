@@ -293,7 +293,7 @@ def next_scale(
 # ## The loop by hand
 #
 # Your `next_scale` decides. The rest is little: multiply the loss, divide the gradients, and look whether all of them are finite. Mind
-# the order: gradients are clipped **after** the division. Before it they are $S$ times too large, so every step would be clipped.
+# the order: gradient clipping comes **after** the division. Before it they are $S$ times too large, so every step would be clipped.
 
 # %%
 LIMIT = 1.0 / DIVIDE  # for the norm of all gradients; usually 1.0
