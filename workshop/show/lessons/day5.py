@@ -19,19 +19,21 @@ from workshop.show.style import (
 )
 
 
-def accuracy_by_trained(results: Mapping[str, tuple[int, float]]) -> Picture:
+def accuracy_by_trained(results: Mapping[str, tuple[int, float]], questions: int = 0) -> Picture:
     """Accuracy over trained weights (log), a point for each method.
 
     results: by name, the trained weights and the accuracy, 0 to 1; a method that trains nothing is a line
-    across. ValueError where no method trains anything.
+    across. questions: how many were asked; then bars reach two standard errors up and down. ValueError where
+    no method trains anything.
     """
     trained = {name: found for name, found in results.items() if found[0]}
     if not trained:
         raise ValueError(f"nothing is trained in {sorted(results)}: there is no point to draw")
     figure, axis = new_figure(6.4, 3.2)
     for index, (name, (count, share)) in enumerate(trained.items()):
-        axis.plot(count, share, "o", color=rank_colour(index), markersize=8)
-        axis.annotate(name, (count, share), (0, 9), textcoords="offset points", ha="center", fontsize=9)
+        off = 2 * (share * (1 - share) / questions) ** 0.5 if questions else None
+        axis.errorbar(count, share, off, fmt="o", color=rank_colour(index), markersize=8, linewidth=1)
+        axis.annotate(name, (count, share), (9, 5), textcoords="offset points", fontsize=9)
     counts = [count for count, _ in trained.values()]
     axis.set_xlim(min(counts) / 4, max(counts) * 4)
     for name, (count, share) in results.items():
