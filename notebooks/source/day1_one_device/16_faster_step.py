@@ -2,7 +2,7 @@
 # # Why is my GPU idle?
 #
 # - **You need** `12_flops_and_mfu` (rooflines), `13_memory_of_a_step` (what a step keeps) and `15_optimizers`.
-# - **It takes** 60 minutes to read and try, about a minute to run.
+# - **It takes** 60 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on a GPU. What only a GPU has (streams, pinned memory, flex_attention's backward)
 #   is chosen by device in the code. One kernel needs the package `triton`, which comes with PyTorch for CUDA.
 # - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the things that are slow. The text is
@@ -106,7 +106,7 @@ def idle(kernel, every, count=600):
 
 
 assert idle(2, 0) > 55 > 5 > idle(6, 0)
-beside("waiting", measured=idle(6, 20))
+beside("waiting", calculated=idle(6, 20))
 
 # %% [markdown]
 # Two thresholds can be seen if you move `kernel` and `every`. Kernels **shorter than their launch** leave the GPU idle whatever
@@ -323,14 +323,14 @@ for kernel in (2.0, 20.0):
     print(f"if each ran for {kernel:>2.0f} us, the GPU would be idle for {share:.0%}")
 
 # %% [markdown]
-# (On a GPU the mask waits as well: it is copied from ordinary memory, in each of the two layers. No operator's name tells
-# that. It makes 25.)
+# (On a GPU the mask waits as well: it is copied from ordinary memory, in each of the two layers. Our counter cannot see it, because
+# the copy's name does not tell where it comes from. With these two a step waits 25 times.)
 #
 # ## Run it, and look where the time goes
 #
 # The clock of lesson 17, in short. One step warms up and is not counted. Of what is computed in the others the median counts,
-# because a busy machine disturbs some. Waiting for data is added up: data that come late do not come late in every step. What
-# counts in the end are **real tokens a second**: targets that are not padding.
+# because a busy machine disturbs some. Waiting for data is added up: some steps wait long and others not at all, so a median would
+# hide it. What counts in the end are **real tokens a second**: targets that are not padding.
 
 
 # %%
@@ -474,8 +474,8 @@ beside(
 )
 
 # %% [markdown]
-# (What is measured beyond the probabilities are keys and values, repeated for four heads, and the mask.) **Predict:** two layers
-# of attention take so much less.
+# (What is measured beyond the probabilities are keys and values, repeated for four heads, and the mask.) **Predict:** each of the two
+# layers saves the difference that we just measured.
 
 # %%
 predicted = {}
@@ -495,9 +495,10 @@ print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
 # %% [markdown]
 # ## Mend the padding
 #
-# Most of what is left is spent on nothing: on zeros after short paragraphs. Padding's share needs no run, it follows from the
-# lengths. Four ways to make batches: pad all to 512; pad each batch to its **longest**; sort first, so that batches have alike
-# lengths (**bucketing**); or put several documents into one row (**packing**).
+# Most of what is left is spent on nothing: on zeros after short paragraphs. (Krell et al. found that up to half of all tokens are
+# padding in common sets of texts.) Padding's share needs no run, it follows from the lengths. Four ways to make batches: pad all
+# to 512; pad each batch to its **longest**; sort first, so that batches have alike lengths (**bucketing**); or put several
+# documents into one row (**packing**).
 
 # %%
 # %%guess padding --unit %
@@ -547,7 +548,7 @@ assert ways[0] > ways[1] > max(ways[2:])
 # look for new blocks and `torch.compile` compile again; both come back below.
 #
 # How large a pool of documents must there be to choose from? Move `pool` for the whole manual: **which pool brings packing below
-# 2 %?** And at which pool do buckets stop to gain?
+# 2 %?** And **from which pool on are buckets as good as packing, to within three points?**
 
 
 # %%
@@ -568,8 +569,12 @@ explore(draw_padding, [pools, Control("room", ROOM, (256, 512, 1024))])
 
 # %%
 of_all = [len(part) - 1 for part in paragraphs]
-by_pool = {pool: shares([of_all[n] for n in order[:pool]], ROOM) for pool in (16, 512)}
-print({pool: f"packed {found['packed']:.1%}" for pool, found in by_pool.items()})
+pool_sizes = (16, 32, 128, 512, 2048)
+by_pool = {pool: shares([of_all[n] for n in order[:pool]], ROOM) for pool in pool_sizes}
+for pool, found in by_pool.items():
+    print(f"{pool:>5}: buckets {found['buckets']:.1%}, packed {found['packed']:.1%}")
+near = [p for p in pool_sizes if by_pool[p]["buckets"] - by_pool[p]["packed"] < 0.03]
+assert near == [512, 2048]
 assert by_pool[512]["packed"] < 0.02 < by_pool[16]["packed"]
 
 # %% [markdown]
@@ -668,8 +673,8 @@ assert apart(together, separate) < 1e-4 < 0.01 < apart(across, separate)
 # %% [markdown]
 # Without the blocks there would be no error and no warning, only another gradient.
 #
-# **flex_attention** has such masks as a function of positions, and skips blocks of the score matrix where nothing is allowed. On
-# a GPU compile it; on a CPU it has a forward only. Equal it is on both:
+# **flex_attention** takes such a mask as a function of positions. Compiled, it skips the blocks of the score matrix in which nothing is
+# allowed. On a CPU it has no backward. Its result is the same on both:
 
 # %%
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -689,14 +694,15 @@ shapes = [(len(owner), heads, ROOM, 16) for heads in (4, 2, 2)]
 q, k, v = (torch.randn(shape, generator=draw).to(device) for shape in shapes)
 attend = torch.compile(flex_attention) if device.type == "cuda" else flex_attention
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # where it is not compiled, it says so
+    warnings.simplefilter("ignore")  # uncompiled it computes all scores, and says so
     flex = attend(q, k, v, block_mask=blocks, enable_gqa=True)
 plain.allowed = small[2].to(device)
 real = (small[1] >= 0)[:, None, :, None].to(device)
 worst = ((flex - plain(q, k, v)) * real).abs().max().item()
 print(
-    f"largest difference {worst:.0e}; skipped {blocks.sparsity():.0f} % of the blocks"
+    f"largest difference {worst:.0e}; blocks without a score: {blocks.sparsity():.0f} %"
 )
+print("They were skipped." if on_gpu else "Uncompiled, as here, nothing is skipped.")
 assert worst < 1e-4
 assert blocks.sparsity() > 20
 
@@ -866,9 +872,9 @@ assert data_share["slow"] < data_share["loss in chunks"]
 #
 # `num_workers=2` starts two processes that fetch ahead while the model computes. On a GPU two things belong to it:
 # `pin_memory=True` puts batches where the GPU can fetch them by itself, and `.to(device, non_blocking=True)` then does not wait
-# for the copy. **Predict:** k workers have a batch ready k times as often as one. A step takes as long as the slower of the
-# two, they or the computing. Where that is the computing, as on most CPUs, the data phase disappears. A GPU wants more
-# workers: eight there.
+# for the copy. **Predict:** k workers have a batch ready k times as often as one. Fetching and computing now run side by side, so a
+# step takes as long as the slower of the two. If computing is slower, as on most CPUs, the time spent waiting for data disappears. A
+# GPU wants more workers: eight there.
 
 # %%
 num_workers = 8 if on_gpu else 2
@@ -897,6 +903,15 @@ print(
 )
 assert not mended_handed.waits
 assert mended_handed.kernels < 0.9 * slow_handed.kernels
+for kernel in (2.0, 6.0, 20.0):
+    share = []
+    for one in (slow_handed, mended_handed):
+        stops = {number - 1 for number in one.waits}
+        share.append(idle_share(LAUNCH, [kernel] * one.kernels, stops))
+    print(
+        f"kernels of {kernel:>2.0f} us: idle {share[0]:.1%} before, {share[1]:.1%} now"
+    )
+    assert share[1] < share[0]
 
 # %%
 seconds = {}
@@ -913,18 +928,20 @@ for name, options in {"loop": {"foreach": False}, "fused": {"fused": True}}.item
         wait()
         times.append(time.perf_counter() - start)
     seconds[name] = 1e3 * min(times)
-predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
 for name, recipe in (("workers", better), ("fused, no waits", mended)) * 2:
     # in turns, the quicker of each; a clock that stops the queue would hide the gain
     run = train(packed_loader(**ahead), recipe, stops=("optimizer",))
     runs[name] = max(runs.get(name, run), run, key=rate)
+predict("fused, no waits", "workers", seconds["loop"] - seconds["fused"])
 print(f"predicted {predicted['fused, no waits']:,.0f}", end=" ")
 print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
 
 # %% [markdown]
-# On this CPU that is too little for a clock to see on a busy machine. On a GPU it is the first thing to mend: the waits
-# kept its queue empty. (So there the clock waits at the end of a step only, or it would do itself what `watch` did. The other
-# parts are then the time in which Python hands over.)
+# On this CPU that is too little for a clock to see on a busy machine. On a GPU, by our model, the waits cost a few per cent of a
+# step, and they go. Where kernels are shorter than their launch, the launching itself stays, and it is the larger part. That
+# takes fewer kernels (`torch.compile`, a CUDA graph), which come below. (A real wait costs more than our model says, because
+# Python also has to wake up. And on a GPU the clock waits at the end of a step only, or it would do itself what `watch` did. The
+# other parts are then the time in which Python hands over.)
 #
 # ## Compare: all steps together
 
@@ -938,6 +955,9 @@ for before, name in pairwise(names):
 total = speed(names[-1]) / speed("slow")
 print(f"all together: {total:.1f} times")
 assert total > 3
+hits = [speed(name) / told for name, told in predicted.items()]
+print(f"measured, by prediction: {min(hits):.2f} to {max(hits):.2f}")
+assert on_gpu or all(1 / 3 < hit < 3 for hit in hits)
 product = math.prod(predicted[b] / speed(a) for a, b in pairwise(names))
 beside("together", predicted=product, measured=total)
 
@@ -1025,7 +1045,7 @@ for name, took, passes in (("eager", eager, 7), ("compiled", fused, 2)):
     roof = passes * x.nbytes / bandwidth
     print(f"{name:<9} {took:>6.2f} ms; {passes} passes at a copy's rate: {roof:.2f} ms")
 if can_compile:
-    assert fused < eager
+    assert eager > 1.3 * fused
     assert startup[1] < startup[0]
     calls = 1e3 * startup[0] / (eager - fused)
 else:
@@ -1034,10 +1054,12 @@ else:
 beside("pays", measured=calls)
 
 # %% [markdown]
-# A copy's rate is the roof for such a function: it cannot be faster than its bytes (`12_flops_and_mfu`). The start-up is why one
-# compiles what runs many thousand times, and one layer instead of the whole model: `for layer in model.model.layers:
-# layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same shape. With batches padded to
-# their longest each new length would be compiled again, or compiled for any length.
+# A copy's rate is a yardstick and no strict limit. Eager can come out a little *below* its seven passes, as on this page, because
+# part of what it wrote a moment ago is still in the cache when it is read. What counts is the ratio: seven passes against two.
+#
+# The start-up is why one compiles what runs many thousand times, and one layer instead of the whole model: `for layer in
+# model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same shape.
+# With batches padded to their longest each new length would be compiled again, or compiled for any length.
 #
 # ### Graph breaks
 #
@@ -1177,8 +1199,8 @@ beside("again", predicted=1 + forward / plainly, measured=twice / plainly)
 # ## The allocator
 #
 # On a GPU `cudaMalloc` is slow and waits, so PyTorch keeps what it has once got, and cuts new tensors from that. A block can be
-# used again for anything that fits. With changing sizes this goes wrong: a little larger than all before, and none fits. Ten
-# lines of it, for a tensor that is made anew in each step:
+# used again for anything that fits. Changing sizes defeat this. If every tensor is a little larger than all before it, no kept block
+# fits, and a new one is taken each time. Ten lines of it, for a tensor that is made anew in each step:
 
 
 # %%
@@ -1214,7 +1236,7 @@ assert reserved_bytes([once] * 300) == once < reserved_bytes(shuffled) <= grown
 print(
     f"sorted: {grown / once:.0f} times, shuffled: {reserved_bytes(shuffled) / once:.1f}"
 )
-beside("fragments", measured=grown / once)
+beside("fragments", calculated=grown / once)
 
 # %% [markdown]
 # This is fragmentation at its worst. PyTorch rounds sizes, splits blocks, and gives cached ones back before it fails, so in
@@ -1393,7 +1415,7 @@ for name, loop in list(loops.items()) * 2:  # in turns, the quickest step of eac
     )
     assert torch.allclose(ends[name], ends["own"], atol=1e-5), "the same training"
 print(", ".join(f"{name} {took:.2f} ms" for name, took in step_ms.items()))
-assert max(step_ms.values()) < step_ms["own"] + 20
+assert max(step_ms.values()) < step_ms["own"] + 20  # on a busy machine, too
 beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 
 # %% [markdown]
@@ -1428,10 +1450,10 @@ for name, loop in loops.items():
     print(f"{name:<11}", ", ".join(f"{part} {ms:.2f}" for part, ms in told))
 
 # %% [markdown]
-# (cProfile counts each call, which costs, so look at shares.) The Python around the step takes from some tenths of a
-# millisecond to a few. In a step of 500 ms that is nothing; in one of 5 ms it can be the GPU's idle time. For a program
-# that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o profile.svg --pid PID`; `perf`
-# shows what lies below Python.
+# (cProfile counts each call, which costs, so look at shares.) The Python around the step takes from a tenth of a millisecond to
+# about one here; with callbacks, logs and metrics it grows. In a step of 500 ms that is nothing; in one of 5 ms it can be the
+# GPU's idle time. For a program that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o
+# profile.svg --pid PID`; `perf` shows what lies below Python.
 #
 # One thing is left out on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
 # threads wait for each other, so PyTorch itself recommends `DistributedDataParallel` even on one node (`22_ddp`).
@@ -1534,7 +1556,7 @@ show.recorded_run("16_faster_step")
 # - After each mend look again: the part that was small is now large.
 # - `torch.compile` costs seconds and pays by the call. One shape, no `.item()`, one layer for all.
 # - Checkpointing buys memory with time. Changing shapes cost memory in the allocator.
-# - A library's loop costs up to some milliseconds a step, which matter when the step is short.
+# - A library's loop costs about a millisecond a step or less here. That matters when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
 #

@@ -170,8 +170,8 @@ beside("depth16", predicted=17**0.5, measured=streams["plain", 16][-1])
 # %% [markdown]
 # ### Exercise: one rate for every width
 #
-# The *maximal update parametrisation*, **µP** (Yang et al., 2022), asks that each activation moves equally far at every width. With the
-# beginning above, one thing is missing.
+# The *maximal update parametrisation*, **µP** (Yang et al., 2022), asks that each activation moves equally far at every width. The
+# initialisation above already does half of it. What is missing is the right learning rate for each parameter.
 
 
 # %%
@@ -224,9 +224,11 @@ SEEDS = {32: 32, 64: 16, 128: 12, 256: 8}  # a narrow model is cheap, and varies
 WIDTHS, PLACES = tuple(SEEDS), ("layer 1", "layer 2", "logits")
 
 
-def moved(width, way, seed):
+def moved(width, way, seed, trained=""):
     """How far three steps move the output of each layer, and the logits."""
     model = fresh(width, seed)
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(trained in name)
     places = [*model.model.layers, model.lm_head]
     before = outputs(model, places)
     train(model, adam(model, 0.002, way), 3, seed=seed)
@@ -254,9 +256,7 @@ for axis, way in zip(axes, ("standard", "mup"), strict=True):
     axis.set_xticks(WIDTHS, WIDTHS)
     axis.minorticks_off()
 figure.legend(loc="outside upper center", ncols=3, frameon=False)
-Picture(
-    figure, "one rate: activations move in proportion to the width; muP: equally far"
-)
+Picture(figure, "one rate: the wider the model, the farther; muP: equally far")
 
 # %%
 flat = np.array([check["mup", width] for width in WIDTHS])
@@ -265,11 +265,22 @@ off = abs(flat / flat.mean(axis=0) - 1).max()
 print(f"muP: every width within {off:.1%} of the mean of the four")
 assert off < 0.10
 assert (steep[1:] > 1.5 * steep[:-1]).all(), "each doubling, in every place"
+farther = dict(zip(PLACES, (steep[-1] / steep[0]).round(1).tolist(), strict=True))
+print("one rate, 256 wide against 32 wide, times as far:", farther)
+assert 5 < farther["layer 1"] < 11 > farther["layer 2"] > 5
+assert farther["logits"] > 1.2 * farther["layer 2"]
+head = [
+    np.mean([moved(width, "standard", seed, "lm_head")[2] for seed in range(3)])
+    for width in (32, 256)
+]
+print(f"the logits, if only the head is trained: {head[1] / head[0]:.1f}")
+assert 6 < head[1] / head[0] < 10
 beside("moved", predicted=256 / 32, measured=steep[-1, 0] / steep[0, 0])
 
 # %% [markdown]
-# Eight times as wide, eight times as far. The rate was too large for the wide model before a single loss was compared. Under µP the check
-# is flat. It takes seconds, and it finds most mistakes in a parametrisation. (If the heads grew wider instead of more, their
+# Eight times as wide, seven to eight times as far in the layers, and thirteen times in the logits. (The logits feel two changes at once, that of the head
+# and that of the stream which it reads. If only the head is trained, they move about seven times as far.) The rate was too large for the wide model before a
+# single loss was compared. Under µP the check is flat. It takes seconds, and it finds most mistakes in a parametrisation. (If the heads grew wider instead of more, their
 # scores would need $1/d$ in place of $1/\sqrt{d}$.)
 #
 # ## A rate that carries over
@@ -346,8 +357,8 @@ assert [best["standard", width] for width in WIDTHS] == [0.032, 0.016, 0.008, 0.
 #
 # ## Which rate? One run asks them all
 #
-# A **range test** (Smith, 2015) raises the rate in each step of a single run. The loss falls, falls faster, and climbs when the
-# rate is too large.
+# A **range test** (Smith, 2015) raises the rate in each step of a single run. The loss falls, falls faster, and stops falling or climbs
+# when the rate is too large.
 
 
 # %%
@@ -373,16 +384,28 @@ losses = train(model, optimizer, STEPS, after=at_each_step(optimizer, ramp.__get
 smooth = np.convolve(losses, np.ones(5) / 5, mode="valid")
 turning = LOW * ramp[int(smooth.argmin()) + 2]
 print(f"the loss turns at about {turning:.2f}; a third of it is {turning / 3:.3f}")
-assert 0.005 < turning < 0.5
+assert turning / 3 / 4 < 0.032 < 4 * turning / 3
+
+# %%
+figure, axis = new_figure(6.4, 2.8)
+axis.semilogx(LOW * np.array(ramp[:STEPS]), losses, color="#BBBBBB", label="each step")
+axis.plot(LOW * np.array(ramp[2 : STEPS - 2]), smooth, color=MEASURED, label="of five")
+axis.axvline(turning, color=LIMIT, linestyle=":", label="it turns")
+axis.axvline(turning / 3, color=LIMIT, label="a third of it")
+axis.axvline(0.032, color="black", linestyle="--", label="best of the sweep")
+axis.set(xlabel="learning rate", ylabel="loss", ylim=(2.5, 6))
+figure.legend(loc="outside right upper", frameon=False)
+Picture(figure, "a range test: the loss falls up to a rate of 0.01, then it is level")
 
 # %% [markdown]
-# The turning point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, for the price of one run
-# in place of a sweep of nine.
+# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so where exactly it is lowest is partly chance. That point is a rate that is
+# too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, here within a factor of four of the sweep's 0.032, for the
+# price of one run in place of nine.
 #
 # ## Up and down again
 #
-# **1cycle** (Smith and Topin, 2017) goes to a large rate and back to nearly nothing, once in a run: a *warm-up*, because Adam's first steps are as large as
-# the rate whatever they are worth, and a *decay*, because the noise of small batches keeps a constant rate from settling. By hand, as
+# **1cycle** (Smith and Topin, 2017) goes to a large rate and back to nearly nothing, once in a run: a *warm-up*, because Adam's first steps have
+# full size although its two means rest on only a few gradients, and a *decay*, because the noise of small batches keeps a constant rate from settling. By hand, as
 # shares of the peak, beside PyTorch's:
 
 
@@ -509,8 +532,8 @@ assert late > 3 * early
 beside("noise_grows", measured="grows")
 
 # %% [markdown]
-# At first every sequence says the same: letters have frequencies. Later they differ in what they teach. That is why long runs raise their batch
-# on the way.
+# At first every sequence teaches the same thing, how frequent each letter is, so their gradients agree. Later each teaches something different. That is
+# why long runs raise their batch on the way.
 #
 # ## Does it predict anything?
 #
@@ -572,7 +595,8 @@ axis.set_yticks([10, 20, 40], [10, 20, 40])
 axis.minorticks_off()
 figure.legend(loc="outside right upper", frameon=False)
 Picture(
-    figure, f"steps fall until the batch reaches about {record_critical:.0f} sequences"
+    figure,
+    f"steps fall fast to a batch of {record_critical:.0f} or so, then ever slower",
 )
 
 # %%
@@ -649,8 +673,8 @@ print(f"LAMB, 40 steps of 64 sequences: loss {losses[0]:.2f} to {losses[-1]:.2f}
 assert losses[-1] < 3.6
 
 # %% [markdown]
-# (In the first step the head is zero, and no gradient comes through it. So we look after two.) Where each matrix moves by its own measure, no layer is torn
-# before the others have begun. **Muon** goes one step further: all singular values of a step are equal.
+# (In the first step the head is zero, and no gradient comes through it. So we look after two.) Where each matrix moves by its own measure, no layer is
+# changed beyond recognition while others have hardly moved. **Muon** goes one step further: all singular values of a step are equal.
 #
 # ## Muon over ranks
 #
@@ -783,8 +807,9 @@ except Unavailable as error:
     print(f"the addresses are not here, so the record stands alone: {error}")
 
 # %% [markdown]
-# Five runs do not determine five numbers. So take the exponents that Hoffmann et al. found with over four hundred runs, $\alpha = 0.34$ and
-# $\beta = 0.28$. What is left is *linear* in $E$, $A$ and $B$, and least squares solve it in a line:
+# Five runs with four lengths each give twenty points. They are enough to fit all five numbers, but they lie too close together to fit the exponents well:
+# other exponents fit nearly as well and predict something else, as we shall see. So take those that Hoffmann et al. found with over four hundred runs,
+# $\alpha = 0.34$ and $\beta = 0.28$. What is left is *linear* in $E$, $A$ and $B$, and least squares solve it in a line:
 
 
 # %%
@@ -858,6 +883,7 @@ for width, colour in zip((16, 24, 32, 48, 64, 96), colours, strict=True):
     axis.plot(D, losses, marker, color=colour, label=f"{N[0]:,.0f} parameters")
 axis.set(xlabel="tokens", ylabel="loss on held-out pages")
 axis.set_yticks([1.5, 1.75, 2, 2.25, 2.5], ["1.5", "1.75", "2", "2.25", "2.5"])
+axis.set_xticks([2.5e5, 5e5, 1e6, 2e6, 4e6], ["0.25M", "0.5M", "1M", "2M", "4M"])
 axis.minorticks_off()
 figure.legend(loc="outside right upper", frameon=False)
 Picture(
@@ -865,7 +891,7 @@ Picture(
 )
 
 # %% [markdown]
-# Five runs told the loss of a sixth, which took four times the FLOPs of the dearest of them, within two per cent. That is what makes large runs
+# Five runs predicted the loss of a sixth, which cost four times as many FLOPs as the most expensive of them, within two per cent. That is what makes large runs
 # plannable. Would it be better to fit the exponents too? Try them all:
 
 # %%
@@ -894,8 +920,8 @@ assert abs(error_of(free[1], law["seeds"])) > abs(together)
 # They lie nearer to the five, as more freedom always does, and farther from the sixth. Exponents need runs over orders of magnitude, and even Chinchilla's own
 # were off (Besiroglu et al., 2024). A run that is held out tells you.
 #
-# It tells you once. When this lesson was made, the exponents were fitted first, missed the sixth run, and the published ones were taken then. So the sixth is in the
-# choice, and proves nothing any more. After that, and after its loss had been predicted, a **seventh** run was trained, once: 128 wide, with more than three times the
+# It tells you once. When this lesson was made, the exponents were fitted first, missed the sixth run, and the published ones were taken then. We chose
+# the exponents after seeing the sixth run, so it can no longer test them. After that, and after its loss had been predicted, a **seventh** run was trained, once: 128 wide, with more than three times the
 # parameters of the largest of the five.
 
 # %%
@@ -1040,14 +1066,15 @@ def seconds(work, tries=7):
 
 
 # %%
-size, long = (512, 4_096) if device.type == "cpu" else (8_192, 65_536)
-# 32 MiB would lie in a GPU's cache, and be read before the clock can see it
-memory = torch.ones(2**23 if device.type == "cpu" else 2**29, device=device)
+# Larger than a cache: what lies in one is read faster than memory allows.
+on_cpu = device.type == "cpu"
+size, long = (512, 2**17) if on_cpu else (8_192, 65_536)
+memory = torch.ones(2**26 if on_cpu else 2**29, device=device)
 bandwidth = memory.nbytes / seconds(memory.sum)
 roofs = {}
 for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
     square = torch.randn(size, size, device=device).to(dtype)
-    tall = torch.randn(long, size, device=device).to(dtype)
+    tall = torch.ones(long, size, device=device, dtype=dtype)
     width = square.element_size()
     operators = {
         "square": (2 * size**3, 3 * width * size**2),
@@ -1062,15 +1089,21 @@ show.rooflines(roofs)
 
 # %%
 for name, (peak, _, operators, clocked) in roofs.items():
-    rate = operators["one vector"][0] / clocked["one vector"]
-    print(f"{name}: {peak / 1e9:,.0f} GFLOP/s, with one vector {rate / 1e9:,.1f}")
+    flops, num_bytes = operators["one vector"]
+    rate, roof = flops / clocked["one vector"], bandwidth * flops / num_bytes
+    print(
+        f"{name}: {peak / 1e9:,.0f} GFLOP/s, with one vector {rate / 1e9:,.1f}", end=""
+    )
+    print(f" of the {roof / 1e9:,.1f} that memory allows")
+    assert rate < 1.5 * roof, "above its roof"
 print(f"memory: {bandwidth / 1e9:.0f} GB/s")
 print(f"an A64FX: {2 * A64FX / 1e9:,.0f} GFLOP/s in fp32, 1,024 GB/s")
 
 # %% [markdown]
-# The roof is this machine's own fastest product, so its point lies on it. A vector has half a FLOP for each byte in fp32: there memory decides, and a
-# format of half the bytes could double the rate, whatever the arithmetic does. Whether it does is a matter of the kernel: compare the second numbers above. An A64FX has an accelerator's memory and a CPU's arithmetic: its ridge
-# is at 6 FLOPs a byte in fp32.
+# The roof is this machine's own fastest product, so its point lies on it. A vector has half a FLOP for each byte in fp32. There memory sets the roof, and a
+# format of half the bytes could double the rate, whatever the arithmetic does. Whether it does is a matter of the kernel: in the lines above, compare
+# each rate with its roof. Where a point lies far below, the kernel is the limit and not memory. An A64FX has an accelerator's memory and a CPU's
+# arithmetic: its ridge is at 6 FLOPs a byte in fp32.
 #
 # ## Tomorrow's script
 #
