@@ -73,11 +73,15 @@ print(f"each of the others {on_the_others:,} B")
 # Llama 3's vocabulary, and with eight GPUs all eight sets lie on GPU 0.
 #
 # The threads also share one Python interpreter, which runs one of them at a time, and there is no way to a second machine. And where there
-# is no GPU, it does nothing at all, without a word:
+# is no GPU, it does nothing at all, without a word. Here is the real one beside ours:
 
 # %%
-wrapped = torch.nn.DataParallel(copy.deepcopy(single))
-print("devices that DataParallel uses here:", wrapped.device_ids or "none")
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+wrapped = torch.nn.DataParallel(copy.deepcopy(single).to(device))
+wrapped(batch.to(device)).square().mean().backward()
+theirs = wrapped.module.weight.grad.cpu()
+torch.testing.assert_close(theirs, by_hand.weight.grad, rtol=1e-4, atol=1e-6)
+print("the same gradients; devices that it uses here:", wrapped.device_ids or "none")
 assert len(wrapped.device_ids) == torch.accelerator.device_count()
 
 # %% [markdown]
@@ -100,9 +104,9 @@ def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool =
 
 
 # %% [markdown]
-# Our model is a stack of eight square layers. Its width decides its size. A rank may hold 64 MiB. (Real GPUs take memory in
-# blocks of 20 MiB, so there the cap is larger, whether each rank has a GPU or all share one. And beside tensors a GPU keeps
-# *workspaces* for its products, on a Hopper 64 MiB: they get room of their own.)
+# Our model is a stack of eight square layers. Its width decides its size. A rank may hold 64 MiB. (On a GPU, PyTorch reserves memory in larger
+# pieces: 20 MiB at a time for tensors of 1 to 10 MiB. So there the cap is larger, whether each rank has a GPU or all share one. cuBLAS, the library
+# of matrix products, also needs scratch memory, on a Hopper 64 MiB. We add that to the limit, so that the cap is for tensors alone.)
 
 # %%
 DEPTH = 8
@@ -146,7 +150,7 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 # ## Run
 #
 # Four ranks with that much memory each. The program grows the model, width by width, and trains two steps with DDP each time. (Two, because
-# the moments are born in the first.) It stops at the first width that does not fit. `--save` keeps the cell as a file; we need it again.
+# AdamW creates its moments in the first step, and only the second has everything.) It stops at the first width that does not fit. `--save` keeps the cell as a file; we need it again.
 
 # %%
 widths = [predicted_width + 64 * step for step in range(-4, 3)]
@@ -283,6 +287,7 @@ one_layer = attention + mlp + 2 * hidden  # and two norms
 llama = vocabulary * hidden + layers * one_layer + hidden
 states = ddp_bytes(llama, bucket_view=True)
 print(f"{llama:,} parameters, {states / 1e9:.1f} GB of state on every rank")
+assert round(llama / 1e9, 2) == 3.21, "as Meta's model card says: 3.21B"
 
 # %% [markdown]
 # 51 of 80 GB are gone before the first token. What is left is for activations. How many tokens is that?
@@ -296,8 +301,9 @@ print(f"{llama:,} parameters, {states / 1e9:.1f} GB of state on every rank")
 # %% [markdown]
 # Nobody has to rent a GPU to find out. `rehearse` runs real training code as one of 64 ranks on tensors that have
 # shapes but no bytes, and writes down every allocation. So this is the real model under the real DDP. The code
-# says `"cuda"`, so it takes what a GPU would take. In fp32 no tiled attention of a GPU accepts query heads that share a
-# key (`16_faster_step`). So there our model gives each a copy, and keeps it.
+# says `"cuda"`, so it takes what a GPU would take. GPUs have no fast fp32 attention for query
+# heads that share a key (`16_faster_step`). So on a GPU our model copies the keys, one for each query head, and the copies stay in
+# memory until backward.
 
 
 # %%
@@ -344,9 +350,12 @@ for sequences in (predicted, predicted + 1):
     print(f"{sequences} sequences: peak {rehearsed.peak_bytes / 1e9:.1f} GB, {verdict}")
     assert (rehearsed.peak_bytes <= GPU) == (sequences == predicted)
 fitting = [sequences for sequences in peaks if peaks[sequences] <= GPU]
-beside("sequences", predicted=predicted, measured=max(fitting))
+beside("sequences", predicted=predicted, calculated=max(fitting))
 
 # %% [markdown]
+# (*Calculated* here is what the rehearsal found.) These are the tensors. A real card also holds the CUDA context and its libraries, about 2 GB, and
+# blocks that the allocator keeps (lesson 13). So three is the most that can fit, and two is the safer choice.
+#
 # Here is the one that fails, moment by moment. In the first step there are no moments yet. In the second, everything that the layers keep for
 # backward is piled on top of the full state, and passes the cap. (The picture counts in GiB: 80 GB are 74.5 of them.)
 
@@ -354,7 +363,7 @@ beside("sequences", predicted=predicted, measured=max(fitting))
 show.memory_timeline(rehearsed, cap=GPU)
 
 # %% [markdown]
-# Three thousand tokens, on a GPU of 80 GB, with a small model. And the next larger one does not even begin: Llama 3.1 8B has 8.03 billion
+# Two to three thousand tokens, on a GPU of 80 GB, with a small model. And the next larger one does not even begin: Llama 3.1 8B has 8.03 billion
 # parameters, and 16 bytes for each are 128 GB. On 8 GPUs, on 64, on 1,024: each of them would have to hold all of it.
 #
 # Mixed precision does not change that verdict. Weights and gradients in bf16 are 2 + 2 bytes, the fp32 master copy and the two moments
@@ -368,7 +377,7 @@ show.memory_timeline(rehearsed, cap=GPU)
 # ## Tomorrow's script
 #
 # Before you queue a large job, ask what a parameter costs in *your* training loop, with your optimizer. This program measures it under DDP, from the tensors
-# themselves, and says how large a model your GPU can take. `--save` writes it; `torchrun --nproc-per-node 8 will_it_fit.py` runs it.
+# themselves, and says how large a model could be at most, with no room left for activations. `--save` writes it; `torchrun --nproc-per-node 8 will_it_fit.py` runs it.
 
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/will_it_fit.py
@@ -437,4 +446,5 @@ show.recorded_run("23_ddp_limits", share_gpu=True)
 # - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, arXiv:2006.15704.
 # - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, arXiv:1910.02054, section 3.
 # - I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019, arXiv:1711.05101 (AdamW).
-# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783; the published configuration of Llama 3.2 3B.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783; the published configuration of Llama 3.2 3B,
+#   and the number of parameters in its model card.
