@@ -71,7 +71,7 @@ assert became == ["0.395264", "0.394531", "0.406250", "0.375000"]
 
 # %%
 off = {name: abs(rounded[name] - 0.3952) for name in ("fp16", "bf16")}
-beside("nearer", measured=min(off, key=off.get))
+beside("nearer", predicted="fp16", measured=min(off, key=off.get))
 
 # %% [markdown]
 # The bits of fp16, read by the formula, without the workshop:
