@@ -68,8 +68,8 @@ endif
 
 test:
 	@$(SETUP) --extras dev
-	@echo "test 1/2: style, types, import rules, notebook pairs; beside them models and data, Debian's packages,"
-	@echo "          and every test's file compiled. Each tells what it did at its end"
+	@echo "test 1/2: style, types, import rules, notebook pairs; beside them models and data, Debian's packages, every"
+	@echo "          test's file compiled, and the day on a GPU walked on this CPU (minutes). Each tells what it did at its end"
 	@$(MAKE) --no-print-directory --output-sync -j $(BESIDE)
 	@rm -f $(SECOND_TRIES)
 	@echo "test 2/2: rules and unit tests, many of them on real ranks; a Slurm of two nodes, a Grid Engine, two hosts and a"
@@ -81,7 +81,7 @@ test:
 
 # Each of these keeps one core busy for a part of a minute, or waits for a disk or an index: they run side by side.
 # What pytest makes of a file of tests is kept beside it: else all workers would make it at the same moment.
-BESIDE := beside-checks beside-assets beside-packages beside-compiled
+BESIDE := beside-checks beside-assets beside-packages beside-compiled beside-gpu-walk
 .PHONY: $(BESIDE)
 
 beside-checks:
@@ -94,6 +94,12 @@ beside-assets:
 beside-packages:
 	@$(PY) tools/cluster_packages.py
 	@$(PY) tools/aim_apart.py
+
+# Three minutes on two idle cores, mostly imports. Its lesson wants the models and data; it leaves nothing in the tree.
+beside-gpu-walk: beside-assets
+	@d=$$(mktemp -d) && timeout 900 $(PY) -m benchmarks.gpu_day --size toy --folder "$$d" >"$$d/said.txt" 2>&1; s=$$?; \
+	if [ $$s = 0 ]; then echo "the day on a GPU: every stage walked at toy sizes"; else cat "$$d/said.txt"; fi; \
+	rm -rf "$$d"; exit $$s
 
 beside-compiled:
 	-@$(PY) -m pytest $(EARLY) tests --collect-only --quiet >/dev/null 2>&1

@@ -45,8 +45,8 @@ WORKERS = len(list(Path("tests/gpu").glob("test_*.py")))  # whole files go to a 
 
 
 def run(stage: Stage) -> None:
-    """Each part stands alone. The tests come first, for they try most of the rest too; they take what time there
-    is, and then the parts after them wait for another start."""
+    """Each part stands alone. The tests come first, for they try most of the rest too. They take what time
+    there is, and the parts after them then wait for another start."""
     for name, work, needs in (
         ("gpu tests", gpu_tests, 40),
         ("nvml", monitored, 10),

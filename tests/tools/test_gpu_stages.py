@@ -486,6 +486,12 @@ def test_the_two_commands_fit_into_a_quarter_of_an_hour_and_can_be_said():
     assert told[0].within + 60 <= 560
 
 
+def test_what_ci_runs_walks_every_stage_at_toy_sizes():
+    told = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True)
+    walks = [line for line in told.stdout.splitlines() if "benchmarks.gpu_day --size toy --folder" in line]
+    assert len(walks) == 1  # and no stage by name: all of them
+
+
 @pytest.mark.parametrize("line", COMMANDS)
 @pytest.mark.parametrize("unpacks", [True, False])
 def test_a_bundle_that_does_not_unpack_ends_the_command(tmp_path, line, unpacks):
