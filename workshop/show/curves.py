@@ -34,12 +34,13 @@ def error_by_size(
     """
     figure, axis = new_figure(7.4, 3.2)
     for index, (name, values) in enumerate(errors.items()):
-        axis.plot(sizes, values, color=rank_colour(index), linewidth=1.2, label=name)
+        look = {"color": rank_colour(index), "linestyle": ("-", "--", ":")[index % 3]}  # equal ones show
+        axis.plot(sizes, values, linewidth=1.4, label=name, **look)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_ylim(min(value for values in errors.values() for value in values if value > 0) / 5, 2)
     name_axes(axis, what, "relative error")
-    legend(figure, 4)
+    legend(figure, 4 if max(map(len, errors)) < 18 else 3)
     best = ", ".join(f"{name} {min(values):.1e}" for name, values in errors.items())
     return Picture(figure, f"relative error by {what}; at best {best}")
 

@@ -47,19 +47,19 @@ def delayed_scaling(amax: Sequence[float], covered: Mapping[str, Sequence[float]
 
 
 def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Picture:
-    """Groups of bars side by side, logarithmic, the number above each: values[group][name]."""
+    """Groups of bars side by side, logarithmic, the number above each in percent: values[group][name]."""
     figure, axis = new_figure(7.4, 2.8)
     names = list(next(iter(values.values())))
     wide = 0.8 / len(names)
     for index, name in enumerate(names):
         places = [group + index * wide for group in range(len(values))]
-        heights = [values[group][name] for group in values]
+        heights = [100 * values[group][name] for group in values]
         axis.bar(places, heights, 0.92 * wide, color=rank_colour(index), label=name)
         for place, height in zip(places, heights, strict=True):
-            axis.text(place, height, f"{height:.1%}", ha="center", va="bottom", fontsize=7)
+            axis.text(place, height, f"{height:.1f}", ha="center", va="bottom", fontsize=7)
     axis.set_yscale("log")
     axis.set_xticks([group + 0.4 - wide / 2 for group in range(len(values))], list(values), fontsize=8)
-    name_axes(axis, y=label)
+    name_axes(axis, y=f"{label}, %")
     legend(figure, len(names), above=True)
     said = "; ".join(
         f"{group}: " + ", ".join(f"{name} {v:.1%}" for name, v in row.items())
