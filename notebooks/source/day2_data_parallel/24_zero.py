@@ -329,9 +329,10 @@ assert third[0].gathers == 6
 #
 # ## What does it send?
 #
-# In multiples of the weights' bytes, each times (N - 1)/N, as rings count, when a step is one micro-batch:
+# In a ring's all-gather a rank sends (N - 1)/N of the weights' bytes. Call that one **pass**. A reduce-scatter of gradients is one pass too, an
+# all-reduce is two. When a step is one micro-batch:
 #
-# | stage | | |
+# | stage | what is sent | passes |
 # |---|---|---|
 # | 0 | all-reduce of gradients | 2 |
 # | 1 | reduce-scatter, all-gather of weights | 1 + 1 |
@@ -343,8 +344,8 @@ assert third[0].gathers == 6
 
 # %%
 # %%guess free_stage_2
-# Four micro-batches in a step. Stage 1 sends 2 x the weights' bytes, as with one.
-# How many times the weights' bytes does stage 2 send?
+# Four micro-batches in a step. Stage 1 sends 2 passes, as with one.
+# How many passes does stage 2 send?
 ...
 
 # %% [markdown]
@@ -391,7 +392,7 @@ def train(stage, shape=(256, 8), steps=6, accumulation=1, dtype="float32", watch
 
 
 # %% [markdown]
-# Beside it the single process, and a patient look at the bytes that a rank holds: gloo's threads let go of their copies a moment late.
+# Next the single process, and a function that waits a moment before it counts bytes, because gloo's threads free their copies a little late.
 
 # %%
 import time
@@ -472,7 +473,7 @@ for stage, found in enumerate(stages):
 weights = 4 * 8 * (256 * 256 + 256)  # bytes
 N = 4
 ring = (N - 1) / N * weights
-print("         held, predicted   measured   sent, predicted   measured   in rings")
+print("         held, predicted   measured   sent, predicted   measured   in passes")
 for stage, found in enumerate(stages):
     parts = (1 if stage < 3 else N, 1 if stage < 2 else N, 1 if stage < 1 else N)
     held = weights / parts[0] + weights / parts[1] + 2 * weights / parts[2]
@@ -490,14 +491,14 @@ A = 4
 times = {0: 2, 1: 2, 2: A + 1, 3: 3 * A}
 for stage, expected in times.items():
     sent = by_hand[0][f"four_{stage}"]
-    print(f"stage {stage}, {A} micro-batches: sends {sent / ring:5.2f} x weights")
+    print(f"stage {stage}, {A} micro-batches: sends {sent / ring:5.2f} passes")
     assert sent == expected * ring
 
 # %%
 beside("free_stage_2", predicted=A + 1, measured=by_hand[0].four_2 / ring)
 
 # %% [markdown]
-# All bytes agree exactly. With one micro-batch, stages 1 and 2 cost nothing on the wire. With A of them, stage 1 still sends **2**, stage 2 sends
+# All bytes agree exactly. With one micro-batch, stages 1 and 2 send no more than stage 0. With A of them, stage 1 still sends **2**, stage 2 sends
 # **A + 1** (gradients leave after every micro-batch), and stage 3 sends **3 A**. So stage 1 is free, and stage 2 is free only without
 # accumulation.
 #
@@ -515,7 +516,7 @@ show.memory_by_part(
 #
 # ## Decide
 #
-# Memory and traffic together. Your `zero_bytes` gives the left panel and the table of bytes the right one. In JupyterLab there are sliders; on
+# Memory and traffic together. The left panel is your `zero_bytes`, the right one the table of passes above. In JupyterLab there are sliders; on
 # a page you see where they begin: the paper's 7.5 billion parameters on 64 GPUs, eight micro-batches, and 20 GB of room for state. (An
 # offloaded optimizer lives in the host's memory. Its gradients and weights then travel over PCIe: an Nth of them from stage 1 on.)
 
@@ -533,9 +534,15 @@ def costs(stage, ranks, billions, micro_batches, offload):
     state = zero_bytes(count, ranks, stage)
     held = {"weights and gradients": zero_bytes(count, ranks, stage, optimizer_bytes=0)}
     held["optimizer"] = state - held["weights and gradients"]
-    rounds = micro_batches if stage >= 2 else 1
-    sent = {"gradients": rounds * share * 2 * count}
-    sent["weights"] = (2 * micro_batches if stage == 3 else 1) * share * 2 * count
+    passes = {  # of gradients, of weights; an all-reduce of gradients is two
+        0: (2, 0),
+        1: (1, 1),
+        2: (micro_batches, 1),
+        3: (micro_batches, 2 * micro_batches),
+    }
+    one = share * 2 * count
+    gradients, weights = passes[stage]
+    sent = {"gradients": gradients * one, "weights": weights * one}
     if offload == "optimizer":
         held["optimizer"], over_pcie = 0.0, 4 * count
         sent["PCIe"] = over_pcie / ranks if stage else over_pcie
@@ -581,10 +588,14 @@ def best(**circumstances):
 
 paper = {"ranks": 64, "billions": 7.5, "micro_batches": 8, "offload": "none"}
 assert best(**paper, room_gb=40) == "1", "whole gradients have room: send once"
-beside("stage_to_take", measured=best(**paper, room_gb=20))
+beside("stage_to_take", calculated=best(**paper, room_gb=20))
+costs_of_two, costs_of_three = (costs(stage, 64, 7.5, 8, "none")[1] for stage in (2, 3))
+one_pass = 63 / 64 * 2 * 7.5e9
+assert round(sum(costs_of_two.values()) / one_pass, 6) == 9
+assert round(sum(costs_of_three.values()) / one_pass, 6) == 24
 
 # %% [markdown]
-# Stage 2 costs 9 rings of weights there, and stage 3 would cost 24. Give it 40 GB instead of 20: stage 1 fits, and sends 2. Now move
+# Stage 2 sends 9 passes there, 133 GB, and stage 3 would send 24. Give it 40 GB instead of 20: stage 1 fits, and sends 2. Now move
 # `ranks` up to 1,024 and watch which stages still shrink.
 #
 # ## The same with DeepSpeed
@@ -681,7 +692,7 @@ predicted = {
     "stage 2": cut_in_four,
     "stage 3": (4 + 4 + 4 + 8) * count / 4 + 4 * 500_000,  # and a bucket
 }
-print(f"{'':<38} held after backward   predicted   sent, in rings of weights")
+print(f"{'':<38} held after backward   predicted   sent, in passes")
 for name, found in engines.items():
     pairs = zip(found["losses"], by_hand[0].alone, strict=True)
     worst = max(abs(a - b) for a, b in pairs)
@@ -705,8 +716,8 @@ for stage in (1, 2, 3):
 # - **It sends 3** because `configuration` tells it to let go of each layer at once. By default it keeps up to a billion gathered parameters for
 #   their next use. That is right for a large model. Ours would be gathered once a step and never freed.
 #
-# Offload saves nothing here, because here the device *is* the host: the bytes move from one pocket to the other, and buffers for the journey
-# come on top. On GPUs they leave the device. What stays of stage 3 with everything offloaded is the layer at work: its gathered weights
+# Offload saves nothing here, because here the device *is* the host: nothing leaves this memory, and the transfer buffers are extra.
+# On GPUs they leave the device. What stays of stage 3 with everything offloaded is the layer at work: its gathered weights
 # and their gradients.
 
 # %%
@@ -768,7 +779,7 @@ dist.destroy_process_group()
 
 # %% [markdown]
 # It trains. Now find out how good the prediction is: the same program, with a cap 5 % above the predicted peak and 5 % below. (Above it may need a
-# second try: gloo's threads let go of their copies a moment late, so a try can need more than it should, but never less.)
+# second try: gloo's threads let go of their copies a moment late, so one run may fail although the prediction is right; it can never succeed by luck.)
 
 # %%
 PROGRAM = """
@@ -840,7 +851,7 @@ for stage, found in enumerate(rehearsed):
     print(
         f"stage {stage}: formula {formula / 1e9:6.1f} GB",
         f"  rehearsed {state_of(found) / 1e9:6.1f} GB",
-        f"  peak {found.peak_bytes / 1e9:6.1f} GB   sends {times:.2f} rings of weights",
+        f"  peak {found.peak_bytes / 1e9:6.1f} GB   sends {times:.2f} passes",
     )
     assert abs(times - (3 if stage == 3 else 2)) < 0.001
     assert abs(state_of(found) / formula - 1) < 0.01
@@ -850,7 +861,7 @@ for stage, found in enumerate(rehearsed):
 # to use.)
 #
 # The paper's figure has no column *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
-# That is nearly as much as all that the rank keeps. So the layer decides what fits, and no longer N.
+# That is nearly as much as all that the rank keeps. From here on the size of a layer decides what fits, not the number of ranks.
 #
 # So what would a thousand ranks bring? One more rehearsal, in a cell of its own, this time of a transformer of about as many parameters: 18
 # wide layers, an embedding and a head.
@@ -904,10 +915,18 @@ print(f"peak                        rehearsed {peak / 1e9:6.3f} GB")
 print(f"sent    formula {expected / 1e9:6.2f} GB    rehearsed {sent / 1e9:6.2f} GB")
 assert abs(sent / expected - 1) < 0.001
 assert peak > 10 * state, "N no longer decides"
+gathered = 2 * (ends + one_layer)  # the root and the layer at work, in bf16
+matrix = 2 * h * 15_360  # a gradient that autograd is handing over
+saved = thousand.memory.peak_parts["activations"] - gathered  # autograd keeps both
+print(f"of it   gathered weights {gathered / 1e9:.2f} GB, their gradients as much,")
+print(f"        {layers} layers' activations {saved / 1e9:.2f} GB,", end=" ")
+print(f"one more gradient {matrix / 1e9:.2f} GB, state {state / 1e9:.2f} GB")
+assert abs((2 * gathered + saved + matrix + state) / peak - 1) < 0.02
 
 # %% [markdown]
-# The state of 7.7 billion parameters has become a tenth of a gigabyte, and the peak has not followed. It consists of the root (embedding and head,
-# which this code keeps gathered from forward to backward) and one layer. From here on more ranks save next to nothing.
+# The state of 7.7 billion parameters has become a tenth of a gigabyte, and the peak has not followed. Most of it are weights and gradients of the root
+# (embedding and head, which this code keeps gathered from forward to backward) and of one layer. The activations are those of 256 tokens, without
+# recompute. From here on more ranks save next to nothing.
 #
 # And each of the thousand ranks still sends 45 GB in every step, whatever N is. Where ranks are many and each has little to compute, the wire
 # decides. Day 3 cuts the layer itself, and day 4 the bytes.
