@@ -86,8 +86,8 @@ def number_in_formats(value: float, formats: Sequence[str] = EIGHT_TO_32_BITS) -
         said.append(f"{form} {became:.6g}")
     for left, name, colour in zip((0, 4, 10), ("sign", "exponent", "mantissa"), FIELD_COLOURS, strict=True):
         axis.text(left, -1.0, name, fontsize=8, color=colour, weight="bold", va="center")
-    for left, name in ((32.8, "becomes"), (39.0, "off by")):
-        axis.text(left, -1.0, name, fontsize=8, weight="bold", va="center")
+    for at, name in ((32.8, "becomes"), (39.0, "off by")):
+        axis.text(at, -1.0, name, fontsize=8, weight="bold", va="center")
     axis.set_title(f"{value:.6g}", fontsize=10, family="monospace", loc="left")
     only_boxes(axis, (-3.5, 43), (len(known) - 0.4, -1.6))
     return Picture(figure, f"{value:.6g} becomes {', '.join(said)}")

@@ -94,9 +94,10 @@ def _places(
 def _stored(axis: Any, left: float, top: float, place: int, num_stored: int, outlined: bool = False) -> None:
     """A number of the storage, light at its beginning and dark at its end."""
     import matplotlib
+    from matplotlib.colors import to_hex
 
     share = place / num_stored
-    colour = matplotlib.colormaps["Blues"](0.12 + 0.85 * share)
+    colour = to_hex(matplotlib.colormaps["Blues"](0.12 + 0.85 * share))
     look = {"edgecolor": "black", "linewidth": 1.5} if outlined else {"edgecolor": "white"}
     cell(axis, (left, top, 0.94, 0.94), colour, str(place), ink="black" if share < 0.5 else "white", **look)
 
