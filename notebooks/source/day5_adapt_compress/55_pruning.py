@@ -669,7 +669,7 @@ del linears["4"]  # the head stays whole
 masks = {}
 
 
-def two_of_four(score):
+def largest_two(score):
     """True where a weight stays: the two largest scores of each four in a row."""
     fours = score.reshape(-1, 4)
     mask = torch.zeros_like(fours, dtype=torch.bool)
@@ -688,7 +688,7 @@ def choose():
         handle = linear.register_forward_pre_hook(note)
         model(inputs)  # calibrates
         handle.remove()
-        masks[name] = two_of_four(linear.weight.abs() * norms[name])
+        masks[name] = largest_two(linear.weight.abs() * norms[name])
 
 
 @torch.no_grad()
