@@ -28,7 +28,7 @@ _is_available = torch.cuda.is_available  # `workshop.rehearse.cuda` puts another
 
 @functools.cache
 def _no_cuda() -> bool:
-    """Asked when it is first wanted, not at import: after that question no fork of this process can use CUDA."""
+    """Asked when it is first wanted, not at import: no fork that is made after the question can use CUDA."""
     return not _is_available()
 
 

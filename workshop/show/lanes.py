@@ -35,8 +35,8 @@ def pipeline_gantt(timeline: PipelineTimeline, title: str = "", unit: str = "sec
     The title says the share of idle rank-seconds, and what the busiest rank holds at once: activations of one
     stage, in units of one micro-batch through ``1 / ranks`` of the model.
 
-    ``title``: words before it, such as the schedule's name. ``unit``: of the times, "forwards" where a forward
-    takes 1.
+    ``title``: words before it, such as the schedule's name. ``unit``: of the times, "forwards" where a
+    forward takes 1.
     """
     ranks = len(timeline.busy_seconds)
     figure, axis = new_figure(8.0, 0.9 + 0.32 * ranks)
