@@ -322,18 +322,15 @@ def pair(layers):
 
 # %% [markdown]
 # The plan. A matrix of which a rank has columns makes an f of its own. So q, k and v would have one each, and sum three times what could be
-# summed once. `PrepareModuleInput` puts one f at the entrance of the block instead. The head gives each rank the logits of its own words,
-# and `loss_parallel` computes the loss from such parts.
+# summed once. `PrepareModuleInput` puts one f at the entrance of the block instead. The head gives each rank the logits of its own words.
 
 # %%
 # %%ranks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
-    ColwiseParallel, PrepareModuleInput, RowwiseParallel, loss_parallel,
-    parallelize_module,
+    ColwiseParallel, PrepareModuleInput, RowwiseParallel,
 )  # fmt: skip
-from torch.nn.functional import cross_entropy
 
 
 def one_f(*others):
@@ -353,6 +350,14 @@ top_plan = {
     "model.embed_tokens": RowwiseParallel(input_layouts=Replicate()),
     "lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
 }
+
+# %% [markdown]
+# To cut by it, and to compute the loss: `loss_parallel` takes the logits in the parts in which the ranks have them.
+
+# %%
+# %%ranks
+from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
+from torch.nn.functional import cross_entropy
 
 
 def cut_by_plan(model, mesh):
@@ -482,9 +487,7 @@ from workshop.predict.collectives import wire_bytes
 
 
 def of_a_layer(way):
-    """Calls and bytes sent by a rank, that the second layer has added: by
-    collective.
-    """
+    """By collective, the calls and bytes of a rank that the second layer has added."""
     one, two = cut[0][f"{way}, 1"]["traffic"], cut[0][f"{way}, 2"]["traffic"]
     more = {
         name: (two[name][0] - one[name][0], two[name][1] - one[name][1]) for name in two
@@ -514,6 +517,8 @@ for way, wanted in predicted.items():
             f"{found[name][0]:>5} calls, {found[name][1]:>7,} B"
         )
     assert found == wanted, (found, wanted)
+
+# %% tags=["nbval-check-output"]
 logits = cut[0]["short plan, 2"]["traffic"]["all_gather"]
 assert logits == (1, wire_bytes("all_gather", 4 * 32 * 256, t))
 assert "all_gather" not in cut[0]["by plan, 2"]["traffic"]
