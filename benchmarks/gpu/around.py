@@ -5,6 +5,7 @@ share the device, the tests that need one, the nsys line, how quick the host is,
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -37,6 +38,25 @@ dist.all_reduce(x)
 report(total=float(x[0]), device=str(x.device), backend=dist.get_backend())
 dist.destroy_process_group()
 """
+# gloo looks at the device before it looks for others: a group of one tells what it takes, and waits for none.
+GLOO = """
+import json, torch, torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(8, device="cuda" if torch.cuda.is_available() else "cpu")
+out, found = torch.zeros_like(x), {}
+for name, arguments in {
+    "all_reduce": (x,), "reduce": (x, 0), "broadcast": (x, 0), "all_gather": ([out], x), "gather": (x, [out]),
+    "scatter": (out, [x]), "reduce_scatter": (out, [x]), "all_to_all": ([out], [x]),
+    "all_to_all_single": (out, x), "all_gather_into_tensor": (out, x), "reduce_scatter_tensor": (out, x),
+}.items():
+    try:
+        getattr(dist, name)(*arguments)
+        torch.cuda.synchronize() if x.is_cuda else None
+        found[name] = ""
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"[:200]
+print(json.dumps(found))
+"""
 # What `pytest -v -n 6` says of each test. The summary at the end names tests too, and has no [gw0].
 VERDICT = re.compile(
     r"^\[gw\d+\] \[ *\d+%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|RERUN) (\S.*)$", re.MULTILINE
@@ -55,6 +75,7 @@ def run(stage: Stage) -> None:
         ("memory cap", capped, 10),
         ("one rank", lambda stage: ranks(stage, 1, False), 20),
         ("four ranks on one GPU", lambda stage: ranks(stage, 4, True), 30),
+        ("gloo by itself", gloo_alone, 10),
         ("nsys", nsys, 20),
         ("calibrate", calibrated, 30),
         ("doctor", doctor, 90),
@@ -138,6 +159,15 @@ def ranks(stage: Stage, n: int, share: bool) -> list[Row]:
     if told[0]["total"] != wanted:
         raise ValueError(f"the sum over {n} ranks is {told[0]['total']}, not {wanted}")
     return [row("start to end", time.perf_counter() - began, "s", device=told.device, rank=dict(told[0]))]
+
+
+def gloo_alone(stage: Stage) -> list[Row]:
+    """Which collectives gloo takes CUDA tensors for. Ranks that share a GPU stage all through the host."""
+    told = subprocess.run([sys.executable, "-c", GLOO], capture_output=True, text=True, timeout=60)
+    if told.returncode:
+        raise RuntimeError(told.stderr[-400:])
+    found = json.loads(told.stdout.strip().splitlines()[-1])
+    return [row(name, float(not why), "(1: runs)", why=why) for name, why in found.items()]
 
 
 def nsys(stage: Stage) -> list[Row]:

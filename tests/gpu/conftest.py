@@ -34,6 +34,18 @@ def engines_of_their_own():
 
 
 @pytest.fixture(autouse=True)
+def own_leases(tmp_path, monkeypatch):
+    """Several workers launch at once, and a lease is for one notebook: theirs lie in folders of their own."""
+    from workshop.launch import device
+    from workshop.launch.gpus import lease_files, leases
+
+    monkeypatch.setenv(lease_files.FOLDER, str(tmp_path / "leases"))
+    monkeypatch.delenv(device.SHARE_GPU, raising=False)
+    yield
+    leases._give_all_back()
+
+
+@pytest.fixture(autouse=True)
 def empty_gpu():
     import torch
 

@@ -8,7 +8,6 @@ import torch
 from workshop import Layout, Run, launch, train
 from workshop.launch import RankFailed, Ranks, device
 from workshop.launch.gpus import leases, nvml
-from workshop.launch.gpus.lease_files import FOLDER
 
 ONE = """
 import torch, torch.distributed as dist
@@ -20,14 +19,6 @@ report(backend=dist.get_backend(), total=float(x.sum()), index=torch.cuda.curren
        visible=torch.cuda.device_count())
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_leases(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER, str(tmp_path / "leases"))
-    monkeypatch.delenv(device.SHARE_GPU, raising=False)
-    yield
-    leases._give_all_back()
 
 
 def test_nvml_tells_what_torch_tells():
