@@ -4,7 +4,7 @@ import torch
 def scales_of(x: torch.Tensor, share: str, largest: float) -> torch.Tensor:
     """What to divide a matrix (rows, columns) by; it broadcasts against x.
 
-    share: "tensor" for one scale, "row" for one a row, "column" for one a column.
+    share: "tensor" for one scale, "row" for one per row, "column" for one per column.
     """
     dims = {"tensor": (0, 1), "row": (0,), "column": (1,)}[share]
     amax = x.abs().amax(dims, keepdim=True)
