@@ -45,6 +45,14 @@ def test_links_lead_somewhere_in_the_lab(tmp_path: Path) -> None:
     assert [link for page in pages for link in dead_links(page)] == []
 
 
+@pytest.mark.parametrize("lesson", ORDER, ids=lambda path: path.stem)
+def test_a_paper_is_one_click_away(lesson: Path) -> None:
+    text = "\n".join(markdown_of(lesson))
+    written = re.findall(r"arXiv[: ]\d{4}\.\d{4,5}", text)
+    linked = re.findall(r"\[arXiv:(\d{4}\.\d{4,5})\]\(https://arxiv\.org/abs/\1\)", text)
+    assert len(written) == len(linked)
+
+
 def plain(text: str) -> str:
     return re.sub(r"[^\w]+", " ", text.lower().replace("_", " "))
 

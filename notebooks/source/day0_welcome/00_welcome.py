@@ -297,5 +297,5 @@ show.recorded_run("00_welcome")
 # ## Sources
 #
 # - S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020,
-#   arXiv:1910.02054, section 3.1.
+#   [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 3.1.
 # - PyTorch documentation: `torchrun` (Elastic Launch), `torch.distributed`.

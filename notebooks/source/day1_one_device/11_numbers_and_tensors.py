@@ -540,12 +540,12 @@ show.recorded_run("11_numbers_and_tensors")
 # ## Sources
 #
 # - IEEE 754-2019, sections 3.4 and 4.3.1 (formats, rounding to even).
-# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433, table 1.
-# - D. Kalamkar et al., *A Study of BFLOAT16 for Deep Learning Training*, 2019, arXiv:1905.12322.
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, [arXiv:2209.05433](https://arxiv.org/abs/2209.05433), table 1.
+# - D. Kalamkar et al., *A Study of BFLOAT16 for Deep Learning Training*, 2019, [arXiv:1905.12322](https://arxiv.org/abs/1905.12322).
 # - NVIDIA, *A100 Tensor Core GPU Architecture*, whitepaper, 2020 (TensorFloat-32).
 # - NVIDIA, Transformer Engine user guide, *Using FP8 with Transformer Engine* (the picture of 0.3952 in four formats).
 # - Open Compute Project, *OCP Microscaling Formats (MX) Specification*, version 1.0, 2023.
-# - NVIDIA, *Pretraining Large Language Models with NVFP4*, 2025, arXiv:2509.25149.
-# - T. Dettmers et al., *QLoRA*, 2023, arXiv:2305.14314, section 3 (NF4).
+# - NVIDIA, *Pretraining Large Language Models with NVFP4*, 2025, [arXiv:2509.25149](https://arxiv.org/abs/2509.25149).
+# - T. Dettmers et al., *QLoRA*, 2023, [arXiv:2305.14314](https://arxiv.org/abs/2305.14314), section 3 (NF4).
 # - A. Rogozhnikov, *Einops: Clear and Reliable Tensor Manipulations with Einstein-like Notation*, ICLR 2022.
 # - PyTorch documentation: *Tensor Views*, `torch.Tensor.contiguous`.

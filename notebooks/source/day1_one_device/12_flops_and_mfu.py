@@ -656,12 +656,12 @@ show.recorded_run("12_flops_and_mfu")
 #
 # ## Sources
 #
-# - J. Kaplan et al., *Scaling Laws for Neural Language Models*, arXiv:2001.08361, section 2.1 (2 and 4 FLOPs a parameter).
-# - A. Chowdhery et al., *PaLM: Scaling Language Modeling with Pathways*, arXiv:2204.02311: section 4.1 and table 3 (MFU of PaLM and
+# - J. Kaplan et al., *Scaling Laws for Neural Language Models*, [arXiv:2001.08361](https://arxiv.org/abs/2001.08361), section 2.1 (2 and 4 FLOPs a parameter).
+# - A. Chowdhery et al., *PaLM: Scaling Language Modeling with Pathways*, [arXiv:2204.02311](https://arxiv.org/abs/2204.02311): section 4.1 and table 3 (MFU of PaLM and
 #   others, HFU), appendix B (definition, attention's 12Lhs).
 # - S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore Architectures*, CACM
 #   52(4), 2009.
-# - T. Dao et al., *FlashAttention*, arXiv:2205.14135 (scores computed again in backward).
-# - H. Touvron et al., *Llama 2: Open Foundation and Fine-Tuned Chat Models*, arXiv:2307.09288, table 2 (GPU hours).
-# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783, section 1 (FLOPs), table 4 (MFU).
+# - T. Dao et al., *FlashAttention*, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135) (scores computed again in backward).
+# - H. Touvron et al., *Llama 2: Open Foundation and Fine-Tuned Chat Models*, [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), table 2 (GPU hours).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 1 (FLOPs), table 4 (MFU).
 # - NVIDIA, *H100 Tensor Core GPU* and *A100 Tensor Core GPU* data sheets (dense peaks: 989 and 312 TFLOP/s in bf16; 3.35 TB/s).

@@ -821,12 +821,12 @@ show.recorded_run("13_memory_of_a_step")
 #
 # ## Sources
 #
-# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, arXiv:1910.02054,
+# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054),
 #   section 3.1.
-# - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022, arXiv:2205.05198: equation 1,
+# - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022, [arXiv:2205.05198](https://arxiv.org/abs/2205.05198): equation 1,
 #   tables 2 and 5, figure 7. Their figures as quoted in github.com/calculon-ai/calculon, `calculon/llm/validation.py`.
-# - T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, 2016, arXiv:1604.06174.
-# - P. Micikevicius et al., *Mixed Precision Training*, ICLR 2018, arXiv:1710.03740 (the fp32 master copy).
-# - T. Dao et al., *FlashAttention*, arXiv:2205.14135.
+# - T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, 2016, [arXiv:1604.06174](https://arxiv.org/abs/1604.06174).
+# - P. Micikevicius et al., *Mixed Precision Training*, ICLR 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740) (the fp32 master copy).
+# - T. Dao et al., *FlashAttention*, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135).
 # - PyTorch documentation: `torch.utils.checkpoint`; *CUDA semantics*, "Memory management" and `expandable_segments`; *Understanding
 #   CUDA Memory Usage* (`_record_memory_history`, `_dump_snapshot`).

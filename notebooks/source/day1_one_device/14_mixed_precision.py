@@ -661,10 +661,10 @@ show.recorded_run("14_mixed_precision")
 #
 # ## Sources
 #
-# - P. Micikevicius et al., *Mixed Precision Training*, ICLR 2018, arXiv:1710.03740, section 3.
-# - T. Brown et al., *Language Models are Few-Shot Learners*, 2020, arXiv:2005.14165, table 2.1 (a batch of 0.5 million tokens for 125M).
-# - S. Rajbhandari et al., *ZeRO*, SC 2020, arXiv:1910.02054, section 3.1 (16 bytes a parameter).
-# - D. Kalamkar et al., *A Study of BFLOAT16 for Deep Learning Training*, 2019, arXiv:1905.12322.
+# - P. Micikevicius et al., *Mixed Precision Training*, ICLR 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740), section 3.
+# - T. Brown et al., *Language Models are Few-Shot Learners*, 2020, [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), table 2.1 (a batch of 0.5 million tokens for 125M).
+# - S. Rajbhandari et al., *ZeRO*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 3.1 (16 bytes a parameter).
+# - D. Kalamkar et al., *A Study of BFLOAT16 for Deep Learning Training*, 2019, [arXiv:1905.12322](https://arxiv.org/abs/1905.12322).
 # - PyTorch documentation: *Automatic Mixed Precision package* (operators by list), `torch.amp.GradScaler` (2^16, 2,000 steps),
 #   *CUDA semantics*, "TensorFloat-32".
 # - NVIDIA, *H100 Tensor Core GPU* data sheet.

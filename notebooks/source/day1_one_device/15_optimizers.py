@@ -602,10 +602,10 @@ show.recorded_run("15_optimizers")
 #
 # ## Sources
 #
-# - D. Kingma, J. Ba, *Adam*, 2014, arXiv:1412.6980; I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, 2017, arXiv:1711.05101.
-# - X. Chen et al., *Symbolic Discovery of Optimization Algorithms* (Lion), 2023, arXiv:2302.06675.
+# - D. Kingma, J. Ba, *Adam*, 2014, [arXiv:1412.6980](https://arxiv.org/abs/1412.6980); I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, 2017, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101).
+# - X. Chen et al., *Symbolic Discovery of Optimization Algorithms* (Lion), 2023, [arXiv:2302.06675](https://arxiv.org/abs/2302.06675).
 # - K. Jordan et al., *Muon: An optimizer for hidden layers in neural networks*, 2024, kellerjordan.github.io/posts/muon (the polynomial's
-#   three numbers); J. Liu et al., *Muon is Scalable for LLM Training*, 2025, arXiv:2502.16982.
-# - N. Shazeer, M. Stern, *Adafactor*, 2018, arXiv:1804.04235.
-# - T. Dettmers et al., *8-bit Optimizers via Block-wise Quantization*, 2021, arXiv:2110.02861.
-# - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023, arXiv:2306.09782.
+#   three numbers); J. Liu et al., *Muon is Scalable for LLM Training*, 2025, [arXiv:2502.16982](https://arxiv.org/abs/2502.16982).
+# - N. Shazeer, M. Stern, *Adafactor*, 2018, [arXiv:1804.04235](https://arxiv.org/abs/1804.04235).
+# - T. Dettmers et al., *8-bit Optimizers via Block-wise Quantization*, 2021, [arXiv:2110.02861](https://arxiv.org/abs/2110.02861).
+# - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023, [arXiv:2306.09782](https://arxiv.org/abs/2306.09782).

@@ -1562,12 +1562,12 @@ show.recorded_run("16_faster_step")
 #
 # ## Sources
 #
-# - T. Dao et al., *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, 2022, arXiv:2205.14135.
-# - J. Dong et al., *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*, 2024, arXiv:2412.05496.
-# - P.-L. Hsu et al., *Liger Kernel: Efficient Triton Kernels for LLM Training*, 2024, arXiv:2410.10989: the fused linear cross-entropy.
-# - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021, arXiv:2107.02027.
+# - T. Dao et al., *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, 2022, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135).
+# - J. Dong et al., *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*, 2024, [arXiv:2412.05496](https://arxiv.org/abs/2412.05496).
+# - P.-L. Hsu et al., *Liger Kernel: Efficient Triton Kernels for LLM Training*, 2024, [arXiv:2410.10989](https://arxiv.org/abs/2410.10989): the fused linear cross-entropy.
+# - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021, [arXiv:2107.02027](https://arxiv.org/abs/2107.02027).
 # - P. Tillet, H. T. Kung, D. Cox, *Triton: An Intermediate Language and Compiler for Tiled Neural Network Computations*, MAPL 2019.
-# - T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, 2016, arXiv:1604.06174.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783: a vocabulary of 128K.
+# - T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, 2016, [arXiv:1604.06174](https://arxiv.org/abs/1604.06174).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): a vocabulary of 128K.
 # - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, `torch.compile`, *CUDA semantics* ("Memory management"), *Performance Tuning
 #   Guide*, `DataParallel`. GNU C Library manual, *Malloc Tunable Parameters*.

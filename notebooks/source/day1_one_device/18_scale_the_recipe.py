@@ -1185,14 +1185,14 @@ show.recorded_run("18_scale_the_recipe")
 #
 # ## Sources
 #
-# - G. Yang et al., *Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer*, 2022, arXiv:2203.03466: table 3 (initialisation and
+# - G. Yang et al., *Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer*, 2022, [arXiv:2203.03466](https://arxiv.org/abs/2203.03466): table 3 (initialisation and
 #   Adam's rates), section 7.3 (40 million to 6.7 billion).
 # - A. Radford et al., *Language Models are Unsupervised Multitask Learners* (GPT-2), 2019, section 2.3 (residual scaling).
-# - L. Smith, *Cyclical Learning Rates for Training Neural Networks*, 2015, arXiv:1506.01186 (range test); L. Smith, N. Topin, *Super-Convergence*, 2017, arXiv:1708.07120.
-# - S. McCandlish et al., *An Empirical Model of Large-Batch Training*, 2018, arXiv:1812.06162: sections 2.2 to 2.4, appendix A.1.
-# - Y. You et al., *Large Batch Training of Convolutional Networks* (LARS), 2017, arXiv:1708.03888; *Large Batch Optimization for Deep Learning* (LAMB), 2019, arXiv:1904.00962.
-# - K. Jordan et al., *Muon*, 2024, kellerjordan.github.io/posts/muon; J. Liu et al., *Muon is Scalable for LLM Training*, 2025, arXiv:2502.16982 (over ranks).
-# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, arXiv:2203.15556: section 3.3, equation 4; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
-#   arXiv:2404.10102; A. Hägele et al., *Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations*, 2024, arXiv:2405.18392 (one run, several lengths).
-# - Preferred Elements, *PLaMo-100B*, 2024, arXiv:2410.07563. Fugaku-LLM: HPCwire and Tom's Hardware, May 2024, after Fujitsu's release (13 billion, 380 billion, 13,824 nodes).
+# - L. Smith, *Cyclical Learning Rates for Training Neural Networks*, 2015, [arXiv:1506.01186](https://arxiv.org/abs/1506.01186) (range test); L. Smith, N. Topin, *Super-Convergence*, 2017, [arXiv:1708.07120](https://arxiv.org/abs/1708.07120).
+# - S. McCandlish et al., *An Empirical Model of Large-Batch Training*, 2018, [arXiv:1812.06162](https://arxiv.org/abs/1812.06162): sections 2.2 to 2.4, appendix A.1.
+# - Y. You et al., *Large Batch Training of Convolutional Networks* (LARS), 2017, [arXiv:1708.03888](https://arxiv.org/abs/1708.03888); *Large Batch Optimization for Deep Learning* (LAMB), 2019, [arXiv:1904.00962](https://arxiv.org/abs/1904.00962).
+# - K. Jordan et al., *Muon*, 2024, kellerjordan.github.io/posts/muon; J. Liu et al., *Muon is Scalable for LLM Training*, 2025, [arXiv:2502.16982](https://arxiv.org/abs/2502.16982) (over ranks).
+# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556): section 3.3, equation 4; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
+#   [arXiv:2404.10102](https://arxiv.org/abs/2404.10102); A. Hägele et al., *Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations*, 2024, [arXiv:2405.18392](https://arxiv.org/abs/2405.18392) (one run, several lengths).
+# - Preferred Elements, *PLaMo-100B*, 2024, [arXiv:2410.07563](https://arxiv.org/abs/2410.07563). Fugaku-LLM: HPCwire and Tom's Hardware, May 2024, after Fujitsu's release (13 billion, 380 billion, 13,824 nodes).
 #   A64FX: Fujitsu, *Supercomputer Fugaku*, 2019 (formats, 1,024 GB/s); G. Lockwood, glennklockwood.com/garden/systems/fugaku (3.072 TFLOP/s).

@@ -628,6 +628,6 @@ show.recorded_run("21_collectives", share_gpu=True)
 #
 # - P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69 (2009).
 # - R. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20 (1994).
-# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, arXiv:2006.15704 (buckets).
+# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704) (buckets).
 # - All-reduce bandwidth by payload: S. Bekman, *Machine Learning Engineering*, github.com/stas00/ml-engineering, network/benchmarks.
 # - PyTorch documentation, *Distributed communication package*: backends. NVIDIA, *NCCL documentation*, environment variables (`NCCL_ALGO`, `NCCL_PROTO`).

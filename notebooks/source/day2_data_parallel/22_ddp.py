@@ -1087,9 +1087,9 @@ show.recorded_run("22_ddp", share_gpu=True)
 #
 # ## Sources
 #
-# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, arXiv:2006.15704.
-# - P. Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, arXiv:1706.02677: section 2.1, table 1.
-# - S. Malladi et al., *On the SDEs and Scaling Rules for Adaptive Gradient Algorithms*, NeurIPS 2022, arXiv:2205.10287.
+# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
+# - P. Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, [arXiv:1706.02677](https://arxiv.org/abs/1706.02677): section 2.1, table 1.
+# - S. Malladi et al., *On the SDEs and Scaling Rules for Adaptive Gradient Algorithms*, NeurIPS 2022, [arXiv:2205.10287](https://arxiv.org/abs/2205.10287).
 # - P. Patarasuk, X. Yuan, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*, 2009.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783; the published configuration of Llama 3.2 1B.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of Llama 3.2 1B.
 # - PyTorch documentation, `DistributedDataParallel`, `torchrun`.

@@ -443,8 +443,8 @@ show.recorded_run("23_ddp_limits", share_gpu=True)
 #
 # - PyTorch documentation, `torch.nn.DataParallel`; *CUDA semantics*, "Use nn.parallel.DistributedDataParallel instead of
 #   multiprocessing or nn.DataParallel".
-# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, arXiv:2006.15704.
-# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, arXiv:1910.02054, section 3.
-# - I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019, arXiv:1711.05101 (AdamW).
-# - A. Dubey et al., *The Llama 3 Herd of Models*, arXiv:2407.21783; the published configuration of Llama 3.2 3B,
+# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
+# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 3.
+# - I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101) (AdamW).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of Llama 3.2 3B,
 #   and the number of parameters in its model card.

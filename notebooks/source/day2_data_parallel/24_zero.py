@@ -1017,8 +1017,8 @@ show.recorded_run("24_zero", share_gpu=True)
 # ## Sources
 #
 # - S. Rajbhandari, J. Rasley, O. Ruwase, Y. He, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020,
-#   arXiv:1910.02054: section 3.1 (K = 12), figure 1, section 7 (traffic).
-# - J. Ren et al., *ZeRO-Offload: Democratizing Billion-Scale Model Training*, USENIX ATC 2021, arXiv:2101.06840.
-# - S. Rajbhandari et al., *ZeRO-Infinity*, SC 2021, arXiv:2104.07857 (parameters offloaded).
+#   [arXiv:1910.02054](https://arxiv.org/abs/1910.02054): section 3.1 (K = 12), figure 1, section 7 (traffic).
+# - J. Ren et al., *ZeRO-Offload: Democratizing Billion-Scale Model Training*, USENIX ATC 2021, [arXiv:2101.06840](https://arxiv.org/abs/2101.06840).
+# - S. Rajbhandari et al., *ZeRO-Infinity*, SC 2021, [arXiv:2104.07857](https://arxiv.org/abs/2104.07857) (parameters offloaded).
 # - DeepSpeed 0.19: github.com/deepspeedai/DeepSpeed, `deepspeed/runtime/zero/config.py`, `stage_1_and_2.py`.
 # - P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009.

@@ -967,8 +967,8 @@ show.recorded_run("25_fsdp", share_gpu=True)
 #
 # ## Sources
 #
-# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, arXiv:2304.11277: 3.2 (units), 3.3 (prefetch),
+# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, [arXiv:2304.11277](https://arxiv.org/abs/2304.11277): 3.2 (units), 3.3 (prefetch),
 #   3.2.2 (hybrid sharding, traffic between hosts).
-# - S. Rajbhandari et al., *ZeRO*, SC 2020, arXiv:1910.02054, section 5.3.
+# - S. Rajbhandari et al., *ZeRO*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 5.3.
 # - PyTorch documentation, `torch.distributed.fsdp.fully_shard`, `torch.distributed.checkpoint`.
-# - H. Touvron et al., *LLaMA: Open and Efficient Foundation Language Models*, arXiv:2302.13971, table 2 (7B).
+# - H. Touvron et al., *LLaMA: Open and Efficient Foundation Language Models*, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), table 2 (7B).

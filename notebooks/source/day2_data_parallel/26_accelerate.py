@@ -721,6 +721,6 @@ show.recorded_run("26_accelerate", share_gpu=True)
 # - S. Gugger et al., *Accelerate*, github.com/huggingface/accelerate, version 1.15: `commands/launch.py`, `utils/launch.py`,
 #   `utils/dataclasses.py`.
 # - DeepSpeed, github.com/deepspeedai/DeepSpeed, version 0.19: `runtime/config.py`, `runtime/zero/config.py`.
-# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, arXiv:1910.02054, section 7.
-# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, arXiv:2304.11277.
+# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 7.
+# - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, [arXiv:2304.11277](https://arxiv.org/abs/2304.11277).
 # - Lightning Fabric, github.com/Lightning-AI/pytorch-lightning.

@@ -916,9 +916,9 @@ show.recorded_run("27_fewer_bytes", share_gpu=True)
 #
 # ## Sources
 #
-# - T. Vogels, S. P. Karimireddy, M. Jaggi, *PowerSGD*, NeurIPS 2019, arXiv:1905.13727, algorithm 1.
-# - S. P. Karimireddy et al., *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019, arXiv:1901.09847.
-# - H. Tang et al., *1-bit Adam*, ICML 2021, arXiv:2102.02888: algorithm 1, table 1.
-# - A. Douillard et al., *DiLoCo: Distributed Low-Communication Training of Language Models*, 2023, arXiv:2311.08105, algorithm 1.
-# - G. Wang et al., *ZeRO++: Extremely Efficient Collective Communication for Giant Model Training*, 2023, arXiv:2306.10209, abstract.
+# - T. Vogels, S. P. Karimireddy, M. Jaggi, *PowerSGD*, NeurIPS 2019, [arXiv:1905.13727](https://arxiv.org/abs/1905.13727), algorithm 1.
+# - S. P. Karimireddy et al., *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, ICML 2019, [arXiv:1901.09847](https://arxiv.org/abs/1901.09847).
+# - H. Tang et al., *1-bit Adam*, ICML 2021, [arXiv:2102.02888](https://arxiv.org/abs/2102.02888): algorithm 1, table 1.
+# - A. Douillard et al., *DiLoCo: Distributed Low-Communication Training of Language Models*, 2023, [arXiv:2311.08105](https://arxiv.org/abs/2311.08105), algorithm 1.
+# - G. Wang et al., *ZeRO++: Extremely Efficient Collective Communication for Giant Model Training*, 2023, [arXiv:2306.10209](https://arxiv.org/abs/2306.10209), abstract.
 # - PyTorch documentation, *DDP Communication Hooks*.

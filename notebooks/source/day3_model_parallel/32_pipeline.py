@@ -791,7 +791,7 @@ assert peak["gpipe"] > 2 * peak["1f1b"]
 # | | what was found | source |
 # |---|---|---|
 # | GPipe | bubble negligible when m is at least 4 p; a Transformer of 6 billion parameters, 128 layers | Huang et al., section 2.3, abstract |
-# | PipeDream | up to 5 times faster to the same accuracy than data parallel; up to 95 % less communication | arXiv:1806.03377, abstract |
+# | PipeDream | up to 5 times faster to the same accuracy than data parallel; up to 95 % less communication | [arXiv:1806.03377](https://arxiv.org/abs/1806.03377), abstract |
 # | interleaved 1F1B | 10 % and more over 1F1B; 502 PFLOP/s on 3,072 GPUs, 52 % of peak | Narayanan et al. 2021, abstract |
 # | zero bubble | up to 23 % more throughput than 1F1B at similar memory, 31 % with more | Qi et al., abstract |
 
@@ -927,11 +927,11 @@ show.recorded_run("32_pipeline", share_gpu=True)
 #
 # ## Sources
 #
-# - Y. Huang et al., *GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism*, NeurIPS 2019, arXiv:1811.06965.
-# - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019; earlier as arXiv:1806.03377.
-# - D. Narayanan et al., *Memory-Efficient Pipeline-Parallel DNN Training*, ICML 2021, arXiv:2006.09503 (1F1B with a flush).
-# - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021, arXiv:2104.04473:
+# - Y. Huang et al., *GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism*, NeurIPS 2019, [arXiv:1811.06965](https://arxiv.org/abs/1811.06965).
+# - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019; earlier as [arXiv:1806.03377](https://arxiv.org/abs/1806.03377).
+# - D. Narayanan et al., *Memory-Efficient Pipeline-Parallel DNN Training*, ICML 2021, [arXiv:2006.09503](https://arxiv.org/abs/2006.09503) (1F1B with a flush).
+# - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021, [arXiv:2104.04473](https://arxiv.org/abs/2104.04473):
 #   section 2.2, table 1.
-# - P. Qi et al., *Zero Bubble Pipeline Parallelism*, ICLR 2024, arXiv:2401.10241.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.2.
+# - P. Qi et al., *Zero Bubble Pipeline Parallelism*, ICLR 2024, [arXiv:2401.10241](https://arxiv.org/abs/2401.10241).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.2.
 # - PyTorch documentation, `torch.distributed.pipelining`.

@@ -820,11 +820,11 @@ show.recorded_run("33_context_parallel", share_gpu=True)
 #
 # ## Sources
 #
-# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, arXiv:2310.01889: section 3.
-# - S. A. Jacobs et al., *DeepSpeed Ulysses*, 2023, arXiv:2309.14509: section 3.2 (4Nh/P).
-# - W. Brandon et al., *Striped Attention: Faster Ring Attention for Causal Transformers*, 2023, arXiv:2311.09431: abstract.
-# - M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax*, 2018, arXiv:1805.02867; T. Dao et al., *FlashAttention*, 2022,
-#   arXiv:2205.14135: algorithm 4, which the backward follows.
-# - *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783: section 3.3.2 (2 x CP chunks, all_gather), table 4 (16 context ranks; TFLOP/s).
+# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889): section 3.
+# - S. A. Jacobs et al., *DeepSpeed Ulysses*, 2023, [arXiv:2309.14509](https://arxiv.org/abs/2309.14509): section 3.2 (4Nh/P).
+# - W. Brandon et al., *Striped Attention: Faster Ring Attention for Causal Transformers*, 2023, [arXiv:2311.09431](https://arxiv.org/abs/2311.09431): abstract.
+# - M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax*, 2018, [arXiv:1805.02867](https://arxiv.org/abs/1805.02867); T. Dao et al., *FlashAttention*, 2022,
+#   [arXiv:2205.14135](https://arxiv.org/abs/2205.14135): algorithm 4, which the backward follows.
+# - *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): section 3.3.2 (2 x CP chunks, all_gather), table 4 (16 context ranks; TFLOP/s).
 # - NVIDIA Megatron-LM, `megatron/core/utils.py`, `get_batch_on_this_cp_rank`: 2 x CP chunks; PyTorch:
 #   `torch/distributed/tensor/experimental/_context_parallel`, "head-tail" (`context_attention(method="torch")` calls it on GPUs).

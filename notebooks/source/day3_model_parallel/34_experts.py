@@ -613,9 +613,9 @@ show.recorded_run("34_experts", share_gpu=True)
 #
 # ## Sources
 #
-# - N. Shazeer et al., *Outrageously Large Neural Networks*, ICLR 2017, arXiv:1701.06538.
-# - D. Lepikhin et al., *GShard*, 2020, arXiv:2006.16668, section 3.
-# - W. Fedus, B. Zoph, N. Shazeer, *Switch Transformers*, 2021, arXiv:2101.03961, equations 4 to 6.
-# - A. Jiang et al., *Mixtral of Experts*, 2024, arXiv:2401.04088.
-# - L. Wang et al., *Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts*, 2024, arXiv:2408.15664.
-# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, arXiv:2412.19437.
+# - N. Shazeer et al., *Outrageously Large Neural Networks*, ICLR 2017, [arXiv:1701.06538](https://arxiv.org/abs/1701.06538).
+# - D. Lepikhin et al., *GShard*, 2020, [arXiv:2006.16668](https://arxiv.org/abs/2006.16668), section 3.
+# - W. Fedus, B. Zoph, N. Shazeer, *Switch Transformers*, 2021, [arXiv:2101.03961](https://arxiv.org/abs/2101.03961), equations 4 to 6.
+# - A. Jiang et al., *Mixtral of Experts*, 2024, [arXiv:2401.04088](https://arxiv.org/abs/2401.04088).
+# - L. Wang et al., *Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts*, 2024, [arXiv:2408.15664](https://arxiv.org/abs/2408.15664).
+# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, [arXiv:2412.19437](https://arxiv.org/abs/2412.19437).

@@ -1073,13 +1073,13 @@ show.recorded_run("35_mesh", share_gpu=True)
 # ## Sources
 #
 # - D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, SC 2021,
-#   arXiv:2104.04473: table 1, sections 2.2 and 3. The later figures of the table: github.com/NVIDIA/Megatron-LM,
+#   [arXiv:2104.04473](https://arxiv.org/abs/2104.04473): table 1, sections 2.2 and 3. The later figures of the table: github.com/NVIDIA/Megatron-LM,
 #   `images/cases_april2021.png`.
-# - S. Smith et al., *Using DeepSpeed and Megatron to Train Megatron-Turing NLG 530B*, 2022, arXiv:2201.11990.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, table 4.
-# - M. Shoeybi et al., *Megatron-LM*, 2019, arXiv:1909.08053 (four all-reduces a layer).
+# - S. Smith et al., *Using DeepSpeed and Megatron to Train Megatron-Turing NLG 530B*, 2022, [arXiv:2201.11990](https://arxiv.org/abs/2201.11990).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), table 4.
+# - M. Shoeybi et al., *Megatron-LM*, 2019, [arXiv:1909.08053](https://arxiv.org/abs/1909.08053) (four all-reduces a layer).
 # - MT-NLG's step times are quoted in github.com/cli99/llm-analysis, `examples/megatron-turing-nlg`, too.
-# - P. Qi et al., *Zero Bubble Pipeline Parallelism*, 2023, arXiv:2401.10241.
+# - P. Qi et al., *Zero Bubble Pipeline Parallelism*, 2023, [arXiv:2401.10241](https://arxiv.org/abs/2401.10241).
 # - The order of axes: github.com/NVIDIA/Megatron-LM, `initialize_model_parallel(order="tp-cp-ep-dp-pp")`. Pipelines and
 #   resharding: github.com/pytorch/torchtitan, the comment at `fsdp_reshard_after_forward`, case "default".
 # - NVIDIA, *DGX H100* data sheet (NVLink and network, both one way).

@@ -819,9 +819,9 @@ show.recorded_run("36_vision_lab", share_gpu=True)
 #
 # ## Sources
 #
-# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021, arXiv:2010.11929: equations 1 to 4, table 1.
-# - Z. Dai et al., *CoAtNet: Marrying Convolution and Attention for All Data Sizes*, NeurIPS 2021, arXiv:2106.04803.
+# - A. Dosovitskiy et al., *An Image is Worth 16x16 Words*, ICLR 2021, [arXiv:2010.11929](https://arxiv.org/abs/2010.11929): equations 1 to 4, table 1.
+# - Z. Dai et al., *CoAtNet: Marrying Convolution and Attention for All Data Sizes*, NeurIPS 2021, [arXiv:2106.04803](https://arxiv.org/abs/2106.04803).
 # - D. Narayanan et al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019 (profile, then plan).
-# - S. Ioffe, C. Szegedy, *Batch Normalization*, ICML 2015, arXiv:1502.03167.
-# - H. Xiao, K. Rasul, R. Vollgraf, *Fashion-MNIST*, 2017, arXiv:1708.07747.
-# - S. Rajbhandari et al., *ZeRO*, SC 2020, arXiv:1910.02054.
+# - S. Ioffe, C. Szegedy, *Batch Normalization*, ICML 2015, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167).
+# - H. Xiao, K. Rasul, R. Vollgraf, *Fashion-MNIST*, 2017, [arXiv:1708.07747](https://arxiv.org/abs/1708.07747).
+# - S. Rajbhandari et al., *ZeRO*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054).

@@ -460,10 +460,10 @@ show.recorded_run("41_fp8_scaling")
 #
 # ## Sources
 #
-# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433, sections 3.1, 3.2 and 4.3.
-# - M. Sun et al., *Massive Activations in Large Language Models*, 2024, arXiv:2402.17762.
-# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, arXiv:2412.19437, section 3.3.2 (1 x 128 and 128 x 128, E4M3 throughout).
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, [arXiv:2209.05433](https://arxiv.org/abs/2209.05433), sections 3.1, 3.2 and 4.3.
+# - M. Sun et al., *Massive Activations in Large Language Models*, 2024, [arXiv:2402.17762](https://arxiv.org/abs/2402.17762).
+# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, [arXiv:2412.19437](https://arxiv.org/abs/2412.19437), section 3.3.2 (1 x 128 and 128 x 128, E4M3 throughout).
 # - Open Compute Project, *OCP Microscaling Formats (MX) Specification*, version 1.0, 2023.
-# - A. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, 2025, arXiv:2506.08027.
+# - A. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, 2025, [arXiv:2506.08027](https://arxiv.org/abs/2506.08027).
 # - NVIDIA, Transformer Engine documentation, `transformer_engine.common.recipe.DelayedScaling` (history of 1,024, the maximum).
-# - SmolLM2: L. Ben Allal et al., 2025, arXiv:2502.02737. Speeches: State of the Union addresses, public domain.
+# - SmolLM2: L. Ben Allal et al., 2025, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737). Speeches: State of the Union addresses, public domain.

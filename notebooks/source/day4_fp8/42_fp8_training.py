@@ -662,10 +662,10 @@ show.recorded_run("42_fp8_training")
 #
 # ## Sources
 #
-# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433, section 3.1, table 4.
-# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, arXiv:2412.19437, section 3.3.
-# - A. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, 2025, arXiv:2506.08027.
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, [arXiv:2209.05433](https://arxiv.org/abs/2209.05433), section 3.1, table 4.
+# - DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, [arXiv:2412.19437](https://arxiv.org/abs/2412.19437), section 3.3.
+# - A. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, 2025, [arXiv:2506.08027](https://arxiv.org/abs/2506.08027).
 # - The table of 16 against 8 bits: `data/published/fp8_against_16bit.csv`, a source in each row.
 # - NVIDIA NeMo 24.07, *Performance summary* (Llama 2 in FP8 on DGX H100), `data/published/nvidia_nemo_2407_h100_fp8.csv`.
-# - T. Brown et al., 2020, arXiv:2005.14165, table 2.1 (0.5 million tokens a step).
+# - T. Brown et al., 2020, [arXiv:2005.14165](https://arxiv.org/abs/2005.14165), table 2.1 (0.5 million tokens a step).
 # - Accelerate documentation, *Low precision training methods*; torchao documentation, `torchao.float8`; NVIDIA, Transformer Engine user guide.

@@ -1226,10 +1226,10 @@ show.recorded_run("43_fp8_inference")
 #
 # ## Sources
 #
-# - G. Xiao et al., *SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models*, ICML 2023, arXiv:2211.10438:
+# - G. Xiao et al., *SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models*, ICML 2023, [arXiv:2211.10438](https://arxiv.org/abs/2211.10438):
 #   section 4 (the factor), tables 1, 3 and 6.
-# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, arXiv:2209.05433.
-# - T. Dettmers et al., *LLM.int8()*, NeurIPS 2022, arXiv:2208.07339.
+# - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, [arXiv:2209.05433](https://arxiv.org/abs/2209.05433).
+# - T. Dettmers et al., *LLM.int8()*, NeurIPS 2022, [arXiv:2208.07339](https://arxiv.org/abs/2208.07339).
 # - PyTorch AO 0.18: `torchao.quantization.quantize_`, `Float8WeightOnlyConfig`, `Int8WeightOnlyConfig`.
 # - NVIDIA Model Optimizer 0.47: `export_hf_checkpoint`, `export_tensorrt_llm_checkpoint`; TensorRT-LLM documentation, *TensorRT LLM Checkpoint*
 #   (docs/source/architecture/checkpoint.md) and *Quantization*.

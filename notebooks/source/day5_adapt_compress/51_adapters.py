@@ -656,8 +656,8 @@ show.recorded_run("51_adapters")
 #
 # ## Sources
 #
-# - E. Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022, arXiv:2106.09685: equation 3, section 4.1, table 4.
-# - S. Liu et al., *DoRA: Weight-Decomposed Low-Rank Adaptation*, ICML 2024, arXiv:2402.09353.
-# - B. Lester, R. Al-Rfou, N. Constant, *The Power of Scale for Parameter-Efficient Prompt Tuning*, EMNLP 2021, arXiv:2104.08691: figure 1.
-# - H. Liu et al., *Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning* (IA3), NeurIPS 2022, arXiv:2205.05638.
-# - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002. The model: L. Ben Allal et al., *SmolLM2*, arXiv:2502.02737.
+# - E. Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685): equation 3, section 4.1, table 4.
+# - S. Liu et al., *DoRA: Weight-Decomposed Low-Rank Adaptation*, ICML 2024, [arXiv:2402.09353](https://arxiv.org/abs/2402.09353).
+# - B. Lester, R. Al-Rfou, N. Constant, *The Power of Scale for Parameter-Efficient Prompt Tuning*, EMNLP 2021, [arXiv:2104.08691](https://arxiv.org/abs/2104.08691): figure 1.
+# - H. Liu et al., *Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning* (IA3), NeurIPS 2022, [arXiv:2205.05638](https://arxiv.org/abs/2205.05638).
+# - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002. The model: L. Ben Allal et al., *SmolLM2*, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).

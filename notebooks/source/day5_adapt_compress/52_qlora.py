@@ -739,7 +739,7 @@ show.recorded_run("52_qlora")
 #
 # ## Sources
 #
-# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, arXiv:2305.14314: abstract (65B on 48 GB),
+# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): abstract (65B on 48 GB),
 #   section 3, table 2, appendix E (the sixteen values).
-# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022, arXiv:2110.02861 (dynamic 8-bit numbers).
-# - E. Hu et al., *LoRA*, arXiv:2106.09685. bitsandbytes 0.50: github.com/bitsandbytes-foundation/bitsandbytes.
+# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022, [arXiv:2110.02861](https://arxiv.org/abs/2110.02861) (dynamic 8-bit numbers).
+# - E. Hu et al., *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). bitsandbytes 0.50: github.com/bitsandbytes-foundation/bitsandbytes.

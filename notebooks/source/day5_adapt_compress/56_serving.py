@@ -1139,10 +1139,10 @@ show.recorded_run("56_serving")
 #
 # ## Sources
 #
-# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023, arXiv:2309.06180: figures 2, 11 and 13, table 1, section 6.1.
+# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023, [arXiv:2309.06180](https://arxiv.org/abs/2309.06180): figures 2, 11 and 13, table 1, section 6.1.
 # - G.-I. Yu et al., *Orca: A Distributed Serving System for Transformer-Based Generative Models*, OSDI 2022.
-# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024, arXiv:2403.02310.
-# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023, arXiv:2211.17192: algorithm 1, theorem 3.8.
-# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019, arXiv:1911.02150; J. Ainslie et al., *GQA*, 2023, arXiv:2305.13245.
-# - DeepSeek-AI, *DeepSeek-V2*, 2024, arXiv:2405.04434, section 2.1 (MLA); W. Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024, arXiv:2405.12981.
+# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024, [arXiv:2403.02310](https://arxiv.org/abs/2403.02310).
+# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023, [arXiv:2211.17192](https://arxiv.org/abs/2211.17192): algorithm 1, theorem 3.8.
+# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150); J. Ainslie et al., *GQA*, 2023, [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
+# - DeepSeek-AI, *DeepSeek-V2*, 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434), section 2.1 (MLA); W. Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024, [arXiv:2405.12981](https://arxiv.org/abs/2405.12981).
 # - The table of gpt-fast's README (`meta-pytorch/gpt-fast`): Llama 2 7B on A100-80GB.

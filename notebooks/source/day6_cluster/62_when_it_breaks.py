@@ -1051,7 +1051,7 @@ show.recorded_run("62_when_it_breaks")
 #
 # - PyTorch documentation: *Distributed communication package* (debugging, `TORCH_DISTRIBUTED_DEBUG`), *torchrun* (restarts, rendezvous),
 #   and the tutorial *Flight Recorder for Debugging Stuck Jobs*; NCCL documentation, environment variables.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.4 and table 5 (interruptions by cause, the flight
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 and table 5 (interruptions by cause, the flight
 #   recorder).
 # - torchft: its documentation, and the authors' *Fault Tolerant Llama: training with 2000 synthetic failures every ~15 seconds and no
 #   checkpoints on Crusoe L40S*, PyTorch blog, June 2025.

@@ -918,7 +918,7 @@ show.recorded_run("63_checkpoints")
 #
 # - PyTorch documentation, `torch.distributed.checkpoint` (`save`, `async_save`, `load`, `state_dict`), and *Asynchronous Saving with
 #   Distributed Checkpoint* in the tutorials.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, section 3.3.1 (storage: 2 TB/s sustained; 1 MB to 4 GB a GPU)
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.1 (storage: 2 TB/s sustained; 1 MB to 4 GB a GPU)
 #   and 3.3.4 (interruptions).
 # - BLOOM's checkpoint of 2.3 TB: github.com/bigscience-workshop/bigscience, `train/tr11-176B-ml/README.md`.
 # - POSIX, rename(2) and fsync(2). `workshop/train/files.py` and `workshop/train/checkpoint.py` are the habits in code.

@@ -803,15 +803,15 @@ print(f"a rank's tensors in the plan: {memory.allocated.max() / 1e9:.1f} GB")
 #
 # ## Sources
 #
-# - T. Le Scao et al., *BLOOM*, 2022, arXiv:2211.05100; github.com/bigscience-workshop/bigscience, `train/tr11-176B-ml/README.md`
+# - T. Le Scao et al., *BLOOM*, 2022, [arXiv:2211.05100](https://arxiv.org/abs/2211.05100); github.com/bigscience-workshop/bigscience, `train/tr11-176B-ml/README.md`
 #   (105 s a step, layout, which FLOPs are counted).
-# - S. Zhang et al., *OPT*, 2022, arXiv:2205.01068. H. Touvron et al., *LLaMA*, 2023, arXiv:2302.13971, section 2.4 and table 15;
-#   *Llama 2*, 2023, arXiv:2307.09288, table 2.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, arXiv:2407.21783, table 4 and section 3.3.4; hours from the model cards in
+# - S. Zhang et al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068). H. Touvron et al., *LLaMA*, 2023, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), section 2.4 and table 15;
+#   *Llama 2*, 2023, [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), table 2.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), table 4 and section 3.3.4; hours from the model cards in
 #   github.com/meta-llama.
 # - Stanford CS336, *Language Modeling from Scratch*, spring 2025, lecture 2 (70B on 1,024 H100s).
 # - J. W. Young, *A first order approximation to the optimum checkpoint interval*, Comm. ACM 17(9), 1974. J. T. Daly, *A higher order
 #   estimate of the optimum checkpoint interval for restart dumps*, Future Generation Computer Systems 22, 2006.
-# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, arXiv:2203.15556. T. Besiroglu et al., *Chinchilla
-#   Scaling: A replication attempt*, 2024, arXiv:2404.10102.
-# - D. Narayanan et al., 2021, arXiv:2104.04473, equation 3. Each published run's own source: `workshop/facts/data/training_runs.toml`.
+# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556). T. Besiroglu et al., *Chinchilla
+#   Scaling: A replication attempt*, 2024, [arXiv:2404.10102](https://arxiv.org/abs/2404.10102).
+# - D. Narayanan et al., 2021, [arXiv:2104.04473](https://arxiv.org/abs/2104.04473), equation 3. Each published run's own source: `workshop/facts/data/training_runs.toml`.
