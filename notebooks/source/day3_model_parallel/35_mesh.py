@@ -727,7 +727,7 @@ alone, doubled = (
 # %% [markdown]
 # ## Compare: one model
 
-# %% tags=["nbval-check-output"]
+# %%
 for name, run in runs.items():
     apart = max(
         abs(a - b)

@@ -60,6 +60,8 @@ def train(model, keep):
 
 def train_stage(model, keep, micro_batches):
     """Two steps of a stage in the middle of a pipeline, its layers sharded by FSDP2."""
+    import inspect
+
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -89,7 +91,10 @@ def train_stage(model, keep, micro_batches):
         layers = gpt_of(ModelSpec(**model)).model.layers[index * each : (index + 1) * each]
     module = sharded(Middle(layers), layers, mesh["shard"], keep)
     x = torch.zeros(BATCH, LENGTH, model["hidden_size"], dtype=torch.bfloat16, requires_grad=True)
-    stage = PipelineStage(module, index, STAGES, x.device, x, x, x, x, group=mesh.get_group("pipeline"))
+    shapes = {"input_args": x, "output_args": x, "input_grads": x, "output_grads": x}  # 2.11 asks for two
+    known = inspect.signature(PipelineStage).parameters
+    shapes = {name: value for name, value in shapes.items() if name in known}
+    stage = PipelineStage(module, index, STAGES, x.device, group=mesh.get_group("pipeline"), **shapes)
     schedule = Schedule1F1B(stage, n_microbatches=micro_batches, loss_fn=lambda y, _: y.sum())
     optimizer = torch.optim.AdamW(module.parameters(), foreach=True)
     for _ in range(2):
