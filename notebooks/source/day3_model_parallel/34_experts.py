@@ -106,6 +106,9 @@ eight = MoEConfig(TINY.hidden_size, half, num_experts=8, top_k=2)
 batches = TextBatches(seq_len=64, global_batch=8)
 
 
+torch.set_num_threads(1)  # so small a model gains nothing from more
+
+
 def trained(coefficient, steps=120):
     """Shares of choices, (steps, layers, experts), and the losses of the model."""
     torch.manual_seed(0)

@@ -370,6 +370,7 @@ rank = dist.get_rank()
 parts = torch.arange(40.0).view(10, 4).tensor_split(4)  # 3, 3, 2 and 2 rows
 first = sum(map(len, parts[:rank]))
 torch.save({"first": first, "rows": parts[rank].clone()}, f"{by_hand}/{rank}.pt")
+dist.barrier()  # nobody leaves while others still look for it
 dist.destroy_process_group()
 
 # %%
