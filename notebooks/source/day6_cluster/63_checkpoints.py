@@ -399,6 +399,7 @@ for path in sorted(Path(by_hand).glob("*.pt")):
         mine[a - low : b - low] = part["rows"][a - begin : b - begin]
         read.append(f"{path.name} rows {a} to {b - 1}")
 report(read=read, mine=mine.tolist())
+dist.barrier()
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
