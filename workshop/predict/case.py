@@ -58,6 +58,14 @@ class TrainingConfig:
         return tuple(dict.fromkeys(self.model.layer_kinds()))
 
 
+def is_fsdp2(how: Implementation, numbers: Precision) -> bool:
+    """Whether stage 2 is FSDP2's, which keeps shards of the weights and gathers them for every micro-batch.
+
+    Recipes with master weights are DeepSpeed's and Megatron's, whose stage 2 keeps the 16-bit weights whole.
+    """
+    return how.buffers == "freed" and not numbers.master
+
+
 def config_of(run: Run) -> TrainingConfig:
     """The choices of a run that are names rather than numbers."""
     layout = run.layout
@@ -274,7 +282,7 @@ def setting_of(run: Run, stack: Software | None = None, rates: Rates | None = No
         offload=layout.offload,
         recompute_modules=layout.recompute_modules or ("core_attn",),
         document_len=run.document_len,
-        sharded_each_pass=run.implementation.buffers == "freed",
+        sharded_each_pass=is_fsdp2(run.implementation, precision(layout.precision)),
         reduces_once=run.implementation.reduces_once,
         config=config_of(run) if layout.offload == "activations" else None,
     )

@@ -27,7 +27,7 @@ import numpy as np
 from workshop.facts.implementation import Implementation
 from workshop.facts.model import ModelSpec
 from workshop.facts.precision import MOMENTS
-from workshop.predict.case import TrainingConfig
+from workshop.predict.case import TrainingConfig, is_fsdp2
 from workshop.predict.layouts import Array, Layouts, layers_on_rank
 
 
@@ -154,12 +154,8 @@ def trainable(config: TrainingConfig, held: Held, layouts: Layouts) -> Held:
 
 
 def shards_weights(config: TrainingConfig, layouts: Layouts) -> Array:
-    """Where a rank keeps a shard of its weights: ZeRO-3, and FSDP2 at stage 2.
-
-    Recipes with master weights are DeepSpeed's and Megatron's, whose stage 2 keeps the 16-bit weights whole.
-    """
-    is_fsdp2 = config.how.buffers == "freed" and not config.numbers.master
-    return (layouts.zero == 3) | ((layouts.zero == 2) & is_fsdp2)
+    """Where a rank keeps a shard of its weights: ZeRO-3, and FSDP2 at stage 2."""
+    return (layouts.zero == 3) | ((layouts.zero == 2) & is_fsdp2(config.how, config.numbers))
 
 
 def sums_whole(config: TrainingConfig, layouts: Layouts) -> Array:

@@ -107,15 +107,10 @@ def sharded_exposure(
         return np.zeros(len(layouts)), np.zeros(len(layouts))
     machine, model = setting.machine, setting.model
     held, trained = layer_params(model, layouts), trained_layer_params(setting, layouts)
-    wires, ranks, stride = machine.wires, layouts.state_shards, layouts.tensor
-    wide, grads = setting.gathered_bytes, setting.stack.gradient_bytes
-    within, apart = layouts.expert_shards, layouts.expert * layouts.expert_tensor
-    gather = wires.seconds("all_gather", held.plain * wide, ranks, stride)
-    gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
-    scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
-    scatter = scatter + wires.seconds("reduce_scatter", trained.experts * grads, within, apart)
+    gather = over_shards("all_gather", held, setting.gathered_bytes, layouts, setting)
+    scatter = over_shards("reduce_scatter", trained, setting.stack.gradient_bytes, layouts, setting)
     scatter = np.where(reduced_once(setting, layouts), 0.0, scatter)
-    hidden = machine.rates.contention * wires.load(ranks, stride)
+    hidden = machine.rates.contention * machine.wires.load(layouts.state_shards, layouts.tensor)
     again = np.where(layouts.zero == 3, gather, 0.0)
     ahead, back = (
         np.maximum(work - window.seconds, 0) + hidden * np.minimum(work, window.seconds)
@@ -124,6 +119,15 @@ def sharded_exposure(
     # A backward that reshards nothing leaves the weights to the next micro-batch's forward.
     ahead = np.where(reduced_once(setting, layouts), 0.0, ahead)
     return np.where(sharded, ahead, 0.0), np.where(sharded, back, 0.0)
+
+
+def over_shards(
+    collective: str, params: Params, width: float, layouts: Layouts, setting: Setting
+) -> np.ndarray:
+    """Seconds of a gather or a reduction over the ranks that share out the state; experts have their own."""
+    wires, apart = setting.machine.wires, layouts.expert * layouts.expert_tensor
+    seconds = wires.seconds(collective, params.plain * width, layouts.state_shards, layouts.tensor)
+    return seconds + wires.seconds(collective, params.experts * width, layouts.expert_shards, apart)
 
 
 def pipeline_seconds(
@@ -218,14 +222,9 @@ def whole_stage_seconds(
     """
     if not (setting.reduces_once and np.any(reduced_once(setting, layouts))):
         return np.zeros(len(layouts))
-    wires, ranks, stride = setting.machine.wires, layouts.state_shards, layouts.tensor
-    within, apart = layouts.expert_shards, layouts.expert * layouts.expert_tensor
     trained, held = trained_params(setting, layouts), trained_params(replace(setting, adapter=None), layouts)
-    grads, wide = setting.stack.gradient_bytes, setting.gathered_bytes
-    scatter = wires.seconds("reduce_scatter", trained.plain * grads, ranks, stride)
-    scatter = scatter + wires.seconds("reduce_scatter", trained.experts * grads, within, apart)
-    gather = wires.seconds("all_gather", held.plain * wide, ranks, stride)
-    gather = gather + wires.seconds("all_gather", held.experts * wide, within, apart)
+    gather = over_shards("all_gather", held, setting.gathered_bytes, layouts, setting)
+    scatter = over_shards("reduce_scatter", trained, setting.stack.gradient_bytes, layouts, setting)
     return scatter + (layouts.zero == 2) * _unhidden(gather, window, layers, np.zeros(len(layouts)))
 
 
