@@ -876,10 +876,9 @@ class Block(nn.Module):
 torch.manual_seed(0)  # all ranks cut the same weights
 model = nn.Sequential(Block(64), Block(64), nn.Linear(64, 1)).to(device)
 whole = copy.deepcopy(model)
-columns, rows, whole_input = ColwiseParallel(), RowwiseParallel(), {}
-for name in ("input_layouts", "desired_input_layouts"):
-    whole_input[name] = Replicate()
-once = PrepareModuleInput(**whole_input)  # one f for q, k and v, not one for each
+columns, rows = ColwiseParallel(), RowwiseParallel()
+alike = {"input_layouts": Replicate(), "desired_input_layouts": Replicate()}
+once = PrepareModuleInput(**alike)  # one f for q, k and v, not one for each
 plan = {"attention": once, "attention.o": rows, "mlp.0": columns, "mlp.2": rows}
 plan |= dict.fromkeys(("attention.q", "attention.k", "attention.v"), columns)
 mesh = init_device_mesh(device.type, (dist.get_world_size(),))

@@ -429,6 +429,7 @@ else:  # three matrices that behave in three ways
     column[:, 0] *= 2.0**20
     tensors = {"calm": calm, "row outlier": row, "column outlier": column}
 
+print("error, became 0     tensor         row       block   take")
 for name, tensor in tensors.items():
     if tensor.ndim != 2:
         continue
@@ -436,8 +437,8 @@ for name, tensor in tensors.items():
     sizes = {"tensor": matrix.numel(), "row": matrix.shape[1], "block": 128}
     found = {scale: worst_row(matrix, group) for scale, group in sizes.items()}
     good = [s for s, (error, zeroed) in found.items() if error < 0.05 and zeroed < 0.05]
-    shown = "  ".join(f"{s} {e:7.2%}, {z:4.0%} zero" for s, (e, z) in found.items())
-    print(f"{name:<15} {shown}  take: {good[0] if good else '16 bits'}")
+    shown = "".join(f"{e:7.1%},{z:4.0%}" for e, z in found.values())
+    print(f"{name:<15}{shown}   {good[0] if good else '16 bits'}")
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
