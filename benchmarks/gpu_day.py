@@ -113,7 +113,7 @@ def carry_out(folder: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(target.with_suffix(".part"), "w:gz") as archive:
         for path in sorted(folder.rglob("*")):
-            if path.suffix in (".json", ".ipynb"):
+            if path.suffix in (".json", ".ipynb", ".txt"):
                 archive.add(path, str(path.relative_to(folder)))
     target.with_suffix(".part").replace(target)
 

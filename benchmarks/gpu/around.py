@@ -193,17 +193,17 @@ def gpu_tests(stage: Stage) -> list[Row]:
         *[sys.executable, "-m", "pytest", "tests/gpu", "-v", "--no-header", "-p", "no:cacheprovider"],
         *["--timeout", "120", "-n", str(stage.sized(WORKERS, 2)), "--dist", "loadfile"],
     ]
-    rows = counted(command, max(20.0, stage.left() - 20))
+    rows = counted(command, max(20.0, stage.left() - 20), whole=stage.folder / "gpu_tests.txt")
     if stage.on_gpu and len(rows) == 1:
         raise RuntimeError(rows[0]["text"][-800:])
     return rows
 
 
-def counted(command: list[str], limit: float, patience: float = 8.0) -> list[Row]:
+def counted(command: list[str], limit: float, patience: float = 8.0, whole: Path | None = None) -> list[Row]:
     """Run pytest, and count what it said of each test by then: all, or those that the limit left time for.
 
     After the limit it is interrupted, as by a person, and so it still says why tests failed, if it can within
-    its ``patience`` seconds. Then its process group is ended.
+    its ``patience`` seconds. Then its process group is ended. whole: a file for all that it said.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as said:
         with subprocess.Popen(
@@ -222,6 +222,8 @@ def counted(command: list[str], limit: float, patience: float = 8.0) -> list[Row
                     os.killpg(child.pid, signal.SIGKILL)
         said.seek(0)
         text = said.read()
+    if whole:
+        whole.write_text(text, "utf-8")
     verdicts = {test: word for word, test in VERDICT.findall(text)}  # the last of those that ran again
     rows = [
         row(word.lower(), sum(verdict == word for verdict in verdicts.values()), "tests")

@@ -5,8 +5,9 @@ that carries nbval's tag is compared with what is stored, and the executed noteb
 lessons of days 2 and 3 run a second time with ``WORKSHOP_SHARE_GPU=1``: their ranks then share this one GPU
 instead of going to the CPU. `show.recorded_run` reads the record.
 
-Lessons that time a GPU run alone, and first. Of the others several run at once, each with leases of its own:
-most of a lesson is Python, and one after the other they would take more than half an hour.
+Lessons that time a GPU run alone, and first. Of the others several run at once, each with leases of its own
+and few threads: most of a lesson is Python, and one after the other they would take more than half an hour.
+The record of each says how many others there were, for what it times is then told by a busy machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ SECONDS, NEEDED = 150, 30
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
 ALONE = ("12_", "13_", "14_", "16_", "42_")
-AT_ONCE = 4
+CORES = len(os.sched_getaffinity(0))
+AT_ONCE = max(1, CORES * 3 // 4)
 FIRST = (*ALONE, "22_", "25_", "53_", "56_", "52_", "15_", "17_", "41_", "43_")
 
 
@@ -57,9 +59,7 @@ def run(stage: Stage) -> None:
     named = {path.stem + (" --share-gpu" if share else ""): (path, share) for path, share in plans}
     for name in [name for name in named if name.startswith(ALONE)]:
         path, share = named.pop(name)
-        stage.part(
-            name, lambda path=path, share=share, name=name: executed(stage, path, share, name), needs=NEEDED
-        )
+        stage.part(name, lambda path=path, share=share, name=name: executed(stage, path, share, name), NEEDED)
     several(stage, named)
     if stage.size == "ci":
         stage.part("a notebook of one cell", lambda: one_cell(stage), needs=10)
@@ -71,12 +71,11 @@ def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
     def work(name: str, path: Path, share: bool) -> list[Row]:
         if stage.left() < NEEDED:
             raise _NotBegun
-        return executed(stage, path, share, name)
+        return executed(stage, path, share, name, AT_ONCE - 1)
 
-    over = ("done", "left out", "ended us")
-    settled = {name for name, part in stage.record["parts"].items() if part["status"] in over}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        begun = {pool.submit(work, name, *how): name for name, how in named.items() if name not in settled}
+        to_come = [name for name in named if not stage.is_settled(name)]
+        begun = {pool.submit(work, name, *named[name]): name for name in to_come}
         for future in as_completed(begun):
             late = isinstance(future.exception(), _NotBegun)
             stage.part(begun[future], future.result, needs=math.inf if late else 0.0)
@@ -86,16 +85,20 @@ class _NotBegun(Exception):
     """There was no time for this lesson."""
 
 
-def executed(stage: Stage, path: Path, share: bool, name: str) -> list[Row]:
-    """Execute a lesson in a process of its own, whose group is ended when its time is up."""
+def executed(stage: Stage, path: Path, share: bool, name: str, others: int = 0) -> list[Row]:
+    """Execute a lesson in a process of its own, whose group is ended when its time is up.
+
+    others: lessons that may run beside it.
+    """
     kept = stage.folder / "lessons" / f"{name.replace(' ', '')}.ipynb"
     kept.parent.mkdir(parents=True, exist_ok=True)
     limit = min(SECONDS, stage.left() - 5)
     command = [sys.executable, "-m", "benchmarks.gpu.lessons", str(path), str(kept)]
+    few = {"OMP_NUM_THREADS": str(max(1, CORES // AT_ONCE))} if others else {}
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as leases, subprocess.Popen(
         command, cwd=ROOT, start_new_session=True, text=True,
-        env={**os.environ, "WORKSHOP_SHARE_GPU": "1" if share else "", FOLDER: leases},
+        env={**os.environ, **few, "WORKSHOP_SHARE_GPU": "1" if share else "", FOLDER: leases},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as child:  # fmt: skip
         try:
@@ -105,8 +108,8 @@ def executed(stage: Stage, path: Path, share: bool, name: str) -> list[Row]:
             child.communicate()
             raise TimeoutError(f"it had not ended after {limit:.0f} s") from None
     if child.returncode:
-        raise RuntimeError(errors.strip()[-600:])
-    took = row("a lesson", time.perf_counter() - began, "s")
+        raise RuntimeError(errors.strip()[-2000:])
+    took = row("a lesson", time.perf_counter() - began, "s", others=others)
     return [*kept_outputs(path, kept), took]
 
 

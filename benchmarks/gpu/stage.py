@@ -85,12 +85,16 @@ class Stage:
         """Seconds until this stage's time is up."""
         return self.deadline - time.monotonic()
 
+    def is_settled(self, name: str) -> bool:
+        """Whether this part has had its turn in an earlier start and gets no other. One that failed does."""
+        return self.record["parts"].get(name, {}).get("status") in ("done", "left out", "ended us")
+
     def part(self, name: str, work: Callable[[], list[Row]], needs: float = 5.0) -> bool:
         """Run a part and write it down; False where its time did not come. needs: seconds it may take."""
-        known = self.record["parts"].get(name, {})
-        if known.get("status") in ("done", "left out", "ended us"):
+        if self.is_settled(name):
             return True
-        if known.get("status") == "running":  # an earlier process ended in it: a hang, or the GPU's own fault
+        if self.record["parts"].get(name, {}).get("status") == "running":
+            # an earlier process ended in it: a hang, or the GPU's own fault
             why = "the process of this stage ended while this part ran; --again tries it once more"
             self.record["parts"][name] = {"status": "ended us", "why": why, "rows": []}
             self.write()
@@ -111,7 +115,7 @@ class Stage:
             last = traceback.format_exc().strip().splitlines()[-6:]
             said = {
                 "status": "failed",
-                "why": f"{type(error).__name__}: {error}"[:600],
+                "why": f"{type(error).__name__}: {error}"[:2100],
                 "trace": last,
                 "rows": [],
             }

@@ -3,14 +3,15 @@
 The contenders are those of `benchmarks.train_loop_peers`, with the same weights and text; the bare loop is
 forward, backward, step on a resident batch, as nanochat's inner loop is, and the ceiling for the rest. Each
 runs in a process of its own (one rank, which needs no DDP and gets none), so that one that fails or hangs
-leaves the others. MFU counts the model's own FLOPs (arXiv 2204.02311, appendix B) against the catalogue's
-dense bf16 peak.
+leaves the others. While one trains, the next import what they need and wait. MFU counts the model's own
+FLOPs (arXiv 2204.02311, appendix B) against the catalogue's dense bf16 peak.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import statistics
@@ -41,6 +42,11 @@ MODELS = {
 }
 TOYS = {"toy": (ModelSpec("toy", 2, 64, 4, 256, ffn_hidden_size=176, tied_embeddings=True), 2)}
 LOOPS = ("workshop", "transformers.Trainer", "lightning", "bare", "accelerate")
+LIBRARY = {
+    "transformers.Trainer": "transformers.trainer",
+    "lightning": "lightning",
+    "accelerate": "accelerate",
+}
 WANTED_MFU = {"1.3b": 0.50}
 SECONDS = 150.0  # after which a contender hangs
 NEEDED = {
@@ -48,6 +54,7 @@ NEEDED = {
     "350m": 40.0,
     "125m": 30.0,
 }  # seconds that one takes: imports, compiling, blocks of steps
+AHEAD = 2  # contenders that import while one trains
 LARGE = 120e9  # bytes of a GPU that holds the batches above: an H200 does, an H100 does not
 PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
@@ -66,16 +73,59 @@ def plan(size: str) -> list[tuple[str, str, bool, bool]]:
     ]
 
 
+class Contender:
+    """The process of one contender: it imports what it needs at once, and trains when it is told to."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job = job
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.gpu.throughput", json.dumps(job)],
+            env={**os.environ, **dict(zip(PLACE, "0101", strict=True)), "MASTER_ADDR": "127.0.0.1"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def train(self, seconds: float) -> dict[str, float]:
+        """Let it train; what it measured. TimeoutExpired or RuntimeError where that failed."""
+        try:
+            said, errors = self.child.communicate(f"{free_port(20_000)}\n", timeout=seconds)
+        finally:
+            self.end()
+        if self.child.returncode:
+            raise RuntimeError(f"{self.job['loop']} ended with {self.child.returncode}: {errors[-1500:]}")
+        measured: dict[str, float] = json.loads(said.strip().splitlines()[-1])
+        return measured
+
+    def end(self) -> None:
+        """Nothing of it is left; once it has ended by itself, this does nothing."""
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.communicate()
+
+
 def run(stage: Stage) -> None:
-    """Every contender, each in a process of its own."""
-    for name, loop, compiled, bf16 in plan(stage.size):
-        words = f"{name}, {loop}{', compiled' if compiled else ''}"
-        words += ", bf16" if bf16 and stage.size != "full" else ""
-        stage.part(
-            words,
-            lambda n=name, one=loop, c=compiled, b=bf16: one_loop(stage, n, one, c, b),  # type: ignore[misc]
-            needs=NEEDED.get(name, 5.0) if stage.on_gpu else 5,
-        )
+    """Every contender, each in a process of its own, with those that come next importing beside it."""
+    jobs = {words(stage, one): job_of(stage, *one) for one in plan(stage.size)}
+    to_come = [name for name in jobs if not stage.is_settled(name)]
+    waiting: dict[str, Contender] = {}
+    try:
+        for place, name in enumerate(to_come):
+            for soon in to_come[place : place + 1 + AHEAD]:
+                if soon not in waiting:
+                    waiting[soon] = Contender(jobs[soon])
+            contender = waiting.pop(name)
+            needs = NEEDED.get(contender.job["model"]["name"], 5.0) if stage.on_gpu else 5.0
+            stage.part(name, lambda one=contender: one_loop(stage, one), needs)  # type: ignore[misc]
+            contender.end()
+    finally:
+        for contender in waiting.values():
+            contender.end()
+
+
+def words(stage: Stage, one: tuple[str, str, bool, bool]) -> str:
+    """The part's name."""
+    name, loop, compiled, bf16 = one
+    told = f"{name}, {loop}{', compiled' if compiled else ''}"
+    return told + (", bf16" if bf16 and stage.size != "full" else "")
 
 
 def sequences(name: str, size: str) -> int:
@@ -86,39 +136,36 @@ def sequences(name: str, size: str) -> int:
     return wanted if torch.cuda.get_device_properties(0).total_memory > LARGE else wanted // 2
 
 
-def one_loop(stage: Stage, name: str, loop: str, compiled: bool, bf16: bool) -> list[Row]:
-    """Start a contender, and put its rate beside the predictor's."""
+def job_of(stage: Stage, name: str, loop: str, compiled: bool, bf16: bool) -> dict[str, Any]:
+    """What a contender is told."""
     spec = (MODELS if stage.size == "full" else TOYS)[name][0]
     steps, blocks = (12, 2) if name == "1.3b" else (16, 3)
-    job = {
+    return {
         "model": {**vars(spec)}, "loop": loop, "compile": compiled, "bf16": bf16,
         "seq_len": stage.sized(1024, 32), "micro_batch": sequences(name, stage.size),
         "steps": stage.sized(steps, 6), "blocks": blocks,
     }  # fmt: skip
-    place = dict(zip(PLACE, "0101", strict=True))
-    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port(20_000))}
-    told = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu.throughput", json.dumps(job)],
-        env={**os.environ, **place}, capture_output=True, text=True,
-        timeout=min(SECONDS, max(10.0, stage.left() - 5)),
-    )  # fmt: skip
-    if told.returncode:
-        raise RuntimeError(f"{loop} ended with {told.returncode}: {told.stderr[-500:]}")
-    found = json.loads(told.stdout.strip().splitlines()[-1])
+
+
+def one_loop(stage: Stage, contender: Contender) -> list[Row]:
+    """Let a contender train, and put its rate beside the predictor's."""
+    job = contender.job
+    measured = contender.train(min(SECONDS, max(10.0, stage.left() - 5)))
     tokens = job["micro_batch"] * job["seq_len"]
-    rate = tokens / found["seconds"]
-    beside = {"loss": found["loss"], "peak_bytes": found["peak_bytes"], "sequences": job["micro_batch"]}
+    rate = tokens / measured.pop("seconds")
+    beside = {**measured, "sequences": job["micro_batch"]}
     rows = [row("tokens/s", rate, "tokens/s", **beside)]
     if stage.on_gpu:
         from workshop import predict_step
         from workshop.facts.catalogue import device
 
         cluster = f"1x{catalogue_name()}"
+        spec = ModelSpec(**job["model"])
         planned = Run(spec, cluster, Layout(precision="amp-bf16"), job["micro_batch"], job["seq_len"])
         rows[0]["predicted"] = predict_step(planned).tokens_per_second
         peak = device(catalogue_name()).peak_flops["bf16"]
         mfu = rate * step_flops(planned).model / planned.tokens_per_step / peak
-        rows.append(row("MFU", mfu, "", WANTED_MFU.get(name)))
+        rows.append(row("MFU", mfu, "", WANTED_MFU.get(spec.name)))
     return rows
 
 
@@ -170,9 +217,7 @@ def contend(told: dict[str, Any]) -> dict[str, float]:
     job.model, job.global_batch = json.dumps(told["model"], default=str), job.micro_batch
     warnings.filterwarnings("ignore")
     device = join_group()
-    for (
-        name
-    ) in PLACE:  # else Accelerate puts one rank into DDP, which copies gradients and cuts compiled layers
+    for name in PLACE:  # else Accelerate puts one rank into DDP, which copies gradients and cuts layers
         os.environ.pop(name, None)
     with tempfile.TemporaryDirectory() as folder:
         make = bare if job.loop == "bare" else CONTENDERS[job.loop]
@@ -184,7 +229,12 @@ def main() -> None:
     """The process of one contender; its last line is JSON."""
     import torch.distributed as dist
 
-    print(json.dumps(contend(json.loads(sys.argv[1]))))
+    told = json.loads(sys.argv[1])
+    importlib.import_module("benchmarks.train_loop_rank")
+    if told["loop"] in LIBRARY:
+        importlib.import_module(LIBRARY[told["loop"]])
+    os.environ["MASTER_PORT"] = sys.stdin.readline().strip()
+    print(json.dumps(contend(told)))
     sys.stdout.flush()
     gc.collect()
     dist.destroy_process_group()

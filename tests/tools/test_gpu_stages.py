@@ -300,17 +300,20 @@ def test_the_largest_model_fits_on_an_h100_too(monkeypatch, gigabytes, batch):
     assert throughput.sequences("125m", "full") == 32
 
 
-def test_a_contender_that_hangs_does_not_take_the_stages_time(stage, monkeypatch):
+def test_a_contender_that_hangs_does_not_take_the_stages_time_and_is_ended(stage, monkeypatch):
     given = []
+    contender = throughput.Contender(throughput.job_of(stage, "toy", "bare", False, False))
 
-    def run(*_, timeout, **__):
+    def communicate(*_, timeout=None):
         given.append(timeout)
-        raise subprocess.TimeoutExpired("contender", timeout)
+        if timeout:
+            raise subprocess.TimeoutExpired("contender", timeout)
 
-    monkeypatch.setattr(throughput.subprocess, "run", run)
+    monkeypatch.setattr(contender.child, "communicate", communicate)
     with pytest.raises(subprocess.TimeoutExpired):
-        throughput.one_loop(stage, "toy", "bare", False, False)
-    assert given == [throughput.SECONDS]
+        throughput.one_loop(stage, contender)
+    assert given == [throughput.SECONDS, None]
+    assert contender.child.wait(30) < 0
 
 
 def test_nothing_of_a_block_is_left_when_the_next_one_begins(monkeypatch):
@@ -441,8 +444,9 @@ def test_bitsandbytes_layer_draws_no_numbers_and_has_the_weight():
 
 def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, monkeypatch):
     running, most, ended = set(), {}, []
+    monkeypatch.setattr(lessons, "AT_ONCE", 4)
 
-    def executed(stage, path, share, name):
+    def executed(stage, path, share, name, others=0):
         running.add(name)
         time.sleep(0.05)
         most[name] = len(running)
