@@ -44,7 +44,7 @@ PLATFORMS = (
 # What lessons, ranks that stay and `make gpu` import; what these need follows.
 WANTED = (
     "ipykernel ipython jupyter_client nbclient nbformat nbval ipywidgets pyzmq cloudpickle gguf torchao "
-    "bitsandbytes deepspeed pytest-rerunfailures jupytext"
+    "bitsandbytes deepspeed pytest-rerunfailures jupytext torchft"
 ).split()
 BUILT_HERE = frozenset({"deepspeed"})  # source only, nothing to compile until a kernel is asked for
 ASSETS = ("sotu", "questions", "digits-5k")  # fashion-mnist has 31 MB, smollm2 93: name them, and take parts

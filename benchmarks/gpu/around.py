@@ -35,7 +35,7 @@ dist.init_process_group()
 device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
 x = torch.full((1024,), float(dist.get_rank() + 1), device=device)
 dist.all_reduce(x)
-report(total=float(x[0]), device=str(x.device), backend=dist.get_backend())
+report(total=float(x[0]), device=str(x.device), backend=str(dist.get_backend_config()))
 dist.destroy_process_group()
 """
 # gloo looks at the device before it looks for others: a group of one tells what it takes, and waits for none.

@@ -50,9 +50,9 @@ LIBRARY = {
 WANTED_MFU = {"1.3b": 0.50}
 SECONDS = 150.0  # after which a contender hangs
 NEEDED = {
-    "1.3b": 50.0,
-    "350m": 40.0,
-    "125m": 30.0,
+    "1.3b": 35.0,
+    "350m": 25.0,
+    "125m": 20.0,
 }  # seconds that one takes: imports, compiling, blocks of steps
 AHEAD = 2  # contenders that import while one trains
 LARGE = 120e9  # bytes of a GPU that holds the batches above: an H200 does, an H100 does not

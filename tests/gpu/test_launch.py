@@ -15,7 +15,7 @@ from workshop import report
 dist.init_process_group()
 x = torch.ones(8, device="cuda")
 dist.all_reduce(x)
-report(backend=dist.get_backend(), total=float(x.sum()), index=torch.cuda.current_device(),
+report(backend=str(dist.get_backend_config()), total=float(x.sum()), index=torch.cuda.current_device(),
        visible=torch.cuda.device_count())
 dist.destroy_process_group()
 """
@@ -31,7 +31,7 @@ def test_nvml_tells_what_torch_tells():
 def test_one_rank_has_a_gpu_of_its_own_and_nccl():
     told = launch.torchrun(ONE, 1, limits=launch.Limits(timeout=100))
     assert told.device.startswith("1 rank on 1 of ")
-    assert dict(told[0]) == {"backend": "nccl", "total": 8.0, "index": 0, "visible": 1}
+    assert dict(told[0]) == {"backend": "cpu:gloo,cuda:nccl", "total": 8.0, "index": 0, "visible": 1}
     assert leases.holders() == []
 
 

@@ -79,7 +79,7 @@ def test_the_trace_and_the_allocator_agree_on_the_peak():
             step(model, optimizer)
     peak = torch.cuda.max_memory_allocated() - workspaces
     assert found.memory.peak_bytes == pytest.approx(peak, rel=0.02)
-    assert sum(found.memory.parts.values()) == pytest.approx(found.memory.peak_bytes, rel=0.01)
+    assert sum(found.memory.peak_parts.values()) == pytest.approx(found.memory.peak_bytes, rel=0.01)
 
 
 @pytest.mark.parametrize("part", ["weights", "optimizer"])
@@ -91,7 +91,7 @@ def test_the_trace_names_parts(part):
             step(model, optimizer)
     numbers = sum(p.numel() for p in model.parameters())
     wanted = {"weights": 4, "optimizer": 8}[part] * numbers
-    assert found.memory.parts[part] == pytest.approx(wanted, rel=0.05)
+    assert found.memory.peak_parts[part] == pytest.approx(wanted, rel=0.05)
 
 
 def test_recompute_holds_less():

@@ -104,7 +104,9 @@ def test_nf4_is_the_cpus(double):
         there.codes().cpu() if callable(there.codes) else there.codes.cpu(),
         here.codes() if callable(here.codes) else here.codes,
     )
-    torch.testing.assert_close(there.dequantize().cpu(), here.dequantize(), rtol=1e-5, atol=1e-6)
+    # where scales are rounded too, a mean that differs in its last bit moves some of them by one step of 256
+    near = 5e-3 if double else 1e-5
+    torch.testing.assert_close(there.dequantize().cpu(), here.dequantize(), rtol=near, atol=1e-6)
 
 
 @pytest.mark.parametrize("way", ["hand", "bitsandbytes"])

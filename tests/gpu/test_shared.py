@@ -73,7 +73,7 @@ from torch.nn.parallel import DistributedDataParallel
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1)).to("cuda")
 net = {wrap}
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 losses = []
 for _ in range(5):
     loss = (net(torch.ones(4, 16, device="cuda") * (rank + 1)) - 1).square().mean()
@@ -82,6 +82,7 @@ for _ in range(5):
     optimizer.zero_grad()
     losses.append(loss.detach())
 out = torch.stack(losses)
+dist.all_reduce(out)
 del net
 """
     losses = run(body)[0]["out"]

@@ -59,13 +59,14 @@ def recorded_run(lesson: str, record: Path = RECORD, share_gpu: bool = False) ->
     where = f"{found['device']}, {found['date']}, torch {found['machine']['versions']['torch']}"
     if part["status"] != "done":
         return RecordedRun(lesson, f"On {where} it did not run to its end: {part.get('why', part['status'])}")
-    said = part["rows"][0]["cells"]
+    said, lesson_row = part["rows"][0]["cells"], part["rows"][-1]
     here = _printed(pages[lesson])
     differ = [
         (here[cell], text) for cell, text in said.items() if here.get(cell, text).strip() != text.strip()
     ]
     many = f"; {len(differ)} cells print something else" if differ else ""
-    sentence = f"On {where}: green in {part['seconds']:.0f} s{many}."
+    beside = f", with up to {others} other lessons beside it" if (others := lesson_row.get("others")) else ""
+    sentence = f"On {where}: green in {lesson_row['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple((_cut(a), _cut(b)) for a, b in differ[:MOST_CELLS]))
 
 

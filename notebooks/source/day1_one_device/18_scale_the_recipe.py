@@ -378,13 +378,18 @@ def at_each_step(optimizer, share_of):
 
 STEPS, LOW, HIGH = 80, 1e-4, 1.0
 ramp = [(HIGH / LOW) ** (step / STEPS) for step in range(STEPS + 1)]
-model = fresh(BASE)
-optimizer = adam(model, LOW)
-losses = train(model, optimizer, STEPS, after=at_each_step(optimizer, ramp.__getitem__))
-smooth = np.convolve(losses, np.ones(5) / 5, mode="valid")
-turning = LOW * ramp[int(smooth.argmin()) + 2]
+turnings = {}
+for seed in reversed(range(6)):  # the picture below shows seed 0
+    model = fresh(BASE, seed)
+    optimizer = adam(model, LOW)
+    turn = at_each_step(optimizer, ramp.__getitem__)
+    losses = train(model, optimizer, STEPS, seed=seed, after=turn)
+    smooth = np.convolve(losses, np.ones(5) / 5, mode="valid")
+    turning = turnings[seed] = LOW * ramp[int(smooth.argmin()) + 2]
 print(f"the loss turns at about {turning:.2f}; a third of it is {turning / 3:.3f}")
-assert turning / 3 / 4 < 0.032 < 4 * turning / 3
+print("other seeds:", ", ".join(f"{turnings[seed]:.2f}" for seed in range(1, 6)))
+assert all(one / 3 / 10 < 0.032 < 10 * one / 3 for one in turnings.values())
+assert max(turnings.values()) > 3 * min(turnings.values())
 
 # %%
 figure, axis = new_figure(6.4, 2.8)
@@ -398,9 +403,9 @@ figure.legend(loc="outside right upper", frameon=False)
 Picture(figure, "a range test: the loss falls up to a rate of 0.01, then it is level")
 
 # %% [markdown]
-# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so where exactly it is lowest is partly chance. That point is a rate that is
-# too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, here within a factor of four of the sweep's 0.032, for the
-# price of one run in place of nine.
+# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so where exactly it is lowest is partly chance: another seed moves it by more
+# than a factor of three. That point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, within a
+# factor of ten of the sweep's 0.032, for the price of one run in place of nine.
 #
 # ## Up and down again
 #

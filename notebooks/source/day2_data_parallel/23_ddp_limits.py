@@ -157,6 +157,8 @@ widths = [predicted_width + 64 * step for step in range(-4, 3)]
 
 # %%
 # %%torchrun -n 4 --device-memory {LIMIT} --pass widths,DEPTH --into grown --save {grow}
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -188,6 +190,7 @@ try:
     for width in widths:
         held[width] = None  # until it has trained
         held[width] = train_two_steps(width)
+        gc.collect()  # DDP refers to itself: else it would stay beside the next one
 except torch.OutOfMemoryError:
     print("out of memory at width", width)
 report(held=held)

@@ -135,11 +135,12 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from workshop import report
-from workshop.measure import held_bytes
+from workshop.measure import count_from_here, held_bytes
 
 dist.init_process_group()
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 torch.manual_seed(dist.get_rank())
+count_from_here()
 
 
 def train():

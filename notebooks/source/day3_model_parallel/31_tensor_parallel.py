@@ -884,7 +884,9 @@ plan |= dict.fromkeys(("attention.q", "attention.k", "attention.v"), columns)
 mesh = init_device_mesh(device.type, (dist.get_world_size(),))
 for block in model[:-1]:
     parallelize_module(block, mesh, plan)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.03, momentum=0.9)  # after the cut
+optimizer = torch.optim.SGD(  # after the cut; one call for all cannot mix whole and cut
+    model.parameters(), lr=0.03, momentum=0.9, foreach=False
+)
 
 inputs = torch.randn(256, 8, 64, generator=torch.Generator().manual_seed(0)).to(device)
 targets = inputs.cumsum(1).mean(dim=-1, keepdim=True)  # it takes attention to add

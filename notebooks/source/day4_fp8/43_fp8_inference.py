@@ -811,11 +811,11 @@ results["the engine's file"] = harm(log_probabilities(unseen))
 percent, kl = results["the engine's file"]
 print(f"from rank0.safetensors: perplexity {percent:+.2f} %   KL {kl:.4f}")
 once = results["e4m3 W8A8, static"][1]
-assert once < kl < 1.4 * once
+assert 0.7 * once < kl < 1.4 * once
 
 # %% [markdown]
-# Some weights are now rounded twice, those whose scales had to be shared. So it is a little further from the model
-# than the same choices were with a scale for each matrix (`e4m3 W8A8, static`).
+# Some weights are now rounded twice, those whose scales had to be shared. It costs little: the file is about as far from the model
+# as the same choices were with a scale for each matrix (`e4m3 W8A8, static`).
 #
 # ## ONNX: the graph in the file
 #

@@ -657,8 +657,8 @@ exit $status
 
 # %% [markdown]
 # Does it work? Two commands play Slurm again: an `srun` that skips its own flags and starts the rest for each of two nodes, and a `scontrol`
-# that knows the first node and notes what is to be queued again. Everything else is real, and the two nodes have one rank each. After epoch 5 comes
-# the signal:
+# that knows the first node and notes what is to be queued again. Everything else is real, and the two nodes have one rank each. (Both ranks are on
+# the CPU: the two nodes are one machine, and NCCL takes no GPU twice.) After epoch 5 comes the signal:
 
 # %%
 (folder / "job.sh").write_text(LETTER)
@@ -688,6 +688,7 @@ def start(epochs, signal_at=None):
         **os.environ, "PATH": f"{bin_folder}:{path}", "RANKS": "1",
         "EPOCHS": str(epochs), "SLURM_JOB_NUM_NODES": "2",
         "SLURM_JOB_ID": str(os.getpid()), "SLURM_CPUS_PER_TASK": "1",
+        "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
     printed, job = [], subprocess.Popen(
         ["bash", "job.sh"], cwd=folder, env=environment, text=True,

@@ -71,7 +71,7 @@ class GroupSockets:
         for inode, descriptor in open_sockets().items():
             if inode in self._inodes:
                 count += self._shut(inode, descriptor)
-        if dist.is_initialized() and "nccl" in str(dist.get_backend()):
+        if dist.is_initialized() and "nccl" in str(dist.get_backend_config()):
             c10d._get_default_group()._get_backend(_cuda()).abort()
         return count
 
