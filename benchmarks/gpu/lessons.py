@@ -12,6 +12,7 @@ The record of each says how many others there were, for what it times is then to
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
 MOST_LINES = 60
 PLACED = re.compile(r"\d+ ranks? (on|share) ")
-SECONDS, NEEDED = 150, 30
+SECONDS, NEEDED, PATIENCE = 150, 30, 4
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
 ALONE = ("12_", "13_", "14_", "16_", "42_")
@@ -93,7 +94,7 @@ def executed(stage: Stage, path: Path, share: bool, name: str, others: int = 0) 
     """
     kept = stage.folder / "lessons" / f"{name.replace(' ', '')}.ipynb"
     kept.parent.mkdir(parents=True, exist_ok=True)
-    limit = min(SECONDS, stage.left() - 5)
+    limit = min(SECONDS, stage.left() - 5 - PATIENCE)
     command = [sys.executable, "-m", "benchmarks.gpu.lessons", str(path), str(kept)]
     few = {"OMP_NUM_THREADS": str(max(1, CORES // AT_ONCE))} if others else {}
     began = time.perf_counter()
@@ -105,6 +106,9 @@ def executed(stage: Stage, path: Path, share: bool, name: str, others: int = 0) 
         try:
             _, errors = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
+            child.terminate()  # it writes what it has
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(PATIENCE)
             os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
             raise TimeoutError(f"it had not ended after {limit:.0f} s") from None
@@ -173,6 +177,7 @@ def main() -> None:
     from workshop.cli.notebook_run import run_notebook
 
     source, target = map(Path, sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     notebook = nbformat.read(source, as_version=4)
     began = time.monotonic()
     try:

@@ -28,6 +28,7 @@ import torch
 
 from benchmarks.gpu.stage import Row, Stage, catalogue_name, row
 from workshop.cli.server import free_port
+from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
 from workshop.facts.model import ModelSpec
 from workshop.facts.run import Run
@@ -68,8 +69,9 @@ def plan(size: str) -> list[tuple[str, str, bool, bool]]:
     return [
         (name, loop, compiled, True)
         for compiled in (True, False)
+        for loops in (LOOPS[:3], LOOPS[3:])
         for name in reversed(MODELS)
-        for loop in LOOPS
+        for loop in loops
     ]
 
 
@@ -161,7 +163,9 @@ def one_loop(stage: Stage, contender: Contender) -> list[Row]:
 
         cluster = f"1x{catalogue_name()}"
         spec = ModelSpec(**job["model"])
-        planned = Run(spec, cluster, Layout(precision="amp-bf16"), job["micro_batch"], job["seq_len"])
+        how = implementation("workshop", compile=job["compile"])
+        layout = Layout(precision="amp-bf16")
+        planned = Run(spec, cluster, layout, job["micro_batch"], job["seq_len"], implementation=how)
         rows[0]["predicted"] = predict_step(planned).tokens_per_second
         peak = device(catalogue_name()).peak_flops["bf16"]
         mfu = rate * step_flops(planned).model / planned.tokens_per_step / peak

@@ -150,6 +150,14 @@ def test_what_is_held_after_products_is_tensors_not_the_workspaces_of_cublas():
     assert held_bytes() == 2 * weight.nbytes
 
 
+def test_what_is_held_after_a_layer_with_a_bias_is_the_layer():
+    count_from_here()
+    layer = nn.Linear(256, 256, device="cuda")
+    x = torch.ones(4, 256, device="cuda")
+    layer(x).sum().backward()
+    assert held_bytes() == x.nbytes + 2 * sum(p.nbytes for p in layer.parameters())
+
+
 def test_a_measured_step_holds_no_workspaces():
     weight = torch.ones(256, 256, device="cuda", requires_grad=True)
     with measure() as measured:

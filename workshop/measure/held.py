@@ -4,8 +4,9 @@ On a GPU the caching allocator knows (`torch.cuda.memory_allocated`). On the CPU
 allocator counter does (`workshop.process.live_bytes`), for tensors made after `count_from_here()`.
 
 On a GPU cuBLAS takes workspaces from the same allocator, at the first product of each thread, and keeps them:
-on a Hopper 32 MiB for the program's thread and as much for autograd's. They are nobody's tensors, so counting
-begins once they are there.
+on a Hopper 32 MiB for the program's thread and as much for autograd's, and cuBLASLt, which adds the bias of a
+linear layer, one more (torch 2.11 on an H200). They are nobody's tensors, so counting begins once they are
+there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def workspace_bytes() -> int:
     before = torch.cuda.memory_allocated()
     side = torch.ones(8, 8, device="cuda", requires_grad=True)
     (side @ side).sum().backward()
+    torch.addmm(side[0].detach(), side.detach(), side.detach())  # with a bias: cuBLASLt's
     del side
     return torch.cuda.memory_allocated() - before
 

@@ -161,21 +161,19 @@ import gc
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workshop import report
 from workshop.measure import count_from_here, held_bytes
 
-dist.init_process_group()
+dist.init_process_group()  # DDP will make the weights equal
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
-torch.manual_seed(dist.get_rank())  # DDP makes the weights equal
+torch.manual_seed(dist.get_rank())
 count_from_here()
 
 
-def train_two_steps(width):
-    """Bytes this rank holds after two steps."""
-    stack = nn.Sequential(*(nn.Linear(width, width) for _ in range(DEPTH)))
+def train_two_steps(width):  # and the bytes this rank holds then
+    stack = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(DEPTH)))
     model = DistributedDataParallel(stack.to(device), gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     for _ in range(2):
