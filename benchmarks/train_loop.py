@@ -14,7 +14,7 @@ model. So two sizes are told, the one that lessons train and one whose step is m
 what counts; CPU seconds of the process stand beside it, because a shared machine bends wall time.
 
 With ``--gpu NAME``: a model of a billion parameters in bf16, layers compiled, and MFU (arXiv 2204.02311,
-appendix B). That part has been built and has not been run: there was no GPU to run it on.
+appendix B). That part has not been run. The same contenders ran on an H200 by `benchmarks/gpu/throughput.py`.
 """
 
 from __future__ import annotations

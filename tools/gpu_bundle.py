@@ -11,7 +11,8 @@ bitsandbytes keeps the libraries of one CUDA only, 4 MB of 125.
 
 A folder may be too large for one journey. Then ``--parts 4`` cuts it into so many folders of its own
 (``.gpu_bundle/1`` to ``4``, all wheels in the first), for as many calls while the machine is kept, and
-``unpack`` takes what has come. In four parts there is room for what every lesson asks for:
+``unpack`` takes what has come. Every command then works in a copy of the tree, which no journey overwrites.
+In four parts there is room for what every lesson asks for:
 ``--assets sotu,questions,digits-5k,fashion-mnist,smollm2``.
 """
 
@@ -313,10 +314,33 @@ def unpack(how: argparse.Namespace) -> int:
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(piece, kept)
     whole = join_pieces(how.into / "pieces", cache)
-    print(f"{len(wheels)} wheels, assets: {', '.join(whole) or 'none'}", file=sys.stderr)
-    path = os.pathsep.join([str(ROOT), str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    print(f"export PYTHONPATH='{path}' WORKSHOP_CACHE='{cache}' WORKSHOP_OFFLINE=1")
+    tree = how.into / "tree"
+    copied = copy_changed(ROOT, tree)
+    print(f"{len(wheels)} wheels, assets: {', '.join(whole) or 'none'}, {copied} new files", file=sys.stderr)
+    path = os.pathsep.join([str(tree), str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    print(f"cd '{tree}' && export PYTHONPATH='{path}' WORKSHOP_CACHE='{cache}' WORKSHOP_OFFLINE=1")
     return 0
+
+
+def copy_changed(source: Path, target: Path) -> int:
+    """Bring a copy of the tree up to date, and leave alone what is the same; how many files are new.
+
+    The next journey writes the tree anew, file by file. What runs meanwhile must not import from it: on the
+    first such day three programs met modules that were not there. Hidden folders at the top stay behind.
+    """
+    copied = 0
+    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+        relative = path.relative_to(source)
+        if relative.parts[0].startswith(".") or "__pycache__" in relative.parts:
+            continue
+        there = target / relative
+        if there.exists() and there.read_bytes() == path.read_bytes():
+            continue
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, there.with_name(f"{there.name}.new"))
+        there.with_name(f"{there.name}.new").replace(there)
+        copied += 1
+    return copied
 
 
 def _assets_above(piece: Path) -> Path:

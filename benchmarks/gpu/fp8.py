@@ -28,11 +28,11 @@ def run(stage: Stage) -> None:
     """Products, the layer that the target is for, layers by hand, training, and the other layers."""
     shapes = stage.sized(LAYERS, ((32, 32, 64),))
     for shape in shapes:
-        stage.part(f"products {shape}", lambda shape=shape: products(stage, shape), needs=10)
+        stage.part(f"products {shape}", lambda shape=shape: products(stage, shape), needs=4)
     largest, others = shapes[-1], shapes[:-1]
     stage.part(f"torchao {largest}", lambda: torchao_layer(stage, largest, WANTED), needs=45)
     for shape in shapes:
-        stage.part(f"by hand {shape}", lambda shape=shape: by_hand(stage, shape), needs=15)
+        stage.part(f"by hand {shape}", lambda shape=shape: by_hand(stage, shape), needs=6)
     for through in ("bf16", *LIBRARIES):
         stage.part(f"200 steps, {through}", lambda through=through: steps(stage, through), needs=30)
     for shape in others:

@@ -14,9 +14,9 @@ from benchmarks.gpu.stage import NotHere, Row, Stage, catalogue_name, row, secon
 def run(stage: Stage) -> None:
     """The norm, then attention."""
     for shape in stage.sized(((16384, 2048), (8192, 8192), (4096, 3000)), ((16, 64),)):
-        stage.part(f"norm {shape}", lambda shape=shape: norms(stage, shape), needs=40)
+        stage.part(f"norm {shape}", lambda shape=shape: norms(stage, shape), needs=12)
     for length in stage.sized((1024, 4096, 16384), (64,)):
-        stage.part(f"attention {length}", lambda length=length: attention(stage, length), needs=30)
+        stage.part(f"attention {length}", lambda length=length: attention(stage, length), needs=8)
 
 
 def eager(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -19,10 +19,10 @@ def run(stage: Stage) -> None:
     """Kernels, then what they are for."""
     for kind in ("bf16", "int8 by hand", "int4 by hand", "nf4 by hand", "int8 torch", "int8 torchao",
                  "int4 torchao", "nf4 bitsandbytes"):  # fmt: skip
-        stage.part(f"one token, {kind}", lambda kind=kind: one_token(stage, kind), needs=25)
-    stage.part("2:4 sparse product", lambda: sparse(stage), needs=30)
+        stage.part(f"one token, {kind}", lambda kind=kind: one_token(stage, kind), needs=12)
+    stage.part("2:4 sparse product", lambda: sparse(stage), needs=6)
     for way in ("hand", "bitsandbytes"):
-        stage.part(f"QLoRA, {way}", lambda way=way: qlora(stage, way), needs=60)
+        stage.part(f"QLoRA, {way}", lambda way=way: qlora(stage, way), needs=10)
 
 
 def one_token(stage: Stage, kind: str) -> list[Row]:

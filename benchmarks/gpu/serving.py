@@ -22,7 +22,7 @@ TOY = ModelSpec("toy", 2, 64, 4, 256, ffn_hidden_size=176)
 def run(stage: Stage) -> None:
     """One request, then many."""
     for batch in stage.sized((1, 8, 32, 128), (1, 4), (2,)):
-        stage.part(f"{batch} at once", lambda batch=batch: served(stage, batch), needs=45)
+        stage.part(f"{batch} at once", lambda batch=batch: served(stage, batch), needs=20)
 
 
 def served(stage: Stage, batch: int) -> list[Row]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -32,6 +34,11 @@ PACKAGES = (
     "numpy ipykernel"
 ).split()
 Row = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = (
+    *((f"{sys.prefix}/", "PYTHON/"), (f"{ROOT}/", ""), (str(ROOT), ".")),
+    *((f"{tempfile.gettempdir()}/", "TMPDIR/"), (f"{Path.home()}/", "HOME/")),
+)
 QUEUED_CYCLES = 2_000_000  # a millisecond of a GPU's clock: longer than Python takes to launch most calls
 
 
@@ -148,12 +155,21 @@ class Stage:
         unfinished.replace(self.path)
 
 
+def without_places(text: str) -> str:
+    """A text without this machine's folders: a record is read elsewhere."""
+    for place, name in PLACES:
+        text = text.replace(place, name)
+    return text
+
+
 def _plain(value: Any) -> Any:
     """JSON has no word for infinite or not a number: None."""
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
+    if isinstance(value, str):
+        return without_places(value)
     if hasattr(value, "item"):  # numpy's and torch's numbers
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

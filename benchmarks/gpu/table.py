@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from workshop.show.gpu_records import number
+
 NAMES = {
     "device": "(a) the device",
     "lessons": "(b) lessons",
@@ -17,7 +19,6 @@ NAMES = {
     "kernels": "(h) kernels",
     "around": "(i) around",
 }
-_UNITS = {"B": (1e9, "GB"), "B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
@@ -26,26 +27,14 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: json.loads(path.read_text("utf-8")) for name, path in found.items() if path.exists()}
 
 
-def number(value: float | None, unit: str) -> str:
-    """A number as people write it, with its unit."""
-    if value is None:
-        return "-"
-    if unit == "s":
-        for limit, factor, word in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-            if value < limit:
-                return f"{value * factor:.3g} {word}"
-        return f"{value:.3g} s"
-    scale, word = _UNITS.get(unit.split(" ")[0], (1.0, unit))
-    shown = value / scale
-    return f"{shown:,.0f} {word}".strip() if shown >= 100 else f"{shown:.3g} {word}".strip()
-
-
 def table(folder: Path) -> str:
     """One line for each measurement; a part that failed or was left out says why."""
     lines = []
     for name, record in records(folder).items():
         about = f"{record['device']}, {record['date']}, size {record['size']}"
         lines += ["", f"{NAMES[name]}: {record['status']} ({about})"]
+        if record.get("note"):
+            lines.append(f"  {record['note']}")
         for part, said in record["parts"].items():
             if said["status"] != "done":
                 lines.append(f"  {part}: {said['status']}: {said.get('why', '')[:150]}")

@@ -7,6 +7,8 @@ leaves unproven stands there, and in tests/gpu/test_shared.py.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -148,3 +150,24 @@ def test_measure_counts_the_same_through_the_host(monkeypatch):
         "send",
     }
     assert all(plain[0]["rows"].values())
+
+
+@pytest.mark.parametrize(
+    "first", ["name_the_gpu_there_is()", "import deepspeed.accelerator.cuda_accelerator"]
+)
+def test_deepspeed_names_a_gpu_that_is_there_whenever_it_is_imported(first):
+    pytest.importorskip("deepspeed")
+    program = f"""
+import torch
+from workshop.launch.child.deepspeed_on_shared_gpu import name_the_gpu_there_is
+{first}
+name_the_gpu_there_is()
+from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+torch.cuda.device_count = lambda: 1
+print([CUDA_Accelerator.device_name(None, index) for index in (None, 0, 3, "2")])
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100,
+        env={**os.environ, "DS_ACCELERATOR": "cpu"},
+    )  # fmt: skip
+    assert told.stdout.splitlines()[-1] == "['cuda', 'cuda:0', 'cuda:0', 'cuda:0']", told.stderr[-2000:]

@@ -18,7 +18,7 @@ ROOM = Path(show.__file__).parent
 SHOW_THEMSELVES = {"Picture", "Drawing", "TraceLanes", "Table", "RecordedRun"}
 NUMBERS = {"wire_bytes_by_axis", "layer_products"}  # what two of the pictures take
 TABLES = {"traffic_table", "plan_table"}
-RECORDS = {"recorded_run"}  # beside a page: tests/show/test_recorded.py
+RECORDS = {"recorded_run", "measured_on_gpu"}  # tests/show/test_recorded.py, test_gpu_records.py
 DRAWINGS = {"monitor_strips", "trace_lanes", "icicle"}  # SVG: tests/measure
 
 

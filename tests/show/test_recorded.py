@@ -7,7 +7,7 @@ import pytest
 from benchmarks.gpu.lessons import ON_RANKS
 from workshop import show
 from workshop.facts.tree import ROOT
-from workshop.show.recorded import TAG, recorded_run
+from workshop.show.recorded import TAG, _printed, recorded_run
 
 LESSON = "00_welcome"
 LESSONS = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
@@ -41,20 +41,48 @@ def test_without_a_record_one_line_says_so(tmp_path):
 
 def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
     write, cell = record
-    path = write(rows=[{"cells": {cell: "4 ranks share one <GPU>\n" * 40, "gone": "x"}}])
+    path = write(rows=[{"cells": {cell: "4 ranks on a GPU\nx <y>\n" * 20, "gone": "x"}}])
     told = recorded_run(LESSON, path)
     assert told.sentence == (
-        "On NVIDIA H200, 2026-12-01, torch 2.11.0: green in 12 s; 1 cells print something else."
+        "On NVIDIA H200, 2026-12-01, torch 2.11.0: green in 12 s; 1 cell printed something else."
     )
-    assert "there:\n  4 ranks share one <GPU>" in repr(told)
-    assert repr(told).count("share one") == 12
-    assert "share one &lt;GPU&gt;" in told._repr_html_()
+    assert "there:\n  x <y>" in repr(told)
+    assert repr(told).count("x <y>") == 12
+    assert "x &lt;y&gt;" in told._repr_html_()
+
+
+def test_lines_that_are_alike_devices_and_warnings_are_no_difference(record):
+    write, cell = record
+    page = _printed(next(path for path in LESSONS if path.stem == LESSON))[cell]
+    there = f"2 ranks share one GPU, gloo\n{page}\n/x.py:1: UserWarning: a word\n  _warn_once(\n"
+    assert recorded_run(LESSON, write(rows=[{"cells": {cell: there}}])).cells == ()
+    ((here, new),) = recorded_run(LESSON, write(rows=[{"cells": {cell: there + "one more"}}])).cells
+    assert (here, new) == ("", "one more")
+
+
+def test_beside_other_lessons_times_are_not_shown(record):
+    write, cell = record
+    rows = [{"cells": {cell: "a step: 12.5 ms"}}]
+    assert recorded_run(LESSON, write(rows=rows)).cells
+    assert not recorded_run(LESSON, write(others=3, rows=rows)).cells
 
 
 def test_a_broken_run_says_why(record):
     write, _ = record
     path = write(status="failed", why="TimeoutError: it had not ended after 150 s", rows=[])
-    assert "did not run to its end: TimeoutError" in recorded_run(LESSON, path).sentence
+    assert recorded_run(LESSON, path).sentence.endswith(
+        "its end: TimeoutError: it had not ended after 150 s."
+    )
+    cell = "RuntimeError: ly)\n    raise ValueError(1)\n-----\n\nAssertionError: 0.1 is more\n  2 frames on"
+    path = write(status="failed", why=cell, rows=[], since="mended, and not run again")
+    told = recorded_run(LESSON, path).sentence
+    assert told.endswith("its end: AssertionError: 0.1 is more (mended, and not run again).")
+
+
+def test_a_run_in_company_says_so(record):
+    write, _ = record
+    told = recorded_run(LESSON, write(others=10, rows=[{"cells": {}}])).sentence
+    assert told.endswith("green in 12 s, with up to 10 other lessons beside it.")
 
 
 def test_the_cell_that_shows_it_is_no_difference(record):

@@ -144,3 +144,17 @@ def test_the_list_of_what_is_there_and_the_wanted_agree_with_the_project():
     assert not {"ipykernel", "pyzmq", "torchao", "deepspeed"} & set(there)
     ignored = subprocess.run(["git", "check-ignore", "-q", ".gpu_bundle/x"], cwd=ROOT)
     assert ignored.returncode == 0
+
+
+def test_a_copy_of_the_tree_takes_what_changed_and_leaves_the_rest(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for name in ("a.py", "room/b.py", ".hidden/c.py", "room/__pycache__/b.pyc"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("1")
+    assert gpu_bundle.copy_changed(source, target) == 2
+    before = (target / "a.py").stat().st_ino
+    (source / "room" / "b.py").write_text("2")
+    assert gpu_bundle.copy_changed(source, target) == 1
+    assert (target / "a.py").stat().st_ino == before
+    assert sorted(str(p.relative_to(target)) for p in target.rglob("*.*")) == ["a.py", "room/b.py"]
+    assert (target / "room" / "b.py").read_text() == "2"

@@ -16,11 +16,12 @@ import pytest
 
 from benchmarks import gpu_day
 from benchmarks.gpu.stage import NotHere, Stage, row
-from benchmarks.gpu.table import NAMES, number, table
+from benchmarks.gpu.table import NAMES, table
 from benchmarks.gpu.throughput import LOOPS
 from benchmarks.machine import commit
 from tests.ports import free_port
 from tests.warm_engines import begun
+from workshop.show.gpu_records import number
 
 ROOT = Path(__file__).parents[2]
 CONTEND = """

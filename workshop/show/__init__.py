@@ -19,6 +19,7 @@ _BY_MODULE = {
     "workshop.show.curves": (
         "error_by_size", "loss_by_bytes", "memory_timeline", "memory_timelines", "monitor_strips", "spread",
     ),
+    "workshop.show.gpu_records": ("measured_on_gpu",),
     "workshop.show.recorded": ("recorded_run",),
     "workshop.show.roof": ("layer_products", "roofline", "rooflines"),
     "workshop.show.lanes": ("icicle", "pipeline_gantt", "pipeline_gantts", "trace_lanes"),

@@ -2,14 +2,18 @@
 
     show.recorded_run("22_ddp")
 
-One line where there is no record yet. Where there is one: device, date, whether it ran to its end, and cells
-that printed something else there than on the page, in two columns.
+One line where there is no record yet. Where there is one: device, date, whether it ran to its end, and the
+lines that a cell printed differently there, in two columns. The line that says where ranks are is no
+difference, nor are a library's warnings. Where other lessons ran beside it, times are those of a crowded GPU:
+cells that tell times are left out.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from html import escape
 from pathlib import Path
 
@@ -17,6 +21,14 @@ from workshop.facts.tree import ROOT
 
 RECORD = ROOT / "data" / "measurements" / "gpu" / "lessons.json"
 MOST_CELLS, MOST_LINES = 6, 12
+KEPT_LINES = 60  # of a cell, in the record
+LONGEST_REASON = 160  # characters
+PLACED = re.compile(r"\d+ ranks? (on|share) ")
+TIMED = re.compile(
+    r"\d\s?(?:ns|µs|ms|s|seconds?|minutes?)\b|/s\b|\bMFU\b|\bidle\b|\broof|of the peak|\d times|of the time"
+)
+_WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\] ")
+_EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
 
 
@@ -58,16 +70,42 @@ def recorded_run(lesson: str, record: Path = RECORD, share_gpu: bool = False) ->
         return RecordedRun(lesson, "On a GPU this lesson has not been run yet: `make gpu` records it.")
     where = f"{found['device']}, {found['date']}, torch {found['machine']['versions']['torch']}"
     if part["status"] != "done":
-        return RecordedRun(lesson, f"On {where} it did not run to its end: {part.get('why', part['status'])}")
-    said, lesson_row = part["rows"][0]["cells"], part["rows"][-1]
+        since = f" ({part['since']})" if part.get("since") else ""
+        why = _reason(part.get("why", part["status"]))
+        return RecordedRun(lesson, f"On {where} it did not run to its end: {why}{since}.")
+    told, took = part["rows"][0]["cells"], part["rows"][-1]
     here = _printed(pages[lesson])
-    differ = [
-        (here[cell], text) for cell, text in said.items() if here.get(cell, text).strip() != text.strip()
-    ]
-    many = f"; {len(differ)} cells print something else" if differ else ""
-    beside = f", with up to {others} other lessons beside it" if (others := lesson_row.get("others")) else ""
-    sentence = f"On {where}: green in {lesson_row['measured']:.0f} s{beside}{many}."
-    return RecordedRun(lesson, sentence, tuple((_cut(a), _cut(b)) for a, b in differ[:MOST_CELLS]))
+    pairs = [(_lines(here[cell]), _lines(text)) for cell, text in told.items() if cell in here]
+    differ = [pair for pair in pairs if pair[0] != pair[1]]
+    beside = ""
+    if others := took.get("others"):
+        beside = f", with up to {others} other lessons beside it"
+        differ = [pair for pair in differ if not any(TIMED.search(line) for lines in pair for line in lines)]
+    many = f"; {len(differ)} cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
+    sentence = f"On {where}: green in {took['measured']:.0f} s{beside}{many}."
+    return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
+
+
+def _lines(text: str) -> list[str]:
+    """A cell's lines as they are compared: without spaces at their ends, devices and warnings."""
+    kept = [line.rstrip() for line in text.strip().splitlines()[:KEPT_LINES] if not _WARNING.search(line)]
+    return [line for line in kept if line and not PLACED.match(line)]
+
+
+def _apart(here: list[str], there: list[str]) -> tuple[str, str]:
+    """The lines of both that the other has not, in their order."""
+    matched = SequenceMatcher(None, here, there, autojunk=False).get_opcodes()
+    changed = [codes[1:] for codes in matched if codes[0] != "equal"]
+    return (
+        _cut([line for begin, end, _, _ in changed for line in here[begin:end]]),
+        _cut([line for _, _, begin, end in changed for line in there[begin:end]]),
+    )
+
+
+def _reason(why: str) -> str:
+    """The exception's own line, of a message that may hold a cell and its traceback."""
+    named = _EXCEPTION.findall(why)
+    return (named[-1] if named else why.strip().splitlines()[-1])[:LONGEST_REASON].rstrip(" .:")
 
 
 def _printed(page: Path) -> dict[str, str]:
@@ -78,14 +116,13 @@ def _printed(page: Path) -> dict[str, str]:
             continue
         parts = []
         for output in cell.get("outputs", []):
-            text = output.get("text") or output.get("data", {}).get("text/plain", "")
-            parts.append("".join(text))
+            shown = output.get("data", {}).get("text/plain")
+            parts.append("".join(output.get("text", "")) if shown is None else "".join(shown) + "\n")
         found[cell.get("id", "")] = "".join(parts)
     return found
 
 
-def _cut(text: str) -> str:
-    lines = text.strip().splitlines()
+def _cut(lines: list[str]) -> str:
     return "\n".join(lines[:MOST_LINES] + ["..."] * (len(lines) > MOST_LINES))
 
 

@@ -105,15 +105,16 @@ def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool =
 
 # %% [markdown]
 # Our model is a stack of eight square layers. Its width decides its size. A rank may hold 64 MiB. (On a GPU, PyTorch reserves memory in larger
-# pieces: 20 MiB at a time for tensors of 1 to 10 MiB. So there the cap is larger, whether each rank has a GPU or all share one. cuBLAS, the library
-# of matrix products, also needs scratch memory, on a Hopper 64 MiB. We add that to the limit, so that the cap is for tensors alone.)
+# pieces: 20 MiB at a time for tensors of 1 to 10 MiB. So there the cap is larger, whether each rank has a GPU or all share one. And a rank needs
+# more than the formula counts: workspaces of cuBLAS, the library of matrix products, on a Hopper 65 MiB; a layer's gradient, about 127 MiB,
+# on its way into its bucket; the unused ends of blocks. We add 224 MiB to the limit for these, so that the cap is for what the formula counts.)
 
 # %%
 DEPTH = 8
 six_ranks = choose(6, torch.accelerator.device_count(), wants_to_share(None))
 on_gpus = six_ranks.kind == "cuda"  # each has one, or all share
 CAP = 4 * 2**30 if on_gpus else 64 * 2**20  # for tensors
-LIMIT = CAP + (96 * 2**20 if on_gpus else 0)  # and for workspaces and ends of blocks
+LIMIT = CAP + (224 * 2**20 if on_gpus else 0)  # and for what the text above names
 if not on_gpus:  # one rank might find a GPU where six do not: all on the CPU
     os.environ.update(six_ranks.environment())
 
@@ -150,7 +151,9 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 # ## Run
 #
 # Four ranks with that much memory each. The program grows the model, width by width, and trains two steps with DDP each time. (Two, because
-# AdamW creates its moments in the first step, and only the second has everything.) It stops at the first width that does not fit. `--save` keeps the cell as a file; we need it again.
+# AdamW creates its moments in the first step, and only the second has everything.) It stops at the first width that does not fit. Between two widths it
+# lets go of everything: DDP refers to itself, so only the garbage collector frees it, and on a GPU PyTorch keeps blocks of the old sizes, into which the
+# new ones do not fit. `--save` keeps the cell as a file; we need it again.
 
 # %%
 widths = [predicted_width + 64 * step for step in range(-4, 3)]
@@ -188,7 +191,7 @@ try:
     for width in widths:
         held[width] = None  # until it has trained
         held[width] = train_two_steps(width)
-        gc.collect()  # DDP refers to itself: else it would stay beside the next one
+        gc.collect(), torch.cuda.empty_cache()  # the next width finds the room empty
 except torch.OutOfMemoryError:
     print("out of memory at width", width)
 report(held=held)

@@ -5,7 +5,7 @@
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on one rank. On a CPU the 8-bit products are emulated: the same 8-bit numbers, multiplied in fp32, so
 #   the loss is that of FP8 and the time is not. On a GPU with 8-bit units the same cells call `torch._scaled_mm`;
-#   Accelerate and Transformer Engine need such a GPU too, and those paths have not been run. torchao is optional
+#   Accelerate and Transformer Engine need such a GPU too. The first was run on an H200, the second has not been run yet. torchao is optional
 #   (`pip install torchao`): one cell compares with it, emulated.
 # - **Model and text:** some layers of SmolLM2, as in the lesson before, trained further on presidents' speeches; its vocabulary is cut to the
 #   tokens that occur in them.
@@ -641,6 +641,36 @@ dist.barrier()  # nobody leaves before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
+# ## How much faster are the units?
+#
+# On an H200, the largest linear layer of a model with 70 billion parameters, for 8,192 tokens. First the product alone, of numbers that are FP8 already.
+# Then the layer, forward and backward, with all its rounding: by torchao, compiled, and by this lesson's own module, not compiled.
+
+# %%
+import json
+
+from workshop.facts.tree import ROOT
+
+record = ROOT / "data" / "measurements" / "gpu" / "fp8.json"
+parts = json.loads(record.read_text())["parts"]
+largest = {
+    way: {line["what"]: line["measured"] for line in parts[f"{way} {shape}"]["rows"]}
+    for shape in ["(8192, 8192, 28672)"]
+    for way in ("products", "torchao", "by hand")
+}
+assert 1.7 < largest["products"]["by tensor, times bf16"] < 2
+assert 1.6 < largest["torchao"]["tensorwise, times bf16"] < 1.7
+assert 1.4 < largest["torchao"]["rowwise, times bf16"] < 1.5
+own = {way.split(",")[0]: seconds for way, seconds in largest["by hand"].items()}
+assert own["bf16"] < own["tensor"] < 1.2 * own["bf16"] < own["row"]
+show.measured_on_gpu("fp8", "(8192, 8192, 28672)")
+
+# %% [markdown]
+# The product is nearly twice as fast, the whole layer 1.6 to 1.7 times with a scale for each tensor, and a little less with one for each row. Our own
+# module is *slower* than bf16. Its products run on the same units. But it takes the largest number, divides, clamps and rounds in a kernel each, and
+# every one of them reads and writes the matrix. torchao's compiled layer fuses them. So FP8 without a compiler, or without kernels made for it, gains
+# nothing.
+#
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

@@ -912,7 +912,7 @@ LAYERS = 4
 def write_onnx(path):
     graph, body = Graph(), smol.model
     cos, sin = body.rotary_emb(
-        torch.ones(1), torch.arange(len(unseen[0]))[None].to(device)
+        torch.ones(1, device=device), torch.arange(len(unseen[0]), device=device)[None]
     )
     half = config.head_dim // 2  # the second half of the angles repeats the first
     graph.store("cos", cos[0, :, :half])

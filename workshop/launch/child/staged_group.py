@@ -15,8 +15,9 @@ overlaps (a collective that was asked for asynchronously is over when the call r
 PCIe, and the ranks take turns at the GPU's multiprocessors. Do not compare seconds with NCCL's.
 
 `use` puts the group in the place of NCCL and of gloo for this process, so that programs run as they are
-written: `dist.init_process_group("nccl")`, a mesh of "cuda", DDP, FSDP2, DTensor, pipelines. One thing a
-program must leave: `torch.device("cuda", LOCAL_RANK)`, for there is no such device; "cuda" is right on both.
+written: `dist.init_process_group("nccl")`, a mesh of "cuda", DDP, FSDP2, DTensor, pipelines, DeepSpeed. One
+thing a program must leave: `torch.device("cuda", LOCAL_RANK)`, for there is no such device; "cuda" is right
+on both.
 What gloo does on the host is asked for as an operator of torch's dispatcher, as with torch's own groups: so
 a `TorchDispatchMode` that counts collectives (`workshop.measure`) sees the same calls here.
 
@@ -35,6 +36,8 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
+
+from workshop.launch.child.deepspeed_on_shared_gpu import name_the_gpu_there_is
 
 c10d: Any = _distributed_c10d
 NAME = "shared-gpu"
@@ -292,6 +295,7 @@ def use(staged: frozenset[str] = frozenset({"cuda"})) -> None:
             setattr(module, name, _instead(getattr(module, name), first=name == "init_process_group"))
     set_device = torch.cuda.set_device
     torch.cuda.set_device = lambda device: set_device(_shared_index(device))
+    name_the_gpu_there_is()
 
 
 def _instead(call: Callable[..., Any], first: bool) -> Callable[..., Any]:

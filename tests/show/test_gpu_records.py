@@ -1,0 +1,54 @@
+"""The records of `make gpu` as a table: chosen lines, ratios, none yet, and words that nothing has."""
+
+import json
+
+import pytest
+
+from workshop import show
+from workshop.show.gpu_records import RECORDS, STAGES, measured_on_gpu
+
+LINES = [
+    {"what": "tokens/s", "measured": 63_000.0, "unit": "tokens/s", "predicted": 60_000.0},
+    {"what": "MFU", "measured": 0.54, "unit": "", "predicted": None},
+    {"what": "not timed", "measured": None, "unit": "s", "predicted": None},
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    parts = {
+        "1.3b, ours": {"status": "done", "rows": LINES},
+        "125m, ours": {"status": "done", "rows": LINES[1:]},
+    }
+    about = {"device": "NVIDIA H200", "date": "2026-12-01", "machine": {"versions": {"torch": "2.11.0"}}}
+    (tmp_path / "throughput.json").write_text(json.dumps({**about, "parts": parts}))
+    return tmp_path
+
+
+def test_chosen_lines_stand_beside_what_was_predicted(folder):
+    table = measured_on_gpu("throughput", "1.3b", folder=folder)
+    assert table.caption == "NVIDIA H200, 2026-12-01, torch 2.11.0"
+    assert [tuple(row) for row in table.rows] == [
+        ("1.3b, ours: tokens/s", "63,000 tokens/s", "60,000 tokens/s", "1.05"),
+        ("1.3b, ours: MFU", "0.54", "", ""),
+    ]
+    assert len(measured_on_gpu("throughput", folder=folder).rows) == 3
+
+
+def test_where_nothing_was_predicted_there_is_no_such_column(folder):
+    assert list(measured_on_gpu("throughput", "MFU", folder=folder).head) == ["", "measured"]
+
+
+def test_what_is_not_there_is_said(folder):
+    told = measured_on_gpu("fp8", folder=folder)
+    assert not told.rows
+    assert "`make gpu`" in told.caption
+    with pytest.raises(ValueError, match="unknown stage 'train'"):
+        measured_on_gpu("train", folder=folder)
+    with pytest.raises(ValueError, match="no line of throughput.json has '7b'.*1.3b, ours: tokens/s"):
+        measured_on_gpu("throughput", "7b", folder=folder)
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if (RECORDS / f"{stage}.json").exists()])
+def test_every_record_that_there_is_makes_a_table(stage):
+    assert show.measured_on_gpu(stage).rows

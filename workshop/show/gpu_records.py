@@ -1,0 +1,74 @@
+"""What `make gpu` measured on a GPU, beside what was predicted: lines of its records as a table.
+
+show.measured_on_gpu("throughput", "1.3b")
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from workshop.facts.checks import check_choice
+from workshop.facts.tabular import Table
+from workshop.facts.tree import ROOT
+
+RECORDS = ROOT / "data" / "measurements" / "gpu"
+STAGES = ("device", "throughput", "fp8", "memory", "around", "kernels", "quantized", "serving")
+_UNITS = {"B": (1e9, "GB"), "B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
+
+
+def measured_on_gpu(stage: str, *words: str, folder: Path = RECORDS) -> Table:
+    """Lines of a stage's record: measured, predicted (of a target: what is wanted), and their ratio.
+
+    Args:
+        stage: which record, one of `STAGES`.
+        words: only lines that have one of these in their name; none: all.
+        folder: where the records lie.
+
+    Returns:
+        A table. Without a record it has no rows, and its caption says how to make one.
+
+    Raises:
+        ValueError: An unknown stage, or words that no line has.
+    """
+    check_choice("stage", stage, STAGES)
+    path = folder / f"{stage}.json"
+    head = ("", "measured", "predicted, or wanted", "ratio")
+    if not path.exists():
+        return Table(head, [], "On a GPU this has not been measured yet: `make gpu` does.")
+    record = json.loads(path.read_text("utf-8"))
+    lines = [
+        (f"{part}: {line['what']}", line)
+        for part, about in record["parts"].items()
+        for line in about["rows"]
+        if line["measured"] is not None
+    ]
+    names = [name for name, _ in lines]
+    lines = [pair for pair in lines if not words or any(word in pair[0] for word in words)]
+    if not lines:
+        raise ValueError(f"no line of {path.name} has {' or '.join(words)!r} in its name: {'; '.join(names)}")
+    rows = [(name, *_numbers(line["measured"], line["predicted"], line["unit"])) for name, line in lines]
+    has_predictions = any(row[3] for row in rows)
+    keep = slice(None) if has_predictions else slice(2)
+    versions = record["machine"]["versions"]
+    about = f"{record['device']}, {record['date']}, torch {versions['torch']}"
+    return Table(head[keep], [row[keep] for row in rows], about, record.get("note", ""))
+
+
+def _numbers(measured: float, predicted: float | None, unit: str) -> tuple[str, str, str]:
+    ratio = f"{measured / predicted:.2f}" if predicted else ""
+    return number(measured, unit), number(predicted, unit) if predicted else "", ratio
+
+
+def number(value: float | None, unit: str) -> str:
+    """A number as people write it, with its unit."""
+    if value is None:
+        return "-"
+    if unit == "s":
+        for limit, factor, word in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+            if value < limit:
+                return f"{value * factor:.3g} {word}"
+        return f"{value:.3g} s"
+    scale, word = _UNITS.get(unit.split(" ")[0], (1.0, unit))
+    shown = value / scale
+    return f"{shown:,.0f} {word}".strip() if shown >= 100 else f"{shown:.3g} {word}".strip()
