@@ -5,14 +5,11 @@
 
 ``collect`` takes what lessons and `make gpu` need, leaves out what that machine's Python has
 (``tools/gpu_machine_packages.txt``), follows what each wheel asks for, and checks: every tag fits that
-Python, every requirement is met, each package is there once, the folder keeps its limit. Wheels come by pip
-from wherever it is set up to look. DeepSpeed comes as source and is built here (it has no compiled part);
-bitsandbytes keeps the libraries of one CUDA only, 4 MB of 125.
+Python, every requirement is met, each package is there once, the folder keeps its limit. DeepSpeed comes as
+source and is built here; bitsandbytes keeps the libraries of one CUDA only, 4 MB of 125.
 
-A folder may be too large for one journey. Then ``--parts 4`` cuts it into so many folders of its own
-(``.gpu_bundle/1`` to ``4``, all wheels in the first), for as many calls while the machine is kept, and
-``unpack`` takes what has come. Every command then works in a copy of the tree, which no journey overwrites.
-In four parts there is room for what every lesson asks for:
+A folder may be too large for one journey. Then ``--parts 4`` cuts it into four (``.gpu_bundle/1`` to ``4``, all
+wheels in the first), and ``unpack`` takes what has come. In four there is room for all that lessons ask for:
 ``--assets sotu,questions,digits-5k,fashion-mnist,smollm2``.
 """
 
@@ -323,23 +320,19 @@ def unpack(how: argparse.Namespace) -> int:
 
 
 def copy_changed(source: Path, target: Path) -> int:
-    """Bring a copy of the tree up to date, and leave alone what is the same; how many files are new.
+    """Bring a copy of the tree, without hidden folders, up to date; how many files are new.
 
-    The next journey writes the tree anew, file by file. What runs meanwhile must not import from it: on the
-    first such day three programs met modules that were not there. Hidden folders at the top stay behind.
+    The next journey writes the tree anew. What imports from it meanwhile misses modules: three programs did.
     """
     copied = 0
-    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+    for path in (p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
         relative = path.relative_to(source)
-        if relative.parts[0].startswith(".") or "__pycache__" in relative.parts:
-            continue
         there = target / relative
-        if there.exists() and there.read_bytes() == path.read_bytes():
-            continue
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, there.with_name(f"{there.name}.new"))
-        there.with_name(f"{there.name}.new").replace(there)
-        copied += 1
+        old = there.read_bytes() if there.exists() else None
+        if not relative.parts[0].startswith(".") and old != path.read_bytes():
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, there.with_suffix(".new")).replace(there)
+            copied += 1
     return copied
 
 

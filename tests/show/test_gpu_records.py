@@ -27,12 +27,14 @@ def folder(tmp_path):
 
 def test_chosen_lines_stand_beside_what_was_predicted(folder):
     table = measured_on_gpu("throughput", "1.3b", folder=folder)
-    assert table.caption == "NVIDIA H200, 2026-12-01, torch 2.11.0"
+    assert table.caption == "NVIDIA H200, 2026-12-01, torch 2.11.0: 1.3b, ours"
     assert [tuple(row) for row in table.rows] == [
-        ("1.3b, ours: tokens/s", "63,000 tokens/s", "60,000 tokens/s", "1.05"),
-        ("1.3b, ours: MFU", "0.54", "", ""),
+        ("tokens/s", "63,000 tokens/s", "60,000 tokens/s", "1.05"),
+        ("MFU", "0.54", "", ""),
     ]
-    assert len(measured_on_gpu("throughput", folder=folder).rows) == 3
+    both = measured_on_gpu("throughput", folder=folder)
+    assert [row[0] for row in both.rows] == ["1.3b, ours: tokens/s", "1.3b, ours: MFU", "125m, ours: MFU"]
+    assert both.caption == "NVIDIA H200, 2026-12-01, torch 2.11.0"
 
 
 def test_where_nothing_was_predicted_there_is_no_such_column(folder):

@@ -6,7 +6,9 @@ show.measured_on_gpu("throughput", "1.3b")
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from workshop.facts.checks import check_choice
 from workshop.facts.tabular import Table
@@ -37,27 +39,31 @@ def measured_on_gpu(stage: str, *words: str, folder: Path = RECORDS) -> Table:
     if not path.exists():
         return Table(head, [], "On a GPU this has not been measured yet: `make gpu` does.")
     record = json.loads(path.read_text("utf-8"))
-    lines = [
-        (f"{part}: {line['what']}", line)
-        for part, about in record["parts"].items()
-        for line in about["rows"]
-        if line["measured"] is not None
-    ]
-    names = [name for name, _ in lines]
-    lines = [pair for pair in lines if not words or any(word in pair[0] for word in words)]
+    every = {f"{part}: {line['what']}": (part, line) for part, line in _measured(record)}
+    lines = {name: pair for name, pair in every.items() if not words or any(word in name for word in words)}
     if not lines:
-        raise ValueError(f"no line of {path.name} has {' or '.join(words)!r} in its name: {'; '.join(names)}")
-    rows = [(name, *_numbers(line["measured"], line["predicted"], line["unit"])) for name, line in lines]
-    has_predictions = any(row[3] for row in rows)
-    keep = slice(None) if has_predictions else slice(2)
-    versions = record["machine"]["versions"]
-    about = f"{record['device']}, {record['date']}, torch {versions['torch']}"
-    return Table(head[keep], [row[keep] for row in rows], about, record.get("note", ""))
+        raise ValueError(f"no line of {path.name} has {' or '.join(words)!r} in its name: {'; '.join(every)}")
+    about = f"{record['device']}, {record['date']}, torch {record['machine']['versions']['torch']}"
+    parts = {part for part, _ in lines.values()}
+    rows = [
+        (line["what"] if len(parts) == 1 else name, *_numbers(line)) for name, (part, line) in lines.items()
+    ]
+    keep = slice(None) if any(row[3] for row in rows) else slice(2)
+    caption = f"{about}: {parts.pop()}" if len(parts) == 1 else about
+    return Table(head[keep], [row[keep] for row in rows], caption, record.get("note", ""))
 
 
-def _numbers(measured: float, predicted: float | None, unit: str) -> tuple[str, str, str]:
-    ratio = f"{measured / predicted:.2f}" if predicted else ""
-    return number(measured, unit), number(predicted, unit) if predicted else "", ratio
+def _measured(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every line that has a number, with the name of its part."""
+    for part, about in record["parts"].items():
+        yield from ((part, line) for line in about["rows"] if line["measured"] is not None)
+
+
+def _numbers(line: dict[str, Any]) -> tuple[str, str, str]:
+    measured, predicted, unit = line["measured"], line["predicted"], line["unit"]
+    if not predicted:
+        return number(measured, unit), "", ""
+    return number(measured, unit), number(predicted, unit), f"{measured / predicted:.2f}"
 
 
 def number(value: float | None, unit: str) -> str:

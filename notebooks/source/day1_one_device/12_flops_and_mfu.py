@@ -647,7 +647,7 @@ show.measured_on_gpu("device", "bf16 product")
 
 # %% [markdown]
 # Then training: a GPT with 1.3 billion parameters, 24 sequences of 1,024 tokens a step, bf16, every layer compiled. Three loops train it, from the same
-# weights on the same text: the one of this workshop, the `Trainer` of transformers, and Lightning. A model with 125 million stands below them.
+# weights on the same text: the one of this workshop, the `Trainer` of transformers, and Lightning. Below them stands a model with 125 million.
 
 # %%
 import json
@@ -657,12 +657,13 @@ from workshop.facts.tree import ROOT
 record = ROOT / "data" / "measurements" / "gpu" / "throughput.json"
 loops = json.loads(record.read_text())["parts"]
 mfu = {name: part["rows"][1]["measured"] for name, part in loops.items()}
+for name, share in mfu.items():
+    print(f"{name:<38} MFU {share:.1%}")
 large = [share for name, share in mfu.items() if name.startswith("1.3b")]
 assert len(large) == 3
-assert max(large) < 1.01 * min(large)
 assert round(100 * min(large)) == round(100 * max(large)) == 54
-assert 0.3 < mfu["125m, workshop, compiled"] < 0.4
-show.measured_on_gpu("throughput")
+assert mfu["125m, workshop, compiled"] < 0.4
+show.measured_on_gpu("throughput", "tokens/s")
 
 # %% [markdown]
 # All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. More of its

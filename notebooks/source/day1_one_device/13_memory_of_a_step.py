@@ -655,12 +655,26 @@ import json
 from workshop.facts.tree import ROOT
 
 record = ROOT / "data" / "measurements" / "gpu" / "memory.json"
-errors = json.loads(record.read_text())["parts"]["errors"]["rows"]
-found = {line["what"]: line["measured"] for line in errors}
+parts = json.loads(record.read_text())["parts"]
+peaks = {
+    name: part["rows"][0]
+    for name, part in parts.items()
+    if part["rows"][0]["predicted"]
+}
+found = {line["what"]: line["measured"] for line in parts["errors"]["rows"]}
 for way in ("rehearsal", "closed form"):
     assert found[f"median error, allocated, beside the {way}"] < 0.1
     assert found[f"worst error, allocated, beside the {way}"] < 2.5
-show.measured_on_gpu("memory", "error,", "1.3b amp-bf16 recompute none")
+some = [name for name in peaks if name.endswith(("32x1024", "24x1024", "32x2048"))]
+show.predicted_and_measured(
+    [name.replace(" recompute none", "") for name in some],
+    [peaks[name]["predicted"] for name in some],
+    [peaks[name]["measured"] for name in some],
+    what="bytes allocated",
+)
+
+# %%
+show.measured_on_gpu("memory", "errors: ")
 
 # %% [markdown]
 # What is allocated is predicted to a tenth of a per cent in the median, and to 2.5 % in the worst case. What is *reserved* is harder: it depends on
