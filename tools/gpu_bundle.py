@@ -8,8 +8,8 @@
 Python, every requirement is met, each package is there once, the folder keeps its limit. DeepSpeed comes as
 source and is built here; bitsandbytes keeps the libraries of one CUDA only, 4 MB of 125.
 
-A folder may be too large for one journey. Then ``--parts 4`` cuts it into four (``.gpu_bundle/1`` to ``4``, all
-wheels in the first), and ``unpack`` takes what has come. In four there is room for all that lessons ask for:
+A folder may be too large for one journey. Then ``--parts 4`` cuts it into four (``.gpu_bundle/1`` to ``4``,
+all wheels in the first), and ``unpack`` takes what has come. In four there is room for all that lessons ask:
 ``--assets sotu,questions,digits-5k,fashion-mnist,smollm2``.
 """
 
