@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.stage import Row, Stage, catalogue_name, row
+from benchmarks.gpu.step_profile import LONGEST, by_kind, kernel_seconds
 from workshop.cli.server import free_port
 from workshop.facts.implementation import implementation
 from workshop.facts.layout import Layout
@@ -106,7 +107,10 @@ class Contender:
 
 def run(stage: Stage) -> None:
     """Every contender, each in a process of its own, with those that come next importing beside it."""
-    jobs = {words(stage, one): job_of(stage, *one) for one in plan(stage.size)}
+    plans = [(words(stage, one), job_of(stage, *one)) for one in plan(stage.size)]
+    ours = plans[0][1]  # the largest model
+    plans.insert(3, (f"{ours['model']['name']}, kernels of a step", {**ours, "kernels": True}))
+    jobs = dict(plans)
     to_come = [name for name in jobs if not stage.is_settled(name)]
     waiting: dict[str, Contender] = {}
     try:
@@ -116,7 +120,8 @@ def run(stage: Stage) -> None:
                     waiting[soon] = Contender(jobs[soon])
             contender = waiting.pop(name)
             needs = NEEDED.get(contender.job["model"]["name"], 5.0) if stage.on_gpu else 5.0
-            stage.part(name, lambda one=contender: one_loop(stage, one), needs)  # type: ignore[misc]
+            work = kernels_of_a_step if contender.job.get("kernels") else one_loop
+            stage.part(name, lambda one=contender, work=work: work(stage, one), needs)  # type: ignore[misc]
             contender.end()
     finally:
         for contender in waiting.values():
@@ -173,6 +178,15 @@ def one_loop(stage: Stage, contender: Contender) -> list[Row]:
     return rows
 
 
+def kernels_of_a_step(stage: Stage, contender: Contender) -> list[Row]:
+    """What a step's seconds on the device are for, and its longest kernels by name."""
+    seconds = contender.train(min(SECONDS, max(10.0, stage.left() - 5)))
+    total = sum(seconds.values())
+    longest = dict(sorted(seconds.items(), key=lambda pair: -pair[1])[:LONGEST])
+    rows = [row(kind, took, "s", share=took / total) for kind, took in by_kind(seconds).items()]
+    return [*rows, row("all kernels", total, "s", longest=longest)]
+
+
 def bare(job: argparse.Namespace, device: torch.device, folder: Path) -> Callable[[], float]:
     """Forward, backward, step; one batch that is there already; nothing is read until the end."""
     from benchmarks.train_loop_peers import BETAS, RATE, compiled, fresh_model
@@ -213,7 +227,10 @@ def turns(clock: Any, block: Callable[[], float], device: torch.device, blocks: 
 
 
 def contend(told: dict[str, Any]) -> dict[str, float]:
-    """One contender as a rank of the default group; seconds a step, the loss it ended with, peak bytes."""
+    """One contender as a rank of the default group; seconds a step, the loss it ended with, peak bytes.
+
+    Or, where it is asked for ``kernels``, seconds a step of each of them.
+    """
     from benchmarks.train_loop_rank import CONTENDERS, Clock
     from workshop.train.group import join_group
 
@@ -226,6 +243,8 @@ def contend(told: dict[str, Any]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         make = bare if job.loop == "bare" else CONTENDERS[job.loop]
         block = make(job, device, Path(folder))
+        if told.get("kernels"):
+            return kernel_seconds(block, job.steps)
         return turns(Clock(device, job.steps), block, device, told.get("blocks", 3))
 
 

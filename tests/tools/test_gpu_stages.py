@@ -30,6 +30,7 @@ from benchmarks.gpu import (
     memory,
     quantized,
     serving,
+    step_profile,
     throughput,
     train_once,
 )
@@ -565,3 +566,44 @@ def test_a_call_is_queued_behind_a_sleep_so_that_no_launch_is_timed(monkeypatch)
     assert seconds_of(lambda: said.append("call"), repeats=2, warm=1, device="cuda") == 3e-3
     queued = ["event", "call", "event"]
     assert said == ["call", "synchronize", "sleep", *queued, *queued, "synchronize"]
+
+
+# -- what a step is made of --------------------------------------------------------------------------------------
+
+
+def test_kernels_are_added_up_by_what_they_are_for():
+    seconds = {
+        "nvjet_sm90_tst_256x128_64x4": 0.2,
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop": 0.03,
+        "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>": 0.01,
+        "triton_poi_fused_mul_silu": 0.04,
+        "triton_red_fused__to_copy_add_mean": 0.02,
+        "void at::native::cunn_SoftMaxForward<4, float": 0.005,
+        "Memset (Device)": 0.001,
+    }
+    told = step_profile.by_kind(seconds)
+    assert [*told] == [
+        "products of matrices", "the rest of the layers, compiled", "attention", "the optimizer", "the loss",
+        step_profile.REST,
+    ]  # fmt: skip
+    assert told["the rest of the layers, compiled"] == pytest.approx(0.06)
+    assert sum(told.values()) == pytest.approx(sum(seconds.values()))
+
+
+def test_operators_of_a_block_are_told_by_the_step_and_named_ranges_are_not_among_them():
+    from torch.profiler import record_function
+
+    calls = []
+
+    def block():
+        calls.append(1)
+        with record_function("Optimizer.step#SGD.step"):
+            for _ in range(4):
+                torch.randn(256, 256) @ torch.randn(256, 256)
+        return 0.0
+
+    seconds = step_profile.kernel_seconds(block, steps=4)
+    assert len(calls) == 2
+    assert not any("#" in name for name in seconds)
+    assert 0 < seconds["aten::mm"] < 0.1
+    assert step_profile.by_kind(seconds)["products of matrices"] == seconds["aten::mm"]

@@ -656,6 +656,7 @@ from workshop.facts.tree import ROOT
 
 record = ROOT / "data" / "measurements" / "gpu" / "throughput.json"
 loops = json.loads(record.read_text())["parts"]
+kernels = loops.pop("1.3b, kernels of a step")["rows"]
 mfu = {name: part["rows"][1]["measured"] for name, part in loops.items()}
 for name, share in mfu.items():
     print(f"{name:<38} MFU {share:.1%}")
@@ -669,6 +670,25 @@ show.measured_on_gpu("throughput", "tokens/s")
 # All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. More of its
 # work is in the head, in attention and in small products.
 #
+# Where are the other 46 %? The profiler says what the GPU did in one step of the large model:
+
+# %%
+step = {line["what"]: line["measured"] for line in kernels}
+whole = step.pop("all kernels")
+for what, seconds in step.items():
+    print(f"{what:<34} {1000 * seconds:4.0f} ms  {seconds / whole:5.1%}")
+matrices = 24 * (4 * 2048**2 + 3 * 2048 * 5504) + 2048 * 50304  # layers, and the head
+reached = 6 * matrices * 24 * 1024 / step["products of matrices"]
+share = reached / catalogue.device("H200").peak("bf16")
+print(f"products: {reached / 1e12:.0f} TFLOP/s, {share:.0%} of the peak")
+assert round(share, 2) == 0.72
+assert round(step["products of matrices"] / whole, 2) == 0.71
+assert step["attention"] < 0.1 * whole
+
+# %% [markdown]
+# Products of matrices take 71 % of the time, and run at 72 % of the peak: that alone gives 51 %. Attention adds the rest of what counts. All other
+# kernels compute nothing that MFU counts. They normalise, multiply element by element, take the loss and step the optimizer, and what they wait for is memory.
+#
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]
@@ -681,7 +701,7 @@ show.recorded_run("12_flops_and_mfu")
 #   backward.
 # - The attention core adds $12Lhs$ a token. In short sequences it is little, in long ones it is most.
 # - A device reaches its peak in large products only. Left of the roofline's ridge (295 FLOPs a byte on an H100), memory decides.
-# - **MFU** counts what the model needs; HFU also counts what was done twice. Published: 21 % (GPT-3) to 46 % (PaLM).
+# - **MFU** counts what the model needs; HFU also counts what was done twice. Published: 21 % (GPT-3) to 46 % (PaLM). One H200, 1.3B in bf16: 54 %.
 # - Days = FLOPs / (devices x peak x MFU). 70B on 15T tokens on 1,024 H100 at 50 %: 144 days.
 #
 # Next: [13_memory_of_a_step](13_memory_of_a_step.ipynb), where the memory goes.
