@@ -6,6 +6,7 @@ memory is empty before each, and capped for none.
 """
 
 import gc
+import sys
 
 import pytest
 
@@ -65,6 +66,10 @@ def empty():
     import torch
 
     torch.cuda.set_per_process_memory_fraction(1.0)
+    for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+        vars(sys).pop(
+            name, None
+        )  # pytest leaves the last failure here, and with it all that its test had made
     gc.collect()
     torch.cuda.synchronize()
     torch._C._cuda_clearCublasWorkspaces()

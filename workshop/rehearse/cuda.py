@@ -12,7 +12,8 @@ needs no device to live on: it may say `cuda:0`. Two things stand in its way, an
 
 What is rehearsed this way are a GPU's dtypes (see `workshop.rehearse.autocast`), optimizers (`foreach` is
 the default on CUDA) and memory spaces: the peak is of tensors on the device, and the host's are counted
-apart. The kernels' own needs are a CPU's: attention and convolution keep what they keep here.
+apart. The kernels' own needs are a CPU's: attention and convolution keep what they keep here, but for heads
+that a GPU's attention pads (`workshop.rehearse.padded_heads`).
 
 `is_available()` and `device_count()` tell the truth, no and none, unless the rehearsal was asked to
 pretend; a program that has a way without CUDA takes it, as it would on this machine.
@@ -36,6 +37,7 @@ from torch.distributed.tensor import _random as random
 from workshop.measure.swap import swap
 from workshop.rehearse.autocast import FakeGpuAutocast
 from workshop.rehearse.fakemode import told_to_cpp
+from workshop.rehearse.padded_heads import pad_heads_as_a_gpu_does
 from workshop.rehearse.program import Program
 from workshop.rehearse.refusal import NotRehearsableError
 from workshop.rehearse.request import Request
@@ -77,6 +79,7 @@ class FakeGpu:
         self._tensors()
         self._module()
         self._questions()
+        pad_heads_as_a_gpu_does()
 
     def hint(self, message: str) -> str:
         """For the end of a message."""

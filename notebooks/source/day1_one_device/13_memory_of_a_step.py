@@ -664,7 +664,7 @@ peaks = {
 found = {line["what"]: line["measured"] for line in parts["errors"]["rows"]}
 for way in ("rehearsal", "closed form"):
     assert found[f"median error, allocated, beside the {way}"] < 0.1
-    assert found[f"worst error, allocated, beside the {way}"] < 2.5
+    assert found[f"worst error, allocated, beside the {way}"] < 1
 some = [name for name in peaks if name.endswith(("32x1024", "24x1024", "32x2048"))]
 show.predicted_and_measured(
     [name.replace(" recompute none", "") for name in some],
@@ -677,8 +677,9 @@ show.predicted_and_measured(
 show.measured_on_gpu("memory", "errors: ")
 
 # %% [markdown]
-# What is allocated is predicted to a tenth of a per cent in the median, and to 2.5 % in the worst case. What is *reserved* is harder: it depends on
-# which blocks happen to be free.
+# What is allocated is predicted to a tenth of a per cent in the median, and to one per cent in the worst case. (At first it was 2 % for the model with
+# 3 billion parameters. Its heads have 100 numbers. Flash attention takes a multiple of 8 only, so PyTorch pads them to 104, keeps what is padded, and
+# keeps the output twice. That had been in nobody's formula.) What is *reserved* is harder: it depends on which blocks happen to be free.
 #
 # When a tensor is freed, its block stays reserved. That is fast. But a block can only be reused for something that fits into it. Here
 # is the worst case, by hand:
