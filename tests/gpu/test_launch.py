@@ -31,7 +31,9 @@ def test_nvml_tells_what_torch_tells():
 def test_one_rank_has_a_gpu_of_its_own_and_nccl():
     told = launch.torchrun(ONE, 1, limits=launch.Limits(timeout=100))
     assert told.device.startswith("1 rank on 1 of ")
-    assert dict(told[0]) == {"backend": "cpu:gloo,cuda:nccl", "total": 8.0, "index": 0, "visible": 1}
+    assert dict(told[0]).keys() == {"backend", "total", "index", "visible"}
+    assert "cuda:nccl" in told[0]["backend"]
+    assert (told[0]["total"], told[0]["index"], told[0]["visible"]) == (8.0, 0, 1)
     assert leases.holders() == []
 
 
