@@ -89,6 +89,34 @@ del net
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize("stage", [1, 3])
+def test_deepspeed_trains_on_a_shared_gpu(stage):
+    """It calls the second rank's device "cuda:1", which is not there."""
+    pytest.importorskip("deepspeed")
+    body = f"""
+from workshop.parallel.deepspeed_zero import load_deepspeed
+deepspeed = load_deepspeed()
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+config = {{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {{"stage": {stage}}},
+          "zero_allow_untested_optimizer": True}}
+engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+assert str(engine.device) == "cuda:0"
+losses = []
+for _ in range(5):
+    loss = (engine(torch.ones(4, 16, device="cuda") * (rank + 1)) - 1).square().mean()
+    engine.backward(loss)
+    engine.step()
+    losses.append(loss.detach())
+out = torch.stack(losses)
+dist.all_reduce(out)
+engine.destroy()
+"""
+    losses = run(body)[0]["out"]
+    assert losses[-1] < losses[0]
+
+
 def test_each_rank_has_a_cap_of_its_own():
     limits = launch.Limits(timeout=110, share_gpu=True, device_memory="256MiB")
     with pytest.raises(RankFailed, match="256.00 MiB"):

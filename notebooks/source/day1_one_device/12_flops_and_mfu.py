@@ -667,8 +667,8 @@ assert mfu["125m, workshop, compiled"] < 0.4
 show.measured_on_gpu("throughput", "tokens/s")
 
 # %% [markdown]
-# All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. More of its
-# work is in the head, in attention and in small products.
+# All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. Its matrices
+# are 768 wide, and small products stay far below the peak, as the first table says.
 #
 # Where are the other 46 %? The profiler says what the GPU did in one step of the large model:
 
@@ -686,8 +686,9 @@ assert round(step["products of matrices"] / whole, 2) == 0.71
 assert step["attention"] < 0.1 * whole
 
 # %% [markdown]
-# Products of matrices take 71 % of the time, and run at 72 % of the peak: that alone gives 51 %. Attention adds the rest of what counts. All other
-# kernels compute nothing that MFU counts. They normalise, multiply element by element, take the loss and step the optimizer, and what they wait for is memory.
+# Products of matrices take 71 % of the time, and run at 72 % of the peak: that alone gives 51 %. Attention adds the rest of what counts. All other kernels
+# compute nothing that MFU counts. They normalise, multiply element by element, take the loss and step the optimizer, and what they wait for is
+# memory.
 #
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
