@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from workshop.show.recorded import KEPT_LINES, PLACED
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
-SECONDS, NEEDED, PATIENCE = 150, 30, 4
+SECONDS, NEEDED, PATIENCE = 150, 30, 8  # a kernel has 5 s to end
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
 ALONE = ("12_", "13_", "14_", "16_", "42_")
@@ -60,18 +61,27 @@ def run(stage: Stage) -> None:
     named = {path.stem + (" --share-gpu" if share else ""): (path, share) for path, share in plans}
     for name in [name for name in named if name.startswith(ALONE)]:
         path, share = named.pop(name)
-        if in_company(stage, name) and stage.left() >= NEEDED:
-            del stage.record["parts"][name]
-        stage.part(name, lambda path=path, share=share, name=name: executed(stage, path, share, name), NEEDED)
+        alone(stage, name, lambda path=path, share=share, name=name: executed(stage, path, share, name))
     several(stage, named)
     if stage.size == "ci":
         stage.part("a notebook of one cell", lambda: one_cell(stage), needs=10)
 
 
-def in_company(stage: Stage, name: str) -> bool:
-    """Whether a lesson's record tells of a run with others beside it."""
-    rows = stage.record["parts"].get(name, {}).get("rows") or [{}]
-    return bool(rows[-1].get("others"))
+def alone(stage: Stage, name: str, work: Callable[[], list[Row]]) -> None:
+    """Run a lesson that times a GPU, also where an earlier record tells of a run in company.
+
+    That run gives way to one that ends well, and is kept otherwise.
+    """
+    earlier = stage.record["parts"].get(name, {})
+    took = (earlier.get("rows") or [{}])[-1]
+    if not took.get("others"):
+        stage.part(name, work, NEEDED)
+        return
+    del stage.record["parts"][name]
+    stage.part(name, work, max(NEEDED, 1.5 * took["measured"]))
+    if stage.record["parts"].get(name, {}).get("status") != "done":
+        stage.record["parts"][name] = earlier
+        stage.write()
 
 
 def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
@@ -187,6 +197,9 @@ def main() -> None:
     source, target = map(Path, sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     notebook = nbformat.read(source, as_version=4)
+    for cell in notebook.cells:  # what is not reached shall not show what the page says
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory() as folder:

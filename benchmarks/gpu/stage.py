@@ -77,7 +77,11 @@ class Stage:
             "machine": machine(PACKAGES),
             "status": "running",
         }
-        return {**about, "parts": earlier.get("parts", {})}
+        parts = earlier.get("parts", {})
+        return {
+            **about,
+            "parts": {name: {**about_the_run(earlier), **part} for name, part in parts.items()},
+        }
 
     @property
     def on_gpu(self) -> bool:
@@ -126,7 +130,7 @@ class Stage:
                 "trace": last,
                 "rows": [],
             }
-        said["seconds"] = round(time.perf_counter() - began, 2)
+        said |= {"seconds": round(time.perf_counter() - began, 2), **about_the_run(self.record)}
         self.record["parts"][name] = said
         self.write()
         print(f"[{self.name}] {name}: {said['status']} {said.get('why', '')} {said['seconds']} s", flush=True)
@@ -153,6 +157,16 @@ class Stage:
         unfinished = self.path.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(_plain(self.record), indent=1) + "\n", "utf-8")
         unfinished.replace(self.path)
+
+
+def about_the_run(record: dict[str, Any]) -> dict[str, Any]:
+    """What a part says of its own run, for a record that is gone on with on another day."""
+    known = {
+        "date": record["date"],
+        "commit": record.get("commit"),
+        "torch": record["machine"]["versions"]["torch"],
+    }
+    return {**known, **({"note": record["note"]} if record.get("note") else {})}
 
 
 def without_places(text: str) -> str:

@@ -13,13 +13,14 @@ import torch
 
 # The first that fits. What torch calls its kernels, and its operators on a CPU.
 KINDS = (
+    ("attention", r"sdpa|flash|fmha|cudnn::fusion|scaled_dot_product"),  # these may name cutlass, too
     ("products of matrices", r"nvjet|gemm|cutlass|xmma|aten::(addmm|mm|bmm)$"),
-    ("attention", r"sdpa|flash|fmha|cudnn::fusion|scaled_dot_product"),
     ("the optimizer", r"FusedOpti|FusedAdam|fused_adam"),
     ("the loss", r"SoftMax|softmax|nll_loss|cross_entropy"),
     ("the rest of the layers, compiled", r"^triton_"),
 )
 REST = "other kernels"
+DRAWN = "distribution_"  # a block begins with a model's weights, and they are no part of a step
 LONGEST = 40  # kernels that are kept by name
 
 
@@ -52,5 +53,5 @@ def kernel_seconds(block: Callable[[], float], steps: int) -> dict[str, float]:
     return {
         event.key: (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6 / steps
         for event in seen.key_averages()
-        if event.device_type == kind and "#" not in event.key
+        if event.device_type == kind and "#" not in event.key and DRAWN not in event.key
     }

@@ -121,8 +121,10 @@ def run(stage: Stage) -> None:
             contender = waiting.pop(name)
             needs = NEEDED.get(contender.job["model"]["name"], 5.0) if stage.on_gpu else 5.0
             work = kernels_of_a_step if contender.job.get("kernels") else one_loop
-            stage.part(name, lambda one=contender, work=work: work(stage, one), needs)  # type: ignore[misc]
+            had_its_turn = stage.part(name, lambda one=contender, work=work: work(stage, one), needs)  # type: ignore[misc]
             contender.end()
+            if not had_its_turn:
+                break
     finally:
         for contender in waiting.values():
             contender.end()

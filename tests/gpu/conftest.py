@@ -66,10 +66,9 @@ def empty():
     import torch
 
     torch.cuda.set_per_process_memory_fraction(1.0)
+    # pytest leaves the last failure here, and with it all that its test had made
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
-        vars(sys).pop(
-            name, None
-        )  # pytest leaves the last failure here, and with it all that its test had made
+        vars(sys).pop(name, None)
     gc.collect()
     torch.cuda.synchronize()
     torch._C._cuda_clearCublasWorkspaces()

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.installed import skip_without
 from workshop import launch
 from workshop.launch import RankFailed, Ranks
 
@@ -92,7 +93,7 @@ del net
 @pytest.mark.parametrize("stage", [1, 3])
 def test_deepspeed_trains_on_a_shared_gpu(stage):
     """It calls the second rank's device "cuda:1", which is not there."""
-    pytest.importorskip("deepspeed")
+    skip_without("deepspeed")
     body = f"""
 from workshop.parallel.deepspeed_zero import load_deepspeed
 deepspeed = load_deepspeed()

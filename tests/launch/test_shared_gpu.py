@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.installed import skip_without
 from workshop import launch
 from workshop.launch import device
 from workshop.launch.gpus import leases
@@ -156,7 +157,7 @@ def test_measure_counts_the_same_through_the_host(monkeypatch):
     "first", ["name_the_gpu_there_is()", "import deepspeed.accelerator.cuda_accelerator"]
 )
 def test_deepspeed_names_a_gpu_that_is_there_whenever_it_is_imported(first):
-    pytest.importorskip("deepspeed")
+    skip_without("deepspeed")
     program = f"""
 import torch
 from workshop.launch.child.deepspeed_on_shared_gpu import name_the_gpu_there_is
@@ -170,4 +171,5 @@ print([CUDA_Accelerator.device_name(None, index) for index in (None, 0, 3, "2")]
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100,
         env={**os.environ, "DS_ACCELERATOR": "cpu"},
     )  # fmt: skip
+    assert told.returncode == 0, told.stderr[-2000:]
     assert told.stdout.splitlines()[-1] == "['cuda', 'cuda:0', 'cuda:0', 'cuda:0']", told.stderr[-2000:]

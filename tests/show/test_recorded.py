@@ -44,7 +44,7 @@ def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
     path = write(rows=[{"cells": {cell: "4 ranks on a GPU\nx <y>\n" * 20, "gone": "x"}}])
     told = recorded_run(LESSON, path)
     assert told.sentence == (
-        "On NVIDIA H200, 2026-12-01, torch 2.11.0: green in 12 s; 1 cell printed something else."
+        "On NVIDIA H200, 2026-12-01, torch 2.11.0: it ran to its end in 12 s; 1 other cell printed something else."
     )
     assert "there:\n  x <y>" in repr(told)
     assert repr(told).count("x <y>") == 12
@@ -64,7 +64,9 @@ def test_beside_other_lessons_times_are_not_shown(record):
     write, cell = record
     rows = [{"cells": {cell: "a step: 12.5 ms"}}]
     assert recorded_run(LESSON, write(rows=rows)).cells
-    assert not recorded_run(LESSON, write(others=3, rows=rows)).cells
+    told = recorded_run(LESSON, write(others=3, rows=rows))
+    assert not told.cells
+    assert told.sentence.endswith("beside it, so cells that tell times are not compared.")
 
 
 def test_a_broken_run_says_why(record):
@@ -77,12 +79,23 @@ def test_a_broken_run_says_why(record):
     path = write(status="failed", why=cell, rows=[], since="mended, and not run again")
     told = recorded_run(LESSON, path).sentence
     assert told.endswith("its end: AssertionError: 0.1 is more (mended, and not run again).")
+    assert "2.11.0, it did not" in told
+    path = write(status="failed", why="ValueError: " + "word " * 60, rows=[])
+    assert recorded_run(LESSON, path).sentence.endswith("word word ....")
 
 
 def test_a_run_in_company_says_so(record):
     write, _ = record
     told = recorded_run(LESSON, write(others=10, rows=[{"cells": {}}])).sentence
-    assert told.endswith("green in 12 s, with up to 10 other lessons beside it.")
+    assert told.endswith("12 s, with up to 10 other lessons beside it; what it printed was not kept.")
+
+
+def test_a_part_of_another_day_says_its_own(record):
+    write, _ = record
+    told = recorded_run(
+        LESSON, write(rows=[{"cells": {"gone": "x"}}], date="2026-11-27", torch="2.10.0")
+    ).sentence
+    assert told.startswith("On NVIDIA H200, 2026-11-27, torch 2.10.0: it ran")
 
 
 def test_the_cell_that_shows_it_is_no_difference(record):
@@ -90,7 +103,7 @@ def test_the_cell_that_shows_it_is_no_difference(record):
     page = json.loads((ROOT / "notebooks" / "day0_welcome" / f"{LESSON}.ipynb").read_text())
     (own,) = [cell["id"] for cell in page["cells"] if TAG in cell["metadata"].get("tags", ())]
     told = recorded_run(LESSON, write(rows=[{"cells": {own: "On a GPU"}}]))
-    assert told.sentence.endswith("green in 12 s.")
+    assert told.sentence.endswith("it ran to its end in 12 s.")
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)

@@ -158,3 +158,9 @@ def test_a_copy_of_the_tree_takes_what_changed_and_leaves_the_rest(tmp_path):
     assert (target / "a.py").stat().st_ino == before
     assert sorted(str(p.relative_to(target)) for p in target.rglob("*.*")) == ["a.py", "room/b.py"]
     assert (target / "room" / "b.py").read_text() == "2"
+    for place, text in ((source, "old"), (target, "measured since")):
+        record = place / "data" / "measurements" / "gpu" / "fp8.json"
+        record.parent.mkdir(parents=True)
+        record.write_text(text)
+    assert gpu_bundle.copy_changed(source, target) == 0
+    assert record.read_text() == "measured since"

@@ -492,6 +492,14 @@ def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, mon
     ended.clear()
     lessons.run(OnAGpu("lessons", tmp_path, "full", seconds=1000))
     assert ended == ["12_flops_and_mfu", "22_ddp"], "one that times a GPU and ran in company has another turn"
+    ran = again.record["parts"]["12_flops_and_mfu"]
+    ran["rows"] = [row("a lesson", 400.0, "s", others=3)]
+    again.write()
+    ended.clear()
+    lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=500))
+    assert "12_flops_and_mfu" not in ended
+    assert late.record["parts"]["12_flops_and_mfu"]["rows"] == ran["rows"], "it is kept where time is short"
+    assert late.record["status"] == "time is up"
     (tmp_path / "lessons.json").unlink()
     lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=20))
     assert (late.record["status"], late.record["parts"]) == ("time is up", {})
@@ -500,8 +508,8 @@ def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, mon
 # -- the plan --------------------------------------------------------------------------------------------------
 
 
-def test_the_two_commands_fit_into_a_quarter_of_an_hour_and_can_be_said():
-    assert len(COMMANDS) == 2
+def test_the_three_commands_fit_into_a_quarter_of_an_hour_and_can_be_said():
+    assert len(COMMANDS) == 3
     told = [gpu_day.arguments(shlex.split(line.rpartition("gpu_day ")[2])) for line in COMMANDS]
     assert {name for how in told for name in how.stages} == {*gpu_day.STAGES}
     start_and_journeys = 31 + 4 * 8  # as on 2026-11-27
@@ -574,7 +582,9 @@ def test_a_call_is_queued_behind_a_sleep_so_that_no_launch_is_timed(monkeypatch)
 def test_kernels_are_added_up_by_what_they_are_for():
     seconds = {
         "nvjet_sm90_tst_256x128_64x4": 0.2,
-        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop": 0.03,
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop": 0.01,
+        "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>": 0.01,
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80": 0.01,
         "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>": 0.01,
         "triton_poi_fused_mul_silu": 0.04,
         "triton_red_fused__to_copy_add_mean": 0.02,
@@ -587,6 +597,7 @@ def test_kernels_are_added_up_by_what_they_are_for():
         step_profile.REST,
     ]  # fmt: skip
     assert told["the rest of the layers, compiled"] == pytest.approx(0.06)
+    assert told["attention"] == pytest.approx(0.03)
     assert sum(told.values()) == pytest.approx(sum(seconds.values()))
 
 
@@ -607,3 +618,18 @@ def test_operators_of_a_block_are_told_by_the_step_and_named_ranges_are_not_amon
     assert not any("#" in name for name in seconds)
     assert 0 < seconds["aten::mm"] < 0.1
     assert step_profile.by_kind(seconds)["products of matrices"] == seconds["aten::mm"]
+
+
+def test_a_record_that_is_gone_on_with_keeps_the_day_of_each_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.stage.forget_everything", lambda: None)
+    first = OnAGpu("thing", tmp_path, "ci", seconds=1000)
+    first.part("one", lambda: [row("x", 1.0, "s")])
+    first.record |= {"date": "2026-01-01", "commit": "abc", "note": "in company"}
+    first.record["parts"]["one"] = {"status": "done", "rows": [row("x", 1.0, "s")], "seconds": 1.0}  # of old
+    first.write()
+    second = OnAGpu("thing", tmp_path, "ci", seconds=1000)
+    second.part("two", lambda: [row("x", 2.0, "s")])
+    one, two = (second.record["parts"][name] for name in ("one", "two"))
+    assert (one["date"], one["commit"], one["note"]) == ("2026-01-01", "abc", "in company")
+    assert two["date"] == second.record["date"] != "2026-01-01"
+    assert "note" not in two

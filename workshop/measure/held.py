@@ -5,7 +5,7 @@ allocator counter does (`workshop.process.live_bytes`), for tensors made after `
 
 On a GPU cuBLAS takes workspaces from the same allocator, at the first product of each thread, and keeps them:
 on a Hopper 32 MiB for the program's thread and as much for autograd's, and cuBLASLt, which adds the bias of a
-linear layer, one more (torch 2.11 on an H200). They are nobody's tensors, so counting begins once they are
+linear layer, 1 MiB more (torch 2.11, H200). They are nobody's tensors, so counting begins once they are
 there.
 """
 

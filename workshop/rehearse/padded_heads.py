@@ -16,7 +16,7 @@ from torch import Tensor
 
 from workshop.measure.swap import swap
 
-MULTIPLE = 8
+MULTIPLE, WIDEST = 8, 256  # of a head, for flash attention, which takes no mask but the causal one
 SHORT = (torch.float16, torch.bfloat16)
 
 
@@ -29,7 +29,8 @@ def pad_heads_as_a_gpu_does() -> None:
         zeros, dtype = -width % MULTIPLE, query.dtype
         if query.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
             dtype = torch.get_autocast_dtype("cuda")
-        if query.device.type != "cuda" or not zeros or dtype not in SHORT or value.shape[-1] != width:
+        is_flash = dtype in SHORT and width <= WIDEST and not (args or kwargs.get("attn_mask") is not None)
+        if query.device.type != "cuda" or not zeros or not is_flash or value.shape[-1] != width:
             return attend(query, key, value, *args, **kwargs)
         kwargs["scale"] = kwargs.get("scale") or width**-0.5
         query, key, value = (F.pad(one.to(dtype), (0, zeros)) for one in (query, key, value))

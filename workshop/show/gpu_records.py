@@ -41,22 +41,37 @@ def measured_on_gpu(stage: str, *words: str, folder: Path = RECORDS) -> Table:
     record = json.loads(path.read_text("utf-8"))
     every = {f"{part}: {line['what']}": (part, line) for part, line in _measured(record)}
     lines = {name: pair for name, pair in every.items() if not words or any(word in name for word in words)}
-    if not lines:
+    if words and not lines:
         raise ValueError(f"no line of {path.name} has {' or '.join(words)!r} in its name: {'; '.join(every)}")
-    about = f"{record['device']}, {record['date']}, torch {record['machine']['versions']['torch']}"
     parts = {part for part, _ in lines.values()}
     rows = [
         (line["what"] if len(parts) == 1 else name, *_numbers(line)) for name, (part, line) in lines.items()
     ]
     keep = slice(None) if any(row[3] for row in rows) else slice(2)
-    caption = f"{about}: {parts.pop()}" if len(parts) == 1 else about
-    return Table(head[keep], [row[keep] for row in rows], caption, record.get("note", ""))
+    return Table(head[keep], [row[keep] for row in rows], *_about(record, parts))
+
+
+def _about(record: dict[str, Any], parts: set[str]) -> tuple[str, str]:
+    """Device, days and versions of these parts, with the part's name where it is one; and their notes."""
+    told = [record["parts"][part] for part in sorted(parts)] or [{}]
+    head = {
+        "date": record["date"],
+        "torch": record["machine"]["versions"]["torch"],
+        "note": record.get("note"),
+    }
+    days, versions, notes = (
+        sorted({one.get(name, head[name]) or "" for one in told}) for name in ("date", "torch", "note")
+    )
+    where = f"{record['device']}, {' and '.join(days)}, torch {' and '.join(versions)}"
+    return (f"{where}: {next(iter(parts))}" if len(parts) == 1 else where), "; ".join(filter(None, notes))
 
 
 def _measured(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every line that has a number, with the name of its part."""
+    """Every line that has a number, with the name of its part. What was rehearsed is no measurement."""
     for part, about in record["parts"].items():
-        yield from ((part, line) for line in about["rows"] if line["measured"] is not None)
+        for line in about["rows"]:
+            if line["measured"] is not None and not line["unit"].endswith("rehearsed"):
+                yield part, line
 
 
 def _numbers(line: dict[str, Any]) -> tuple[str, str, str]:

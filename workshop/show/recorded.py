@@ -68,11 +68,12 @@ def recorded_run(lesson: str, record: Path = RECORD, share_gpu: bool = False) ->
     part = found["parts"].get(lesson + (" --share-gpu" if share_gpu else ""))
     if part is None or part["status"] == "left out":
         return RecordedRun(lesson, "On a GPU this lesson has not been run yet: `make gpu` records it.")
-    where = f"{found['device']}, {found['date']}, torch {found['machine']['versions']['torch']}"
+    day, torch = part.get("date", found["date"]), part.get("torch", found["machine"]["versions"]["torch"])
+    where = f"{found['device']}, {day}, torch {torch}"
     if part["status"] != "done":
         since = f" ({part['since']})" if part.get("since") else ""
         why = _reason(part.get("why", part["status"]))
-        return RecordedRun(lesson, f"On {where} it did not run to its end: {why}{since}.")
+        return RecordedRun(lesson, f"On {where}, it did not run to its end: {why}{since}.")
     told, took = part["rows"][0]["cells"], part["rows"][-1]
     here = _printed(pages[lesson])
     pairs = [(_lines(here[cell]), _lines(text)) for cell, text in told.items() if cell in here]
@@ -80,9 +81,12 @@ def recorded_run(lesson: str, record: Path = RECORD, share_gpu: bool = False) ->
     beside = ""
     if others := took.get("others"):
         beside = f", with up to {others} other lessons beside it"
-        differ = [pair for pair in differ if not any(TIMED.search(line) for lines in pair for line in lines)]
-    many = f"; {len(differ)} cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
-    sentence = f"On {where}: green in {took['measured']:.0f} s{beside}{many}."
+        timed = [pair for pair in differ if any(TIMED.search(line) for lines in pair for line in lines)]
+        differ = [pair for pair in differ if pair not in timed]
+        beside += ", so cells that tell times are not compared" if timed else ""
+    many = f"; {len(differ)} other cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
+    many += "; what it printed was not kept" if not told else ""
+    sentence = f"On {where}: it ran to its end in {took['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
 
 
@@ -105,7 +109,8 @@ def _apart(here: list[str], there: list[str]) -> tuple[str, str]:
 def _reason(why: str) -> str:
     """The exception's own line, of a message that may hold a cell and its traceback."""
     named = _EXCEPTION.findall(why)
-    return (named[-1] if named else why.strip().splitlines()[-1])[:LONGEST_REASON].rstrip(" .:")
+    line = (named[-1] if named else why.strip().splitlines()[-1]).rstrip(" .:")
+    return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON].rpartition(" ")[0] + " ..."
 
 
 def _printed(page: Path) -> dict[str, str]:

@@ -646,8 +646,8 @@ assert scores > needs["full", longest["full"]].capacity
 # Not all that is allocated is a tensor of yours. cuBLAS takes workspaces for its products, on an H100 or H200 32 MiB
 # for each thread that multiplies, and keeps them. They are nobody's tensor, and `measure` leaves them out.
 #
-# All three were measured on an H200, for models of 125 million to 3 billion parameters in fp32 and bf16, with and without recomputation. For each,
-# `make gpu` compares the allocator's count with a rehearsal and with the closed form of this lesson (a rehearsal has no workspaces; they are added):
+# All three numbers were measured on an H200, for models of 125 million to 3 billion parameters in fp32 and bf16, with and without recomputation.
+# `make gpu` compares what was allocated with the closed form of this lesson, and with a rehearsal. (A rehearsal has no workspaces; they are added.)
 
 # %%
 import json
@@ -659,7 +659,7 @@ parts = json.loads(record.read_text())["parts"]
 peaks = {
     name: part["rows"][0]
     for name, part in parts.items()
-    if part["rows"][0]["predicted"]
+    if part["status"] == "done" and part["rows"][0]["predicted"]
 }
 found = {line["what"]: line["measured"] for line in parts["errors"]["rows"]}
 for way in ("rehearsal", "closed form"):
@@ -674,7 +674,8 @@ show.predicted_and_measured(
 )
 
 # %%
-show.measured_on_gpu("memory", "errors: ")
+for what, percent in found.items():
+    print(f"{what:<48} {percent:5.2f} %")
 
 # %% [markdown]
 # What is allocated is predicted to a tenth of a per cent in the median, and to one per cent in the worst case. (At first it was 2 % for the model with

@@ -707,7 +707,7 @@ assert worst < 1e-4
 assert blocks.sparsity() > 20
 
 # %% [markdown]
-# A step of the slow script had 8 paragraphs. Three packed rows hold about as many tokens, so a step is about as large.
+# A step of the slow script had 8 paragraphs. Three packed rows hold about as many tokens, or more, so a step is hardly smaller.
 # **Predict:** a step has 3 rows instead of 8, so all but its data phase takes 3/8.
 
 # %%

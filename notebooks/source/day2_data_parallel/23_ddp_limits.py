@@ -169,13 +169,12 @@ from torch.nn.parallel import DistributedDataParallel
 from workshop import report
 from workshop.measure import count_from_here, held_bytes
 
-dist.init_process_group()  # DDP will make the weights equal
+dist.init_process_group()
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
-torch.manual_seed(dist.get_rank())
 count_from_here()
 
 
-def train_two_steps(width):  # and the bytes this rank holds then
+def bytes_after_two_steps(width):
     stack = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(DEPTH)))
     model = DistributedDataParallel(stack.to(device), gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
@@ -190,8 +189,9 @@ held = {}
 try:
     for width in widths:
         held[width] = None  # until it has trained
-        held[width] = train_two_steps(width)
-        gc.collect(), torch.cuda.empty_cache()  # the next width finds the room empty
+        held[width] = bytes_after_two_steps(width)
+        gc.collect()
+        torch.cuda.empty_cache()  # the next width finds the room empty
 except torch.OutOfMemoryError:
     print("out of memory at width", width)
 report(held=held)

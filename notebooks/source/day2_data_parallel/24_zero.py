@@ -406,7 +406,7 @@ def alone(world_size, device, width=256, depth=8, steps=6):
     """Losses of one process with the whole batch, in plain PyTorch."""
     torch.manual_seed(0)
     layers = [torch.nn.Linear(width, width, device=device) for _ in range(depth)]
-    model = torch.nn.Sequential(*layers)  # drawn where ZeRO's are: a GPU draws others
+    model = torch.nn.Sequential(*layers)  # as for ZeRO: a GPU draws other numbers
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(steps):

@@ -884,7 +884,7 @@ plan |= dict.fromkeys(("attention.q", "attention.k", "attention.v"), columns)
 mesh = init_device_mesh(device.type, (dist.get_world_size(),))
 for block in model[:-1]:
     parallelize_module(block, mesh, plan)
-optimizer = torch.optim.SGD(  # after the cut; one call for all cannot mix whole and cut
+optimizer = torch.optim.SGD(  # after the cut; foreach cannot mix whole and cut weights
     model.parameters(), lr=0.03, momentum=0.9, foreach=False
 )
 

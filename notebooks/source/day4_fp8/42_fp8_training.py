@@ -5,7 +5,7 @@
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on one rank. On a CPU the 8-bit products are emulated: the same 8-bit numbers, multiplied in fp32, so
 #   the loss is that of FP8 and the time is not. On a GPU with 8-bit units the same cells call `torch._scaled_mm`;
-#   Accelerate and Transformer Engine need such a GPU too. The first was run on an H200, the second has not been run yet.
+#   Accelerate and Transformer Engine need such a GPU too. Accelerate with torchao was run on an H200, Transformer Engine not yet.
 #   torchao is optional (`pip install torchao`): one cell compares with it, emulated.
 # - **Model and text:** some layers of SmolLM2, as in the lesson before, trained further on presidents' speeches; its vocabulary is cut to the
 #   tokens that occur in them.
@@ -643,7 +643,7 @@ dist.destroy_process_group()
 # %% [markdown]
 # ## How much faster are the units?
 #
-# On an H200, the largest linear layer of a model with 70 billion parameters, for 8,192 tokens. First the product alone, of numbers that are FP8 already.
+# On an H200, the largest linear layer in a block of a model with 70 billion parameters, for 8,192 tokens. First the product alone, of numbers that are FP8 already.
 # Then the layer, forward and backward, with all its rounding: by torchao, compiled, and by this lesson's own module, not compiled.
 
 # %%
@@ -669,8 +669,8 @@ assert 1.4 < faster["torchao, rowwise"] < 1.5
 assert max(times for name, times in faster.items() if "by hand" in name) < 1
 
 # %% [markdown]
-# The product is nearly twice as fast, the whole layer 1.67 times with a scale for each tensor, and 1.42 times with one for each row. Our own
-# module is *slower* than bf16. Its products run on the same units. But it takes the largest number, divides, clamps and rounds in a kernel each, and
+# The product is 1.7 to 1.9 times as fast, the whole layer 1.67 times with a scale for each tensor, and 1.42 times with one for each row. Our own
+# module is *slower* than bf16. Its products run on the same units. But finding the largest number, dividing, clamping and rounding are a kernel each, and
 # every one of them reads and writes the matrix. torchao's compiled layer fuses them. So FP8 without a compiler, or without kernels made for it, gains
 # nothing.
 #

@@ -632,9 +632,9 @@ for tokens in (1, 4096):
 assert 1.7 < dense.seconds / sparse.seconds < 2
 
 # %% [markdown]
-# These are floors: only the linear maps, at the data sheet's rates, twice the dense peak for 2:4. **Nobody has measured it
-# here.** On an H200 the kernels for 2:4 gave the right values (`tests/gpu`), but no time was taken that counts, and none of
-# the published tables in this project has a 2:4 row. So no speed is claimed. Expect less: kernels for 2:4 reach a smaller
+# These are floors: only the linear maps, at the data sheet's rates, twice the dense peak for 2:4. **Its speed
+# has not been measured here.** On an H200 the kernels gave the right values (`tests/gpu`), but beside other work, so their times
+# say nothing. And none of the published tables in this project has a 2:4 row. So no speed is claimed. Expect less: kernels for 2:4 reach a smaller
 # share of their peak than dense ones, and attention, norms and communication gain nothing. Only the bytes are certain: 9/16.
 
 # %% [markdown]

@@ -13,7 +13,7 @@ from workshop.facts.tree import ROOT
 MEASURED = {
     name: part["rows"][0]["measured"]
     for name, part in json.loads((ROOT / "data" / "measurements" / "gpu" / "memory.json").read_text())["parts"].items()
-    if part["rows"][0]["what"].startswith("allocated")
+    if part["status"] == "done" and part["rows"][0]["what"].startswith("allocated")
 }  # fmt: skip
 
 
@@ -28,5 +28,5 @@ def test_what_is_allocated_is_predicted(name):
 
 
 def test_and_most_of_them_much_closer():
-    assert len(MEASURED) == 29
+    assert len(MEASURED) >= 29
     assert median(abs(error(name)) for name in MEASURED) < 0.001
