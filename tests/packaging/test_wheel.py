@@ -151,5 +151,5 @@ def test_a_wheel_has_the_lessons_and_not_what_is_for_authors(tmp_path: Path) -> 
     assert not {"notebooks/left_over.ipynb", "notebooks/source"} & there
     for folder in ("data/published", "data/measurements"):
         assert {name for name in there if name.startswith(f"{folder}/")} == {
-            path.relative_to(ROOT).as_posix() for path in (ROOT / folder).iterdir()
+            path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*")
         }

@@ -658,11 +658,11 @@ record = ROOT / "data" / "measurements" / "gpu" / "throughput.json"
 loops = json.loads(record.read_text())["parts"]
 LARGE = [f"1.3b, {loop}" for loop in ("workshop", "transformers.Trainer", "lightning")]
 names = [f"{name}, compiled" for name in (*LARGE, "125m, workshop")]
-mfu = [loops[name]["rows"][1]["measured"] for name in names]
-for name, share in zip(names, mfu, strict=True):
+shares = [loops[name]["rows"][1]["measured"] for name in names]
+for name, share in zip(names, shares, strict=True):
     print(f"{name:<38} MFU {share:.1%}")
-assert {round(100 * share) for share in mfu[:3]} == {54}
-assert mfu[3] < 0.4
+assert {round(100 * share) for share in shares[:3]} == {54}
+assert shares[3] < 0.4
 show.measured_on_gpu("throughput", *(f"{name}: tokens/s" for name in names))
 
 # %% [markdown]
