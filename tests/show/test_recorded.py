@@ -44,7 +44,7 @@ def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
     path = write(rows=[{"cells": {cell: "4 ranks on a GPU\nx <y>\n" * 20, "gone": "x"}}])
     told = recorded_run(LESSON, path)
     assert told.sentence == (
-        "On NVIDIA H200, 2026-12-01, torch 2.11.0: it ran to its end in 12 s; 1 other cell printed something else."
+        "On NVIDIA H200, 2026-12-01, torch 2.11.0: it ran to its end in 12 s; 1 cell printed something else."
     )
     assert "there:\n  x <y>" in repr(told)
     assert repr(told).count("x <y>") == 12

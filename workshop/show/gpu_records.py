@@ -1,6 +1,8 @@
 """What `make gpu` measured on a GPU, beside what was predicted: lines of its records as a table.
 
-show.measured_on_gpu("throughput", "1.3b")
+    show.measured_on_gpu("throughput", "1.3b")
+
+The caption says device, day and torch; a note below says where other work ran beside it.
 """
 
 from __future__ import annotations

@@ -78,13 +78,14 @@ def recorded_run(lesson: str, record: Path = RECORD, share_gpu: bool = False) ->
     here = _printed(pages[lesson])
     pairs = [(_lines(here[cell]), _lines(text)) for cell, text in told.items() if cell in here]
     differ = [pair for pair in pairs if pair[0] != pair[1]]
-    beside = ""
+    beside = word = ""
     if others := took.get("others"):
         beside = f", with up to {others} other lessons beside it"
         timed = [pair for pair in differ if any(TIMED.search(line) for lines in pair for line in lines)]
         differ = [pair for pair in differ if pair not in timed]
-        beside += ", so cells that tell times are not compared" if timed else ""
-    many = f"; {len(differ)} other cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
+        if timed:
+            beside, word = f"{beside}, so cells that tell times are not compared", "other "
+    many = f"; {len(differ)} {word}cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
     many += "; what it printed was not kept" if not told else ""
     sentence = f"On {where}: it ran to its end in {took['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
