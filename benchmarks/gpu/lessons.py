@@ -70,18 +70,15 @@ def run(stage: Stage) -> None:
 def alone(stage: Stage, name: str, work: Callable[[], list[Row]]) -> None:
     """Run a lesson that times a GPU, also where an earlier record tells of a run in company.
 
-    That run gives way to one that ends well, and is kept otherwise.
+    That run gives way to one that ends well, and is kept otherwise: also where this process ends meanwhile.
     """
     earlier = stage.record["parts"].get(name, {})
     took = (earlier.get("rows") or [{}])[-1]
-    if not took.get("others"):
+    if not took.get("others") or earlier.get("alone") == "ended us":
         stage.part(name, work, NEEDED)
         return
     del stage.record["parts"][name]
-    stage.part(name, work, max(NEEDED, 1.5 * took["measured"]))
-    if stage.record["parts"].get(name, {}).get("status") != "done":
-        stage.record["parts"][name] = earlier
-        stage.write()
+    stage.part(name, work, max(NEEDED, 1.5 * took["measured"]), earlier=earlier)
 
 
 def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:

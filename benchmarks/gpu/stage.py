@@ -34,6 +34,7 @@ PACKAGES = (
     "numpy ipykernel"
 ).split()
 Row = dict[str, Any]
+Part = dict[str, Any]  # its status, its rows, and what it says of its run
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (
     *((f"{sys.prefix}/", "PYTHON/"), (f"{ROOT}/", ""), (str(ROOT), ".")),
@@ -100,48 +101,62 @@ class Stage:
         """Whether this part has had its turn in an earlier start and gets no other. One that failed does."""
         return self.record["parts"].get(name, {}).get("status") in ("done", "left out", "ended us")
 
-    def part(self, name: str, work: Callable[[], list[Row]], needs: float = 5.0) -> bool:
-        """Run a part and write it down; False where its time did not come. needs: seconds it may take."""
+    def part(
+        self, name: str, work: Callable[[], list[Row]], needs: float = 5.0, earlier: Part | None = None
+    ) -> bool:
+        """Run a part and write it down; False where its time did not come.
+
+        needs: seconds it may take. earlier: what its record was; it comes back unless this run ends well.
+        """
         if self.is_settled(name):
             return True
         if self.record["parts"].get(name, {}).get("status") == "running":
-            # an earlier process ended in it: a hang, or the GPU's own fault
-            why = "the process of this stage ended while this part ran; --again tries it once more"
-            self.record["parts"][name] = {"status": "ended us", "why": why, "rows": []}
-            self.write()
+            self._note_what_ended_us(name)
             return True
         if self.left() < needs:
             self.record["status"] = "time is up"
-            self.write()
+            self._keep(name, earlier)
             return False
-        self.record["parts"][name] = {"status": "running", "rows": []}
-        self.write()
-        began = time.perf_counter()
-        said: dict[str, Any]
-        try:
-            said = {"status": "done", "rows": work()}
-        except NotHere as why:
-            said = {"status": "left out", "why": str(why), "rows": []}
-        except Exception as error:  # noqa: BLE001 whatever a part dies of is what its record is for
-            last = traceback.format_exc().strip().splitlines()[-6:]
-            said = {
-                "status": "failed",
-                "why": f"{type(error).__name__}: {error}"[:2100],
-                "trace": last,
-                "rows": [],
-            }
-        said |= {"seconds": round(time.perf_counter() - began, 2), **about_the_run(self.record)}
-        self.record["parts"][name] = said
-        self.write()
-        print(f"[{self.name}] {name}: {said['status']} {said.get('why', '')} {said['seconds']} s", flush=True)
+        self._keep(name, {"status": "running", "rows": [], **({"earlier": earlier} if earlier else {})})
+        ended = self._ended(work)
+        self._keep(name, earlier if earlier and ended["status"] != "done" else ended)
+        said = f"{ended['status']} {ended.get('why', '')} {ended['seconds']} s"
+        print(f"[{self.name}] {name}: {said}", flush=True)
         if self.on_gpu:
             try:
                 forget_everything()
             except RuntimeError:  # the GPU's own fault: nothing more runs in this process
-                said["status"] = "ended us"
-                self.write()
+                told = {**earlier, "alone": "ended us"} if earlier else {**ended, "status": "ended us"}
+                self._keep(name, told)
                 raise
         return True
+
+    def _keep(self, name: str, part: Part | None) -> None:
+        """Write the record, with this part in it."""
+        if part:
+            self.record["parts"][name] = part
+        self.write()
+
+    def _note_what_ended_us(self, name: str) -> None:
+        """An earlier process ended in this part: a hang, or the GPU's own fault."""
+        earlier = self.record["parts"][name].get("earlier")
+        why = "the process of this stage ended while this part ran; --again tries it once more"
+        ended = {"status": "ended us", "why": why, "rows": []}
+        self._keep(name, {**earlier, "alone": "ended us"} if earlier else ended)
+
+    def _ended(self, work: Callable[[], list[Row]]) -> Part:
+        """How a part ended, its lines or its last words, and when."""
+        began = time.perf_counter()
+        ended: Part
+        try:
+            ended = {"status": "done", "rows": work()}
+        except NotHere as why:
+            ended = {"status": "left out", "why": str(why), "rows": []}
+        except Exception as error:  # noqa: BLE001 whatever a part dies of is what its record is for
+            last = traceback.format_exc().strip().splitlines()[-6:]
+            told = f"{type(error).__name__}: {error}"[:2100]
+            ended = {"status": "failed", "why": told, "trace": last, "rows": []}
+        return {**ended, "seconds": round(time.perf_counter() - began, 2), **about_the_run(self.record)}
 
     def end(self) -> None:
         """All parts have had their turn, unless time was up."""

@@ -123,8 +123,8 @@ def run(stage: Stage) -> None:
             work = kernels_of_a_step if contender.job.get("kernels") else one_loop
             had_its_turn = stage.part(name, lambda one=contender, work=work: work(stage, one), needs)  # type: ignore[misc]
             contender.end()
-            if not had_its_turn:
-                break
+            if not had_its_turn and stage.left() < min(NEEDED.values()):
+                break  # else a smaller model may still have its turn
     finally:
         for contender in waiting.values():
             contender.end()

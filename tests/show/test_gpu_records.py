@@ -51,6 +51,21 @@ def test_what_is_not_there_is_said(folder):
         measured_on_gpu("throughput", "7b", folder=folder)
 
 
+def test_another_cards_record_is_named_below_and_shown_when_asked_for(folder):
+    record = json.loads((folder / "throughput.json").read_text())
+    record["parts"]["1.3b, ours"]["rows"] = [{**LINES[0], "measured": 21_000.0}]
+    (folder / "NVIDIA-A100").mkdir()
+    (folder / "NVIDIA-A100" / "throughput.json").write_text(json.dumps({**record, "device": "NVIDIA A100"}))
+    ours = measured_on_gpu("throughput", "1.3b", folder=folder)
+    assert ours.rows[0][1] == "63,000 tokens/s"
+    assert ours.note == 'also measured: device="NVIDIA A100"'
+    other = measured_on_gpu("throughput", "1.3b", device="NVIDIA A100", folder=folder)
+    assert other.rows[0][1] == "21,000 tokens/s"
+    assert other.caption.startswith("NVIDIA A100, 2026-12-01")
+    with pytest.raises(ValueError, match="unknown device 'A10'"):
+        measured_on_gpu("throughput", device="A10", folder=folder)
+
+
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if (RECORDS / f"{stage}.json").exists()])
 def test_every_record_that_there_is_makes_a_table(stage):
     assert show.measured_on_gpu(stage).rows

@@ -122,5 +122,24 @@ def test_a_lesson_that_trains_or_measures_shows_its_own_run_before_what_to_take_
     assert "".join(cells[place]["outputs"][0]["data"]["text/plain"]).startswith("On ")
 
 
+def test_who_ran_it_on_another_card_sees_that_run_too(record, tmp_path):
+    write, cell = record
+    own = json.loads(write(rows=[{"cells": {cell: "on the other"}}]).read_text())
+    (tmp_path / "NVIDIA-A100").mkdir()
+    (tmp_path / "NVIDIA-A100" / "lessons.json").write_text(json.dumps({**own, "device": "NVIDIA A100"}))
+    path = write(rows=[{"cells": {cell: "on the first"}}])
+    both = recorded_run(LESSON, path)
+    assert both.sentence.count("it ran to its end in 12 s; 1 cell printed something else.") == 2
+    assert both.sentence.index("On NVIDIA H200") < both.sentence.index("On NVIDIA A100")
+    assert both.cells[0][1] == "on the first"
+    other = recorded_run(LESSON, path, device="NVIDIA A100")
+    assert other.cells[0][1] == "on the other"
+    assert "H200" not in other.sentence
+    with pytest.raises(ValueError, match="unknown device 'RTX'.*NVIDIA H200.*NVIDIA A100"):
+        recorded_run(LESSON, path, device="RTX")
+    path.unlink()
+    assert recorded_run(LESSON, path).sentence == other.sentence, "the only card there is"
+
+
 def test_the_name_is_shows_own():
     assert show.recorded_run is recorded_run

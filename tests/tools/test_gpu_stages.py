@@ -316,6 +316,28 @@ def test_the_largest_model_fits_on_an_h100_too(monkeypatch, gigabytes, batch):
     assert throughput.sequences("125m", "full") == 32
 
 
+def test_where_time_is_short_a_smaller_model_has_its_turn_and_then_none(stage, monkeypatch):
+    begun = []
+
+    class Waiting:
+        def __init__(self, job):
+            self.job = job
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(throughput, "Contender", Waiting)
+    monkeypatch.setattr(throughput, "one_loop", lambda _, one: begun.append(one.job["model"]["name"]) or [])
+    monkeypatch.setattr("benchmarks.gpu.stage.forget_everything", lambda: None)
+    going = OnAGpu("throughput", stage.folder, "full", seconds=throughput.NEEDED["350m"] - 1)
+    throughput.run(going)
+    assert {*begun} == {"125m"}
+    assert going.record["status"] == "time is up"
+    begun.clear()
+    throughput.run(OnAGpu("throughput", stage.folder / "late", "full", throughput.NEEDED["125m"] - 1))
+    assert not begun
+
+
 def test_a_contender_that_hangs_does_not_take_the_stages_time_and_is_ended(stage, monkeypatch):
     given = []
     contender = throughput.Contender(throughput.job_of(stage, "toy", "bare", False, False))
@@ -500,6 +522,22 @@ def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, mon
     assert "12_flops_and_mfu" not in ended
     assert late.record["parts"]["12_flops_and_mfu"]["rows"] == ran["rows"], "it is kept where time is short"
     assert late.record["status"] == "time is up"
+
+    def died(*_):
+        raise KeyboardInterrupt  # what no part catches, as the end of the process
+
+    ran["rows"] = [row("a lesson", 9.0, "s", others=3)]
+    again.write()
+    monkeypatch.setattr(lessons, "executed", died)
+    with pytest.raises(KeyboardInterrupt):
+        lessons.run(OnAGpu("lessons", tmp_path, "full", seconds=1000))
+    monkeypatch.setattr(lessons, "executed", executed)
+    for _ in range(2):
+        ended.clear()
+        lessons.run(back := OnAGpu("lessons", tmp_path, "full", seconds=1000))
+        assert ended == ["22_ddp"], "it is not begun a third time"
+        kept = back.record["parts"]["12_flops_and_mfu"]
+        assert (kept["status"], kept["rows"]) == ("done", ran["rows"]), "a dead second turn leaves the first"
     (tmp_path / "lessons.json").unlink()
     lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=20))
     assert (late.record["status"], late.record["parts"]) == ("time is up", {})

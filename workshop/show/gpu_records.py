@@ -1,8 +1,10 @@
 """What `make gpu` measured on a GPU, beside what was predicted: lines of its records as a table.
 
     show.measured_on_gpu("throughput", "1.3b")
+    show.measured_on_gpu("throughput", "1.3b", device="NVIDIA A100-SXM4-80GB")
 
-The caption says device, day and torch; a note below says where other work ran beside it.
+The caption says device, day and torch; a note below says where other work ran beside it and which other cards
+have a record. What `make gpu` measures on another card than the workshop's own lies in a folder of that card.
 """
 
 from __future__ import annotations
@@ -21,25 +23,34 @@ STAGES = ("device", "throughput", "fp8", "memory", "around", "kernels", "quantiz
 _UNITS = {"B": (1e9, "GB"), "B/s": (1e9, "GB/s"), "FLOP/s": (1e12, "TFLOP/s")}
 
 
-def measured_on_gpu(stage: str, *words: str, folder: Path = RECORDS) -> Table:
+def cards(stage: str, folder: Path = RECORDS) -> dict[str, Path]:
+    """The record of a stage by the name of the device: the workshop's own first, then every other card's."""
+    paths = [folder / f"{stage}.json", *sorted(folder.glob(f"*/{stage}.json"))]
+    return {json.loads(path.read_text("utf-8"))["device"]: path for path in paths if path.exists()}
+
+
+def measured_on_gpu(stage: str, *words: str, device: str | None = None, folder: Path = RECORDS) -> Table:
     """Lines of a stage's record: measured, predicted (of a target: what is wanted), and their ratio.
 
     Args:
         stage: which record, one of `STAGES`.
         words: only lines that have one of these in their name; none: all.
+        device: the card, where several have a record; the workshop's own by default.
         folder: where the records lie.
 
     Returns:
         A table. Without a record it has no rows, and its caption says how to make one.
 
     Raises:
-        ValueError: An unknown stage, or words that no line has.
+        ValueError: An unknown stage, a card without a record, or words that no line has.
     """
     check_choice("stage", stage, STAGES)
-    path = folder / f"{stage}.json"
+    there = cards(stage, folder)
     head = ("", "measured", "predicted, or wanted", "ratio")
-    if not path.exists():
+    if not there:
         return Table(head, [], "On a GPU this has not been measured yet: `make gpu` does.")
+    check_choice("device", device := device or next(iter(there)), there)
+    path = there[device]
     record = json.loads(path.read_text("utf-8"))
     every = {f"{part}: {line['what']}": (part, line) for part, line in _measured(record)}
     lines = {name: pair for name, pair in every.items() if not words or any(word in name for word in words)}
@@ -50,7 +61,10 @@ def measured_on_gpu(stage: str, *words: str, folder: Path = RECORDS) -> Table:
         (line["what"] if len(parts) == 1 else name, *_numbers(line)) for name, (part, line) in lines.items()
     ]
     keep = slice(None) if any(row[3] for row in rows) else slice(2)
-    return Table(head[keep], [row[keep] for row in rows], *_about(record, parts))
+    caption, note = _about(record, parts)
+    if others := " or ".join(f'device="{name}"' for name in there if name != device):
+        note = f"{note}{'; ' if note else ''}also measured: {others}"
+    return Table(head[keep], [row[keep] for row in rows], caption, note)
 
 
 def _about(record: dict[str, Any], parts: set[str]) -> tuple[str, str]:

@@ -5,21 +5,24 @@
 One line where there is no record yet. Where there is one: device, date, whether it ran to its end, and the
 lines that a cell printed differently there, in two columns. The line that says where ranks are is no
 difference, nor are a library's warnings. Where other lessons ran beside it, times are those of a crowded GPU:
-cells that tell times are left out.
+cells that tell times are left out. Who runs `make gpu` on another card sees a sentence of that run too.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from html import escape
 from pathlib import Path
+from typing import Any
 
+from workshop.facts.checks import check_choice
 from workshop.facts.tree import ROOT
+from workshop.show.gpu_records import RECORDS, cards
 
-RECORD = ROOT / "data" / "measurements" / "gpu" / "lessons.json"
+RECORD = RECORDS / "lessons.json"
 MOST_CELLS, MOST_LINES = 6, 12
 KEPT_LINES = 60  # of a cell, in the record
 LONGEST_REASON = 160  # characters
@@ -55,27 +58,54 @@ class RecordedRun:
         return f"<p>{escape(self.sentence)}</p>" + (f"<table>{head}{rows}</table>" if rows else "")
 
 
-def recorded_run(lesson: str, record: Path = RECORD, share_gpu: bool = False) -> RecordedRun:
+def recorded_run(
+    lesson: str, record: Path = RECORD, share_gpu: bool = False, device: str | None = None
+) -> RecordedRun:
     """The run of a lesson that is recorded on a GPU.
 
-    lesson: its file's name without the ending. share_gpu: the run in which its ranks shared one GPU. Raises
-    ValueError for a lesson that there is not.
+    Args:
+        lesson: its file's name without the ending.
+        record: where it is recorded. Records of other cards lie in folders beside it.
+        share_gpu: the run in which its ranks shared one GPU.
+        device: the card whose cells are shown; the workshop's own by default.
+
+    Returns:
+        What shows itself: a sentence for each card that has a record of this lesson, and one card's cells.
+
+    Raises:
+        ValueError: A lesson that there is not, or a card that has no record of it.
     """
     pages = {path.stem: path for path in (ROOT / "notebooks").glob("day*/*.ipynb")}
     if lesson not in pages:
         raise ValueError(f"there is no lesson {lesson!r}; there are {', '.join(sorted(pages))}")
-    found = json.loads(record.read_text("utf-8")) if record.exists() else {"parts": {}}
-    part = found["parts"].get(lesson + (" --share-gpu" if share_gpu else ""))
-    if part is None or part["status"] == "left out":
+    name = lesson + (" --share-gpu" if share_gpu else "")
+    runs = {
+        card: run
+        for card, path in cards(record.stem, record.parent).items()
+        if (run := _run_on(json.loads(path.read_text("utf-8")), lesson, name, pages[lesson]))
+    }
+    if device is not None:
+        check_choice("device", device, runs)
+        return runs[device]
+    if not runs:
         return RecordedRun(lesson, "On a GPU this lesson has not been run yet: `make gpu` records it.")
-    day, torch = part.get("date", found["date"]), part.get("torch", found["machine"]["versions"]["torch"])
-    where = f"{found['device']}, {day}, torch {torch}"
+    first, *others = runs.values()
+    return replace(first, sentence=" ".join(one.sentence for one in (first, *others)))
+
+
+def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> RecordedRun | None:
+    """The run of one card's record; None where this lesson had no turn there."""
+    part = record["parts"].get(name)
+    if part is None or part["status"] == "left out":
+        return None
+    day, torch = part.get("date", record["date"]), part.get("torch", record["machine"]["versions"]["torch"])
+    where = f"{record['device']}, {day}, torch {torch}"
     if part["status"] != "done":
         since = f" ({part['since']})" if part.get("since") else ""
         why = _reason(part.get("why", part["status"]))
         return RecordedRun(lesson, f"On {where}, it did not run to its end: {why}{since}.")
     told, took = part["rows"][0]["cells"], part["rows"][-1]
-    here = _printed(pages[lesson])
+    here = _printed(page)
     pairs = [(_lines(here[cell]), _lines(text)) for cell, text in told.items() if cell in here]
     differ = [pair for pair in pairs if pair[0] != pair[1]]
     beside = word = ""
