@@ -108,7 +108,7 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def adapter_state(model: nn.Module) -> dict[str, Tensor]:
-    """What was trained, whole on every rank, under names without wrappers.
+    """What was trained, by names without wrappers: whole on every rank, on the CPU, shaped as its parameter.
 
     Every rank of an FSDP group must call it: sharded tensors are gathered.
 
@@ -136,7 +136,8 @@ def clean_name(name: str) -> str:
 def save_adapter(model: nn.Module, folder: str | Path, state: dict[str, Tensor] | None = None) -> Path:
     """Write the adapter of a peft model as peft does, so that ``PeftModel.from_pretrained`` reads it.
 
-    ``state`` is `adapter_state`, where it was gathered before (FSDP); returns the file with the tensors.
+    ``state`` is `adapter_state`, tensors by name, where it was gathered before (FSDP); returns the file
+    with the tensors.
 
     Raises ValueError: no tensor would be written, or fewer numbers than were trained.
     """

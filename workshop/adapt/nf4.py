@@ -35,13 +35,16 @@ SMALLEST = 1e-38  # a block of zeros is divided by this
 
 @lru_cache(maxsize=1)
 def nf4_values() -> Tensor:
-    """The sixteen numbers, ascending, fp32; `facts.nf4` derives them."""
+    """The sixteen numbers, ascending: (16,) fp32; `facts.nf4` derives them."""
     return torch.tensor(NF4_VALUES)
 
 
 @lru_cache(maxsize=1)
 def dynamic_values() -> Tensor:
-    """256 numbers in [-1, 1], ascending, fp32: in the decade 10^(e-7) to 10^(e-6), 2^e steps of each sign."""
+    """256 numbers in [-1, 1], ascending: (256,) fp32.
+
+    In the decade 10^(e-7) to 10^(e-6) lie 2^e steps of each sign.
+    """
     values = [torch.zeros(1), torch.ones(1)]
     for e in range(7):
         edges = torch.linspace(0.1, 1, 2**e + 1)
@@ -51,7 +54,10 @@ def dynamic_values() -> Tensor:
 
 
 def nearest(x: Tensor, values: Tensor) -> Tensor:
-    """The place of the nearest of ascending ``values`` for each x, uint8: how many midpoints lie below it."""
+    """Of each x the place of the nearest ``values``, which ascend: how many midpoints lie below it.
+
+    x: any shape; values: (n,), at most 256. Returns uint8 in the shape of x.
+    """
     midpoints = (values[:-1] + values[1:]) / 2
     return torch.bucketize(x, midpoints.to(x.device)).to(torch.uint8)
 
@@ -69,7 +75,10 @@ def block_codes(flat: Tensor, block: int, values: Tensor) -> tuple[Tensor, Tenso
 
 @dataclass(frozen=True)
 class DoubleQuantized:
-    """absmax in 8 bits: ``values[codes] * scales + offset``."""
+    """absmax in 8 bits: ``values[codes] * scales + offset``.
+
+    codes (num_blocks,) uint8; scales (num_blocks / 256,) fp32, rounded up; offset, a scalar.
+    """
 
     codes: Tensor
     scales: Tensor
@@ -83,7 +92,10 @@ class DoubleQuantized:
 
 @dataclass(frozen=True)
 class NF4:
-    """A tensor in NF4. ``packed`` holds two codes a byte, the first in the upper half."""
+    """A tensor of ``shape`` in NF4.
+
+    packed: (numbers / 2,) uint8, two codes a byte, the first in the upper half.
+    """
 
     packed: Tensor
     scales: Tensor | DoubleQuantized
@@ -91,16 +103,16 @@ class NF4:
     dtype: torch.dtype
 
     def absmax(self) -> Tensor:
-        """The largest absolute value of each block of 64, fp32."""
+        """The largest absolute value of each block of 64: (num_blocks,) fp32."""
         return self.scales.absmax() if isinstance(self.scales, DoubleQuantized) else self.scales
 
     def codes(self) -> Tensor:
-        """One uint8 for each weight, 0 to 15."""
+        """One uint8 for each weight, 0 to 15: (numbers,)."""
         both = torch.stack([self.packed >> 4, self.packed & 15], dim=1).view(-1)
         return both[: prod(self.shape)]
 
     def dequantize(self) -> Tensor:
-        """The tensor again, as near as sixteen numbers come."""
+        """The tensor again, in its shape and type, as near as sixteen numbers come."""
         values = nf4_values().to(self.packed.device)[self.codes().long()]
         scale = self.absmax().repeat_interleave(BLOCK)[: values.numel()]
         return (values * scale).view(self.shape).to(self.dtype)
@@ -128,6 +140,6 @@ def quantize_nf4(weight: Tensor, double: bool = False) -> NF4:
 
 
 def double_quantize(absmax: Tensor) -> DoubleQuantized:
-    """The scales of blocks in 8 bits, with an fp32 scale for each 256 of them."""
+    """The scales of blocks, (num_blocks,), in 8 bits, with an fp32 scale for each 256 of them."""
     offset = absmax.mean()
     return DoubleQuantized(*block_codes(absmax - offset, BLOCK_OF_SCALES, dynamic_values()), offset)

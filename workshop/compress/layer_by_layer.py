@@ -59,7 +59,7 @@ class Entry:
         raise _Entered
 
     def run(self, layer: nn.Module) -> list[Tensor]:
-        """The layer's outputs for what is in `hidden` now."""
+        """The layer's outputs for what is in `hidden` now: for each batch (batch, seq, hidden)."""
         outputs = []
         for hidden, (args, kwargs) in zip(self.hidden, self.rest, strict=True):
             found = layer(hidden, *args, **kwargs)

@@ -66,7 +66,10 @@ def prune_remaining(model: nn.Module, masks: Mapping[str, Tensor], share: float)
 
 @contextmanager
 def held_at_zero(model: nn.Module, masks: Mapping[str, Tensor]) -> Iterator[nn.Module]:
-    """Inside, masked weights are zero and get no gradient: an optimizer born inside leaves them there."""
+    """Inside, masked weights are zero and get no gradient: an optimizer born inside leaves them there.
+
+    masks: by the name of a parameter and in its shape, True stays.
+    """
     apply_masks(model, masks)
     parameters = dict(model.named_parameters())
     hooks = [

@@ -37,7 +37,7 @@ Masks = dict[str, Tensor]
 
 
 def magnitude(weight: Tensor) -> Tensor:
-    """|w|, in fp32."""
+    """|w|, in fp32 and in the shape of ``weight``."""
     return weight.detach().float().abs()
 
 
@@ -82,7 +82,7 @@ def keep_largest(score: Tensor, sparsity: float, *, by_row: bool = False) -> Ten
 def two_of_four(score: Tensor) -> Tensor:
     """The two highest of every four neighbours along the last dim stay (`two_of_four_plainly` sorts them).
 
-    Ties: the earlier stays.
+    ``score`` (..., inputs); returns a mask of that shape. Ties: the earlier stays.
 
     ValueError where the last dim is no multiple of four.
     """
@@ -146,7 +146,10 @@ def magnitude_masks(
 
 
 def apply_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
-    """Set what the masks leave out to zero, in place. Names may be of linear layers or of parameters."""
+    """Set what the masks leave out to zero, in place.
+
+    masks: each in the shape of its weight, by the name of a linear layer or of a parameter.
+    """
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, mask in masks.items():

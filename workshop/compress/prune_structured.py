@@ -43,7 +43,10 @@ class Kept:
 
 
 def highest(score: Tensor, num_kept: int) -> Tensor:
-    """The indices of the highest scores, in order. ValueError where none or more than all would stay."""
+    """The indices of the highest of (n,) scores, ascending: (num_kept,).
+
+    ValueError where none or more than all would stay.
+    """
     if not 1 <= num_kept <= len(score):
         raise ValueError(f"{num_kept} of {len(score)} cannot stay: keep at least one and at most all")
     return score.topk(num_kept).indices.sort().values
@@ -119,7 +122,7 @@ def cut_structures(model: nn.Module, kept: Sequence[Kept]) -> nn.Module:
 
 
 def keep_outputs(linear: nn.Linear, rows: Tensor) -> None:
-    """Keep these outputs, in place: rows of the weight, and of a bias."""
+    """Keep these outputs, in place: rows of the weight and of a bias, (num_kept,) indices."""
     linear.weight = nn.Parameter(linear.weight.data[rows].clone())
     if linear.bias is not None:
         linear.bias = nn.Parameter(linear.bias.data[rows].clone())
@@ -127,7 +130,7 @@ def keep_outputs(linear: nn.Linear, rows: Tensor) -> None:
 
 
 def keep_inputs(linear: nn.Linear, columns: Tensor) -> None:
-    """Keep these inputs, in place: columns of the weight. A bias stays whole."""
+    """Keep these inputs, in place: columns of the weight, (num_kept,) indices. A bias stays whole."""
     linear.weight = nn.Parameter(linear.weight.data[:, columns].clone())
     linear.in_features = len(columns)
 

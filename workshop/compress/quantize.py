@@ -123,7 +123,7 @@ def round_to_nearest(weight: Tensor, grid: Grid) -> Quantized:
 
 
 def one_group_at_a_time(weight: Tensor, grid: Grid) -> Quantized:
-    """`round_to_nearest` with loops, to be read: each group by itself, one after the other."""
+    """`round_to_nearest` of (rows, columns) with loops, to be read: one group after the other."""
     rows, columns = weight.shape
     size = grid.columns_of_group(columns)
     scales = torch.zeros(rows, columns // size)
@@ -143,13 +143,19 @@ def one_group_at_a_time(weight: Tensor, grid: Grid) -> Quantized:
 
 
 def absmax(numbers: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Scale and zero point of one group so that its largest magnitude gets the largest code."""
+    """Scale and zero point of one group so that its largest magnitude gets the largest code.
+
+    numbers: (numbers,). Both are scalars; the zero point is 0.
+    """
     scale = (numbers.abs().max() / grid.largest).to(grid.scale_dtype).float()
     return (scale if scale else torch.tensor(1.0)), torch.tensor(0.0)
 
 
 def zero_point(numbers: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Scale and zero point of one group so that the codes reach from its smallest number to its largest."""
+    """Scale and zero point of one group so that the codes reach from its smallest number to its largest.
+
+    numbers: (numbers,). Both are scalars.
+    """
     low, high = numbers.min().clamp(max=0), numbers.max().clamp(min=0)
     scale = ((high - low) / grid.largest).to(grid.scale_dtype).float()
     scale = scale if scale else torch.tensor(1.0)

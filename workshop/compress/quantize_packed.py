@@ -52,7 +52,10 @@ def _places(bits: int, device: torch.device) -> Tensor:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """`pack_bits`, and for 4 and 8 bits without taking codes apart."""
+    """`pack_bits`, and for 4 and 8 bits without taking codes apart.
+
+    codes: (rows, columns). Returns (rows, columns * bits / 8).
+    """
     if bits == 8:
         return codes.to(torch.uint8)
     if bits == 4 and codes.shape[1] % 2 == 0:
@@ -62,7 +65,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int) -> Tensor:
-    """What `pack` was given."""
+    """What `pack` was given, (rows, columns), from (rows, columns * bits / 8)."""
     if bits == 8:
         return packed
     if bits == 4:

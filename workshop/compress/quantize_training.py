@@ -39,7 +39,7 @@ class StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The gradient, where the code was not held at an end."""
+        """The gradient, (rows, columns), where the code was not held at an end; zero elsewhere."""
         (inside,) = ctx.saved_tensors
         return gradient * inside, None
 

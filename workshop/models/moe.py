@@ -104,14 +104,19 @@ class Router(nn.Module):
         return Routing(expert, weight, self.within_capacity(expert), self.balance(probability, expert))
 
     def within_capacity(self, expert: Tensor) -> Tensor:
-        """Which choices their expert takes: all first choices come before any second one, tokens in their
-        order."""
+        """Which choices their expert takes: first choices before any second one, tokens in their order.
+
+        expert: (tokens, top_k). Returns booleans of that shape.
+        """
         chosen = F.one_hot(expert.T.flatten(), self.config.num_experts)  # (top_k * tokens, experts)
         place = (chosen.cumsum(0) * chosen).sum(-1)  # counted from one
         return (place <= self.config.capacity(len(expert))).view(self.config.top_k, -1).T
 
     def balance(self, probability: Tensor, expert: Tensor) -> Tensor:
-        """num_experts * sum f_i P_i."""
+        """num_experts * sum f_i P_i, a scalar.
+
+        probability: (tokens, num_experts); expert: (tokens, top_k).
+        """
         share = self.shares(expert)
         return self.config.num_experts * (share * probability.mean(0)).sum()
 
@@ -164,15 +169,22 @@ class MoE(nn.Module):
         return self.spread(tokens, routing).view_as(x)
 
     def spread(self, tokens: Tensor, routing: Routing) -> Tensor:
-        """Sort the choices by expert, let each expert work on its own, and bring the answers home."""
+        """Sort the choices by expert, let each expert work on its own, and bring the answers home.
+
+        tokens: (tokens, hidden), as the result.
+        """
         token, order, counts = sorted_choices(routing, self.config.num_experts)
         answers = self.experts(tokens[token], counts.tolist())
         return combine(tokens, answers, token, routing.weight.flatten()[order])
 
 
 def sorted_choices(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The kept choices, sorted by expert: each one's token, its place in (tokens * top_k), and how many an
-    expert has."""
+    """The kept choices, sorted by expert.
+
+    Returns:
+        Each choice's token, (choices,); its place in the flattened (tokens * top_k), (choices,); and how many
+        choices an expert has, (num_experts,).
+    """
     expert = routing.expert.flatten().where(routing.kept.flatten(), num_experts)  # dropped ones last
     counts = torch.bincount(expert, minlength=num_experts)[:num_experts]
     order = expert.argsort(stable=True)[: int(counts.sum())]
@@ -180,7 +192,10 @@ def sorted_choices(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor, 
 
 
 def combine(tokens: Tensor, answers: Tensor, token: Tensor, weight: Tensor) -> Tensor:
-    """Add each answer, times its weight, to its token."""
+    """Add each answer, times its weight, to its token.
+
+    tokens: (tokens, hidden), as the result; answers: (choices, hidden); token and weight: (choices,).
+    """
     return torch.zeros_like(tokens).index_add(0, token, answers * weight.unsqueeze(-1))
 
 
@@ -200,7 +215,10 @@ def with_experts(model: GPT, config: MoEConfig) -> GPT:
 
 
 def balance_of(model: nn.Module) -> Tensor:
-    """The mean balance loss over a model's mixtures, after a forward; ValueError where it has none."""
+    """The mean balance loss over a model's mixtures, a scalar, after a forward.
+
+    ValueError where it has none.
+    """
     losses = [module.balance for module in model.modules() if isinstance(module, MoE)]
     if not losses:
         raise ValueError("the model has no mixture of experts; `with_experts` puts them in")

@@ -34,7 +34,7 @@ from workshop.facts.checks import check_positive
 
 @lru_cache(maxsize=1)
 def reference_manual() -> Tensor:
-    """The manual's topics in alphabetical order, as one uint8 tensor of UTF-8 bytes."""
+    """The manual's topics in alphabetical order, as one uint8 tensor of UTF-8 bytes, (bytes,)."""
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name].strip() for name in sorted(topics))
@@ -42,7 +42,7 @@ def reference_manual() -> Tensor:
 
 
 def decode(tokens: Tensor) -> str:
-    """Tokens as text; a character cut in half at an end shows as a replacement mark."""
+    """Tokens, of any shape, as text; a character cut in half at an end shows as a replacement mark."""
     return bytes(tokens.flatten().tolist()).decode("utf-8", errors="replace")
 
 

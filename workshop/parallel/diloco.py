@@ -127,5 +127,5 @@ def deal(parameters: list[nn.Parameter], fragments: int) -> list[list[nn.Paramet
 
 
 def flat(parameters: list[nn.Parameter]) -> Tensor:
-    """A copy of the parameters' values, end to end."""
+    """A copy of the parameters' values, end to end: (numbers,)."""
     return torch.cat([parameter.detach().flatten() for parameter in parameters])

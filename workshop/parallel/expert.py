@@ -43,7 +43,7 @@ class AllToAll(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sends: list[int], receives: list[int], group: Group) -> Tensor:
-        """One all_to_all with uneven parts."""
+        """One all_to_all with uneven parts: (sum(sends), ...) goes, (sum(receives), ...) comes."""
         ctx.sends, ctx.receives, ctx.group = sends, receives, group
         coming = rows.new_empty((sum(receives), *rows.shape[1:]))
         dist.all_to_all_single(coming, rows.contiguous(), receives, sends, group=group)
@@ -51,7 +51,7 @@ class AllToAll(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """The way back."""
+        """The way back: (sum(receives), ...) to (sum(sends), ...)."""
         return AllToAll.apply(gradient, ctx.receives, ctx.sends, ctx.group), None, None, None
 
 
@@ -90,7 +90,7 @@ class ExpertParallelMoE(MoE):
             setattr(self.experts, name, mine)
 
     def spread(self, tokens: Tensor, routing: Routing) -> Tensor:
-        """As `MoE.spread`, with a journey before the experts and one after."""
+        """As `MoE.spread`, (tokens, hidden) of this rank, with a journey before the experts and one after."""
         token, order, counts = sorted_choices(routing, self.config.num_experts)
         leaving = counts.view(dist.get_world_size(self.group), -1)  # (ranks, experts of each)
         arriving = torch.empty_like(leaving)

@@ -51,13 +51,13 @@ class Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shard: Tensor, owner: HandSharded) -> Tensor:
-        """All ranks' shards, end to end."""
+        """All ranks' shards, (shard,) each, end to end: (ranks * shard,)."""
         ctx.owner = owner
         return owner.gather(shard)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Everybody's gradient of this rank's shard, averaged."""
+        """From (ranks * shard,): everybody's gradient of this rank's shard, averaged, (shard,)."""
         ctx.owner.again = None  # the last use in this backward
         ranks = dist.get_world_size()
         mine = gradient.new_empty(gradient.numel() // ranks)

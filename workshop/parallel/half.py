@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 
 def bf16_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Mean over ranks of a bucket, sent as bfloat16."""
+    """Mean over ranks of a bucket, (numbers,), sent as bfloat16; a future of it, in place."""
     flat = bucket.buffer()
     narrow = flat.to(torch.bfloat16).div_(dist.get_world_size(group))
     sending = dist.all_reduce(narrow, group=group, async_op=True).get_future()

@@ -257,6 +257,8 @@ def run_schedule(
     """`run_order` with a schedule's name: "naive", "gpipe", "1f1b", and with several stages a rank
     "interleaved" and "breadth-first". The stages lie round-robin, stage s on rank s % world_size.
 
+    batch: micro-batches of inputs and of targets, each (micro_batch, ...).
+
     Raises ValueError for another name, or micro-batches that the schedule cannot take.
     """
     if schedule not in RUN_BY_HAND:

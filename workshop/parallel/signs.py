@@ -99,7 +99,7 @@ class SignState:
 
 
 def sign_hook(state: SignState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Mean over ranks of a bucket's signs and scales, with error feedback."""
+    """Mean over ranks of a bucket's signs and scales, with error feedback; a future of its (numbers,)."""
     flat = bucket.buffer()
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     if state.steps < state.start:

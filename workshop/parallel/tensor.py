@@ -55,7 +55,7 @@ SEQUENCE = 1  # the dim of positions in (batch, sequence, hidden)
 
 
 class Copy(torch.autograd.Function):
-    """f: the same x for every rank. Its gradients, one from each rank's part, add up."""
+    """f: the same x, (batch, sequence, hidden), for every rank. Its gradients, one from each rank, add up."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
@@ -70,8 +70,10 @@ class Copy(torch.autograd.Function):
 
 
 class Sum(torch.autograd.Function):
-    """g: the sum of the ranks' parts. Each part moves the sum one to one, so the gradient is simply
-    theirs."""
+    """g: the sum of the ranks' parts, each (batch, sequence, hidden).
+
+    Each part moves the sum one to one, so the gradient is simply theirs.
+    """
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:  # noqa: ARG004 - autograd gives it
@@ -85,7 +87,10 @@ class Sum(torch.autograd.Function):
 
 
 class Gather(torch.autograd.Function):
-    """f under sequence parallelism: from a slice of the positions to all of them."""
+    """f under sequence parallelism: from a slice of the positions to all of them.
+
+    (batch, sequence / ranks, hidden) to (batch, sequence, hidden).
+    """
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:
@@ -100,7 +105,10 @@ class Gather(torch.autograd.Function):
 
 
 class SumSlice(torch.autograd.Function):
-    """g under sequence parallelism: the sum of the parts, of which each rank keeps its positions."""
+    """g under sequence parallelism: the sum of the parts, of which each rank keeps its positions.
+
+    (batch, sequence, hidden) to (batch, sequence / ranks, hidden).
+    """
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:

@@ -40,7 +40,10 @@ def reduce_scatter(x: Tensor, dim: int, group: Group) -> Tensor:
 
 
 def slice_of(x: Tensor, dim: int, group: Group, what: str) -> Tensor:
-    """This rank's part of x along ``dim``, a view; ValueError, naming ``what``, where it does not divide."""
+    """This rank's part of x along ``dim``, a view: (..., ranks * n, ...) gives (..., n, ...).
+
+    Raises ValueError, naming ``what``, where it does not divide.
+    """
     ranks, size = dist.get_world_size(group), x.shape[dim]
     if size % ranks:
         near = max(size // ranks, 1) * ranks

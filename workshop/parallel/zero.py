@@ -172,7 +172,7 @@ class Zero1(Replicated):
     """Stage 1: the optimizer's state is cut. Reduce-scatter, update your part, all-gather the weights."""
 
     def part(self, flat: Tensor) -> Tensor:
-        """This rank's Nth."""
+        """This rank's Nth of a flat tensor: (numbers,) to (numbers / ranks,), a view."""
         return flat.chunk(self.ranks)[self.rank]
 
     def reduce(self, unit: Unit) -> None:

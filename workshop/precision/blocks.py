@@ -80,7 +80,8 @@ class Blocks:
 def encode_blocks(x: Tensor, name: str, *, rule: str = "floor") -> Blocks:
     """A tensor in a block format; blocks run along the last dim.
 
-    x: finite floating-point numbers; its last dim (for NF4: all its numbers) must divide into whole blocks.
+    x: finite floating-point numbers of any shape; its last dim (for NF4: all its numbers) must divide into
+    whole blocks.
     rule: "floor" or "ceil", for the formats whose scale is a power of two. ValueError says what does not fit.
     """
     check_choice("block format", name, BLOCK)
@@ -104,7 +105,7 @@ def encode_blocks(x: Tensor, name: str, *, rule: str = "floor") -> Blocks:
 
 
 def mx_scale(amax: Tensor, element: str, rule: str = "floor") -> Tensor:
-    """The power of two for blocks of these largest magnitudes, fp32; 2^-127 for a block of zeros."""
+    """The power of two for blocks of these largest magnitudes: (blocks,) fp32; 2^-127 for one of zeros."""
     form = float_format(element)
     exponent = exponents(amax) - form.largest_exponent
     if rule == "ceil":

@@ -42,7 +42,10 @@ TORCH_DTYPES = {
 
 
 def power_of_two(exponent: Tensor) -> Tensor:
-    """2 to whole numbers from -1022 to 1023, exactly, in fp64: the exponent goes where fp64 has it."""
+    """2 to whole numbers from -1022 to 1023, exactly, in fp64: the exponent goes where fp64 has it.
+
+    exponent: any shape, which the result has too.
+    """
     return ((exponent.to(torch.int64) + 1023) << 52).view(torch.float64)
 
 
@@ -126,7 +129,10 @@ def e4m3_overflow() -> float:
 
 
 def cast(x: Tensor, form: str | FloatFormat, *, saturate: bool = True) -> Tensor:
-    """`round_to` by torch's cast where torch has the format: the same numbers, faster; fp32 comes back."""
+    """`round_to` by torch's cast where torch has the format: the same numbers, faster.
+
+    x: any shape; fp32 of that shape comes back.
+    """
     form = float_format(form)
     if form.name not in TORCH_DTYPES:
         return round_to(x, form, saturate=saturate)
@@ -150,7 +156,7 @@ class RoundingError:
 
 
 def rounding_error(x: Tensor, rounded: Tensor) -> RoundingError:
-    """Compare numbers with what became of them; overflows do not enter ``relative``."""
+    """Compare numbers with what became of them, of the same shape; overflows do not enter ``relative``."""
     wide, after = x.double(), rounded.double()
     finite = after.isfinite()
     error = (after - wide)[finite].square().sum() / wide[finite].square().sum().clamp(min=1e-300)

@@ -56,7 +56,7 @@ class GradientCount:
 
 
 def count_gradients(gradients: Iterable[Tensor]) -> GradientCount:
-    """Zeros, and what is not finite, in some gradients."""
+    """Zeros, and what is not finite, in some gradients of any shapes."""
     numbers = zeros = not_finite = 0
     for gradient in gradients:
         numbers += gradient.numel()
@@ -68,7 +68,7 @@ def count_gradients(gradients: Iterable[Tensor]) -> GradientCount:
 def sizes_by_power(gradients: Iterable[Tensor], lowest: int, highest: int) -> list[int]:
     """How many gradients have a magnitude from 2^k to 2^(k+1), for k from lowest up to below highest.
 
-    Zeros and what lies outside are not counted.
+    gradients: of any shapes. Zeros and what lies outside are not counted.
     """
     counts = torch.zeros(highest - lowest, dtype=torch.float64)
     for gradient in gradients:
@@ -97,11 +97,11 @@ class LossScaler:
         self.good_steps = 0
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss to call `backward` on. In fp32, for S times a loss may be too large for fp16."""
+        """The loss, a scalar, to call `backward` on: fp32, for S times a loss may be too large for fp16."""
         return loss.float() * self.value
 
     def unscale(self, gradients: Sequence[Tensor]) -> bool:
-        """Divide fp32 gradients by S, in place; False if one of them is infinite or NaN."""
+        """Divide fp32 gradients, of any shapes, by S, in place; False if one of them is infinite or NaN."""
         for gradient in gradients:
             gradient.mul_(1 / self.value)
         return all(bool(gradient.isfinite().all()) for gradient in gradients)
@@ -130,7 +130,10 @@ class MasterWeights:
         self.optimizer = make_optimizer([master for _, master in self.pairs])
 
     def take_gradients(self) -> list[Tensor]:
-        """Move the model's gradients to the masters, in fp32, and drop the 16-bit ones."""
+        """Move the model's gradients to the masters, in fp32, and drop the 16-bit ones.
+
+        Returns those of the masters, each in its parameter's shape.
+        """
         taken = []
         for parameter, master in self.pairs:
             if parameter.grad is not None:

@@ -50,6 +50,7 @@ MX_BLOCK = 32
 def scale_of(amax: Tensor, form: str, *, power_of_two: bool = False) -> Tensor:
     """What to divide by, so that amax becomes the format's largest value; 1 where amax is zero.
 
+    amax: any shape, which the scales have too.
     power_of_two: rounded up to one, which costs no digits (Transformer Engine's ``pow_2_scale``).
     """
     amax = amax.float()
@@ -96,7 +97,10 @@ class Operand(NamedTuple):
 
 
 def round_by(x: Tensor, form: str, scale: Tensor) -> Operand:
-    """x / scale in a format, what is too large cut down to the largest value."""
+    """x / scale in a format, what is too large cut down to the largest value.
+
+    x: (rows, depth); scale: what divides it by broadcasting, (1, 1), (rows, 1) or (rows, depth).
+    """
     largest = float_format(form).largest
     return Operand((x.detach().float() / scale).clamp(-largest, largest).to(torch_dtype(form)), scale)
 
@@ -132,13 +136,13 @@ class AmaxHistory:
     def record(self, x: Tensor) -> None:
         """Remember this step's amax; an infinite one counts as none, or it would stay for the whole length.
 
-        Nothing here waits for the device: delayed scaling exists so that nothing does.
+        x: any shape. Nothing here waits for the device: delayed scaling exists so that nothing does.
         """
         amax = x.detach().abs().amax().float()
         self.history.append(amax.where(amax.isfinite(), torch.zeros_like(amax)))
 
     def quantize(self, x: Tensor) -> Operand:
-        """Round x by the past's scale, cut what is too large, and remember x: one step."""
+        """Round x, (rows, depth), by the past's scale, cut what is too large, and remember x: one step."""
         scale = self.scale(x)
         self.record(x)
         return round_by(x, self.form, scale.view(1, 1))
