@@ -218,7 +218,7 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 # (A test of this workshop holds the package's translation, for all engines, against Accelerate's own.)
 
 # %% [markdown]
-# The same first weights, the same global batch, the same optimizer, all in fp32:
+# All runs below begin with the same weights and have the same global batch and the same optimizer, all in fp32.
 
 # %%
 # %%guess other_losses --choices none,DDP,FSDP2,ZeRO-2,all
@@ -234,13 +234,13 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 # 3 x, because it reduces by all-reduce.
 
 # %% tags=["nbval-check-output"]
-weights, moments, buckets, master = 4, 8, 4, 4
-predicted = {
-    "one rank": weights + moments,
-    "DDP": weights + moments + buckets,
-    "FSDP2": (weights + moments) / 2,
-    "ZeRO-2": weights + (moments + master) / 2,
+parts = {  # bytes a parameter; what is divided by 2 is cut between the two ranks
+    "one rank": {"weights": 4, "moments": 8},
+    "DDP": {"weights": 4, "moments": 8, "buckets": 4},
+    "FSDP2": {"weights": 4 / 2, "moments": 8 / 2},
+    "ZeRO-2": {"weights": 4, "moments": 8 / 2, "master copy": 4 / 2},
 }
+predicted = {name: sum(each.values()) for name, each in parts.items()}
 parameters = engines["DDP"][0].model.num_params
 for name, per_parameter in predicted.items():
     size = format_bytes(per_parameter * parameters)
@@ -323,24 +323,89 @@ assert found["FSDP2"]["held"] < found["ZeRO-2"]["held"] < found["DDP"]["held"]
 assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.25 * 500_000_000, "its bucket"
 
 # %% [markdown]
-# FSDP2 holds least and sends more than DDP.
-#
-# And the peak of ZeRO-2? Two gigabytes, for a model of half a megabyte. DeepSpeed sends gradients through a bucket, and if the file does not say how
+# FSDP2 holds least and sends more than DDP. In one picture: on the left the 20 losses, four lines on top of each other; then what a rank holds and
+# sends for them. Bars are predicted, diamonds measured.
+
+# %%
+show.engine_costs(
+    {name: found[name]["losses"] for name in parts},
+    {
+        name: {part: size * parameters for part, size in each.items()}
+        for name, each in parts.items()
+    },
+    sent,
+    {name: (found[name]["held"], found[name]["sent"]) for name in parts},
+)
+
+# %% [markdown]
+# And the peak of ZeRO-2, in the table? Two gigabytes, for a model of half a megabyte. DeepSpeed sends gradients through a bucket, and if the file does not say how
 # large, it has 500,000,000 numbers (`reduce_bucket_size`), whatever the model. Beside 8 billion parameters nobody notices
 # two gigabytes. Beside ours there is nothing else to see.
 #
 # (On two CPU cores the time of a step tells little about engines: ranks and communication share
 # the cores, and `TINY` is as small as its name.)
+#
+# ### When engines do differ
+#
+# Here all numbers are fp32, and that is why the losses agree.
+# [Hugging Face and IBM](https://huggingface.co/blog/deepspeed-to-fsdp-and-back) moved a run of Mistral 7B, loaded in bf16, from DeepSpeed to FSDP
+# with Accelerate. At a learning rate of 1e-6 the loss had fallen under DeepSpeed and did not fall under FSDP; at 4e-6 it did. DeepSpeed had stepped on
+# its master copy in fp32, FSDP on the weights as they were loaded. AdamW's first step moves each weight by about the learning rate. How many
+# weights of an ordinary size move at all?
 
 # %%
-names = list(predicted)
-show.predicted_and_measured(
-    names,
-    [predicted[name] * parameters for name in names],
-    [found[name]["held"] for name in names],
-)
+weights = 0.02 * torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
+moved = {}
+for kind in (torch.float32, torch.bfloat16):
+    for rate in (1e-6, 4e-6):
+        before = weights.to(kind)
+        moved[kind, rate] = (before - rate != before).float().mean().item()
+        print(f"{kind!s:<14} a step of {rate:g} moves {moved[kind, rate]:6.1%}")
+assert moved[torch.float32, 1e-6] > 0.99
+assert 3 < moved[torch.bfloat16, 4e-6] / moved[torch.bfloat16, 1e-6] < 5
+assert moved[torch.bfloat16, 1e-6] < 0.05
 
 # %% [markdown]
+# In bf16 a weight of 0.02 has its next neighbour 0.0001 away, and a step of a millionth is rounded back to nothing. Since version 0.30 Accelerate keeps
+# FSDP's weights in fp32 too, if the file says `mixed_precision: bf16`. With `'no'` it takes them as they come.
+#
+# ### The same arithmetic, published
+#
+# DeepSpeed's documentation, [Memory Requirements](https://deepspeed.readthedocs.io/en/latest/memory.html), says what T5-3B takes on a node of 8 GPUs in mixed
+# precision: 2,851 million parameters, of which the largest layer has 32 million. Weights and gradients have 2 bytes each. The master copy, its
+# gradient and the two moments have 16 together.
+
+# %%
+import logging
+
+logging.disable(logging.WARNING)  # DeepSpeed says which device it found
+from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+
+logging.disable(logging.NOTSET)
+P, LAYER, N = 2_851_000_000, 32_000_000, 8
+in_16_bits, in_fp32 = 2 + 2, 4 + 4 + 8
+estimate = {
+    "ZeRO-2, a GPU": in_16_bits * P + in_fp32 * P / N,
+    "ZeRO-3, a GPU": in_16_bits * LAYER + (2 + in_fp32) * P / N,
+    "the host": 1.5 * N * 4 * P,
+}
+published = {"ZeRO-2, a GPU": 15.93, "ZeRO-3, a GPU": 6.09, "the host": 127.45}
+for name, size in estimate.items():
+    print(f"{name:<14} {size / 2**30:7.2f} GB, published {published[name]:7.2f}")
+    assert round(size / 2**30, 2) == published[name]
+how = {"cpu_offload": False, "cpu_offload_params": False, "zero_init": False}
+host, gpu, _ = estimate_zero3_model_states_mem_needs(P, LAYER, N, **how)
+assert gpu == int(estimate["ZeRO-3, a GPU"])
+assert host == int(estimate["the host"])
+print("and so says DeepSpeed's own function for stage 3")
+
+# %% [markdown]
+# (These GB are GiB. DeepSpeed 0.19 has a new formula for stage 2, in which gradients are cut too: 11.28 GB.)
+#
+# Look at the last line. Before any engine cuts anything, each of the 8 processes has made the whole model in fp32, as our `task` does; the factor of
+# 1.5 is for safety. For Llama 2 70B the authors of [this guide](https://huggingface.co/blog/ram-efficient-pytorch-fsdp) count
+# "70\*4\*8 GB ~ 2TB" in a node of 1 TB. `zero3_init_flag` and `fsdp_cpu_ram_efficient_loading` are the keys against that.
+#
 # ## The same loop in another library
 #
 # [Lightning Fabric](https://github.com/Lightning-AI/pytorch-lightning) is the same idea with the engine as an argument instead of
@@ -707,7 +772,7 @@ show.recorded_run("26_accelerate", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - An engine is a cost, not a result: the same script gave the same 20 losses under all of them.
+# - An engine is a cost, not a result: in fp32 the same script gave the same 20 losses under all of them. In bf16 ask on which weights an engine steps.
 # - `accelerate launch` turns a file into environment variables and starts torchrun. No more.
 # - Half of a run is in the file, half in the script. `num_processes` counts all machines.
 # - Configurations fail in silence: on the wrong number of processes, with nothing wrapped, clipped unasked, with weights that cannot
@@ -723,4 +788,8 @@ show.recorded_run("26_accelerate", share_gpu=True)
 # - DeepSpeed, github.com/deepspeedai/DeepSpeed, version 0.19: `runtime/config.py`, `runtime/zero/config.py`.
 # - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 7.
 # - Y. Zhao et al., *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*, VLDB 2023, [arXiv:2304.11277](https://arxiv.org/abs/2304.11277).
+# - DeepSpeed documentation, *Memory Requirements*, [deepspeed.readthedocs.io](https://deepspeed.readthedocs.io/en/latest/memory.html).
+# - F. Lim, Z. Mueller, S. Bekman, *From DeepSpeed to FSDP and Back Again with Hugging Face Accelerate*,
+#   [huggingface.co](https://huggingface.co/blog/deepspeed-to-fsdp-and-back).
+# - S. Mangrulkar et al., *Fine-tuning Llama 2 70B using PyTorch FSDP*, [huggingface.co](https://huggingface.co/blog/ram-efficient-pytorch-fsdp).
 # - Lightning Fabric, github.com/Lightning-AI/pytorch-lightning.

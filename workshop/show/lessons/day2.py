@@ -1,4 +1,4 @@
-"""Day 2: collectives (21), DDP's buckets (22) and copies (23), what ZeRO holds and sends (24)."""
+"""Day 2: collectives (21), DDP's buckets (22), copies (23), what ZeRO holds and sends (24), engines (26)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from workshop.show.style import (
 
 Held = Mapping[int, Sequence[float]]
 Costs = Mapping[str, Mapping[str, float]]
+Pairs = Mapping[str, tuple[float, float]]
 Event = tuple[str, int, str, float]
 """What ("ready", "sent", "arrived"), bucket, parameter, seconds."""
 
@@ -213,3 +214,42 @@ def held_and_sent(held: Costs, sent: Costs, cap: float, title: str = "") -> Pict
         for case in held
     )
     return Picture(figure, "; ".join(cases))
+
+
+def engine_costs(
+    losses: Mapping[str, Sequence[float]], held: Costs, sent: Mapping[str, float], measured: Pairs
+) -> Picture:
+    """Three panels, a line or bar for each engine: loss over steps, bytes between steps by part, bytes sent.
+
+    held: engine -> part -> predicted bytes. sent: engine -> predicted bytes of a step. measured: engine ->
+    (held, sent), drawn as diamonds. Lines that lie on each other get thinner, so that each is seen.
+    ValueError where the four do not name the same engines.
+    """
+    if not list(losses) == list(held) == list(sent) == list(measured):
+        raise ValueError(f"name the same engines in one order, not {[*losses]}, {[*held]}, {[*sent]}")
+    figure, axes = new_figure(8.4, 1.7 + 0.36 * len(held), columns=3)
+    for index, (engine, values) in enumerate(losses.items()):
+        look = {"linewidth": 2.0 * (len(losses) - index), "color": rank_colour(4 + index)}
+        axes[0].plot(range(1, len(values) + 1), values, label=engine, **look)
+    axes[0].legend(fontsize=8, frameon=False)
+    name_axes(axes[0], "step", "loss")
+    parts = dict.fromkeys(part for each in held.values() for part in each)
+    colours = {part: rank_colour(index) for index, part in enumerate(parts)} | {"sent": "#BBBBBB"}
+    stacks = held, {engine: {"sent": size} for engine, size in sent.items()}
+    for place, (axis, rows, label) in enumerate(zip(axes[1:], stacks, ("holds", "sends"), strict=True)):
+        found = [pair[place] for pair in measured.values()]
+        unit, size = byte_unit(max(found))
+        scaled = {name: {p: b / size for p, b in each.items()} for name, each in rows.items()}
+        bars_stacked(axis, scaled, colours)
+        points = [value / size for value in found]
+        axis.plot(points, range(len(points)), "D", color="black", markersize=5, label="measured")
+        axis.set_xlim(0, 1.1 * max(points))
+        name_axes(axis, f"{unit} a rank {label}")
+    axes[2].set_yticks([])
+    handles = [axis.get_legend_handles_labels() for axis in axes[1:]]
+    legend(figure, 7, handles={label: h for both in handles for h, label in zip(*both, strict=True)})
+    cases = (
+        f"{engine} holds {format_bytes(pair[0])}, sends {format_bytes(pair[1])}"
+        for engine, pair in measured.items()
+    )
+    return Picture(figure, f"{len(losses)} engines, {len(values)} losses each; " + "; ".join(cases))
