@@ -440,7 +440,58 @@ assert abs(inside[0] / weights - 3) < 0.05
 beside("times_weights", predicted=3, measured=inside[0] / weights)
 
 # %% [markdown]
-# The training is the same, and the gradients, a quarter of the memory, are never all there at once. The price: nothing may need all gradients at once. So no clipping by the global norm,
+# The training is the same, and the gradients, a quarter of the memory, are never all there at once. How many of them are? A second hook looks,
+# just before ours updates. At each call it adds up all gradients that exist:
+
+# %%
+model, alive = fresh(wide), []
+
+
+def watch(_):
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    alive.append(sum(gradient.nbytes for gradient in gradients))
+
+
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(watch)
+step_inside_backward(model, lr=1e-3, fused=True)
+tokens = torch.arange(16, device=device)[None]
+model(tokens, tokens).backward()
+largest = max(parameter.nbytes for parameter in model.parameters())
+print(f"gradients at once: at most {max(alive):,} bytes of {weights:,}")
+print(f"the largest matrix:        {largest:,} bytes")
+assert max(alive) == largest
+
+# %% [markdown]
+# They exist one at a time, so together they never take more than the largest matrix does.
+#
+# **LOMO** is plain SGD inside backward (Lv et al., 2023). Table 1 of that paper prints what LLaMA-7B takes in mixed precision with AdamW, with SGD and
+# with LOMO. Weights and gradients have 2 bytes there, and the fp32 master copy of the weights is counted as the optimizer's. What the paper
+# calls GB are GiB, of $2^{30}$ bytes. Here are its numbers, and ours from bytes a parameter:
+
+# %% tags=["nbval-check-output"]
+from workshop.facts import catalogue
+
+llama_7b = catalogue.model("llama-2-7b")  # of LLaMA-7B's shapes
+params = llama_7b.num_params / 2**30
+embedding = llama_7b.vocab_size * llama_7b.hidden_size / 2**30  # the largest matrix
+table = {  # worked out, and published
+    "weights": (2 * params, 12.55),
+    "gradients, AdamW and SGD": (2 * params, 12.55),
+    "gradients, LOMO": (2 * embedding, 0.24),
+    "optimizer, AdamW": ((4 + 8) * params, 75.31),
+    "optimizer, SGD": (4 * params, 25.10),
+}
+for name, (counted, published) in table.items():
+    print(f"{name:<25} {counted:6.2f} GiB, published {published:5.2f}")
+    assert round(counted, 2) == published
+adamw = 2 * params + 2 * params + (4 + 8) * params
+print(f"AdamW {adamw:.0f} GiB in all, LOMO {2 * params + 2 * embedding:.0f} GiB")
+
+# %% [markdown]
+# All five agree to the last digit. LOMO saves most by having no state at all: it takes a plain SGD step on the 16-bit weights.
+#
+# The price of stepping inside backward: nothing may need all gradients at once. So no clipping by the global norm,
 # and no accumulation over micro-batches. (`workshop.train.in_backward` has it for any optimizer.)
 #
 # ## At scale
@@ -448,8 +499,6 @@ beside("times_weights", predicted=3, measured=inside[0] / weights)
 # State for 70 billion parameters, with the shapes of Llama 3 70B for Adafactor's rows and columns:
 
 # %% tags=["nbval-check-output"]
-from workshop.facts import catalogue
-
 llama, sums = catalogue.model("llama-3-70b"), 0
 for linear in llama.linears():
     sums += llama.num_layers * linear.copies * (linear.inputs + linear.outputs)
@@ -608,4 +657,5 @@ show.recorded_run("15_optimizers")
 #   three numbers); J. Liu et al., *Muon is Scalable for LLM Training*, 2025, [arXiv:2502.16982](https://arxiv.org/abs/2502.16982).
 # - N. Shazeer, M. Stern, *Adafactor*, 2018, [arXiv:1804.04235](https://arxiv.org/abs/1804.04235).
 # - T. Dettmers et al., *8-bit Optimizers via Block-wise Quantization*, 2021, [arXiv:2110.02861](https://arxiv.org/abs/2110.02861).
-# - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023, [arXiv:2306.09782](https://arxiv.org/abs/2306.09782).
+# - K. Lv et al., *Full Parameter Fine-tuning for Large Language Models with Limited Resources* (LOMO), 2023,
+#   [arXiv:2306.09782](https://arxiv.org/abs/2306.09782), table 1.
