@@ -65,9 +65,7 @@ PICTURES = {
     "saves_in_time": lambda: show.saves_in_time({"plain": (0.2, 0.2), "asynchronous": (0.03, 0.4)}),
     "channel_sizes": lambda: show.channel_sizes({"layer 0": [1.0, 9.0]}, 6.0),
     "grid_steps": lambda: show.grid_steps([-1.0, 0.2, 0.4], {"absmax": [-1.0, 0.0, 0.5]}),
-    "size_and_perplexity": lambda: show.size_and_perplexity(
-        {"rtn": (0.5, 50.0), "gptq": (0.5, 40.0)}, ("fp32", 36.0)
-    ),
+    "harm_by_bits": lambda: show.harm_by_bits({"a": {"rtn": {16: 1.0, 4: 1.5}, "gptq": {16: 1.0, 4: 1.2}}}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
     "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
     "expert_shares": lambda: show.expert_shares({"alone": [[0.5, 0.5], [0.9, 0.1]]}),

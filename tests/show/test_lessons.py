@@ -152,6 +152,15 @@ def test_lengths_that_differ():
         show.codes_used({"odd": ([0.0, 1.0], [1])})
 
 
+def test_harm_is_drawn_in_multiples_on_one_height():
+    picture = show.harm_by_bits({"a": {"rtn": {16: 1.0, 3: 6.0}}, "b": {"rtn": {16: 1.0, 4: 1.2}}})
+    assert "a 6.00 times, b 1.20 times" in repr(picture)
+    first, second = picture.figure.axes
+    assert first.get_ylim() == second.get_ylim()
+    with pytest.raises(ValueError, match="above zero"):
+        show.harm_by_bits({"a": {"rtn": {4: 0.0}}})
+
+
 def test_an_impossible_save_is_refused():
     with pytest.raises(ValueError, match="plain: stands still for 2 s and is written after 1 s"):
         show.saves_in_time({"plain": (2, 1)})

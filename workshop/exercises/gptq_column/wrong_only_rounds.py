@@ -1,4 +1,4 @@
-def gptq_column(weight, inverse, j, nearest):
+def gptq_column(weight, hessian, j, nearest):
     """The matrix after column j has been rounded."""
     moved = weight.copy()
     moved[:, j] = nearest(weight[:, j])

@@ -1,10 +1,11 @@
 import numpy as np
 
 
-def gptq_column(weight, inverse, j, nearest):
+def gptq_column(weight, hessian, j, nearest):
     """The matrix with column j rounded, and the later ones making up for it."""
-    moved = weight.copy()
+    moved, later = weight.copy(), slice(j + 1, None)
     moved[:, j] = nearest(weight[:, j])
-    error = (weight[:, j] - moved[:, j]) / inverse[j, j]
-    moved[:, j + 1 :] = weight[:, j + 1 :] + np.outer(error, inverse[j, j + 1 :])
+    added = moved[:, j] - weight[:, j]  # a number for each row
+    move = np.linalg.solve(hessian[later, later], np.outer(hessian[later, j], added)).T
+    moved[:, later] += move
     return moved

@@ -30,7 +30,10 @@ def accuracy_by_trained(results: Mapping[str, tuple[int, float]], questions: int
     if not trained:
         raise ValueError(f"nothing is trained in {sorted(results)}: there is no point to draw")
     figure, axis = new_figure(6.4, 3.2)
+    placed: list[float] = []
     for index, (name, (count, share)) in enumerate(trained.items()):
+        count *= 1.2 ** placed.count(count)  # equal counts stand side by side
+        placed.append(trained[name][0])
         off = 2 * (share * (1 - share) / questions) ** 0.5 if questions else None
         axis.errorbar(count, share, off, fmt="o", color=rank_colour(index), markersize=8, linewidth=1)
         axis.annotate(name, (count, share), (9, 5), textcoords="offset points", fontsize=9)
@@ -103,21 +106,58 @@ def channel_sizes(largest: Mapping[str, Sequence[float]], threshold: float) -> P
     return Picture(figure, f"largest input by feature; features that reach {threshold:g}: {said}")
 
 
-def size_and_perplexity(found: Mapping[str, tuple[float, float]], unharmed: tuple[str, float]) -> Picture:
-    """Perplexity over bytes a weight: a dot for each, a line for the whole model (name, value)."""
-    figure, axis = new_figure(6.8, 3.6)
-    name, level = unharmed
-    axis.axhline(level, color=PREDICTED, linewidth=1.5)
-    where = {"xycoords": ("axes fraction", "data"), "ha": "left", "va": "bottom", "fontsize": 8}
-    axis.annotate(name, (0.01, level), **where)
-    for index, (label, (size, score)) in enumerate(found.items()):
-        told = f"{label}: {score:.1f}"
-        axis.plot(size, score, "o", color=rank_colour(index), markersize=7, label=told)
-    name_axes(axis, "bytes a weight", "perplexity")
-    axis.margins(0.12, 0.12)
-    legend(figure, 3)
-    said = ", ".join(f"{label} {score:.1f} at {size:.2f}" for label, (size, score) in found.items())
-    return Picture(figure, f"perplexity by bytes a weight: {said}; {name} {level:.1f}")
+def harm_by_bits(models: Mapping[str, Mapping[str, Mapping[int, float]]]) -> Picture:
+    """A panel for each model: by bits of a weight, perplexity in multiples of the unharmed one's (log).
+
+    models: by name, and by method, bits and the multiple. ValueError where a multiple is not above zero.
+    """
+    found = [row for methods in models.values() for row in methods.values()]
+    if min(value for row in found for value in row.values()) <= 0:
+        raise ValueError("a multiple of a perplexity is above zero")
+    widths = sorted({bits for row in found for bits in row}, reverse=True)
+    names = list(dict.fromkeys(name for methods in models.values() for name in methods))
+    top = max(max(row.values()) for row in found)
+    figure, axes = panels(3.6 * len(models), 2.9, len(models))
+    for axis, (title, methods) in zip(axes, models.items(), strict=True):
+        axis.axhline(1, color=PREDICTED, linewidth=1)
+        for name, row in methods.items():
+            places = [widths.index(bits) for bits in row]
+            style = {"color": rank_colour(names.index(name)), "markersize": 5, "label": name}
+            axis.plot(places, list(row.values()), "o-", **style)
+        axis.set_xticks(range(len(widths)), [str(bits) for bits in widths])
+        axis.set_yscale("log")
+        ticks = [tick for tick in (1, 1.5, 2, 3, 4, 6, 8, 12, 20, 50) if tick <= 1.3 * top]
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks] if axis is axes[0] else [""] * len(ticks))
+        axis.minorticks_off()
+        axis.set_ylim(0.9, 1.2 * top)  # one height for all
+        axis.set_title(title, fontsize=9)
+        name_axes(axis, "bits of a weight", "perplexity, times the unharmed" if axis is axes[0] else "")
+    legend(figure, len(names))
+    fewest = {title: max(row[min(row)] for row in methods.values()) for title, methods in models.items()}
+    worst = ", ".join(f"{title} {value:.2f} times" for title, value in fewest.items())
+    return Picture(
+        figure, f"perplexity by bits of a weight, in multiples of the unharmed; at the most: {worst}"
+    )
+
+
+def kl_by_bits(
+    measured: Mapping[int, float], predicted: Mapping[int, float], others: Mapping[str, tuple[int, float]]
+) -> Picture:
+    """KL divergence by bits of a weight (log), beside what is predicted for it, and other grids as points."""
+    figure, axis = new_figure(6.8, 3.0)
+    widths = sorted(measured, reverse=True)
+    axis.plot(widths, [predicted[bits] for bits in widths], "--", color="#666666", label="predicted")
+    axis.plot(widths, [measured[bits] for bits in widths], "o-", color=MEASURED, label="equal steps")
+    for index, (name, (bits, harm)) in enumerate(others.items(), 1):
+        axis.plot([bits], [harm], "D", color=rank_colour(index), markersize=8, label=name)
+    axis.set_yscale("log")
+    axis.set_xticks(widths)
+    axis.invert_xaxis()
+    name_axes(axis, "bits of a weight", "KL divergence, nats a token")
+    legend(figure, 4)
+    said = ", ".join(f"{bits} bits {measured[bits]:.4f}" for bits in widths)
+    more = "".join(f"; {name}, {bits} bits {harm:.4f}" for name, (bits, harm) in others.items())
+    return Picture(figure, f"KL divergence by bits of a weight, equal steps: {said}{more}")
 
 
 def soft_targets(
