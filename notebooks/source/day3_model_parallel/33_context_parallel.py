@@ -147,6 +147,83 @@ print("TINY with your ring, 64 bytes a rank: the logits of one process, to 1e-4"
 show.positions_for_heads(4)
 
 # %% [markdown]
+# By hand: cut a tensor along one dim, send a part to each rank, and join what comes along the other dim.
+
+# %%
+# %%ranks -n 4
+import torch
+import torch.nn.functional as F
+
+HEADS, POSITIONS = 1, 2  # dims of (batch, heads, positions, head_dim)
+# the same seed on all ranks, so that each can check its part against the whole
+torch.manual_seed(0)
+whole = [torch.randn(1, 8, 256, 16, device=device) for _ in range(4)]
+*qkv, upward = whole  # queries, keys, values; and a gradient of the output
+wanted = F.scaled_dot_product_attention(*qkv, is_causal=True)
+
+
+def mine_of(x):
+    return x.chunk(world_size, POSITIONS)[rank].contiguous()
+
+
+def exchange(x, split, join):
+    sent = torch.stack(x.chunk(world_size, split))  # a part for each rank
+    came = torch.empty_like(sent)
+    dist.all_to_all_single(came, sent)
+    return torch.cat(came.unbind(), join)
+
+
+heads = [exchange(mine_of(x), HEADS, POSITIONS) for x in qkv]  # all positions
+attended = F.scaled_dot_product_attention(*heads, is_causal=True)
+by_hand = exchange(attended, POSITIONS, HEADS)
+torch.testing.assert_close(by_hand, mine_of(wanted))
+if rank == 0:
+    print(
+        f"{tuple(heads[0].shape)} between the exchanges, {tuple(by_hand.shape)} after"
+    )
+
+# %% [markdown]
+# PyTorch's own word for it: a `DTensor` is a tensor that knows how it is cut over the ranks, and `redistribute` changes the cut. It has a
+# backward, too, so attention can be trained.
+
+# %%
+# %%ranks
+import logging
+
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+
+mesh = init_device_mesh(device.type, (world_size,))
+logging.getLogger("torch.distributed.tensor").setLevel("ERROR")  # see below
+
+
+def cut_anew(x, held, wanted):
+    """What this rank has of x when it is cut along another dim."""
+    x = DTensor.from_local(x, mesh, [Shard(held)])
+    return x.redistribute(placements=[Shard(wanted)]).to_local()
+
+
+mine = [mine_of(x).requires_grad_() for x in qkv]
+heads = [cut_anew(x, POSITIONS, HEADS) for x in mine]
+attended = F.scaled_dot_product_attention(*heads, is_causal=True)
+by_library = cut_anew(attended, HEADS, POSITIONS)
+torch.testing.assert_close(by_library, by_hand)
+
+by_library.backward(mine_of(upward))
+alone = [x.clone().requires_grad_() for x in qkv]  # one process, with the whole
+F.scaled_dot_product_attention(*alone, is_causal=True).backward(upward)
+for own, x in zip(mine, alone, strict=True):
+    torch.testing.assert_close(own.grad, mine_of(x.grad))
+if rank == 0:
+    print("by hand and by redistribute: the same output; gradients as in one process")
+
+# %%
+# %ranks stop
+
+# %% [markdown]
+# (On GPUs `redistribute` sends an all_to_all. On CPUs it gathers everything and keeps its part, and warns of it. That
+# gives the same, and sends more.)
+#
 # ## Predict
 #
 # A rank has 1 / N of the positions. What does it send, forward, in one layer? How does that change with N?
@@ -638,19 +715,40 @@ for name, found in {"ring": ring, "ulysses": ulysses}.items():
 # Equal to the byte again. Averaging the gradients, as in data parallelism, sends 3.4 GB, whatever the number of positions, once a step and
 # hidden behind backward if DDP does it. What attention sends grows with the positions, in every layer.
 #
-# Can that be hidden? While a block travels, a rank computes with the one before. In
-# bf16 a block of $c$ positions is $4 c \cdot d_{kv}$ bytes (keys and values), and works for $4 c^2 d$ FLOPs, half of
-# them under a causal mask in zigzag. Sending takes no longer if $c \ge 2 \frac{F}{B} \frac{d_{kv}}{d}$. Without mask
-# and shared heads it is the paper's $c \ge F/B$ (Liu et al., section 3).
+# Can that be hidden? While a block travels, a rank computes with the one before. In bf16 a block of $c$ positions is $4 c d$ bytes (keys and
+# values of width $d$), and works for $4 c^2 d$ FLOPs. With $F$ FLOPs and $B$ bytes a second, sending takes no longer than work if
+# $c \ge F/B$ (Liu et al., section 3). Their table 2 says what that means for five devices, at their peak:
+
 
 # %% tags=["nbval-check-output"]
-# what a GPU reached in training Llama 3, about; widths of q and of k
-flops, d, d_kv = (400e12, 64 * 128, 8 * 128)
+def hidden_from(flops, bandwidth, kv_share=1, masked=False):
+    """Positions of a rank from which on a block travels no longer than it works."""
+    return flops / bandwidth * kv_share * (2 if masked else 1)
+
+
+print("smallest block, in thousands   by the formula   in the paper")
+for name, teraflops, gigabytes, in_the_paper in [
+    ("A100, NVLink", 312, 300, 1.0),
+    ("A100, InfiniBand", 312, 12.5, 24.5),
+    ("TPU v3", 123, 112, 1.1),
+    ("TPU v4", 275, 268, 1.0),
+    ("TPU v5e", 196, 186, 1.1),
+]:
+    block = hidden_from(teraflops * 1e12, gigabytes * 1e9) / 1e3
+    print(f"{name:<30} {block:>14.1f}   {in_the_paper:>12}")
+    assert abs(block - in_the_paper) < max(0.05, 0.02 * in_the_paper)
+
+# %% [markdown]
+# (For InfiniBand the paper prints 24.5; 312 / 12.5 is 25.0.) Our layer of Llama 70B differs in two ways. Keys and values are an eighth as
+# wide as queries, so there is less to send. And under a causal mask a rank computes half as much.
+
+# %% tags=["nbval-check-output"]
+flops = 400e12  # what a GPU reached in training Llama 3, about
 for name, bandwidth in {
     "NVLink, 450 GB/s": 450e9,
     "400 Gbit/s InfiniBand": 50e9,
 }.items():
-    smallest = 2 * flops / bandwidth * d_kv / d
+    smallest = hidden_from(flops, bandwidth, kv_share=8 / 64, masked=True)
     # backward sends three times as much, and has five products in place of two
     backward = smallest * 3 / (5 / 2)
     print(
@@ -664,35 +762,11 @@ for name, bandwidth in {
 # (Your ring hides nothing: it waits for a block before it attends. To hide it, start sending, attend to the block that you have, and wait
 # then, as `_RingAttention` in `workshop/parallel/context.py` does.) Llama 3 took 16
 # ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of the few keys in place of a ring.
-#
-# Here `predict_traffic` is asked for the gathered form. Its bytes are those of a ring: $N - 1$ blocks forward, again backward, and gradients.
-
-# %% tags=["nbval-check-output"]
-from workshop.facts.layout import Layout
-from workshop.facts.run import Run
-from workshop.predict.traffic import predict_traffic
-
-run = Run(
-    "llama-3.1-70b",
-    "64xH100",
-    Layout(context=16, context_method="all_gather", shard=4, zero=3),
-    micro_batch=1,
-    seq_len=131_072,
-)
-sent = sum(
-    row.wire_bytes for row in predict_traffic(run).traffic if row.axis == "context"
-)
-# 80 layers, gradients in bf16 too
-by_hand = 80 * 3 * context_bytes("ring", 131_072, 64, 8, 128, 16)
-print(
-    f"predict_traffic, 16 context ranks {sent:>16,.0f} B; by hand {by_hand:>16,.0f} B"
-)
-assert sent == by_hand
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# Ulysses without this workshop. Twelve lines, an `all_to_all` that autograd knows, are all that is parallel in the model. (For
+# Ulysses without this workshop. Twelve lines are all that is parallel in the model: your exchange, with a backward. (For
 # the ring, PyTorch has `context_parallel` in `torch.distributed.tensor.experimental`; it needs a GPU's attention kernels.) The optimizer is SGD: an update of Adam hides a gradient that is twice too large.
 # `torchrun --nproc-per-node 4 train_context.py` runs it; run again it goes on.
 
@@ -820,7 +894,7 @@ show.recorded_run("33_context_parallel", share_gpu=True)
 #
 # ## Sources
 #
-# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889): section 3.
+# - H. Liu, M. Zaharia, P. Abbeel, *Ring Attention with Blockwise Transformers for Near-Infinite Context*, 2023, [arXiv:2310.01889](https://arxiv.org/abs/2310.01889): section 3, table 2.
 # - S. A. Jacobs et al., *DeepSpeed Ulysses*, 2023, [arXiv:2309.14509](https://arxiv.org/abs/2309.14509): section 3.2 (4Nh/P).
 # - W. Brandon et al., *Striped Attention: Faster Ring Attention for Causal Transformers*, 2023, [arXiv:2311.09431](https://arxiv.org/abs/2311.09431): abstract.
 # - M. Milakov, N. Gimelshein, *Online normalizer calculation for softmax*, 2018, [arXiv:1805.02867](https://arxiv.org/abs/1805.02867); T. Dao et al., *FlashAttention*, 2022,
