@@ -4,8 +4,8 @@
 # - **You need** `13_memory_of_a_step`, `21_collectives`; what forward and backward keep.
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients
-#   are. Where seconds are measured the ranks stay on the CPU, on a machine with GPUs too: a GPU would be done with so
-#   small a model before anything is seen. The last part rehearses one stage of 64.
+#   are. Where seconds are measured the ranks stay on the CPU, even on a machine with GPUs: a GPU is done with so small a
+#   model before anything can be seen. The last part rehearses one stage of 64.
 # - **Model and text:** `TINY` with eight layers in place of two, so that there is something to cut, on the reference manual. Where seconds are
 #   measured it is wider too, or an action would be over before it is seen; there the tokens are random, for only their number matters.
 # - **Links:** before this [31_tensor_parallel](31_tensor_parallel.ipynb), after it [33_context_parallel](33_context_parallel.ipynb), words in the [glossary](../glossary.md).
@@ -14,7 +14,7 @@
 #
 # A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next on
 # rank 1. Rank 0 hands its activations to rank 1, and in backward rank 1 hands their gradient back. That is all a
-# **pipeline** sends: one tensor each way, to one neighbour. No other cut sends so little.
+# **pipeline** sends: one tensor each way, to one neighbour. (Tensor parallelism sums four such tensors in every layer.)
 #
 # But while rank 1 works, what does rank 0 do?
 
@@ -179,8 +179,8 @@ show.pipeline_gantts(
 # middle: it has done all forwards, and the first gradient has not come yet.
 #
 # **Does the formula hold on real accelerators?** If a rank is idle for a share $i$ of the time, $p$ ranks do $p\,(1 - i)$
-# times the work of one. GPipe's authors measured that on TPUs, with a Transformer of 48 layers and 32 micro-batches. In
-# their table 2 the speed of one micro-batch at a time, on two ranks, is 1.
+# times the work of one. GPipe's authors measured that on TPUs, with a Transformer of 48 layers and 32 micro-batches. The
+# unit of their table 2 is the speed of two ranks with a single micro-batch, of which one works while the other waits.
 
 # %% tags=["nbval-check-output"]
 published, speed = {2: 1.8, 4: 3.4, 8: 6.3}, {}  # table 2, Transformer, M = 32
@@ -536,7 +536,8 @@ rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
 report(sent=rows["send"], received=rows["recv"])
 
 # %% [markdown]
-# **Predict:** between two stages goes one tensor of (batch, sequence, hidden) for each micro-batch, down; and its gradient, up.
+# Between two stages goes one tensor of (batch, sequence, hidden) for each micro-batch, down, and its gradient, up. **Predict:** how many
+# messages does each of the four ranks send for eight micro-batches, and how many bytes?
 
 # %% tags=["nbval-check-output"]
 one_message = 4 * 2 * 16 * 64  # fp32, batch, sequence, hidden
@@ -1014,7 +1015,7 @@ show.recorded_run("32_pipeline", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - A stage is some layers; between stages goes one tensor for each micro-batch, each way. Nothing is cheaper on the wire.
+# - A stage is some layers; between stages goes one tensor for each micro-batch, each way, however many layers a stage has.
 # - **Bubble: (p - 1) / (m + p - 1).** More micro-batches make it small. They come from the batch.
 # - GPipe keeps m micro-batches, **1F1B p - r on rank r**, with the same bubble.
 # - Thin stages (interleaved) divide the bubble; they multiply messages and keep more. Splitting backward (zero bubble)

@@ -33,8 +33,8 @@ from workshop.facts.units import format_bytes
 show.ring_blocks(4)
 
 # %% [markdown]
-# But softmax divides by a sum over **all** keys. How can it be computed in parts? Keep, beside each output, the logarithm of its denominator, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then
-# be merged into one:
+# But softmax divides by a sum over **all** keys. How can it be computed in parts? Beside each output we keep the logarithm of the sum by
+# which it was divided, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then be merged into one:
 #
 # $$\ell = \log(e^{\ell_a} + e^{\ell_b}) \qquad o = a\,e^{\ell_a - \ell} + b\,e^{\ell_b - \ell}$$
 
@@ -260,8 +260,9 @@ for n in (2, 4, 8, 16):
 # %% [markdown]
 # Few key heads make the ring cheap at first. But all keys pass every rank, however many ranks there are. In Ulysses
 # each rank sends only what is its own. Without shared heads the paper counts $4Sh/N$ numbers, for S positions, width h
-# and N ranks (it writes N for positions and P for ranks). An N-th of them stays where it is. (At 16 ranks a key head is sent to two ranks; that is counted.) **And every rank needs a head:** past 64 ranks
-# there is none left to give.
+# and N ranks (it writes N for positions and P for ranks). An N-th of these stays where it is, and that is the
+# $(N-1)/N$ in the assert. (At 16 ranks a key head is sent to two ranks; that is counted.) **And every rank needs a
+# head:** past 64 ranks there is none left to give.
 #
 # ## Run: forward and backward on four ranks
 #
@@ -358,8 +359,8 @@ show.causal_work({"contiguous": [0, 1, 2, 3], "zigzag": [0, 1, 2, 3, 3, 2, 1, 0]
 
 # %% [markdown]
 # **Predict** the FLOPs of each rank in the forward: $4 \cdot$ heads $\cdot$ head_dim for each pair of a query and a key that is computed.
-# Our ring computes whole blocks, those on the diagonal too, and skips those that are all masked. (So the busiest rank has 1.60 times the
-# mean here, and 1.75 times in the picture.)
+# Our ring computes whole blocks, those on the diagonal too, and skips those that are all masked. (The picture counts only the pairs that
+# are not masked. So the busiest rank has 1.75 times the mean there, and 1.60 times here.)
 #
 # - Dealt out in order, rank r computes $r + 1$ blocks of $(S/N)^2$.
 # - In zigzag every rank computes three blocks in its own step and two in each other: $2N + 1$ of $(S/2N)^2$.
@@ -760,8 +761,8 @@ for name, bandwidth in {
 # %% [markdown]
 # So with 512 positions a rank, sending is hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks.
 # (Your ring hides nothing: it waits for a block before it attends. To hide it, start sending, attend to the block that you have, and wait
-# then, as `_RingAttention` in `workshop/parallel/context.py` does.) Llama 3 took 16
-# ranks for that length, 8,192 positions each (Dubey et al., table 4), and an all_gather of the few keys in place of a ring.
+# then, as `_RingAttention` in `workshop/parallel/context.py` does.) Llama 3 took 16 ranks for that length, 8,192 positions each (Dubey et
+# al., table 4), and an all_gather of the few keys in place of a ring.
 
 # %% [markdown]
 # ## Tomorrow's script
