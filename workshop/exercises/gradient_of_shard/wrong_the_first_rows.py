@@ -1,0 +1,11 @@
+import torch
+import torch.distributed as dist
+
+
+def gradient_of_shard(gradient: torch.Tensor) -> torch.Tensor:
+    """This rank's rows of the mean over ranks; `gradient` is of the whole."""
+    ranks = dist.get_world_size()
+    whole = gradient.contiguous()
+    dist.reduce(whole, 0)
+    dist.broadcast(whole, 0)
+    return whole.chunk(ranks)[0] / ranks

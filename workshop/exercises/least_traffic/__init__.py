@@ -1,1 +1,0 @@
-"""Exercise: make it fit under the cap with the least traffic."""

@@ -1,3 +1,0 @@
-def least_traffic(choices: list[tuple[str, int, int]], cap_bytes: int) -> str | None:
-    """The name of the choice that fits and sends least; None if none fits."""
-    ...
