@@ -16,6 +16,7 @@ LIVE = Timeline(
 
 PICTURES = {
     "accuracy_by_trained": lambda: show.accuracy_by_trained({"none": (0, 0.3), "some": (1_000, 0.7)}),
+    "kl_by_bits": lambda: show.kl_by_bits({8: 0.002, 4: 0.7}, {8: 0.002, 4: 0.5}, {"NF4": (4, 0.3)}),
     "codes_used": lambda: show.codes_used(
         {"two": ([-1.0, 1.0], [1, 3]), "three": ([-1.0, 0.0, 1.0], [1, 2, 1])}
     ),
@@ -99,3 +100,6 @@ PICTURES = {
         6, {"x": ((2, 3), (3, 1), 0), "x.T": ((3, 2), (1, 3), 0)}
     ),
 }
+    "error_panels": lambda: show.error_panels(
+        [1.0, 2.0], {"row": {"tensor": [0.1, 1.0]}, "column": {"tensor": [0.1, 0.5]}}, "factor"
+    ),

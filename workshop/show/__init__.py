@@ -39,11 +39,12 @@ _BY_MODULE = {
         "delayed_scaling",
         "harm_by_way",
         "sizes_by_layer",
+        "error_panels",
         "training_curves",
     ),
     "workshop.show.lessons.day5": (
-        "accuracy_by_trained", "channel_sizes", "codes_used", "grid_steps", "harm_by_bits", "scores_by_step",
-        "soft_targets", "two_fits", "zero_patterns",
+        "accuracy_by_trained", "channel_sizes", "codes_used", "grid_steps", "harm_by_bits", "kl_by_bits",
+        "scores_by_step", "soft_targets", "two_fits", "zero_patterns",
     ),
     "workshop.show.lessons.day6": (
         "continued_losses", "goodput_by_interval", "job_tree", "predicted_and_published", "saves_in_time",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from workshop.show.style import LIMIT, MEASURED, Picture, legend, name_axes, new_figure, rank_colour
+from workshop.show.style import LIMIT, MEASURED, Picture, legend, name_axes, new_figure, panels, rank_colour
 
 
 def sizes_by_layer(
@@ -18,9 +19,10 @@ def sizes_by_layer(
         layers, colour = range(len(values)), rank_colour(index)
         axis.plot(layers, values, "o-", markersize=3, color=colour, label=f"{name}, largest")
         axis.plot(layers, typical[name], ":", color=colour, label=f"{name}, median")
+    beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
     for words, limit in limits.items():
         axis.axhline(limit, color=LIMIT, linewidth=0.9, linestyle="--")
-        axis.text(0, limit, words, fontsize=8, color=LIMIT, va="bottom")
+        axis.annotate(words, (1.01, limit), fontsize=8, color=LIMIT, va="center", **beside)
     axis.set_yscale("log")
     name_axes(axis, "layer", "magnitude")
     legend(figure, 4)
@@ -46,6 +48,35 @@ def delayed_scaling(amax: Sequence[float], covered: Mapping[str, Sequence[float]
     return Picture(figure, f"amax and scales: {said}")
 
 
+def error_panels(
+    sizes: Sequence[float],
+    errors: Mapping[str, Mapping[str, Sequence[float]]],
+    what: str,
+    paired: bool = False,
+) -> Picture:
+    """A panel for each title: relative error over a size, both logarithmic; the same names in all panels.
+
+    paired: names two by two share a colour, the second is dotted.
+    """
+    figure, axes = panels(8.4, 3.0, len(errors))
+    for axis, (title, lines) in zip(axes, errors.items(), strict=True):
+        for index, (name, values) in enumerate(lines.items()):
+            colour, look = (index // 2, index % 2 * 2) if paired else (index, index % 3)
+            thick, style = ((2.6, "-"), (1.9, "--"), (1.6, ":"))[look]  # equal ones show
+            axis.plot(sizes, values, style, linewidth=thick, color=rank_colour(colour), label=name)
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_ylim(0.02, 2)
+        axis.set_title(title, fontsize=10)
+        name_axes(axis, what, "relative error")
+    legend(figure, 4)
+    said = "; ".join(
+        f"{title}: " + ", ".join(f"{name} {min(v):.1%} to {max(v):.1%}" for name, v in lines.items())
+        for title, lines in errors.items()
+    )
+    return Picture(figure, f"relative error by {what}: {said}")
+
+
 def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Picture:
     """Groups of bars side by side, logarithmic, the number above each in percent: values[group][name]."""
     figure, axis = new_figure(7.4, 2.8)
@@ -68,17 +99,26 @@ def bars_by_group(values: Mapping[str, Mapping[str, float]], label: str) -> Pict
     return Picture(figure, f"{label} by group: {said}")
 
 
-def harm_by_way(harm: Mapping[str, float]) -> Picture:
-    """KL divergence from the unharmed model for each way to serve it, the least on top (log scale)."""
+def harm_by_way(harm: Mapping[str, float], rounded: Mapping[str, str] | None = None) -> Picture:
+    """KL divergence from the unharmed model for each way to serve it, the least on top (log scale).
+
+    rounded: what each way rounds; ways that round the same share a colour.
+    """
     ways = sorted(harm, key=lambda name: harm[name])
+    kinds = list(dict.fromkeys((rounded or {}).values()))
     figure, axis = new_figure(7.4, 0.7 + 0.26 * len(ways))
-    axis.barh(ways, [harm[name] for name in ways], 0.7, color=MEASURED)
     for place, name in enumerate(ways):
+        kind = rounded[name] if rounded else None
+        colour = MEASURED if kind is None else rank_colour(kinds.index(kind))
+        axis.barh(place, harm[name], 0.7, color=colour, label=kind)
         axis.text(1.05 * harm[name], place, f"{harm[name]:.4f}", va="center", fontsize=8)
+    axis.set_yticks(range(len(ways)), ways)
     axis.set_xscale("log")
-    axis.set_xlim(right=3 * max(harm.values()))
+    axis.set_xlim(left=min(harm.values()) / 2, right=3 * max(harm.values()))
     axis.invert_yaxis()
     name_axes(axis, "KL divergence from the unharmed model, nats a token")
+    if rounded:
+        legend(figure, len(kinds), above=True)
     said = ", ".join(f"{name} {harm[name]:.4f}" for name in ways)
     return Picture(figure, f"KL divergence by way to serve, least first: {said}")
 
