@@ -242,13 +242,12 @@ show.cut_matrices(
         "k": (64, 64, "columns"),
         "v": (64, 64, "columns"),
         "o": (64, 64, "rows"),
-        "norms": (64, 2, "whole"),
         "gate": (64, 192, "columns"),
         "up": (64, 192, "columns"),
         "down": (192, 64, "rows"),
     },
     4,
-    "one layer on four ranks (grey: on all of them)",
+    "one layer on four ranks (its two norms are whole on each)",
 )
 
 # %% [markdown]
@@ -601,10 +600,31 @@ for name, wanted, found in [
 
 # %% [markdown]
 # The 2 at the entrance remains: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
-# gathers it *again*, while the gradient of $x$ is computed (section 4.2.2). Then really all is divided by $t$: for the authors' GPT, $34/t$
-# instead of $10 + 24/t$ times batch x sequence x hidden bytes (without the scores of attention, which a fused kernel does not keep). That buys memory with two more gathers a layer, which hide behind a product.
-# Ours stays simple.
+# gathers it *again*, while the gradient of $x$ is computed (section 4.2.2). So two more gathers a layer, which hide behind a product, save
+# memory, and everything is divided by $t$. Ours stays simple.
 #
+# The paper counts a GPT of its time in bytes, times batch x sequence x hidden (table 2). A layer keeps 10 outside and 24 inside. Besides, it
+# keeps the scores of attention, $5as/h$ with $a$ heads, $s$ positions and hidden width $h$. (Dropping the scores, to compute them again in
+# backward, is *selective recomputation*. A fused kernel never keeps them.) What is left of tensor parallelism's memory on eight ranks, beside
+# the paper's figure 7:
+
+# %% tags=["nbval-check-output"]
+ranks, s = 8, 2_048
+print("kept, of tensor parallelism alone      by the formula   in the paper")
+for name, a, h, with_scores, without in [
+    ("22 billion", 64, 6_144, 0.6684, 0.1618),
+    ("175 billion", 96, 12_288, 0.6204, 0.1849),
+]:
+    scores = 5 * a * s / h
+    alone = 10 + (24 + scores) / ranks
+    for way, kept, in_the_paper in [
+        ("sequence parallel", (34 + scores) / ranks, with_scores),
+        ("and scores dropped", 34 / ranks, without),
+    ]:
+        print(f"{name:<12} {way:<24} {kept / alone:>16.1%} {in_the_paper:>14.1%}")
+        assert abs(kept / alone - in_the_paper) < 0.001
+
+# %% [markdown]
 # ## At scale
 #
 # One training step, as a function. It lets us run the very same code here, on four ranks, and rehearse it as one rank of many, with a Llama
@@ -951,7 +971,7 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 # - M. Shoeybi et al., *Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism*, 2019, [arXiv:1909.08053](https://arxiv.org/abs/1909.08053):
 #   section 3 (f, g, vocabulary), figure 4 (four all_reduces), abstract (15.1 PFLOP/s, 76 %).
 # - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022, [arXiv:2205.05198](https://arxiv.org/abs/2205.05198): sections 4.1 to 4.2.2,
-#   table 2.
+#   table 2, figure 7 (its bars in numbers: github.com/calculon-ai/calculon, `calculon/llm/validation.py`).
 # - *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): table 3 (shape of the 70B model), table 4 (TFLOP/s).
 # - Links: NVIDIA DGX H100 data sheet (in `workshop/facts/data/clusters.toml`); what collectives reach of them: `workshop/predict/data`.
 # - PyTorch: github.com/pytorch/pytorch, `torch/distributed/tensor/parallel`.
