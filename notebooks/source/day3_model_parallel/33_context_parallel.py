@@ -154,7 +154,7 @@ show.positions_for_heads(4)
 import torch
 import torch.nn.functional as F
 
-HEADS, POSITIONS = 1, 2  # dims of (batch, heads, positions, head_dim)
+BY_HEADS, BY_POSITIONS = 1, 2  # dims of (batch, heads, positions, head_dim)
 # the same seed on all ranks, so that each can check its part against the whole
 torch.manual_seed(0)
 whole = [torch.randn(1, 8, 256, 16, device=device) for _ in range(4)]
@@ -163,7 +163,7 @@ wanted = F.scaled_dot_product_attention(*qkv, is_causal=True)
 
 
 def mine_of(x):
-    return x.chunk(world_size, POSITIONS)[rank].contiguous()
+    return x.chunk(world_size, BY_POSITIONS)[rank].contiguous()
 
 
 def exchange(x, split, join):
@@ -173,9 +173,9 @@ def exchange(x, split, join):
     return torch.cat(came.unbind(), join)
 
 
-heads = [exchange(mine_of(x), HEADS, POSITIONS) for x in qkv]  # all positions
+heads = [exchange(mine_of(x), BY_HEADS, BY_POSITIONS) for x in qkv]  # all positions
 attended = F.scaled_dot_product_attention(*heads, is_causal=True)
-by_hand = exchange(attended, POSITIONS, HEADS)
+by_hand = exchange(attended, BY_POSITIONS, BY_HEADS)
 torch.testing.assert_close(by_hand, mine_of(wanted))
 if rank == 0:
     print(
@@ -204,9 +204,9 @@ def cut_anew(x, held, wanted):
 
 
 mine = [mine_of(x).requires_grad_() for x in qkv]
-heads = [cut_anew(x, POSITIONS, HEADS) for x in mine]
+heads = [cut_anew(x, BY_POSITIONS, BY_HEADS) for x in mine]
 attended = F.scaled_dot_product_attention(*heads, is_causal=True)
-by_library = cut_anew(attended, HEADS, POSITIONS)
+by_library = cut_anew(attended, BY_HEADS, BY_POSITIONS)
 torch.testing.assert_close(by_library, by_hand)
 
 by_library.backward(mine_of(upward))
