@@ -63,6 +63,11 @@ PICTURES = {
     "spread": lambda: show.spread({"ticket": [1.0, 1.2], "fresh": [0.8, 0.9]}, "accuracy"),
     "predicted_and_published": lambda: show.predicted_and_published([reproduce("llama-65b")]),
     "goodput_by_interval": lambda: show.goodput_by_interval([1, 10], {"x": [0.8, 0.9]}, {"x": 5.0}),
+    "states_of_ranks": lambda: show.states_of_ranks(
+        {"": [["fine", "waits"], ["fine", "fine"]]}, {"fine": "#BBBBBB", "waits": "#E69F00"}, "collective"
+    ),
+    "counted_causes": lambda: show.counted_causes({"GPU": 3, "software": 1}, ["GPU"], ("GPU", "all else")),
+    "rows_read": lambda: show.rows_read([2, 1], [[(0, 0, 2), (1, 2, 3)]]),
     "saves_in_time": lambda: show.saves_in_time({"plain": (0.2, 0.2), "asynchronous": (0.03, 0.4)}),
     "channel_sizes": lambda: show.channel_sizes({"layer 0": [1.0, 9.0]}, 6.0),
     "grid_steps": lambda: show.grid_steps([-1.0, 0.2, 0.4], {"absmax": [-1.0, 0.0, 0.5]}),

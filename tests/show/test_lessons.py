@@ -168,3 +168,19 @@ def test_an_impossible_save_is_refused():
 
 def test_a_save_names_both_times():
     assert "stands still 30 ms of 400 ms" in repr(show.saves_in_time({"asynchronous": (0.03, 0.4)}))
+
+
+def test_a_box_for_each_rank_and_step_in_the_colour_of_its_state():
+    picture = PICTURES["states_of_ranks"]()
+    (axis,) = picture.figure.axes
+    assert len(axis.patches) == 4
+    assert "by collective, rank 0 fine, waits; rank 1 fine, fine" in repr(picture)
+    with pytest.raises(ValueError, match="no colour for lost; there are fine"):
+        show.states_of_ranks({"": [["lost"]]}, {"fine": "#BBBBBB"})
+
+
+def test_each_row_is_drawn_where_it_lies_and_where_it_is_read():
+    picture = show.rows_read([3, 3, 3, 1], [[(0, 0, 3), (1, 3, 5)], [(1, 5, 6), (2, 6, 9), (3, 9, 10)]])
+    (axis,) = picture.figure.axes
+    assert len(axis.patches) == 20
+    assert "rank 1 reads rows 5 to 5 of 1.pt, rows 6 to 8 of 2.pt, rows 9 to 9 of 3.pt" in repr(picture)

@@ -47,7 +47,8 @@ _BY_MODULE = {
         "scores_by_step", "soft_targets", "two_fits", "zero_patterns",
     ),
     "workshop.show.lessons.day6": (
-        "continued_losses", "goodput_by_interval", "job_tree", "predicted_and_published", "saves_in_time",
+        "continued_losses", "counted_causes", "goodput_by_interval", "job_tree", "predicted_and_published",
+        "rows_read", "saves_in_time", "states_of_ranks",
     ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _BY_MODULE.items() for name in names}

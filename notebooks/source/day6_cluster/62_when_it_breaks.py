@@ -15,6 +15,7 @@
 
 # %%
 # %load_ext workshop
+import re
 import socket
 import statistics
 import tempfile
@@ -40,6 +41,7 @@ def happens(program, n=2, **limits):
         return error
 
 
+recorders = tempfile.mkdtemp(dir=launch.Session.get().directory)  # for later
 HEAD = """import torch
 import torch.distributed as dist
 
@@ -82,10 +84,14 @@ for rank, (function, line) in at.items():
 assert at == {0: ("all_reduce", 9), 1: ("barrier", 11)}
 
 # %%
-beside("guard", measured="both" if set(at) == {0, 1} else f"rank-{min(at)}")
+beside(
+    "guard",
+    predicted="both",
+    measured="both" if set(at) == {0, 1} else f"rank-{min(at)}",
+)
 
 # %% [markdown]
-# Both ranks wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
+# A collective ends when all ranks have entered it. Here none ever has all, so **both** wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
 # what is wrong is that they are not the same. Without a time limit this cell would never end. (Torch's own limit is 30
 # minutes for gloo, ten for NCCL.)
 #
@@ -165,8 +171,6 @@ dist.destroy_process_group()
 )
 
 # %% tags=["nbval-check-output"]
-import re
-
 said = detail.failures[0].message
 shown = sorted(set(re.findall(r"TensorShape=\[(\d+)\]", said)))
 print(
@@ -213,7 +217,7 @@ assert (compared[0].loss, compared[0].tokens) == (51.0, 102.0), "DETAIL saw it"
 
 # %%
 failed = isinstance(order, launch.RankFailed)
-beside("order", measured="error" if failed else "neither")
+beside("order", predicted="neither", measured="error" if failed else "neither")
 
 # %% [markdown]
 # **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was
@@ -261,29 +265,7 @@ assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 # it.
 #
 # Here the workshop asked every rank for its stacks when time was up. On a machine where it did not start the ranks, `py-spy dump --pid`
-# does the same from outside, and Python's own `faulthandler` from inside.
-#
-# Ranks that stay survive this: they are freed, and keep their variables.
-
-# %% tags=["raises-exception"]
-# %%ranks -n 2 --timeout 5
-mine = torch.tensor([10.0 + rank])
-if rank == 0:
-    dist.all_reduce(mine)
-
-# %%
-# %%ranks --into kept
-from workshop import report
-
-dist.all_reduce(mine)
-report(total=mine.item())
-
-# %% tags=["nbval-check-output"]
-print("after the hang, the same ranks:", [kept[rank].total for rank in range(2)])
-assert [kept[rank].total for rank in range(2)] == [21.0, 21.0]
-
-# %%
-# %ranks stop
+# does the same from outside, and Python's own `faulthandler` from inside. Torch can tell it too: you will see this hang again below.
 
 # %% [markdown]
 # ### 5. A dead rank
@@ -428,25 +410,25 @@ assert nan[0].bad == {0: [], 1: [], 2: [3], 3: [0, 1, 2, 3]}
 assert nan[0].spread == {0: False, 1: False, 2: True, 3: True}
 
 # %%
-from workshop.show.style import Picture, new_figure
-
-figure, axes = new_figure(5.4, 2.2, columns=2)
-before = [[rank in nan[0].bad[step] for step in range(4)] for rank in range(4)]
-after = [[nan[rank].spread[step] for step in range(4)] for rank in range(4)]
-titles = "before the sum", "after the sum and the step"
-for axis, grid, title in zip(axes, (before, after), titles, strict=True):
-    axis.imshow(grid, cmap="Reds", vmin=0, vmax=1.5)
-    axis.set(xlabel="step", ylabel="rank", xticks=range(4), yticks=range(4))
-    axis.set_title(title, fontsize=9)
-words = "in step 2 rank 3 alone is not finite before the sum; after it all four are"
-Picture(figure, words)
+FINE, BAD = "finite", "not finite"
+before = [
+    [BAD if rank in nan[0].bad[step] else FINE for step in range(4)]
+    for rank in range(4)
+]
+after = [
+    [BAD if nan[rank].spread[step] else FINE for step in range(4)] for rank in range(4)
+]
+show.states_of_ranks(
+    {"before the sum": before, "after the sum and the step": after},
+    {FINE: "#DDDDDD", BAD: "#D55E00"},
+)
 
 # %%
 on_ranks = sum(nan[rank].spread[2] for rank in range(4))
 beside("ranks_with_nan", predicted=4, measured=on_ranks)
 
 # %% [markdown]
-# In step 2 one square is red at the left, and the whole column at the right: one sum carries it to all ranks. One step later all of them look alike, and the culprit can no longer be found. **Look
+# In step 2 a single box is red at the left, and the whole column at the right: one sum carries it to all ranks. One step later all of them look alike, and the culprit can no longer be found. **Look
 # before you reduce**, and note which rank it was. (Gather one number from each rank: it costs a message. Where
 # gradients are clipped, the norm is NaN in the same step; that shows *that* it happened, not *where*.)
 #
@@ -555,7 +537,8 @@ Table(
 )
 
 # %%
-beside("silent", measured=sum(weights > 1 for weights, _ in found.values()))
+differ = sum(weights > 1 for weights, _ in found.values())
+beside("silent", predicted=2, measured=differ)
 
 # %% [markdown]
 # **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same
@@ -606,14 +589,220 @@ print("to blame: rank", first_to_fail(records))
 assert first_to_fail(records) == 2
 
 # %% [markdown]
+# The first line of each report above was written by the workshop's own rules (`judge`). Does your function name the same ranks? Give it what the
+# ranks of three labs have left behind:
+
+# %% tags=["nbval-check-output"]
+WORDS = {"raised": "raised", "lost": "raised", "died": "killed"}  # theirs: yours
+labs = {"5, a dead rank": dead, "6, out of memory": memory, "7, a port": taken}
+for lab, error in labs.items():
+    left_behind = [
+        {
+            "rank": end.rank,
+            "ended": WORDS.get(end.kind, "waiting"),
+            "message": end.message,
+            "seconds": end.time,
+            "calls": 1,
+        }
+        for end in error.ends
+    ]
+    yours, theirs = first_to_fail(left_behind), error.failures[0].rank
+    print(f"lab {lab:<17} you: rank {yours}, the workshop: rank {theirs}")
+    assert yours == theirs
+
+# %% [markdown]
+# ### When nobody failed: the flight recorder
+#
+# In lab 4 nobody had failed, and the workshop looked at stacks. On a GPU that helps little: the stack says that a rank waits for its GPU, and
+# not in which collective the GPU is. Rule 3 needs a number for each rank: how many collectives it has entered. Torch counts them.
+# Its **flight recorder** keeps the last collectives of every rank. With NCCL a thread beside the program, the *watchdog*, writes them to a
+# file when one takes too long. For gloo we start that thread ourselves.
+#
+# Below is lab 4 again. Rank 2 reads from its file system for five seconds; after two each rank's recorder is written.
+
+# %%
+# %%guess entered
+# Six steps with one all_reduce each. Rank 2 is stuck before that of the fifth step.
+# How many collectives have the other three entered by then?
+...
+
+# %%
+# %%torchrun -n 4 --pass recorders
+import os
+import threading
+import time
+from pathlib import Path
+
+os.environ["TORCH_FR_BUFFER_SIZE"] = "2000"  # before the group is made
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+def write_down():
+    Path(recorders, f"rank_{rank}").write_bytes(_dump_fr_trace())
+
+
+watchdog = threading.Timer(2, write_down)  # beside the program, which is stuck
+watchdog.start()
+for step in range(6):
+    if rank == 2 and step == 4:
+        time.sleep(5)  # a file system that does not answer
+    dist.all_reduce(torch.ones(4))
+watchdog.join()
+dist.destroy_process_group()
+
+# %% [markdown]
+# Four files. What is in them? An entry for each collective that a rank has entered, and in it whether it has ended (`retired`):
+
+# %% tags=["nbval-check-output"]
+import pickle
+
+entries, counted = {}, []
+for rank in range(4):
+    dump = pickle.loads(Path(recorders, f"rank_{rank}").read_bytes())
+    entries[rank] = dump["entries"]
+    counted.append(
+        {
+            "rank": rank,
+            "ended": "waiting",
+            "message": "",
+            "seconds": 0.0,
+            "calls": len(dump["entries"]),
+        }
+    )
+    last = dump["entries"][-1]
+    print(
+        f"rank {rank}: {len(dump['entries'])} entered, the last is a "
+        f"{last['profiling_name']} of {last['input_sizes'][0]} numbers, "
+        + ("ended" if last["retired"] else "not ended")
+    )
+print("to blame: rank", first_to_fail(counted))
+assert first_to_fail(counted) == 2
+
+# %%
+most = max(map(len, entries.values()))
+states = [
+    ["ended" if entry["retired"] else "waits" for entry in entries[rank]]
+    + ["not entered"] * (most - len(entries[rank]))
+    for rank in range(4)
+]
+colours = {"ended": "#BBBBBB", "waits": "#E69F00", "not entered": "#D55E00"}
+show.states_of_ranks({"": states}, colours, "collective")
+
+# %%
+beside("entered", predicted=5, measured=most)
+
+# %% [markdown]
+# Three ranks wait for one: that is a hang. With 16,384 ranks nobody looks at pictures, but the rule is the same. Torch has a program that reads such
+# files and looks for the same thing. It was written for NCCL's, so we give it gloo's under that name, and fill in the group's members, which
+# gloo leaves out:
+
+# %% tags=["nbval-check-output"]
+import subprocess
+import sys
+
+for path in Path(recorders).iterdir():
+    dump = pickle.loads(path.read_bytes())
+    everyone = {"name": "0", "desc": "all ranks", "ranks": "[0, 1, 2, 3]"}
+    dump["pg_config"] = {"0": everyone}
+    for entry in dump["entries"]:
+        entry["profiling_name"] = entry["profiling_name"].replace("gloo", "nccl")
+    path.write_bytes(pickle.dumps(dump))
+
+analyser = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
+ran = subprocess.run(
+    [*analyser, recorders, "--prefix", "rank_"], capture_output=True, text=True
+)
+said = ran.stdout + ran.stderr
+for line in said.splitlines():
+    if "Not all ranks" in line or "missing ranks" in line:
+        print(re.sub(r"^.*?(Not all|missing)", r"\1", line))
+(missing,) = re.findall(r"missing ranks: {(\d+)}", said)
+assert int(missing) == first_to_fail(counted) == 2
+
+# %% [markdown]
+# It names your rank. (Its sequence numbers begin at 1.)
+#
+# ## How often does it break?
+#
+# Llama 3 405B was trained on 16,384 GPUs. In 54 days it was interrupted 419 times without anybody having planned it.
+
+# %%
+# %%guess hours_between --unit h
+# 419 interruptions in 54 days: how many hours from one to the next?
+...
+
+# %% [markdown]
+# Its authors publish the causes, each with its count and its share in per cent (Dubey et al., 2024, table 5):
+
+# %%
+CAUSES = {
+    "faulty GPU": (148, 30.1),
+    "GPU memory (HBM3)": (72, 17.2),
+    "software bug": (54, 12.9),
+    "network switch or cable": (35, 8.4),
+    "host maintenance": (32, 7.6),
+    "GPU SRAM": (19, 4.5),
+    "GPU system processor": (17, 4.1),
+    "network card": (7, 1.7),
+    "NCCL watchdog timeout": (7, 1.7),
+    "silent data corruption": (6, 1.4),
+    "GPU thermal": (6, 1.4),
+    "SSD": (3, 0.7),
+    "power supply": (3, 0.7),
+    "server chassis": (2, 0.5),
+    "IO expansion board": (2, 0.5),
+    "dependency": (2, 0.5),
+    "CPU": (2, 0.5),
+    "memory of the host": (2, 0.5),
+}
+of_gpus = [cause for cause in CAUSES if "GPU" in cause or "silent" in cause]
+counts = {cause: count for cause, (count, _) in CAUSES.items()}
+show.counted_causes(counts, of_gpus, ("the table's category GPU", "all else"))
+
+# %% tags=["nbval-check-output"]
+total = sum(counts.values())
+wrong = []
+for cause, (count, share) in CAUSES.items():
+    if abs(100 * count / total - share) > 0.06:
+        wrong.append(cause)
+        print(f"{cause}: {count} of {total} are {count / total:.1%}, printed {share} %")
+printed = sum(CAUSES[cause][1] for cause in of_gpus)
+by_count = sum(counts[cause] for cause in of_gpus) / total
+print(f"GPUs in all: {printed:.1f} % by the shares, {by_count:.1%} by the counts")
+assert total == 419
+assert wrong == ["faulty GPU"]
+assert round(printed, 1) == 58.7  # as its text says, too
+
+# %%
+beside("hours_between", calculated=54 * 24 / total)
+
+# %% [markdown]
+# The counts add up to 419, and 17 of 18 shares follow from them. One does not: 148 of 419 are not 30.1 %. So the 58.7 % that are often quoted
+# are 64 % by the table's own counts. Check tables with a calculator, also famous ones.
+#
+# Either way about six of ten were a GPU. To the others such a rank looks like the one of lab 5. Rarer kinds take longer to find: seven hangs
+# whose cause stayed unknown (lab 4), and six cases of silent data corruption, which is lab 9, by hardware.
+#
 # ## Then go on: elastic restart
 #
 # Sooner or later a rank dies and it is nobody's mistake. `--max-restarts 1` starts **all** ranks again, once. They are
 # fresh processes: all they know is what is on the disk. So a program that can be restarted is one that saves
 # checkpoints and looks for the last one.
 #
-# **Predict:** two ranks, a checkpoint after every second step. Rank 1 is killed in step 5 of 8. From which step does the second attempt go
-# on, and is its last loss that of a run that never broke?
+# Two ranks train eight steps, counted from 0, and save a checkpoint after every second one. Rank 1 is killed in step 5. (And a question without
+# a number: will the last loss be that of a run that never broke?)
+
+# %%
+# %%guess goes_on_at
+# Eight steps, counted from 0. A checkpoint after every second one; rank 1 dies in
+# step 5. With which step does the second attempt begin?
+...
 
 # %%
 folder = tempfile.TemporaryDirectory()
@@ -670,6 +859,9 @@ assert broken.losses == unbroken.losses[4:]
 print("losses of steps 4 to 7: equal to the last bit")
 folder.cleanup()
 
+# %%
+beside("goes_on_at", predicted=4, measured=broken.first_step)
+
 # %% [markdown]
 # One step was done twice, and nothing else was lost. On **two nodes** it is the same: each node's agent sees that a group broke, they
 # meet again at the same endpoint, and all ranks start anew. If a node is gone for good, torchrun's `--nnodes 1:2` lets the rest go on
@@ -687,9 +879,13 @@ folder.cleanup()
 # the others already wait for its gradients. (The cell is long because it also measures what all this costs. What you would write tomorrow
 # is `state`, `take_from_peer`, the `Manager`, the `Optimizer` and `step_with_torchft`.)
 #
-# **Predict:** 1. How long do the other two stand still? 2. How many steps' work do they lose? 3. How many steps must
-# replica 2 repeat?
-# 4. What does all this cost in a step in which nothing happens?
+# Three questions beside the guess: how many steps' work do the others lose? How many steps must replica 2 repeat? And what does all this
+# cost in a step in which nothing happens?
+
+# %%
+# %%guess stands_still --unit s
+# Replica 2 is killed. For how many seconds do the other two stand still?
+...
 
 # %%
 # %%torchrun --replicas 3 --max-restarts 1 --timeout 120 --into lived
@@ -846,6 +1042,9 @@ Table(
     ],
 )
 
+# %%
+beside("stands_still", predicted=1.0, measured=round(stood, 1))
+
 # %% [markdown]
 # A line is printed whenever the number of those who take part changes. The replicas do not start together, so the first steps may be taken by one
 # or two. Nobody went back to a checkpoint, and the weights agree to the last bit. The price is a pause of a second for each death, and a quorum
@@ -871,13 +1070,9 @@ Table(
 #
 # ## At scale: what to switch on before
 #
-# On GPUs you cannot ask a stuck kernel for its line. What helps must be switched on *before* it breaks. torch's **flight
-# recorder** keeps the last collectives of every rank, with sizes, state and stack, and writes them down when one takes
-# too long. Then rule 3 is applied to the files: the rank with the smallest number in its last finished collective is
-# the one that the others wait for.
-#
-# torch 2.13 records the last 2,000 without being asked. Set the variables all the same: older ones do not, and
-# `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` says where the files go. That must be a disk that outlives the node.
+# What helps must be switched on *before* it breaks, the flight recorder first. torch 2.13 records the last 2,000 collectives without being
+# asked. Set the variables all the same: older ones do not, and `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` says where the files go. That must be a
+# disk that outlives the node. Llama 3's authors used that recorder to find their hangs.
 #
 # | variable | does | cost |
 # |---|---|---|
@@ -889,10 +1084,6 @@ Table(
 # | `NCCL_DEBUG=INFO`, `NCCL_DEBUG_SUBSYS=INIT,NET` | which interface and which links NCCL has taken | a long log |
 # | `init_process_group(timeout=...)` | your own patience | none |
 #
-# Llama 3's authors used that recorder to find their hangs. More than half of their 419 interruptions were GPUs and their memory, and
-# six were silent data corruption: number 9 of this lesson, by hardware.
-
-# %% [markdown]
 # ## Tomorrow's script
 #
 # A program that is ready for all this, without the workshop. It waits two minutes and not thirty, writes its stack when it is sent a
@@ -1040,6 +1231,7 @@ show.recorded_run("62_when_it_breaks")
 #   print, not around the collective.
 # - A collective has no name. If the order differs between ranks, unrelated tensors are added, without an error.
 # - Set a time limit. A hang with a limit is an error with a line.
+# - Without a line, count collectives: torch's flight recorder has the number for each rank, and the smallest one names the culprit.
 # - Check that numbers are finite *before* they are summed. Afterwards every rank looks guilty.
 # - Weights must be equal, data must not: two checksums.
 # - A restart gives fresh processes. They know only what you have saved.

@@ -1,4 +1,4 @@
-"""Day 6: who starts whom in a job (61), saves (61, 63), predicted beside published runs, time kept (64)."""
+"""Day 6: who starts whom in a job (61), ranks that break (62), saves (61, 63), a plan beside runs (64)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from workshop.facts.units import format_seconds
 from workshop.predict.published_runs import Reproduced
 from workshop.show.bars import at_end, bars_stacked
-from workshop.show.grids import arrow, only_boxes, round_box
+from workshop.show.grids import arrow, cell, no_lines, only_boxes, round_box
 from workshop.show.style import (
     LIMIT,
     MEASURED,
@@ -17,6 +17,7 @@ from workshop.show.style import (
     legend,
     name_axes,
     new_figure,
+    panels,
     rank_colour,
 )
 
@@ -82,6 +83,96 @@ def continued_losses(unbroken: Sequence[float], starts: Sequence[tuple[int, Sequ
     legend(figure, 4)
     pieces = ", ".join(f"start {n + 1} from step {before + 1}" for n, (before, _) in enumerate(starts))
     return Picture(figure, f"loss by step of an unbroken run, and on it the pieces: {pieces}")
+
+
+def states_of_ranks(
+    grids: Mapping[str, Sequence[Sequence[str]]], colours: Mapping[str, str], across: str = "step"
+) -> Picture:
+    """A grid for each title: a row for each rank, a box for each step, in the colour of its state.
+
+    across: what is counted from left to right, from 0. ValueError for a state that has no colour.
+    """
+    unknown = {state for rows in grids.values() for row in rows for state in row} - set(colours)
+    if unknown:
+        raise ValueError(f"no colour for {', '.join(sorted(unknown))}; there are {', '.join(colours)}")
+    wide = sum(len(rows[0]) for rows in grids.values())
+    tall = max(map(len, grids.values()))
+    figure, axes = panels(0.5 * wide + 1.0 * len(grids), 0.4 * tall + 1.1, len(grids))
+    for axis, (title, rows) in zip(axes, grids.items(), strict=True):
+        for rank, row in enumerate(rows):
+            for place, state in enumerate(row):
+                look = {"edgecolor": "white", "linewidth": 3}
+                cell(axis, (place - 0.5, rank - 0.5, 1, 1), colours[state], **look)
+        axis.set_title(title, fontsize=9)
+        axis.set_xlim(-0.5, len(rows[0]) - 0.5)
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+        axis.set_xticks(range(len(rows[0])))
+        axis.set_yticks(range(len(rows)))
+        no_lines(axis)
+        name_axes(axis, across, "rank")
+    legend(figure, 4, handles={state: _patch(colour) for state, colour in colours.items()})
+    said = (
+        f"{title + ': ' if title else ''}rank {rank} {', '.join(row)}"
+        for title, rows in grids.items()
+        for rank, row in enumerate(rows)
+    )
+    return Picture(figure, f"by {across}, " + "; ".join(said))
+
+
+def _patch(colour: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=colour)
+
+
+def counted_causes(counts: Mapping[str, int], marked: Sequence[str], words: tuple[str, str]) -> Picture:
+    """A bar with its number for each cause, ``marked`` ones coloured; words: what the two colours mean."""
+    figure, axis = new_figure(6.4, 0.9 + 0.21 * len(counts))
+    for place, (cause, count) in enumerate(counts.items()):
+        axis.barh(place, count, 0.7, color=LIMIT if cause in marked else PREDICTED)
+        at_end(axis, count, place, str(count))
+    axis.set_yticks(range(len(counts)), list(counts), fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.08 * max(counts.values()))
+    name_axes(axis, "interruptions")
+    legend(figure, 2, handles={words[0]: _patch(LIMIT), words[1]: _patch(PREDICTED)})
+    return Picture(figure, "; ".join(f"{cause} {count}" for cause, count in counts.items()))
+
+
+def rows_read(written: Sequence[int], read: Sequence[Sequence[tuple[int, int, int]]]) -> Picture:
+    """Files at the left, as tall as their rows, ranks at the right, and who reads which rows of which file.
+
+    written: rows in each file; read: for each rank, (file, first row, row after the last) of what it reads.
+    """
+    total = sum(written)
+    figure, axis = new_figure(6.4, 0.9 + 0.25 * total)
+    for number, count in enumerate(written):
+        top = sum(written[:number])
+        for row in range(top, top + count):
+            _row(axis, (0, row), row, number)
+        axis.text(-0.15, top + count / 2, f"{number}.pt", ha="right", va="center", fontsize=9)
+    for rank, parts in enumerate(read):
+        for number, first, end in parts:
+            for row in range(first, end):
+                _row(axis, (4, row + 0.6 * rank), row, number)
+            arrow(axis, (1.65, (first + end) / 2), (3.95, (first + end) / 2 + 0.6 * rank))
+        middle = (parts[0][1] + parts[-1][2]) / 2 + 0.6 * rank
+        axis.text(5.75, middle, f"rank {rank}", va="center", fontsize=9)
+    for x, words in ((0.8, f"written by {len(written)} ranks"), (4.8, f"read by {len(read)} ranks")):
+        axis.text(x, -0.4, words, ha="center", va="bottom", fontsize=9)
+    only_boxes(axis, (-0.8, 6.6), (total + 0.6 * (len(read) - 1) + 0.2, -1.2))
+    said = (
+        f"rank {rank} reads " + ", ".join(f"rows {a} to {b - 1} of {n}.pt" for n, a, b in parts)
+        for rank, parts in enumerate(read)
+    )
+    return Picture(figure, "; ".join(said))
+
+
+def _row(axis: Any, place: tuple[float, float], row: int, file: int) -> None:
+    """A row of a matrix in the colour of the file that holds it."""
+    ink = "black" if file % 8 in (1, 4, 6) else "white"
+    look = {"ink": ink, "edgecolor": "white", "linewidth": 2}
+    cell(axis, (*place, 1.6, 1), rank_colour(file), f"row {row}", **look)
 
 
 def saves_in_time(saves: Mapping[str, tuple[float, float]]) -> Picture:
