@@ -34,6 +34,12 @@ PICTURES = {
         3e9,
         "two stages",
     ),
+    "engine_costs": lambda: show.engine_costs(
+        {"a": [3.0, 2.0], "b": [3.0, 2.0]},
+        {"a": {"weights": 4e6}, "b": {"weights": 2e6, "moments": 4e6}},
+        {"a": 0.0, "b": 6e6},
+        {"a": (4e6, 0.0), "b": (6e6, 6e6)},
+    ),
     "replicas": lambda: show.replicas({"weights": 4e9, "moments": 8e9}, 4, 16e9),
     "parallel_cell": lambda: show.parallel_cell(2),
     "job_tree": lambda: show.job_tree(2, 2),
@@ -57,6 +63,10 @@ PICTURES = {
         {name: {"tensor": 8_000, "pipeline": 50, "data": 8_000} for name in ("predicted", "measured")}
     ),
     "soft_targets": lambda: show.soft_targets(["a", "b"], {"T = 1": [0.9, 0.1], "T = 4": [0.6, 0.4]}, "a"),
+    "chance_to_be_found": lambda: show.chance_to_be_found(
+        {"few": (2, 3), "many": (9, 4)}, {"few": {0.5: 0.2, 0.9: 0.9}}
+    ),
+    "times_read": lambda: show.times_read({"all": ([2, 2, 2], 2), "some": ([0, 1, 5], 1)}),
     "two_fits": lambda: show.two_fits([0, 1, 2], [0, 1, 0], {"forward": [0.2, 0.6, 0.2]}),
     "scores_by_step": lambda: show.scores_by_step({"x": {0: 2.0, 10: 1.0}}, "loss", ("teacher", 0.5)),
     "zero_patterns": lambda: show.zero_patterns({"2:4": [[True, False], [False, True]], "row": [[True]]}),
@@ -73,12 +83,16 @@ PICTURES = {
     "grid_steps": lambda: show.grid_steps([-1.0, 0.2, 0.4], {"absmax": [-1.0, 0.0, 0.5]}),
     "harm_by_bits": lambda: show.harm_by_bits({"a": {"rtn": {16: 1.0, 4: 1.5}, "gptq": {16: 1.0, 4: 1.2}}}),
     "rank_map": lambda: show.rank_map(Layout(tensor=2, shard=2)),
+    "two_cuts": lambda: show.two_cuts(),
+    "rows_to_experts": lambda: show.rows_to_experts([[1, 0, 2, 1], [0, 0, 3, 1]]),
     "causal_work": lambda: show.causal_work({"contiguous": [0, 0, 1, 1], "zigzag": [0, 1, 1, 0]}),
     "expert_shares": lambda: show.expert_shares({"alone": [[0.5, 0.5], [0.9, 0.1]]}),
     "f_and_g": lambda: show.f_and_g(),
     "positions_for_heads": lambda: show.positions_for_heads(2),
     "ring_blocks": lambda: show.ring_blocks(3),
-    "layout_seconds": lambda: show.layout_seconds({"a": (0.1, 0.12), "b": (0.2, None)}, "two"),
+    "compromises": lambda: show.compromises(
+        {"model": {"a x 2": ((5e7, 0.1), (6e7, 0.12)), "b": ((3e7, 0.2), (3e7, 0.3))}}, 5.5e7
+    ),
     "piece_shares": lambda: show.piece_shares(["stem", "head"], {"weights": [1, 3], "seconds": [4, 1]}),
     "cut_matrices": lambda: show.cut_matrices(
         {"A": (4, 8, "columns"), "B": (8, 4, "rows"), "norm": (1, 4, "whole")}, 4
@@ -87,6 +101,9 @@ PICTURES = {
     "format_ranges": lambda: show.format_ranges(),
     "error_by_size": lambda: show.error_by_size([1.0, 2.0], {"bf16": [1e-3, 2e-3], "fp16": [1e-4, 1.0]}),
     "sizes_by_layer": lambda: show.sizes_by_layer({"x": [3.0, 900.0]}, {"x": [0.1, 0.2]}, {"448": 448}),
+    "error_panels": lambda: show.error_panels(
+        [1.0, 2.0], {"row": {"tensor": [0.1, 1.0]}, "column": {"tensor": [0.1, 0.5]}}, "factor"
+    ),
     "delayed_scaling": lambda: show.delayed_scaling([1.0, 8.0, 1.0], {"delayed": [1.0, 1.0, 8.0]}),
     "harm_by_way": lambda: show.harm_by_way({"int8": 0.7, "FP8": 0.05}),
     "bars_by_group": lambda: show.bars_by_group(
@@ -105,6 +122,3 @@ PICTURES = {
         6, {"x": ((2, 3), (3, 1), 0), "x.T": ((3, 2), (1, 3), 0)}
     ),
 }
-    "error_panels": lambda: show.error_panels(
-        [1.0, 2.0], {"row": {"tensor": [0.1, 1.0]}, "column": {"tensor": [0.1, 0.5]}}, "factor"
-    ),

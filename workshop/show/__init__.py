@@ -28,18 +28,20 @@ _BY_MODULE = {
     "workshop.show.lessons.day0": ("parallel_cell",),
     "workshop.show.lessons.day1": ("gradient_sizes", "phase_bars", "storage_and_views"),
     "workshop.show.lessons.day2": (
-        "before_and_after", "bucket_timeline", "held_and_sent", "message_curve", "replicas", "ring_steps",
+        "before_and_after", "bucket_timeline", "engine_costs", "held_and_sent", "message_curve", "replicas",
+        "ring_steps",
     ),
     "workshop.show.lessons.day3": (
-        "causal_work", "cut_matrices", "expert_shares", "f_and_g", "layout_seconds", "piece_shares",
-        "positions_for_heads", "rank_map", "ring_blocks",
+        "causal_work", "compromises", "cut_matrices", "expert_shares", "f_and_g", "piece_shares",
+        "positions_for_heads", "ring_blocks", "rows_to_experts",
     ),
+    "workshop.show.lessons.day3_mesh": ("rank_map", "two_cuts"),
     "workshop.show.lessons.day4": (
         "bars_by_group",
         "delayed_scaling",
+        "error_panels",
         "harm_by_way",
         "sizes_by_layer",
-        "error_panels",
         "training_curves",
     ),
     "workshop.show.lessons.day5": (
@@ -50,6 +52,7 @@ _BY_MODULE = {
         "continued_losses", "counted_causes", "goodput_by_interval", "job_tree", "predicted_and_published",
         "rows_read", "saves_in_time", "states_of_ranks",
     ),
+    "workshop.show.lessons.day7": ("chance_to_be_found", "times_read"),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _BY_MODULE.items() for name in names}
 

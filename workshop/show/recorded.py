@@ -32,6 +32,7 @@ TIMED = re.compile(
 )
 _WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\] ")
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
+NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
 
 
@@ -76,6 +77,9 @@ def recorded_run(
         ValueError: A lesson that there is not, or a card that has no record of it.
     """
     pages = {path.stem: path for path in (ROOT / "notebooks").glob("day*/*.ipynb")}
+    new = {path.stem for path in (ROOT / "notebooks" / "source").glob("day*/*.py")} - set(pages)
+    if lesson in new:  # it is being executed for the first time
+        return RecordedRun(lesson, NOT_RUN)
     if lesson not in pages:
         raise ValueError(f"there is no lesson {lesson!r}; there are {', '.join(sorted(pages))}")
     name = lesson + (" --share-gpu" if share_gpu else "")
@@ -88,7 +92,7 @@ def recorded_run(
         check_choice("device", device, runs)
         return runs[device]
     if not runs:
-        return RecordedRun(lesson, "On a GPU this lesson has not been run yet: `make gpu` records it.")
+        return RecordedRun(lesson, NOT_RUN)
     first, *others = runs.values()
     return replace(first, sentence=" ".join(one.sentence for one in (first, *others)))
 

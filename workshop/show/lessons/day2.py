@@ -106,14 +106,16 @@ def message_curve(
     figure, axis = new_figure(6.4, 3.2)
     for index, (name, seconds) in enumerate(measured.items()):
         axis.plot(message_bytes, seconds, "o", markersize=4, color=rank_colour(index), label=name)
+    knees = [alpha * beta for alpha, beta in lines.values()]
     for index, (name, (alpha, beta)) in enumerate(lines.items()):
         times = [alpha + size / beta for size in message_bytes]
         look = "--" if index else "-"
         axis.plot(message_bytes, times, look, color="#666666", linewidth=1.2, label=name)
-        knee = alpha * beta
+        knee = knees[index]
         if min(message_bytes) < knee < max(message_bytes):
             axis.axvline(knee, color=LIMIT, linewidth=0.8, linestyle=look)
-            axis.text(knee, max(times) * 0.6, " knee", fontsize=8, color=LIMIT)
+            side = "right" if knee < max(knees) else "left"  # of the text: away from the other line
+            axis.text(knee, max(times) * 0.6, " knee ", fontsize=8, color=LIMIT, ha=side)
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     name_axes(axis, "message, bytes", "seconds")

@@ -1,13 +1,13 @@
-"""Day 3: cut matrices (31), a cut sequence (33), experts (34), ranks in nodes (35), the vision lab (36)."""
+"""Day 3: cut matrices (31), a cut sequence (33), experts (34), the vision lab (36); `day3_mesh` has 35."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from math import cos, pi
 from typing import Any
 
-from workshop.facts.layout import AXES, Layout
 from workshop.facts.units import format_seconds
-from workshop.show.bars import at_end, bars_beside
 from workshop.show.grids import cell, no_lines, only_boxes
 from workshop.show.style import (
     LIMIT,
@@ -22,8 +22,6 @@ from workshop.show.style import (
 )
 
 CUTS = ("columns", "rows", "whole")
-_SHORT = {"tensor": "t", "context": "c", "shard": "s", "replicate": "r", "pipeline": "p"}
-_PER_LINE = 8
 
 
 def cut_matrices(matrices: Mapping[str, tuple[int, int, str]], ranks: int, title: str = "") -> Picture:
@@ -119,93 +117,95 @@ def _scores(axis: Any, ranks: Sequence[int]) -> None:
     no_lines(axis)
 
 
-def rank_map(layout: Layout, *, devices_per_node: int = 8, max_nodes: int = 8) -> Picture:
-    """Boxes of ranks with their coordinates: t tensor, c context, s shard, r replicate, p pipeline stage.
+def rows_to_experts(sent: Sequence[Sequence[int]]) -> Picture:
+    """Bands from ranks to the ranks that hold the experts, as wide as the rows that travel.
 
-    Ranks of one colour share a pipeline stage. Read a row of a node from left to right: the digit that
-    changes first is the axis that talks most, so it should be the one that stays within a node.
-
-    Axes of size one are left out. Of a larger world the first nodes and the last are drawn, ``max_nodes`` in
-    all, and the words say how many there are. ValueError when a number is below 1.
+    sent: for each rank, how many rows it sends to each expert; the experts are dealt out evenly, in order.
+    ValueError where they are not.
     """
-    if devices_per_node < 1 or max_nodes < 1:
-        raise ValueError(
-            f"devices_per_node = {devices_per_node}, max_nodes = {max_nodes}: both must be at least 1"
-        )
-    world = layout.world_size
-    per_node = min(devices_per_node, world)
-    num_nodes = -(-world // per_node)
-    nodes = list(range(num_nodes))
-    if num_nodes > max_nodes:
-        nodes = [*range(max_nodes - 1), num_nodes - 1]
-    axes = [axis for axis in AXES if getattr(layout, axis) > 1] or ["shard"]
-    tall = -(-per_node // _PER_LINE)
-    figure, axis = new_figure(7.4, 0.5 + len(nodes) * (0.25 + 0.5 * tall))
-    for line, node in enumerate(nodes):
-        ranks = range(node * per_node, min(world, (node + 1) * per_node))
-        _node(axis, layout, (node, ranks), axes, line * (tall + 0.45))
-    bottom = len(nodes) * (tall + 0.45) - 0.25
-    only_boxes(axis, (-1.1, min(per_node, _PER_LINE) + 0.1), (bottom, -0.2))
-    said = _layout_in_words(layout, axes, per_node, num_nodes)
-    left = f"; {num_nodes - len(nodes):,} nodes are not drawn" if num_nodes > len(nodes) else ""
-    axis.set_title(said + left, fontsize=9, loc="left")
-    return Picture(figure, (said + left).replace("\n", " "))
+    ranks, experts = len(sent), len(sent[0]) if sent else 0
+    if not ranks or experts % ranks:
+        raise ValueError(f"{experts} experts are not dealt out evenly to {ranks} ranks")
+    figure, axis = new_figure(6.4, 3.4)
+    here, total = experts // ranks, sum(map(sum, sent))
+    leave, top, gap = [], 0.0, 0.05 * total
+    for rank, row in enumerate(sent):
+        words = f"tokens of rank {rank}:\n{sum(row)} rows"
+        cell(axis, (-2.0, top, 2.0, sum(row)), rank_colour(rank), words, size=8)
+        leave.append(top)
+        top += sum(row) + gap
+    came, top = [0] * ranks, 0.0
+    for expert in range(experts):
+        holder, first = expert // here, top
+        for rank, row in enumerate(sent):
+            _band(axis, (leave[rank], top), row[expert], rank_colour(rank))
+            leave[rank], top = leave[rank] + row[expert], top + row[expert]
+        came[holder] += int(top - first + 0.5)
+        if top > first:
+            words = f"expert {expert}: {top - first:.0f} rows"
+            place = (5.0, first, 2.0, top - first)
+            cell(axis, place, rank_colour(holder), words, edgecolor="white")
+        if (expert + 1) % here == 0:
+            middle = top - came[holder] / 2
+            axis.text(7.1, middle, f"rank {holder}: {came[holder]}", fontsize=8, va="center")
+            top += gap
+    only_boxes(axis, (-2.1, 8.4), (total + (ranks - 1) * gap, -0.5))
+    left = [sum(row) for row in sent]
+    return Picture(figure, f"{ranks} ranks send {left} rows, and {came} come to their experts")
 
 
-def _node(axis: Any, layout: Layout, node: tuple[int, range], axes: Sequence[str], top: float) -> None:
-    number, ranks = node
-    wide, tall = min(len(ranks), _PER_LINE), -(-len(ranks) // _PER_LINE)
-    cell(axis, (-0.06, top - 0.08, wide + 0.12, tall + 0.16), "none", edgecolor="#333333")
-    axis.text(-0.15, top + tall / 2, f"node {number:,}", ha="right", va="center", fontsize=8)
-    for place, rank in enumerate(ranks):
-        down, across = divmod(place, _PER_LINE)
-        at = layout.coordinates(rank)
-        colour = rank_colour(at["pipeline"])
-        cell(axis, (across + 0.04, top + down + 0.04, 0.92, 0.92), colour, edgecolor=colour, alpha=0.35)
-        words = " ".join(f"{_SHORT[name]}{at[name]}" for name in axes)
-        axis.text(
-            across + 0.5, top + down + 0.3, f"{rank:,}", ha="center", va="center", fontsize=8, weight="bold"
-        )
-        axis.text(across + 0.5, top + down + 0.68, words, ha="center", va="center", fontsize=6.5)
+def _band(axis: Any, tops: tuple[float, float], rows: int, colour: str) -> None:
+    """A band of so many rows from x = 0 to x = 5, its upper edge from the one height to the other."""
+    steps = [step / 20 for step in range(21)]
+    upper = [tops[0] + (tops[1] - tops[0]) * (1 - cos(pi * t)) / 2 for t in steps]
+    lower = [y + rows for y in upper]
+    axis.fill_between([5 * t for t in steps], upper, lower, color=colour, alpha=0.45, linewidth=0)
 
 
-def _layout_in_words(layout: Layout, axes: Sequence[str], per_node: int, num_nodes: int) -> str:
-    """The sizes, and which axes leave the node."""
-    sizes = ", ".join(f"{_SHORT[name]} {name} {getattr(layout, name)}" for name in axes)
-    leaving = [name for name in axes if len({rank // per_node for rank in layout.group(0, name)}) > 1]
-    across = f"across nodes: {', '.join(leaving)}" if leaving else "everything stays within a node"
-    nodes = f"{num_nodes:,} node{'s' if num_nodes > 1 else ''} of {per_node}"
-    return f"{layout.world_size:,} ranks on {nodes}: {sizes};\n{across}"
+Point = tuple[float, float]  # bytes, seconds
 
 
-def layout_seconds(cases: Mapping[str, tuple[float, float | None]], title: str = "") -> Picture:
-    """A grey bar (predicted) and a blue one (measured) for each layout, in the order given.
+def compromises(cases: Mapping[str, Mapping[str, tuple[Point, Point]]], cap: float) -> Picture:
+    """A panel for each model, a colour for each kind of layout: memory to the right, time upwards.
 
-    cases: layout -> (predicted, measured) seconds of a step; measured None: it was not run. ValueError
-    without a case.
+    cases: model -> layout -> (predicted, measured), each (bytes of the fullest rank, seconds of a step). A
+    ring is predicted, a disc measured. Right of the cap, in bytes, nothing fits. ValueError without a case.
     """
-    if not cases:
-        raise ValueError("no case to draw: give {'data parallel': (predicted, measured), ...}")
-    figure, axis = new_figure(6.4, 0.9 + 0.5 * len(cases))
-    lengths = {
-        "predicted": [1e3 * predicted for predicted, _ in cases.values()],
-        "measured": [1e3 * (measured or 0) for _, measured in cases.values()],
-    }
-    places = bars_beside(axis, list(cases), lengths)
-    for seconds, *at in zip(cases.values(), *places, strict=True):
-        for place, took in zip(at, seconds, strict=True):
-            words, colour = ("not run", LIMIT) if took is None else (format_seconds(took), "black")
-            at_end(axis, 1e3 * (took or 0), place, words, colour)
-    name_axes(axis, "milliseconds a step")
-    axis.set_xlim(0, 1.2 * max(map(max, lengths.values())))
-    axis.set_title(title, fontsize=9, loc="left")
-    legend(figure, 2)
-    each = (
-        f"{name}, predicted {format_seconds(a)}, "
-        + ("not run" if b is None else f"measured {format_seconds(b)}")
-        for name, (a, b) in cases.items()
+    if not cases or not all(cases.values()):
+        raise ValueError("no layout to draw: give {'ViT': {'ZeRO-2': ((bytes, seconds), (bytes, seconds))}}")
+    figure, axes = panels(3.7 * len(cases), 3.4, len(cases))
+    kinds = list(dict.fromkeys(re.sub(r" x \d+", "", name) for ways in cases.values() for name in ways))
+    for axis, (model, ways) in zip(axes, cases.items(), strict=True):
+        for name, pair in ways.items():
+            kind = re.sub(r" x \d+", "", name)
+            _ring_and_disc(axis, pair, rank_colour(kinds.index(kind)), kind)
+        most = max(num_bytes for pair in ways.values() for num_bytes, _ in pair) / 2**20
+        right = 1.08 * max(most, cap / 2**20)
+        axis.axvspan(cap / 2**20, right, color="#EEEEEE", zorder=0)
+        axis.axvline(cap / 2**20, color=LIMIT, linewidth=1.2)
+        axis.text(right, 0.01, "does not fit ", ha="right", va="bottom", fontsize=8, color=LIMIT)
+        axis.set_xlim(right=right)
+        axis.set_ylim(0, 1.12e3 * max(seconds for pair in ways.values() for _, seconds in pair))
+        name_axes(axis, "MiB on the fullest rank", "milliseconds a step")
+        axis.set_title(model, fontsize=9, loc="left")
+    legend(figure, 3)
+    said = "; ".join(
+        f"{model}: {', '.join(_pair_in_words(name, pair) for name, pair in ways.items())}"
+        for model, ways in cases.items()
     )
-    return Picture(figure, f"{title or 'seconds a step'}: " + "; ".join(each))
+    return Picture(figure, f"memory and time, cap {cap / 2**20:.0f} MiB, predicted to measured; {said}")
+
+
+def _ring_and_disc(axis: Any, pair: tuple[Point, Point], colour: str, label: str) -> None:
+    (x, y), (x_then, y_then) = [(num_bytes / 2**20, 1e3 * seconds) for num_bytes, seconds in pair]
+    axis.plot([x, x_then], [y, y_then], color=colour, linewidth=0.8)
+    axis.plot(x, y, "o", markersize=8, color=colour, markerfacecolor="white")
+    axis.plot(x_then, y_then, "o", markersize=8, color=colour, label=label)
+
+
+def _pair_in_words(name: str, pair: tuple[Point, Point]) -> str:
+    size, took = ([f"{each[0] / 2**20:.1f}" for each in pair], [format_seconds(each[1]) for each in pair])
+    return f"{name} {' to '.join(size)} MiB and {' to '.join(took)}"
 
 
 def piece_shares(

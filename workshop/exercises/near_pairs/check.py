@@ -1,0 +1,126 @@
+"""Exercise: texts that are nearly alike, found by a few of their hashes.
+
+Broder 1997, *On the resemblance and containment of documents*; bands as in Leskovec, Rajaraman and Ullman,
+*Mining of Massive Datasets*, section 3.4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Wrong, call, shown
+
+NAME = "near_pairs"
+Pairs = set[tuple[int, int]]
+MANY, PATIENCE = (
+    1500,
+    2.0,
+)  # texts, and seconds for them: each with each takes many, buckets a fiftieth of one
+
+
+def _same(signatures: Any, bands: int, i: int, j: int) -> list[bool]:
+    """For each part, whether both agree in all of it."""
+    length = signatures.shape[1] // bands
+    starts = range(0, bands * length, length)
+    return [(signatures[i, s : s + length] == signatures[j, s : s + length]).all() for s in starts]
+
+
+def _where(rule: Callable[[list[bool]], bool]) -> Callable[[Any, int], Pairs]:
+    def pairs(signatures: Any, bands: int) -> Pairs:
+        rows = range(len(signatures))
+        return {(i, j) for i, j in combinations(rows, 2) if rule(_same(signatures, bands, i, j))}
+
+    return pairs
+
+
+_wanted = _where(any)
+
+
+def _one_hash(signatures: Any, _: int) -> Pairs:
+    return _wanted(signatures, signatures.shape[1])
+
+
+def _any_part(signatures: Any, bands: int) -> Pairs:
+    length = signatures.shape[1] // bands
+    parts = [{tuple(row[s : s + length]) for s in range(0, bands * length, length)} for row in signatures]
+    return {(i, j) for i, j in combinations(range(len(parts)), 2) if parts[i] & parts[j]}
+
+
+def _neighbours(signatures: Any, bands: int) -> Pairs:
+    pairs: Pairs = set()
+    length = signatures.shape[1] // bands
+    for start in range(0, bands * length, length):
+        last: dict[tuple[int, ...], int] = {}
+        for row, hashes in enumerate(signatures[:, start : start + length]):
+            key = tuple(hashes)
+            if key in last:
+                pairs.add((last[key], row))
+            last[key] = row
+    return pairs
+
+
+MISTAKES: tuple[tuple[Callable[[Any, int], Pairs], str], ...] = (
+    (_one_hash, "It takes one hash alone for enough. A pair agrees in all hashes of a part."),
+    (_where(all), "It wants them to agree in every part. One part is enough."),
+    (_where(lambda same: same[0]), "Only the first part was looked at."),
+    (_any_part, "A part was compared with another text's other part: each part needs buckets of its own."),
+    (_neighbours, "A bucket may hold more than two texts, and each two of them are a pair."),
+)
+
+
+def _cases() -> list[tuple[Any, int]]:
+    import numpy as np
+
+    drawn = np.random.default_rng(0)
+    shapes = ((12, 6, 3, 2), (20, 8, 4, 2), (15, 6, 2, 2), (10, 4, 4, 3), (9, 12, 3, 2), (8, 6, 3, 50))
+    cases = [(drawn.integers(0, values, (rows, hashes)), bands) for rows, hashes, bands, values in shapes]
+    crossed = np.array([[1, 2, 3, 4], [3, 4, 1, 2], [1, 2, 5, 6]])  # rows 0 and 1 agree in other parts only
+    return [*cases, (crossed, 2)]
+
+
+def _answer(function: Any, signatures: Any, bands: int) -> Pairs:
+    """What the learner's function gives, as a set of pairs of whole numbers."""
+    value = call(function, NAME, Call((signatures.copy(), bands)))
+    written = f"near_pairs(signatures, {bands})"
+    if value is None:
+        raise Wrong(f"`{written}` gave nothing (None). Is a `return` missing?")
+    try:
+        pairs = {(int(i), int(j)) for i, j in value} if isinstance(value, Iterable) else None
+    except (TypeError, ValueError):
+        pairs = None
+    if pairs is None:
+        raise Wrong(f"`{written}` gave {shown(value)}; wanted a set of pairs of row numbers.")
+    if turned := [pair for pair in sorted(pairs) if pair[0] >= pair[1]]:
+        raise Wrong(f"`{written}` holds the pair {turned[0]}; wanted pairs (i, j) with i < j, each once.")
+    return pairs
+
+
+def check(names: dict[str, Any]) -> str:
+    """Small tables whose pairs are counted one by one, and then many texts at once."""
+    import numpy as np
+
+    function, cases = names[NAME], _cases()
+    found = [_answer(function, *case) for case in cases]
+    wanted = [_wanted(*case) for case in cases]
+    if found != wanted:
+        said = next((s for rule, s in MISTAKES if found == [rule(*case) for case in cases]), "")
+        where = next(i for i in range(len(cases)) if found[i] != wanted[i])
+        extra, missing = sorted(found[where] - wanted[where]), sorted(wanted[where] - found[where])
+        which = f"{extra[0]} is no pair" if extra else f"the pair {missing[0]} is missing"
+        table = cases[where][0].tolist()
+        raise Wrong(f"With {cases[where][1]} parts of {table}: {which}. {said}".rstrip())
+    many = np.random.default_rng(1).integers(0, 1 << 30, (MANY, 8))
+    many[7], many[MANY - 1] = many[MANY - 2], many[3]
+    began = time.perf_counter()
+    found_in_many = _answer(function, many, 4)
+    if time.perf_counter() - began > PATIENCE:
+        raise Wrong(
+            f"{MANY:,} texts took {time.perf_counter() - began:.0f} s. That compares each with each, half a "
+            "million times. Put them into buckets by the hashes of a part instead."
+        )
+    if found_in_many != {(7, MANY - 2), (3, MANY - 1)}:
+        raise Wrong(f"Of {MANY:,} texts two pairs are alike; it found {len(found_in_many)}.")
+    return f"{sum(map(len, found))} pairs in small tables, and two among {MANY:,} texts"

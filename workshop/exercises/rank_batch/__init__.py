@@ -1,0 +1,1 @@
+"""Exercise: what a rank reads in a step, told by the step's number alone."""

@@ -1,0 +1,13 @@
+import numpy as np
+
+
+def rank_batch(
+    step: int,
+    rank: int,
+    world_size: int,
+    num_samples: int,
+    global_batch: int,
+    seed: int,
+) -> list[int]:
+    """Numbers of the samples that this rank reads in this step."""
+    ...
