@@ -5,7 +5,7 @@
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** planning is arithmetic, here. Failures are simulated here, with random numbers. At the end the
 #   chosen plan is rehearsed as one rank of 1,024. No GPU is needed, and none would change a number.
-# - **Links:** before this [63_checkpoints](63_checkpoints.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [63_checkpoints](63_checkpoints.ipynb), after it [71_data](../day7_own_model/71_data.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -835,7 +835,7 @@ print(f"a rank's tensors in the plan: {memory.allocated.max() / 1e9:.1f} GB")
 #   a lot, take a smaller one and more tokens.
 # - Rehearse the program itself. The layout on paper and the engine that runs it need not be the same thing.
 #
-# This was the last lesson of the path. Go back to any of them with `%exercise` and see what is still open.
+# Next: [71_data](../day7_own_model/71_data.ipynb), what the run reads. (`%exercise` says what is still open in the lessons before.)
 #
 # ## Sources
 #
