@@ -28,18 +28,23 @@ from workshop.facts import catalogue
 # parameters? And how many does a token use?
 
 # %% tags=["nbval-check-output"]
-mixtral = catalogue.model("mixtral-8x7b")
-expert = 3 * mixtral.hidden_size * 14_336  # a gated network: three matrices
-resting = mixtral.num_layers * (8 - 2) * expert
-print(f"one expert of one layer   {expert / 1e6:8.1f} million parameters")
-print(f"the model                 {mixtral.num_params / 1e9:8.1f} billion")
-print(f"used for a token          {(mixtral.num_params - resting) / 1e9:8.1f} billion")
-assert round(mixtral.num_params / 1e9) == 47
-assert round((mixtral.num_params - resting) / 1e9) == 13
+for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.items():
+    model = catalogue.model(name)
+    expert = 3 * model.hidden_size * model.moe_ffn_hidden_size  # three matrices
+    layers = model.num_layers - model.first_dense_layers
+    resting = layers * (model.num_experts - model.experts_per_token) * expert
+    embedding = model.vocab_size * model.hidden_size  # a token uses one row of it
+    used = model.num_params - resting - embedding
+    print(
+        f"{name:<13} {layers} x {model.num_experts:>3} experts of {expert / 1e6:5.1f} "
+        f"million; {model.num_params / 1e9:5.1f} billion, a token uses {used / 1e9:.1f}"
+    )
+    assert (round(model.num_params / 1e9), round(used / 1e9)) == published
 
 # %% [markdown]
 # 47 and 13, as published (Jiang et al., 2024). Only the gated networks exist eight times; attention does not. So in
-# FLOPs it costs what a model of 13 billion costs, and in memory what one of 47 billion costs.
+# FLOPs it costs what a model of 13 billion costs, and in memory what one of 47 billion costs. The second line is DeepSeek-V3, with many
+# more and smaller experts: 671 and 37 (DeepSeek-AI, 2024).
 #
 # ## A router, by hand
 #
@@ -48,10 +53,9 @@ assert round((mixtral.num_params - resting) / 1e9) == 13
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #
-# Written plainly, that is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
-# each expert runs once, on all its tokens together. Are they equal?
+# Written plainly, that is a loop over tokens. The weights are those of a small mixture, `mixture`:
 
-# %% tags=["nbval-check-output"]
+# %%
 import torch
 import torch.nn.functional as F
 
@@ -79,8 +83,36 @@ for token in x:
             w * answer(number, token) for w, number in zip(weights, chosen, strict=True)
         )
     )
-torch.testing.assert_close(torch.stack(by_hand), mixture(x[None])[0])
-print("a loop over tokens and the sorted mixture: equal")
+by_hand = torch.stack(by_hand)
+
+# %% [markdown]
+# No library computes like this. It takes all tokens of an expert together, so that each expert runs once. Here is the layer of Mixtral as
+# *transformers* has it, and this workshop's `MoE`, which sorts the tokens by expert. Weights have the same names in both. Are all
+# three equal?
+
+# %% tags=["nbval-check-output"]
+from workshop.process.quiet import quietly
+
+with quietly():  # it talks as it is loaded
+    from transformers import MixtralConfig
+    from transformers.models.mixtral.modeling_mixtral import (
+        MixtralSparseMoeBlock,
+        load_balancing_loss_func,
+    )
+
+theirs = MixtralSparseMoeBlock(
+    MixtralConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        experts_implementation="eager",
+    )
+)
+theirs.load_state_dict(mixture.state_dict())
+for layer in (theirs, mixture):
+    torch.testing.assert_close(by_hand, layer(x[None])[0], rtol=1e-4, atol=1e-7)
+print("a loop over tokens, Mixtral's layer in transformers, and `MoE`: equal")
 
 # %% [markdown]
 # ## When all want the same expert
@@ -91,7 +123,23 @@ print("a loop over tokens and the sorted mixture: equal")
 # The classic cure is a loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, with $f_i$ the share of choices that fell on expert
 # $i$ and $P_i$ its mean score. It is 1 if all are used alike. The other end depends on how many experts a token chooses: where all tokens
 # choose the same $k$ of them, each of the $k$ has a share of $1/k$, and the loss is $N / k$. That is $N$ for the Switch Transformer, which
-# chooses one, and 8 / 2 = 4 here. A small multiple of it, a hundredth, say, is added to the loss of the model.
+# chooses one, and 8 / 2 = 4 here.
+
+# %% tags=["nbval-check-output"]
+for k in (1, 2):  # all tokens choose the same k experts
+    same = MoE(MoEConfig(32, 48, num_experts=8, top_k=k)).gate
+    with torch.no_grad():
+        same.weight.zero_()[:k] = 5.0
+    crowd = torch.randn(1024, 32) + 1
+    ours = same(crowd).balance.item()
+    library = load_balancing_loss_func((crowd @ same.weight.T,), 8, k).item()
+    print(f"k = {k}: by the formula {ours:.2f}, in transformers {library:.2f}")
+    assert abs(ours - 8 / k) < 1e-3
+    assert abs(library - k * ours) < 1e-3
+
+# %% [markdown]
+# Mind the factor if you copy a coefficient: transformers adds up the shares of first and second choices, so its loss is $k$ times the
+# formula's. A small multiple, a hundredth, say, is added to the loss of the model.
 #
 # We train `TINY` with eight experts a layer, without that loss and with it.
 
@@ -138,17 +186,12 @@ for name, (shares, losses) in ways.items():
     print(f"{name:<22} loss of the model {sum(losses[-20:]) / 20:.2f}")
 busiest = {name: shares[-20:, 1].mean(0).max() for name, (shares, _) in ways.items()}
 assert busiest["left alone"] > 0.1 + busiest["with the balance loss"]
-for k in (1, 2):  # the other end of the loss: all tokens choose the same k experts
-    same = MoE(MoEConfig(32, 48, num_experts=8, top_k=k)).gate
-    with torch.no_grad():
-        same.weight.zero_()[:k] = 5.0
-    assert abs(same(torch.randn(1024, 32) + 1).balance.item() - 8 / k) < 1e-3
 show.expert_shares({f"layer 1, {way}": ways[way][0][:, 1].tolist() for way in ways})
 
 # %% [markdown]
 # A token makes two different choices, so an expert can get at most half of all choices. Both routers rush to a few experts at first, and the
 # loss brings one of them back. The other goes on with few: its idle experts are stored for nothing. The balance loss has a price,
-# too. It pulls the router's gradient away from what is best for the token, and in so short a training the model's loss is no lower with it.
+# too: it pulls the router away from the expert that is best for the token.
 #
 # A busy expert also is a bottleneck. So implementations often give it a **capacity**, 1.25 times its fair share, say. Choices beyond that
 # are *dropped*: the token goes on without that expert's answer. How many are dropped if every token wants expert 0? We set a router so by
@@ -244,10 +287,11 @@ def send_to_experts(rows, expert, num_experts):
 # so twelve choices: a row for each. On the way home the lists of rows to and from each rank are swapped.
 
 # %%
-# %%ranks -n 4 --pass send_to_experts
+# %%ranks -n 4 --pass send_to_experts --into travel
 import torch
 import torch.nn.functional as F
 
+from workshop import report
 from workshop.models.moe import MoE, MoEConfig, combine, sorted_choices
 
 torch.manual_seed(0)
@@ -271,12 +315,18 @@ left, arrived = (c.view(world_size, -1).sum(1).tolist() for c in (counts, came))
 home = x.new_empty(len(token), 32)
 dist.all_to_all_single(home, answers, left, arrived)
 found = combine(x, home, token, routing.weight.flatten()[order])
-torch.testing.assert_close(found, mixture(x[None])[0])
-print(f"12 rows left, to each rank {left}; {len(rows)} came, from each {arrived}")
+torch.testing.assert_close(found, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
+report(sent=counts.tolist(), came=len(rows))
+
+# %%
+sent = [travel[rank].sent for rank in range(4)]
+here = [sum(row[2 * rank + e] for row in sent for e in (0, 1)) for rank in range(4)]
+assert here == [travel[rank].came for rank in range(4)]
+show.rows_to_experts(sent)
 
 # %% [markdown]
-# Each rank has found what the whole mixture makes of its tokens. `workshop/parallel/expert.py` does the same under autograd: backward, an
-# all_to_all sends the gradients back along the same way.
+# Every rank sends twelve rows, but they are not dealt out evenly. Still, each rank has found what the whole mixture makes of its tokens.
+# `workshop/parallel/expert.py` does the same under autograd: backward, an all_to_all sends the gradients back along the same way.
 #
 # One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0
 # broadcasts its weights.
@@ -456,13 +506,6 @@ assert computing < a_token / 50e9
 # Between nodes, sending tokens takes longer than computing. That is why DeepSeek-V3 sends a token to
 # at most four nodes, sends fewer bits, and hides the sending behind the work on other micro-batches (DeepSeek-AI, 2024,
 # sections 2.1.2, 3.2 and 3.3). Expert parallelism needs fast links, as tensor parallelism does.
-#
-# **Published:**
-#
-# | | parameters | used for a token | source |
-# |---|---|---|---|
-# | Mixtral 8x7B | 47 billion | 13 billion | Jiang et al., 2024 |
-# | DeepSeek-V3 | 671 billion | 37 billion | DeepSeek-AI, 2024 |
 
 # %% [markdown]
 # ## Tomorrow's script

@@ -4,8 +4,8 @@
 # - **You need** `12_flops_and_mfu` and `13_memory_of_a_step`; what tensor and pipeline parallelism are (`31`, `32`); FSDP (`25`).
 # - **It takes** 45 minutes to read and try, under a minute to run.
 # - **What runs where:** the first half is on paper: layouts are predicted and held against published runs, without a single rank.
-#   The second half runs: two and three cuts at once on eight ranks here (gloo), the same cell on eight GPUs (NCCL; untested
-#   here). The last part rehearses one rank of 512.
+#   The second half runs: two cuts at once on four ranks, then two and three cuts on eight ranks here (gloo), the same cells on
+#   eight GPUs (NCCL; untested here). The last part rehearses one rank of 512.
 # - **Model and text:** on paper, the large models of published runs. What runs here is `TINY` on the reference manual, with four layers, so
 #   that each of two stages has two, and with one matrix for embedding and head: so the first stage and the last both have it, and
 #   their gradients must be added.
@@ -17,6 +17,9 @@
 # batch can be shared out (*data*). For a large model one cut is never enough. So how many ways each? For 16,384 GPUs
 # there are thousands of combinations. Most do not fit or are slow by a factor of two or ten. How do people find the
 # good one, and how could you?
+#
+# A prediction decides, so it must be one that you can trust. The first half of this lesson holds it against published runs. The
+# second half cuts a model in two and three ways at once, and asks whether it still is one model, and sends what was predicted.
 
 # %%
 # %load_ext workshop
@@ -218,44 +221,10 @@ for name, p, m, v in [
     assert abs(played.idle_share - bubble_share(p, m, v)) < 1e-9
 
 # %% [markdown]
-# GPipe and 1F1B wait equally long. They differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most
-# $p$. Newer schedules cut the backward pass in two. The gradient of the input is needed at once, that of the weights
-# can fill a gap (Qi et al., 2023). Here is what they cost and save with eight stages and 32 micro-batches:
+# GPipe and 1F1B wait equally long, and differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most $p$. Interleaving
+# waits less, but sends more often. Lesson [32](32_pipeline.ipynb) measures these schedules and newer ones, and has sliders for them.
 #
-# - *idle*: the share of all ranks' time, from the first action of any rank to the last of any rank;
-# - *in between*: the share that a rank waits between its own first action and its last, for the rank that waits longest;
-# - *holds*: in units of what one micro-batch keeps in one of eight stages.
-
-# %% tags=["nbval-check-output"]
-idle, between = {}, {}
-for name, chunks in [
-    ("naive", 1),
-    ("gpipe", 1),
-    ("1f1b", 1),
-    ("interleaved", 4),
-    ("zb-h1", 1),
-    ("zb-h2", 1),
-]:
-    played = simulate_pipeline(name, 8, 32, Durations(1 / chunks, 2 / chunks), chunks)
-    idle[name] = played.idle_share
-    between[name] = played.bubble_seconds / played.seconds
-    print(
-        f"{name:<12} idle {idle[name]:5.1%}   in between {between[name]:5.1%}   "
-        f"holds at most {played.peak_micro_batches.max():5.2f}"
-    )
-assert abs(idle["zb-h2"] - idle["zb-h1"]) < 1e-9
-assert between["zb-h2"] < 1e-9 < 0.05 < between["zb-h1"]
-
-# %% [markdown]
-# None of this is free. Interleaving has 31 cuts in place of 7: the middle ranks send four times as often, the first
-# and the last seven times. ZB-H2 holds twice as much, and a single step of it is idle as long as one of ZB-H1. What it
-# buys is this: its ranks wait only before their first action and after their last. So the next step can follow without a
-# gap, and in a long training this waiting is paid only once. ZB-H1 pays for its gaps in every step. (For this the
-# optimizer must not make ranks wait for each other. Qi et al. look for overflow and the norm of gradients after the
-# update, and take it back if need be.)
-#
-# And the cheapest cure for a bubble is more micro-batches, which means a larger batch or fewer data-parallel ranks.
-# Lesson [32](32_pipeline.ipynb) has sliders for all of this.
+# The cheapest cure for a bubble is more micro-batches, which means a larger batch or fewer data-parallel ranks.
 #
 # ## Compare: the open rows of the table, one by one
 #
@@ -626,11 +595,102 @@ for axis in ("tensor", "shard", "pipeline"):
 assert three.group(5, "tensor") == (4, 5)
 
 # %% [markdown]
+# ## Two cuts by hand
+#
+# First on four ranks, tensor 2 and data 2, with two matrices and a ReLU after each. The order of the cuts matters. Tensor
+# parallelism deals out the outputs of *up* and the inputs of *down*. What a rank has left is sharded once more, by rows, with the rank
+# that reads the other half of the batch:
+
+# %%
+show.two_cuts()
+
+# %% [markdown]
+# By hand, each step is a collective in the right group. Along *data*, shards are gathered before they are used, and gradients are
+# added up after. Along *tensor*, the parts of a sum are added up. **Predict:** of the 128 numbers of a matrix, how many does a rank hold, and how many
+# while it computes?
+
+# %%
+# %%ranks -n 4
+import torch
+import torch.distributed as dist
+
+data, tensor = divmod(rank, 2)  # neighbours are of one tensor group
+mine = {}
+for axis, members in {"tensor": ((0, 1), (2, 3)), "data": ((0, 2), (1, 3))}.items():
+    for ranks in members:  # every rank takes part in making every group
+        group = dist.new_group(list(ranks))
+        if rank in ranks:
+            mine[axis] = group
+torch.manual_seed(0)  # the whole, the same on all ranks, only to cut it
+up, down, x = torch.randn(16, 8), torch.randn(8, 16), torch.randn(4, 8)
+own = [up.chunk(2, 0)[tensor], down.chunk(2, 1)[tensor]]  # first cut: tensor
+own = [part.chunk(2, 0)[data].contiguous().to(device) for part in own]  # then data
+x = x.chunk(2, 0)[data].to(device)
+
+
+def gathered(part):
+    parts = [torch.empty_like(part) for _ in range(2)]
+    dist.all_gather(parts, part, group=mine["data"])
+    return torch.cat(parts).requires_grad_()
+
+
+wide, narrow = map(gathered, own)
+partial = (x @ wide.T).relu() @ narrow.T
+whole_sum = partial.detach().clone()
+dist.all_reduce(whole_sum, group=mine["tensor"])
+y = whole_sum.relu()
+partial.backward(2 * y / y.numel())  # the gradient of the mean of y squared
+
+# %%
+# %%ranks
+gradients = []
+for gradient in (wide.grad, narrow.grad):  # a mean over the batch, a part to each
+    dist.all_reduce(gradient, group=mine["data"])
+    gradients.append(gradient.chunk(2, 0)[data] / 2)
+if rank == 0:
+    held, used = own[0].numel(), wide.numel()
+    print(f"of {up.numel()} numbers a rank holds {held}, and {used} while it computes")
+assert (own[0].numel(), wide.numel()) == (up.numel() // 4, up.numel() // 2)
+
+# %% [markdown]
+# Now the same with PyTorch. `init_device_mesh` makes all the groups. `parallelize_module` cuts along one of them, `fully_shard` along the
+# other. Both put their collectives into forward and backward.
+
+# %%
+# %%ranks
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+mesh = init_device_mesh(device.type, (2, 2), mesh_dim_names=("data", "tensor"))
+first, second = nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False)
+model = nn.Sequential(first, nn.ReLU(), second, nn.ReLU()).to(device)
+model.load_state_dict({"0.weight": up, "2.weight": down})
+plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+parallelize_module(model, mesh["tensor"], plan)
+fully_shard(model, mesh=mesh["data"])
+model(x).square().mean().backward()
+
+for axis, group in mine.items():
+    theirs = dist.get_process_group_ranks(mesh.get_group(axis))
+    assert theirs == dist.get_process_group_ranks(group)
+for parameter, part, gradient in zip(model.parameters(), own, gradients, strict=True):
+    assert torch.equal(parameter.to_local(), part)
+    torch.testing.assert_close(parameter.grad.to_local(), gradient)
+if rank == 0:
+    print("the same groups, the same parts, the same gradients")
+
+# %% [markdown]
 # ## Run: 2D, 3D, and one process beside them
 #
 # Three layouts of eight ranks, each a `Run`:
 #
-# - **2D**: FSDP over four, tensor over two. A matrix is cut in columns or rows first, and what a rank has left is sharded.
+# - **2D**: FSDP over four, tensor over two, as above.
 # - **3D**: two pipeline stages, FSDP over two, tensor over two, with sequence parallelism.
 # - **3D with context**: two stages, two parts of the sequence, tensor over two.
 #
@@ -638,6 +698,7 @@ assert three.group(5, "tensor") == (4, 5)
 # what the one before has made. A tensor rank's columns can be sharded; a shard could not be cut into heads.
 
 # %%
+# %ranks stop
 from workshop.facts.implementation import implementation
 from workshop.facts.model import ModelSpec
 
@@ -1079,7 +1140,6 @@ show.recorded_run("35_mesh", share_gpu=True)
 # - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), table 4.
 # - M. Shoeybi et al., *Megatron-LM*, 2019, [arXiv:1909.08053](https://arxiv.org/abs/1909.08053) (four all-reduces a layer).
 # - MT-NLG's step times are quoted in github.com/cli99/llm-analysis, `examples/megatron-turing-nlg`, too.
-# - P. Qi et al., *Zero Bubble Pipeline Parallelism*, 2023, [arXiv:2401.10241](https://arxiv.org/abs/2401.10241).
 # - The order of axes: github.com/NVIDIA/Megatron-LM, `initialize_model_parallel(order="tp-cp-ep-dp-pp")`. Pipelines and
 #   resharding: github.com/pytorch/torchtitan, the comment at `fsdp_reshard_after_forward`, case "default".
 # - NVIDIA, *DGX H100* data sheet (NVLink and network, both one way).

@@ -75,9 +75,14 @@ def test_memory_is_state_and_what_is_kept():
     data = predict_way(setting(), Way(Layout(replicate=2))).memory_bytes
     assert state + kept < data < state + 1.3 * kept
     half = predict_way(setting(), Way(Layout(replicate=2), 2)).memory_bytes
-    assert half == pytest.approx(data - kept / 2, rel=0.05)
+    # DDP has what `no_sync` adds up beside its buckets (measured: 75.4 MiB where 61.1 would do without)
+    assert half == pytest.approx(data - kept / 2 + 4 * SPEC.num_params, rel=0.05)
     sharded = predict_way(setting(), Way(Layout(shard=2, zero=3))).memory_bytes
     assert sharded < data
+    # Two micro-batches: all are in flight, or all gradients are there, but never both at once.
+    stages = [[pieces(SPEC)[number] for number in cut] for cut in CUTS]
+    both = max(sum(16 * piece.params + 4 * 8 * piece.kept for piece in stage) for stage in stages)
+    assert predict_way(setting(), Way(Layout(pipeline=2), 2, CUTS)).memory_bytes < both
     early = predict_way(setting(), Way(Layout(pipeline=2, schedule="gpipe"), 8, CUTS)).memory_bytes
     assert predict_way(setting(), Way(Layout(pipeline=2), 8, CUTS)).memory_bytes < early
 
@@ -90,8 +95,8 @@ def test_a_plan_has_the_best_of_every_kind_and_knows_the_cap():
     assert not too_large
     slow = [Way(Layout(replicate=2)), Way(Layout(tensor=2)), Way(Layout(replicate=2), 4)]
     assert [str(one.way) for one in plan_vision(setting(), slow)[0]] == ["data parallel", "tensor 2"]
-    least = {one.way.kind: one.memory_bytes for one in (predict_way(setting(), way) for way in ways[1::2])}
-    fits, too_large = plan_vision(setting(), ways, cap=least[ways[1].kind] - 1)
+    least = min(predict_way(setting(), way).memory_bytes for way in ways[:2])
+    fits, too_large = plan_vision(setting(), ways, cap=least - 1)
     assert [one.way.layout.zero for one in fits] == [3]
     assert [one.way.layout.zero for one in too_large] == [0]
     with pytest.raises(ValueError, match="nothing fits 1,000 bytes; the least is"):

@@ -90,7 +90,7 @@ def _mbconv(spec: CoAtNetSpec, stage: int, inputs: int, stride: int) -> Piece:
     inner, after = spec.expansion * outputs, spec.side(stage) ** 2
     before, wider = after * stride**2, inputs != outputs
     flops = 2.0 * (inputs * inner * before + 9 * inner * after + inner * outputs * after)
-    flops += 2.0 * inputs * outputs * after * wider
+    flops += 4.0 * inner * int(spec.squeeze * outputs) + 2.0 * inputs * outputs * after * wider
     kept = 2 * inputs * before + 3 * inner * before + 4 * inner * after
     kept += inputs * after * (wider and stride > 1)
     params = spec.mbconv_params(inputs, outputs)

@@ -226,14 +226,18 @@ def _memory(setting: VisionSetting, way: Way, numbers: range, in_flight: int = 1
     kept = [images * (piece.kept - piece.cut_kept * (1 - 1 / x.tensor)) for piece in mine]
     share = [1 / x.data_parallel if x.zero >= stage else 1.0 for stage in (1, 2, 3)]
     steady = sum(params) * (2 * share[0] + share[2])
-    buckets = sum(params) if x.zero == 0 and x.data_parallel > 1 else 0.0  # DDP's gradients live in them
+    # DDP's gradients live in its buckets. Those that `no_sync` has made stand beside them.
+    buckets = sum(params) if x.zero == 0 and x.data_parallel > 1 else 0.0
+    beside = buckets if way.micro_batches > 1 else 0.0
     borrowed = 4 * max(params) * (x.zero == 3) + 2 * max(params) * (x.zero == 2)
-    most, grads = 0.0, 0.0 if way.micro_batches == 1 else sum(params) * share[1]
-    for piece in reversed(range(len(mine))):
-        live = in_flight * sum(kept) - sum(kept[piece + 1 :]) + kept[piece] / 4
-        most = max(most, live + max(grads, buckets))
-        grads = max(grads, sum(params[piece:]) * share[1])
-    return NUMBER * (steady + borrowed + max(most, max(grads, buckets)))
+    most = grads = 0.0
+    # The first backward of a step finds most in flight and makes the gradients; later ones find those there.
+    for flying in (in_flight, min(in_flight, way.micro_batches - 1)):
+        for piece in reversed(range(len(mine) if flying else 0)):
+            live = flying * sum(kept) - sum(kept[piece + 1 :]) + kept[piece] / 4
+            most = max(most, live + max(grads + beside, buckets))
+            grads = max(grads, sum(params[piece:]) * share[1])
+    return NUMBER * (steady + borrowed + max(most, grads, buckets))
 
 
 def plan_vision(
