@@ -13,8 +13,16 @@
 # ## Question
 #
 # You have a recipe that trains a small model well: how the weights begin, a learning rate, a batch size, a number of tokens. Now the
-# model gets ten times as wide, and one run costs as much as a house. Nobody tunes a recipe there. What carries over, what has to be
-# changed, and can you say before the run how good the model will be?
+# model gets ten times as wide, and one run costs as much as a house. Nobody tunes a recipe there. So for each thing that grows we
+# ask what carries over and what must change:
+#
+# | what grows | what is in question |
+# |---|---|
+# | the depth | how large the weights begin |
+# | the width | the learning rate of each matrix |
+# | the batch | how many samples a step can use, and how long the step may be |
+# | the number of ranks | who computes Muon's step |
+# | the budget | how large a model, how many tokens, how good it will be, and what it costs |
 
 # %%
 # %load_ext workshop
@@ -26,7 +34,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from workshop import launch
+from workshop import launch, show
 from workshop.exercises import beside
 from workshop.facts.tree import ROOT
 from workshop.models.gpt import GPT, TINY
@@ -142,6 +150,7 @@ for layers in depths:
         x = np.arange(layers + 1)
         axis.plot(x, [1, *streams[name, layers]], color=colour, marker=".", label=label)
 axis.set(xlabel="layer", ylabel="root mean square of the stream")
+axis.set_xticks([0, 4, 8, 12, 16])
 figure.legend(loc="outside right upper", frameon=False)
 Picture(figure, "plain streams grow as the root of the depth, scaled ones stay near 1")
 
@@ -246,13 +255,14 @@ for way in ("standard", "mup"):
 
 # %%
 figure, axes = new_figure(7.2, 3.0, columns=2)
+TITLES = {"standard": "one rate for all", "mup": "µP"}
 for axis, way in zip(axes, ("standard", "mup"), strict=True):
     for place, colour in zip(PLACES, ("#0072B2", "#E69F00", "#009E73"), strict=True):
         y = [check[way, width][PLACES.index(place)] for width in WIDTHS]
         axis.loglog(
             WIDTHS, y, "o-", color=colour, label=place if way == "mup" else None
         )
-    axis.set(title=way, ylim=(0.05, 5), xlabel="width", ylabel="moved by")
+    axis.set(title=TITLES[way], ylim=(0.05, 5), xlabel="width", ylabel="moved by")
     axis.set_xticks(WIDTHS, WIDTHS)
     axis.minorticks_off()
 figure.legend(loc="outside upper center", ncols=3, frameon=False)
@@ -280,8 +290,8 @@ beside("moved", predicted=256 / 32, measured=steep[-1, 0] / steep[0, 0])
 # %% [markdown]
 # Eight times as wide, seven to eight times as far in the layers, and thirteen times in the logits. (The logits feel two changes at once, that of the head
 # and that of the stream which it reads. If only the head is trained, they move about seven times as far.) The rate was too large for the wide model before a
-# single loss was compared. Under µP the check is flat. It takes seconds, and it finds most mistakes in a parametrisation. (If the heads grew wider instead of more, their
-# scores would need $1/d$ in place of $1/\sqrt{d}$.)
+# single loss was compared. Under µP the check is flat. It takes seconds, and it finds most mistakes in a parametrisation. (Here the number of heads
+# grows. If each head grew wider instead, its scores would need $1/d$ in place of $1/\sqrt{d}$.)
 #
 # ## A rate that carries over
 #
@@ -335,9 +345,8 @@ for axis, way in zip(axes, ("standard", "mup"), strict=True):
         if width < 256:
             live = [ends[way, width, rate] for rate in LIVE_RATES]
             axis.plot(LIVE_RATES, live, "o", color=colour, markersize=4)
-    axis.set(
-        title=way, xlabel="learning rate", ylabel="loss, steps 31 to 40", ylim=(2.7, 4)
-    )
+    axis.set(title=TITLES[way], xlabel="learning rate", ylabel="loss, steps 31 to 40")
+    axis.set_ylim(2.7, 4)
 figure.legend(loc="outside upper center", ncols=4, frameon=False)
 Picture(figure, "one rate: the minimum moves left with the width; muP: it stays")
 
@@ -404,8 +413,8 @@ Picture(figure, "a range test: the loss falls up to a rate of 0.01, then it is l
 
 # %% [markdown]
 # The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so where exactly it is lowest is partly chance: look how far other seeds move
-# it. That point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer, for the price of one run in
-# place of nine: it finds the order of magnitude of the sweep's 0.032, and not always that.
+# it. That point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer for the price of one run
+# instead of nine: it gives the order of magnitude of the sweep's 0.032, and with some seeds not even that.
 #
 # ## Up and down again
 #
@@ -463,7 +472,7 @@ beside("cycle", measured=min(("constant", "1cycle"), key=lambda way: sum(final[w
 
 # %% [markdown]
 # With a way up and a way down, a peak that is far too large to be held does less harm. That is what the schedule buys: the rate need not be exactly right.
-# (How much a decay brings at the *best* rate shows in longer runs, such as those of the scaling law below, which all end in one.)
+# (What a decay gains at the *best* rate shows only in longer runs, such as those of the scaling law below, which all end in one.)
 #
 # And the warm-up alone? Compare the line without a way up, and how far the seeds of one line are apart. A hundred steps of so small a model cannot tell
 # what a warm-up is worth.
@@ -614,9 +623,9 @@ for batch in (2, 64):
     print(f"batch {batch:>2}: {steps:.0f} steps, {steps * batch:,.0f} sequences in all")
 
 # %% [markdown]
-# A number from two norms says, to within a small factor, how long doubling the batch halves the steps. (No more than
-# that is claimed for it: it knows nothing of Adam.) Far below it a doubled batch nearly halves the steps; far above it
-# nearly doubles the samples. The batch at the noise scale takes twice the fewest steps, and twice the fewest samples.
+# So a number from two norms tells, to within a small factor, up to which batch a doubling nearly halves the steps. (It cannot tell
+# more, for it knows nothing of Adam.) Far above that batch a doubling nearly doubles the samples instead. The batch at the noise scale takes twice the
+# fewest steps, and twice the fewest samples.
 #
 # ## When the batch is very large
 #
@@ -1002,10 +1011,10 @@ draw(24.75)
 # More than five times as much. For what they spent, the very numbers that they printed ask for less than half of the 70 billion. Besiroglu et al. found out why: the fit
 # had stopped before it converged, and contradicted the paper's own two other methods. So test a law on a run that was held out, before you spend money by it.
 #
-# ## At scale: runs that have happened
+# ## At scale: what does it cost?
 #
-# What a recipe costs is known better than how good it gets. Llama's runs, predicted by the package from shapes and tokens, beside the GPU hours that
-# were published:
+# What a recipe costs is known better than how good it gets: six FLOPs for each parameter and token, divided by what the machine reaches. Llama's runs,
+# predicted by the package from shapes and tokens, beside the GPU hours that were published:
 
 # %%
 from workshop.predict.published_runs import reproduce, reproduced_table
@@ -1016,10 +1025,10 @@ assert max(abs(run.deviation) for run in again) < 0.35
 reproduced_table(again)
 
 # %% [markdown]
-# Two Japanese models, whose authors told size, tokens and machine, but no hours that we could find. So these are predictions only, for a share of the
-# peak that you choose. **PLaMo-100B**: 2 trillion tokens, here on 1,024 H100 (our choice). **Fugaku-LLM**: 13 billion parameters, 380 billion tokens, on 13,824 nodes
-# of Fugaku. A node is one A64FX: an Arm CPU with 48 cores and 1,024 GB/s of HBM2, 3.07 TFLOP/s in fp64 at 2.0 GHz, twice that in fp32 and four
-# times in fp16. It has no bf16.
+# The same sum for two Japanese models, whose authors told size, tokens and machine, but no hours that we could find. So these are predictions only, for two
+# shares of the peak. **PLaMo-100B**: 2 trillion tokens, here on 1,024 H100 (our choice). **Fugaku-LLM**: 13 billion parameters, 380 billion tokens, on
+# 13,824 nodes of the computer Fugaku. A node is one A64FX, an Arm CPU with 48 cores: 3.07 TFLOP/s in fp64 at 2.0 GHz, twice that in fp32 and four
+# times in fp16. It has no bf16. **Before you read on:** how many H100 are 13,824 such nodes worth?
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -1044,72 +1053,6 @@ print(f"13,824 nodes in fp32 have the bf16 peak of {ratio:.0f} H100")
 assert 80 < ratio < 90
 
 # %% [markdown]
-# ## The roof over this machine
-#
-# Is bf16 worth it on a CPU? That depends on the CPU: those with AVX512-BF16 or AMX (and Arm's with BF16 instructions) multiply it
-# at twice the rate and more. Others convert to fp32 first, and are slower. So measure: two products, of square matrices and of a matrix and a vector, and how
-# fast memory can be read.
-
-# %%
-import time
-
-from workshop import show
-
-
-def seconds(work, tries=7):
-    """The fastest of some calls."""
-    found = []
-    for _ in range(tries):
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        start = time.perf_counter()
-        work()
-        if device.type != "cpu":
-            torch.accelerator.synchronize()
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-# %%
-# Larger than a cache: what lies in one is read faster than memory allows.
-on_cpu = device.type == "cpu"
-size, long = (512, 2**17) if on_cpu else (8_192, 65_536)
-memory = torch.ones(2**26 if on_cpu else 2**29, device=device)
-bandwidth = memory.nbytes / seconds(memory.sum)
-roofs = {}
-for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-    square = torch.randn(size, size, device=device).to(dtype)
-    tall = torch.ones(long, size, device=device, dtype=dtype)
-    width = square.element_size()
-    operators = {
-        "square": (2 * size**3, 3 * width * size**2),
-        "one vector": (2 * long * size, width * long * size),
-    }
-    vector = square[0].contiguous()
-    clocked = {"square": seconds(lambda: square @ square)}
-    clocked["one vector"] = seconds(lambda: tall @ vector)
-    peak = max(operators[o][0] / clocked[o] for o in operators)
-    roofs[f"{name} here"] = (peak, bandwidth, operators, clocked)
-show.rooflines(roofs)
-
-# %%
-for name, (peak, _, operators, clocked) in roofs.items():
-    flops, num_bytes = operators["one vector"]
-    rate, roof = flops / clocked["one vector"], bandwidth * flops / num_bytes
-    print(
-        f"{name}: {peak / 1e9:,.0f} GFLOP/s, with one vector {rate / 1e9:,.1f}", end=""
-    )
-    print(f" of the {roof / 1e9:,.1f} that memory allows")
-    assert rate < 1.5 * roof, "above its roof"
-print(f"memory: {bandwidth / 1e9:.0f} GB/s")
-print(f"an A64FX: {2 * A64FX / 1e9:,.0f} GFLOP/s in fp32, 1,024 GB/s")
-
-# %% [markdown]
-# The roof is this machine's own fastest product, so its point lies on it. A vector has half a FLOP for each byte in fp32. There memory sets the roof, and a
-# format of half the bytes could double the rate, whatever the arithmetic does. Whether it does is a matter of the kernel: in the lines above, compare
-# each rate with its roof. Where a point lies far below, the kernel is the limit and not memory. An A64FX has an accelerator's memory and a CPU's
-# arithmetic: its ridge is at 6 FLOPs a byte in fp32.
-#
 # ## Tomorrow's script
 #
 # What you will do with your own model: check the coordinates at two widths, tune the narrow one, and train the wide one with that rate, up and
@@ -1184,7 +1127,7 @@ show.recorded_run("18_scale_the_recipe")
 # - A coordinate check takes seconds. A range test is one run. 1cycle forgives a rate that is too large to be held.
 # - Two gradient norms give the noise scale, and with it, roughly, the batch beyond which samples are wasted. It grows along a training.
 # - Muon over ranks: deal out whole matrices, broadcast what was stepped. Equal to one process.
-# - A law fitted to small runs predicts a larger one. Hold one out, or you do not know.
+# - A law fitted to small runs predicts a larger one. Hold one out, or you do not know. The cost is simpler: six FLOPs for each parameter and token.
 #
 # Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks say to each other.
 #
@@ -1200,4 +1143,4 @@ show.recorded_run("18_scale_the_recipe")
 # - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556): section 3.3, equation 4; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
 #   [arXiv:2404.10102](https://arxiv.org/abs/2404.10102); A. Hägele et al., *Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations*, 2024, [arXiv:2405.18392](https://arxiv.org/abs/2405.18392) (one run, several lengths).
 # - Preferred Elements, *PLaMo-100B*, 2024, [arXiv:2410.07563](https://arxiv.org/abs/2410.07563). Fugaku-LLM: HPCwire and Tom's Hardware, May 2024, after Fujitsu's release (13 billion, 380 billion, 13,824 nodes).
-#   A64FX: Fujitsu, *Supercomputer Fugaku*, 2019 (formats, 1,024 GB/s); G. Lockwood, glennklockwood.com/garden/systems/fugaku (3.072 TFLOP/s).
+#   A64FX: Fujitsu, *Supercomputer Fugaku*, 2019 (formats); G. Lockwood, glennklockwood.com/garden/systems/fugaku (3.072 TFLOP/s).
