@@ -25,7 +25,6 @@ LONG_CELLS = {
     "51_adapters": 1,
     "52_qlora": 2,
     "53_quantization": 1,
-    "61_slurm_and_apptainer": 1,
     "62_when_it_breaks": 3,
     "63_checkpoints": 2,
     "64_plan_a_run": 3,

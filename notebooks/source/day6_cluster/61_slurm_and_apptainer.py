@@ -2,7 +2,7 @@
 # # From cell to job
 #
 # - **You need** `00_welcome` and `21_collectives`: what a rank is, and what an all-reduce does.
-# - **It takes** 40 minutes to read and try, about fifteen seconds to run.
+# - **It takes** 40 minutes to read and try, about twenty seconds to run.
 # - **What runs where:** the ranks on this machine run here. Where a Slurm answers and your site's file says
 #   `scheduler = "slurm"`, the job is really handed in. Elsewhere you see a **recorded run**, marked as such: a real Slurm of
 #   two nodes, both on one machine. Nothing here needs a GPU or a container; the script for both is written all the same.
@@ -37,9 +37,8 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 # %% [markdown]
 # ## Predict
 #
-# You ask for **2 nodes with 4 ranks each**. How many processes are started in all, from the shell that runs the letter down to the ranks? And how
-# long will a job of four small ranks take, two on each of two nodes that are free? (`%%torchrun -n 4` on this machine takes some tenths of a
-# second once the engine is warm.)
+# You ask for **2 nodes with 4 ranks each**. How many processes is that? And how long does a small job take when nodes are free?
+# (`%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm.)
 
 # %%
 # %%guess processes
@@ -78,9 +77,6 @@ print(
     f"{scripts + agents} of them are started by Slurm: the script, and by srun "
     f"{agents} tasks"
 )
-
-# %%
-beside("processes", calculated=processes)
 
 # %% [markdown]
 # ## Run
@@ -136,9 +132,9 @@ def srun_line(num_nodes: int, ranks_per_node: int) -> str:
 
 
 # %% [markdown]
-# **Does your line work?** Try it, without a cluster. The script below stands in for the letter. Its `srun` is a few lines of shell: it skips
-# srun's own flags, which the check has counted already, and starts what follows once for each of two "nodes", both of which are this
-# machine. Everything else is real: two torchruns, your rendezvous, four ranks. The program only prints what its rank was told, and which process started it.
+# **Does your line work?** Try it, without a cluster. Two small commands play Slurm. `srun` skips its own flags and starts what follows once for
+# each "node", all of which are this machine. `scontrol` knows the first node's name. Everything else is real: two torchruns, your rendezvous,
+# eight ranks. The program only prints what its rank was told, and which processes stand above it.
 
 # %%
 import os
@@ -146,49 +142,88 @@ import signal
 import subprocess
 import sys
 
-port = 20_000 + os.getpid() % 10_000  # Linux hands out those from 32,768 on by itself
-(folder / "train.py").write_text(
-    """import os
+bin_folder = folder / "bin"
+bin_folder.mkdir(exist_ok=True)
+(bin_folder / "srun").write_text("""#!/bin/bash
+until [[ $1 == *python* || $1 == torchrun || $1 == bash ]]; do shift; done
+for node in $(seq 0 $((SLURM_JOB_NUM_NODES - 1))); do
+    SLURM_NODEID=$node "$@" & tasks+=($!)
+done
+status=0
+for task in "${tasks[@]}"; do wait "$task" || status=$?; done
+exit $status
+""")
+(bin_folder / "scontrol").write_text(f"""#!/bin/bash
+case $2 in hostnames) echo 127.0.0.1;; esac
+case $1 in requeue) touch {folder}/requeued;; esac
+""")
+(folder / "train.py").write_text("""import os
 said = [os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK")]
-line = "rank {} of {}: node {}, local rank {}; ".format(*said)
-line += f"started by {os.getppid()}\\n"
-os.write(1, line.encode())  # in one piece: four ranks share the pipe
-"""
-)
-SCRIPT = f"""
-export SLURM_JOB_ID=61 SLURM_JOB_NUM_NODES=2 SLURM_NNODES=2
-head=127.0.0.1 port={port}
-srun() {{
-    until [[ $1 == *python* || $1 == torchrun ]]; do shift; done
-    for node in 0 1; do "$@" & done
-    wait
-}}
-{srun_line(2, 2)}
-"""
-print(SCRIPT)
+above = [os.getpid()]  # this rank, its torchrun, its srun, the letter
+for _ in range(3):
+    with open(f"/proc/{above[-1]}/stat") as file:
+        above.append(int(file.read().rpartition(")")[2].split()[1]))
+line = "rank {} of {}: node {}, local rank {}".format(*said)
+os.write(1, f"{line}; {above}\\n".encode())  # in one piece: the ranks share the pipe
+""")
+for command in bin_folder.iterdir():
+    command.chmod(0o755)
+
+
+# %%
+def environment(**more: str) -> dict[str, str]:
+    """What a letter finds: Slurm's variables, our srun and scontrol before others."""
+    told = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_JOB_NODELIST": "node[1-2]"}
+    told |= {
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NNODES": "2",
+        "SLURM_CPUS_PER_TASK": "1",
+    }
+    path = f"{bin_folder}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    return {**os.environ, **told, "PATH": path, **more}
+
+
+def carried_out(letter: str) -> tuple[list[str], list[list[int]]]:
+    """What the ranks say, in their order, and the processes above each."""
+    (folder / "job.sh").write_text(letter)
+    job = subprocess.Popen(
+        ["bash", "job.sh"], cwd=folder, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = job.communicate(timeout=120)
+    finally:  # two torchruns that never met would wait for long
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+    lines = sorted(line.split("; ") for line in printed.splitlines())
+    above = [json.loads(pids) for _, pids in lines]
+    assert all(pids[-1] == job.pid for pids in above), "the letter stands above all"
+    return [said for said, _ in lines], above
+
 
 # %% tags=["nbval-check-output"]
-path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-letter_carrier = subprocess.Popen(
-    ["bash", "-c", SCRIPT], cwd=folder, env={**os.environ, "PATH": path}, text=True,
-    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-)  # fmt: skip
-try:
-    said, _ = letter_carrier.communicate(timeout=120)
-finally:  # two torchruns that never met would wait for long
-    if letter_carrier.poll() is None:
-        os.killpg(letter_carrier.pid, signal.SIGKILL)
-lines = sorted(said.splitlines())
-print("\n".join(line.partition(";")[0] for line in lines))
-ranks = [line.partition(":")[0] for line in lines]
-assert ranks == [f"rank {rank} of 4" for rank in range(4)], said
-parents = {line.rpartition(" ")[2] for line in lines}
-print(len(lines), "ranks, started by", len(parents), "processes: the two torchruns")
-assert len(parents) == 2, said
+port = 20_000 + os.getpid() % 10_000  # Linux hands out those from 32,768 on by itself
+print(srun_line(2, 4) + "\n")
+yours, above = carried_out(f"head=127.0.0.1 port={port}\n{srun_line(2, 4)}\n")
+print("\n".join(yours))
+assert [line.partition(":")[0] for line in yours] == [
+    f"rank {r} of 8" for r in range(8)
+]
 
 # %% [markdown]
-# One world of four ranks on two nodes. Had the two torchruns not met, there would have been two worlds of two, or none.
-#
+# One world of eight ranks on two nodes. Had the two torchruns not met, there would have been two worlds of four, or none. And how many
+# processes were that, counted?
+
+# %% tags=["nbval-check-output"]
+levels = [len(set(level)) for level in zip(*above, strict=True)]
+print("ranks, torchruns, sruns, letters:", *levels)
+assert levels == [ranks, agents, sruns, scripts]
+
+# %%
+counted = {pid for pids in above for pid in pids}
+beside("processes", predicted=processes, measured=len(counted))
+
+# %% [markdown]
 # ### The letter
 #
 # To hand the cell `who.py` in on two nodes of four ranks, change its first line. Nothing else:
@@ -212,21 +247,15 @@ centre = replace(
 )
 
 
-def letter(site: SiteSpec, **asked) -> str:
-    """The batch script of who.py on two nodes of four ranks at this site."""
-    said = site_environment(
-        site, one_node=False
-    )  # interface, cache, offline: what the ranks must know of it
+def letter(site: SiteSpec, program: str = "who.py", **asked) -> str:
+    """The batch script of a program on two nodes of four ranks at this site."""
+    # interface, cache, offline: what the ranks must know of it
+    known = site_environment(site, one_node=False)
     job = Job(
-        "who",
-        "who.py",
-        nnodes=2,
-        nproc_per_node=4,
-        time="00:05:00",
-        environment=said,
-        **asked,
-    )
-    return slurm_script(site, replace(job, folder=f"{FAST}/course"))
+        "who", program, nnodes=2, nproc_per_node=4, time="00:05:00", environment=known,
+        folder=f"{FAST}/course", **asked,
+    )  # fmt: skip
+    return slurm_script(site, job)
 
 
 script = letter(centre)
@@ -261,18 +290,34 @@ print(
     )
 )
 
-# %%
+# %% tags=["nbval-check-output"]
 started_by = script[script.index("\nsrun ") :]
-told, yours = (
+told, in_yours = (
     set(re.findall(r"--[a-z-]+", line.replace("_", "-")))
     for line in (started_by, srun_line(2, 4))
 )
-print("in your line too:", *sorted(told & yours))
-print("only in this one:", *sorted(told - yours))
+print("only in this one:", *sorted(told - in_yours))
+assert told - in_yours >= {"--cpus-per-task", "--kill-on-bad-exit"}
 
 # %% [markdown]
-# What only this one has: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` hands on the cores.
-#
+# What only this one has: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` hands on the cores. Does it start the
+# same as yours? The whole script of a Slurm without containers, in the pretended one:
+
+# %%
+plain = SiteSpec(
+    name="another",
+    scheduler="slurm",
+    partition="short",
+    gpus=4,
+    cpus=32,
+    interface="eth0",
+)
+theirs, above = carried_out(letter(plain, "train.py"))
+assert theirs == yours
+assert [len(set(level)) for level in zip(*above, strict=True)] == levels
+print("the workshop's letter and yours start the same ranks on the same nodes")
+
+# %% [markdown]
 # `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
 # take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take
 # away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library in a rank that believes them waits for tasks that do not exist.
@@ -319,14 +364,6 @@ print("\n".join(line for line in lines if line.startswith(("export ", "unset "))
 # letter:
 
 # %% tags=["nbval-check-output"]
-plain = SiteSpec(
-    name="another",
-    scheduler="slurm",
-    partition="short",
-    gpus=4,
-    cpus=32,
-    interface="eth0",
-)
 before, after = set(lines), set(letter(plain).splitlines())
 print(
     f"{len(before & after)} lines are the same, {len(before - after)} "
@@ -336,11 +373,29 @@ for line in sorted(after - before):
     print("  +", line)
 
 # %% [markdown]
+# ### A letter that trained a model
+#
+# BLOOM, with 176 billion parameters, was trained by such a letter, and [it is public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm).
+# You can read it now. It asks for 48 nodes of 8 GPUs and 100 hours, with `--ntasks-per-node=1` and 64 cores a task. Its `srun` has
+# `--kill-on-bad-exit=1`, and starts `torch.distributed.run` with a c10d rendezvous on the first node of the job's list. How many ranks and
+# processes is that, by your count?
+
+# %% tags=["nbval-check-output"]
+nodes, gpus = 48, 8
+tensor, pipeline, data = 4, 12, 8  # how the model was cut, by the run's notes
+assert nodes * gpus == tensor * pipeline * data == 384  # GPUs, by its paper
+print(f"{nodes * gpus} ranks, {1 + 1 + nodes + nodes * gpus} processes")
+
+# %% [markdown]
+# These are the paper's 384 GPUs (Le Scao et al., 2022). Two things your check would have refused: the port is always 6000, and there is no
+# `--rdzv-id`. The run had its nodes to itself, so no other job could be there.
+
+# %% [markdown]
 # ### Submit it
 #
 # `sbatch --test-only` is a good first question: it checks the script against the cluster, and makes no job. Then the real
 # thing. The cell below does what `%%sbatch` does, in Python, so that it can fall back on the record where there is no Slurm, or
-# where the queue is longer than a minute. We hand in a smaller job than the letter's: two nodes with two ranks each.
+# where the queue is longer than a minute. (You need not read it.) We hand in a smaller job than the letter's: two nodes with two ranks each.
 
 
 # %%
@@ -369,6 +424,7 @@ def slurm_here() -> str:
     return ""
 
 
+# %%
 def handed_in() -> dict:
     """The job of this lesson, followed to its end; the record where it cannot be."""
     if why := slurm_here():
@@ -388,7 +444,6 @@ def handed_in() -> dict:
         "states": watched,
         "text": result.text,
         "reports": reports,
-        "seconds": result.seconds,
         "from": "your Slurm",
     }
 
@@ -499,10 +554,20 @@ for every in (600, 2000, 3600):
         f"a day of training in jobs of an hour, a checkpoint every {every:>4} s:",
         starts or "never done",
     )
+hours, saves = 100 * 3600, 100 * 105  # BLOOM's limit; it saved every 100 steps of 105 s
+starts = starts_needed(12 * day, hours, 600, saves)
+print(f"BLOOM, for twelve days in jobs of 100 hours: {starts}")
+assert starts == 3
 
 # %% [markdown]
-# **Predict:** four ranks on two nodes train eight steps and save after every second one. After step 4 a more urgent job takes
-# both nodes. Is the loss of step 8 the one that a run without a break has?
+# The last line is in BLOOM's notes: three jobs of 100 hours, "so if all goes well, that's at least 12 days of not needing to do anything". (That a
+# start takes ten minutes is our assumption.) Its program ends by itself ten minutes before the limit, and saves.
+
+# %%
+# %%guess step_8 --choices same,other
+# Four ranks on two nodes save after every second step. After step 4 a more urgent job
+# takes both nodes. Is the loss of step 8 the one that a run without a break has?
+...
 
 # %%
 cut = recorded["preempted"]
@@ -524,11 +589,15 @@ assert [step for step, _ in cut["log"]] == list(range(1, 9)), (
 assert furthest < 1e-4, furthest
 print("losses differ from the unbroken run's by less than 0.0001")
 
+# %%
+beside("step_8", predicted="same", measured="same" if furthest < 1e-4 else "other")
+
 # %% [markdown]
 # ## One letter, many jobs
 #
 # The same program with three learning rates is not three cells. `--sweep lr=0.003,0.03,0.3` makes an *array*: one script, one
 # number, an index for each value. The tasks run side by side where there is room. `results[task][rank]` has what they reported.
+# (An array is also a chain: `--array=1-3%1` runs three tasks, one at a time. That is how BLOOM's three jobs stood in the queue.)
 
 # %%
 swept = recorded["sweep"]
@@ -619,7 +688,7 @@ dist.destroy_process_group()
 # Now the letter, whole. Five minutes before the limit Slurm sends it a signal (`--signal=B:USR1@300`; `B` is for batch, the shell of the
 # letter). The shell makes the file, waits until the ranks have saved and gone, and asks for the job to be queued again. Its exit status is that of the
 # ranks: by it Slurm notes whether the job failed, and whether another job that waits for its success (`--dependency=afterok`) may begin. The file's name
-# holds the job's number, or one job would stop the others in this folder. The checkpoint lies beside the letter, on a disk that every node sees.
+# holds the job's number, or one job would stop the others in this folder. (BLOOM had such a file too, and called it the kill switch.) The checkpoint lies beside the letter, on a disk that every node sees.
 
 # %%
 LETTER = r"""#!/bin/bash
@@ -656,27 +725,8 @@ exit $status
 """
 
 # %% [markdown]
-# Does it work? Two commands play Slurm again: an `srun` that skips its own flags and starts the rest for each of two nodes, and a `scontrol`
-# that knows the first node and notes what is to be queued again. Everything else is real, and the two nodes have one rank each. (Both ranks are on
-# the CPU: the two nodes are one machine, and NCCL takes no GPU twice.) After epoch 5 comes the signal:
-
-# %%
-(folder / "job.sh").write_text(LETTER)
-bin_folder = folder / "bin"
-bin_folder.mkdir(exist_ok=True)
-(bin_folder / "srun").write_text("""#!/bin/bash
-until [[ $1 == *python* ]]; do shift; done
-"$@" & first=$!
-"$@" & second=$!
-wait $first; status=$?
-wait $second || status=$?
-exit $status
-""")
-(bin_folder / "scontrol").write_text(f"""#!/bin/bash
-case $1 in show) echo 127.0.0.1;; requeue) touch {folder}/requeued;; esac
-""")
-for command in bin_folder.iterdir():
-    command.chmod(0o755)
+# Does it work? The pretended `srun` and `scontrol` play Slurm again; a job that is queued again leaves a file. The two nodes have one rank
+# each. (Both are on the CPU: the two nodes are one machine, and NCCL takes no GPU twice.) After epoch 5 comes the signal:
 
 # %%
 import threading
@@ -684,14 +734,10 @@ import threading
 
 def start(epochs, signal_at=None):
     """Run the letter, signal its shell after an epoch; its lines and exit status."""
-    environment = {
-        **os.environ, "PATH": f"{bin_folder}:{path}", "RANKS": "1",
-        "EPOCHS": str(epochs), "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_JOB_ID": str(os.getpid()), "SLURM_CPUS_PER_TASK": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }  # fmt: skip
+    (folder / "job.sh").write_text(LETTER)
+    ours = environment(RANKS="1", EPOCHS=str(epochs), CUDA_VISIBLE_DEVICES="")
     printed, job = [], subprocess.Popen(
-        ["bash", "job.sh"], cwd=folder, env=environment, text=True,
+        ["bash", "job.sh"], cwd=folder, env=ours, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     limit = threading.Timer(120, os.killpg, (job.pid, signal.SIGKILL))
@@ -761,4 +807,6 @@ assert not (folder / "requeued").exists()
 # - NVIDIA, *NCCL User Guide*, *Environment Variables* (`NCCL_SOCKET_IFNAME`, `NCCL_IB_HCA`).
 # - PyTorch documentation, *torchrun (Elastic Launch)*, rendezvous with the c10d backend.
 # - Apptainer User Guide, *Bind Paths and Mounts*, *Environment and Metadata*, *GPU Support*.
+# - T. Le Scao et al., *BLOOM*, 2022, [arXiv:2211.05100](https://arxiv.org/abs/2211.05100) (384 GPUs); github.com/bigscience-workshop/bigscience,
+#   `train/tr11-176B-ml/`: `tr11-176B-ml.slurm` (the letter) and `README.md` (48 nodes, how the model was cut, 105 s a step, the limit of 100 hours, the kill switch).
 # - Recorded run: `data/measurements/slurm_two_nodes.json` (device, versions, date and command are in it).
