@@ -4,7 +4,7 @@
 # - **You need** `25_fsdp` (what a shard is) and `15_optimizers` (what the optimizer remembers).
 # - **It takes** 45 minutes to read and try, about half a minute to run.
 # - **What runs where:** everything here runs on two and four ranks (gloo), with files in a temporary folder; the same cells run on GPUs
-#   (NCCL; untested here). The last part is arithmetic for clusters.
+#   (with NCCL, one for each rank: not tried here). The last part is arithmetic for clusters.
 # - **Links:** before this [62_when_it_breaks](62_when_it_breaks.ipynb), after it [64_plan_a_run](64_plan_a_run.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -282,8 +282,14 @@ PARTS = {  # name: how to take it, how to put it back
 # The run trains three steps, saves, and takes four more. Then fresh runs take up all that your `state_of` has saved, *but one*: it is put
 # back to what the fresh run began with.
 #
-# **Predict:** for each of the five, which loss after going on is the first that differs: the first, the second, or a later one? (The
-# first loss is computed before anything is updated.)
+# Which loss after going on is the first that differs? (The first loss is computed before anything is updated.) Answer for all five, and write
+# down the hardest:
+
+# %%
+# %%guess no_schedule
+# Everything is restored but the schedule of the learning rate. Which of the four losses
+# is the first that differs: 1, 2, 3 or 4?
+...
 
 # %%
 # %%ranks --pass state_of,go_on --into left_out
@@ -338,11 +344,14 @@ Table(
     "losses after going on, rank 0",
 )
 
+# %%
+beside("no_schedule", predicted=3, measured=differs["schedule"])
+
 # %% [markdown]
 # With everything restored, the runs are the same to the last bit, on both ranks. Without the moments the first loss is
 # right, so the log looks fine at first. Without the schedule even the second loss is right: the optimizer's state contains the
-# learning rate of the next step. Only after that step the missing schedule sets a wrong one. **Nothing crashes.** A run that forgot something trains on, a little worse, and
-# nobody sees why.
+# learning rate of the next step. Only after that step the missing schedule sets a wrong one, and the third loss is the first to show it.
+# **Nothing crashes.** A run that forgot something trains on, a little worse, and nobody sees why.
 #
 # The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions
 # of the step's number*: to go on is to call them with the next number. There is nothing to forget.
@@ -354,7 +363,8 @@ Table(
 # ## Saved on four, loaded on two, and cut another way
 #
 # The files say which numbers of which *parameter* they hold, not which rank wrote them. So other ranks can read them: each asks for
-# the rows it needs. First by hand: four ranks save a matrix of ten rows, each its own rows and where they begin.
+# the rows it needs. Four ranks save a matrix of ten rows. First by hand: each writes its own rows and where they begin. Then by `dcp`, which is
+# given the same matrix as a *DTensor*, a tensor that knows how it is cut (`25_fsdp`).
 
 # %%
 by_hand = str(folder / "by_hand")
@@ -364,12 +374,19 @@ Path(by_hand).mkdir()
 # %%torchrun -n 4 --pass by_hand
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
-dist.init_process_group()
+dist.init_process_group("gloo")
 rank = dist.get_rank()
-parts = torch.arange(40.0).view(10, 4).tensor_split(4)  # 3, 3, 2 and 2 rows
+whole = torch.arange(40.0).view(10, 4)
+parts = whole.chunk(4)  # 3, 3, 3 and 1 rows
 first = sum(map(len, parts[:rank]))
 torch.save({"first": first, "rows": parts[rank].clone()}, f"{by_hand}/{rank}.pt")
+
+matrix = distribute_tensor(whole, init_device_mesh("cpu", (4,)), [Shard(0)])
+dcp.save({"matrix": matrix}, checkpoint_id=f"{by_hand}/dcp")
 dist.barrier()  # nobody leaves while others still look for it
 dist.destroy_process_group()
 
@@ -385,34 +402,54 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from workshop import report
 
-dist.init_process_group()
+dist.init_process_group("gloo")
 low, high = 5 * dist.get_rank(), 5 * dist.get_rank() + 5
 mine, read = torch.empty(high - low, 4), []
-for path in sorted(Path(by_hand).glob("*.pt")):
+for number, path in enumerate(sorted(Path(by_hand).glob("*.pt"))):
     part = torch.load(path)
     begin, end = part["first"], part["first"] + len(part["rows"])
     a, b = max(low, begin), min(high, end)  # what this file and I have in common
     if a < b:
         mine[a - low : b - low] = part["rows"][a - begin : b - begin]
-        read.append(f"{path.name} rows {a} to {b - 1}")
-report(read=read, mine=mine.tolist())
+        read.append((number, a, b))
+
+empty = torch.zeros(10, 4)
+matrix = distribute_tensor(empty, init_device_mesh("cpu", (2,)), [Shard(0)])
+dcp.load({"matrix": matrix}, checkpoint_id=f"{by_hand}/dcp")
+report(read=read, mine=mine.tolist(), equal=torch.equal(matrix.to_local(), mine))
 dist.barrier()
 dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
-for rank in range(2):
-    print(f"rank {rank} reads", *resharded[rank].read, sep="\n    ")
+import torch
+import torch.distributed.checkpoint as dcp
+
 rows = resharded[0].mine + resharded[1].mine
 assert [number for row in rows for number in row] == list(range(40)), "all rows"
+assert all(resharded[rank].equal for rank in range(2)), "dcp has read the same"
+ours = [torch.load(path) for path in sorted(Path(by_hand).glob("*.pt"))]
+ours = [(part["first"], len(part["rows"])) for part in ours]
+known = dcp.FileSystemReader(f"{by_hand}/dcp").read_metadata().state_dict_metadata
+theirs = [(part.offsets[0], part.sizes[0]) for part in known["matrix"].chunks]
+print("by hand, first row and number of rows:", ours)
+print("in .metadata:                         ", theirs)
+assert ours == sorted(theirs)
+
+# %%
+show.rows_read([number for _, number in ours], [resharded[r].read for r in range(2)])
 
 # %%
 beside("files_read", predicted=3, measured=len(resharded[1].read))
 
 # %% [markdown]
-# One file is read by both. `dcp` does the same for each parameter; its `.metadata` holds the places, so that a rank opens no file in vain.
+# One file is read by both. `dcp` has done the same, with the same places. It keeps them for all parameters in one more file, `.metadata`, so
+# that a rank opens no file in vain.
 #
 # Two ranks now load what four have saved above, into a model that has other weights. `dcp.load` writes into the state that
 # it is given, whose names and shards say what to read. `set_state_dict` hands that to model and optimizer:
@@ -451,8 +488,13 @@ print("every weight and both its moments, to the last bit")
 # %% [markdown]
 # `train(run, folder=...)` does the same, and goes on with what it finds in its folder.
 #
-# **Predict:** four ranks with FSDP save after four of eight steps. Who goes on with the losses of the unbroken run to the last bit, and
-# who only nearly?
+# Four ranks with FSDP save after four of eight steps. Then others go on: two ranks with FSDP or DDP, four that cut in another way, one alone.
+
+# %%
+# %%guess on_two --choices bits,rounding
+# Two ranks with FSDP go on from what four have saved. Are their losses those of the
+# unbroken run to the last bit, or only to rounding?
+...
 
 # %%
 from workshop.facts.layout import Layout
@@ -500,6 +542,10 @@ for name, found in resumed.items():
     )
     assert apart == 0 if exact else apart < 1e-5
 assert resumed["FSDP on four"].losses == unbroken[4:]
+
+# %%
+bits = resumed["FSDP on two"].losses == unbroken[4:]
+beside("on_two", predicted="rounding", measured="bits" if bits else "rounding")
 
 # %% [markdown]
 # On the same ranks: bit by bit. On others the weights are the same bits and the sequences the same. But gradients are
@@ -779,11 +825,35 @@ show.saves_in_time(
 #
 # ## At scale
 #
+# Does the rule hold for a real run? BLOOM has 176 billion parameters. Its notes say what is in a checkpoint: fp32 weights, both moments, and a
+# 16-bit copy of the weights. They measured a folder on the disk with `du`: 2.3 TB in all, and 329 GB for the 16-bit weights.
+
+# %%
+# %%guess bloom_saved --unit GB
+# fp32 weights, two fp32 moments and a bf16 copy of 176 billion parameters.
+# How many GB, counted in 2^30 bytes as a disk's tools do?
+...
+
+# %%
+from workshop.facts import catalogue
+
+bloom = catalogue.model("bloom-176b").num_params
+in_all, in_bf16 = (4 + 8 + 2) * bloom / 2**30, 2 * bloom / 2**30
+print(f"predicted: {in_all:,.0f} GB in all, {in_bf16:,.0f} GB of them the bf16 weights")
+assert round(in_all / 1000, 1) == 2.3
+assert abs(in_bf16 / 329 - 1) < 0.005
+assert round(14 * bloom / 1e12, 2) == 2.47
+assert 60e9 < 14 * bloom / 40 < 65e9
+beside("bloom_saved", predicted=round(in_all), measured=2_300)
+
+# %% [markdown]
+# Both agree, and the unit was part of the answer: in powers of ten the same folder has 2.47 TB. A save took about 40 seconds, say the notes. So
+# BLOOM's file system took some 60 GB/s.
+#
 # How long for Llama 3.1 405B on 16,384 GPUs? Its storage takes 2 TB/s sustained (Dubey et al., 2024). Beside it a plain file system,
 # and a single process that collects everything and writes it at 2 GB/s.
 
 # %% tags=["nbval-check-output"]
-from workshop.facts import catalogue
 from workshop.predict.failures import Failures, goodput, young_interval
 
 rows = []
@@ -811,8 +881,7 @@ Table(
 
 # %% [markdown]
 # A rank of 405B holds 300 MB of checkpoint. Together they fill 2 TB/s for two seconds, or keep one writer busy for most of an hour, and
-# a job that fails every three hours would hardly train. That is why everybody writes their own part. (BLOOM's checkpoint of 176 billion parameters
-# had 2.3 TB, counted in $2^{40}$ bytes: 14 bytes a parameter, because a 16-bit copy of the weights is in it.)
+# a job that fails every three hours would hardly train. That is why everybody writes their own part.
 #
 # How often you should save, and where the last column comes from, is in `64_plan_a_run`: $\sqrt{2 d M}$ for a save of
 # $d$ seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one
@@ -922,6 +991,6 @@ show.recorded_run("63_checkpoints")
 #   Distributed Checkpoint* in the tutorials.
 # - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.1 (storage: 2 TB/s sustained; 1 MB to 4 GB a GPU)
 #   and 3.3.4 (interruptions).
-# - BLOOM's checkpoint of 2.3 TB: github.com/bigscience-workshop/bigscience, `train/tr11-176B-ml/README.md`.
+# - BLOOM's checkpoint, 2.3 TB and 329 GB: [its notes](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/README.md), *Main info*, *Checkpoints* and *Times*.
 # - POSIX, rename(2) and fsync(2). `workshop/train/files.py` and `workshop/train/checkpoint.py` are the habits in code.
 # - J. W. Young, Comm. ACM 17(9), 1974.
