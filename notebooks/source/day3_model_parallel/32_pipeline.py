@@ -356,7 +356,7 @@ def in_words(schedule):
 
 
 orders = {name: in_words(name) for name in ("naive", "gpipe")}
-orders["yours"] = one_f_one_b_order(rank, world_size, M)
+orders["yours"] = list(one_f_one_b_order(rank, world_size, M))
 found = {}
 for name, order in orders.items():
     stages = cut([rank], world_size)
