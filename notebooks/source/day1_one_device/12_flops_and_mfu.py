@@ -75,8 +75,8 @@ word = "less" if backward.flops < 2 * forward.flops else "twice"
 beside("backward", predicted="less", measured=word)
 
 # %% [markdown]
-# To the last operation. The first layer does without one of its two products, because nobody needs the gradient of the data. In a deep
-# model that is one product of hundreds, and we forget it. What remains is a rule to keep in your head (Kaplan et al., 2020):
+# Both counts are right to the last operation. The first layer does without one of its two products, because nobody needs the gradient of the
+# data. In a deep model that is one product of hundreds, and we forget it. What remains is a rule to keep in your head (Kaplan et al., 2020):
 #
 # > **2 FLOPs a parameter and token forward, 4 backward, 6 in all.**
 #
@@ -473,9 +473,35 @@ print(f"Llama 3 405B: {llama_3:.1e} FLOPs, published 3.8e+25")
 assert f"{llama_3:.1e}" == "3.8e+25"
 
 # %% [markdown]
-# The PaLM paper, which introduced MFU, prints 21.3 % for GPT-3, 32.5 % for Gopher and 46.2 % for PaLM itself. Llama 3 405B reports 38
-# to 43 % (Dubey et al., 2024, table 4). Where a paper prints none, you can work it out. Llama 2's authors published their
-# GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion tokens each (Touvron et al., 2023, table 2):
+# Now MFU. The paper that introduced it says all that your two functions need to know of PaLM: 540.35 billion parameters, 118 layers, sequences of
+# 2,048 tokens, and 238,300 tokens a second on 6,144 chips of TPU v4, of 275 TFLOP/s each (Chowdhery et al., 2022, section 4.1 and
+# appendix B).
+
+# %%
+# %%guess palm --unit %
+# PaLM's MFU by the rule of 6: what share of 6,144 x 275e12 FLOP/s are 238,300 tokens a
+# second, at 6 x 540e9 FLOPs each?
+...
+
+# %% tags=["nbval-check-output"]
+a_second = [(238_300, 1.0)]
+tpus = (6_144, 275e12)
+ATTENTION = 48 * 256  # heads times their width: in PaLM less than hidden_size
+per_token = train_flops(540.35e9, 1, 118, ATTENTION, 2_048)
+by_rule = 100 * mfu(a_second, 6 * 540.35e9, *tpus, warm_up=0)
+with_core = 100 * mfu(a_second, per_token, *tpus, warm_up=0)
+print(f"weights alone    {by_rule:.1f} %, published 45.7 %")
+print(f"with attention   {with_core:.1f} %, published 46.2 %")
+assert (round(by_rule, 1), round(with_core, 1)) == (45.7, 46.2)
+
+# %%
+beside("palm", calculated=by_rule)
+
+# %% [markdown]
+# Both agree to the digit. The same paper gives GPT-3 21.3 % and Gopher 32.5 %, and Llama 3 405B reports 38 to 43 % (Dubey et al., 2024, table 4).
+#
+# Other papers print no MFU. Llama 2's authors published their GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion
+# tokens each (Touvron et al., 2023, table 2):
 
 # %% tags=["nbval-check-output"]
 a100 = catalogue.device("A100-80GB").peak("bf16")
@@ -667,8 +693,8 @@ show.measured_on_gpu("throughput", *(f"{name}: tokens/s" for name in names))
 
 # %% [markdown]
 # All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. Its products are
-# narrower and run further below the peak. And more of its step is work that MFU hardly counts: its vocabulary is as large, for a fourteenth of the weights
-# in its layers.
+# narrower and run further below the peak. And its layers have a fourteenth of the weights, while its vocabulary is as large. So the loss, which MFU
+# hardly counts, is a larger part of its step.
 #
 # Where are the other 46 %? The profiler says what the GPU did in one step of the large model:
 
@@ -712,7 +738,7 @@ show.recorded_run("12_flops_and_mfu")
 #
 # - J. Kaplan et al., *Scaling Laws for Neural Language Models*, [arXiv:2001.08361](https://arxiv.org/abs/2001.08361), section 2.1 (2 and 4 FLOPs a parameter).
 # - A. Chowdhery et al., *PaLM: Scaling Language Modeling with Pathways*, [arXiv:2204.02311](https://arxiv.org/abs/2204.02311): section 4.1 and table 3 (MFU of PaLM and
-#   others, HFU), appendix B (definition, attention's 12Lhs).
+#   others, HFU, tokens a second), appendix B (definition, attention's 12Lhs, MFU with and without it).
 # - S. Williams, A. Waterman, D. Patterson, *Roofline: An Insightful Visual Performance Model for Multicore Architectures*, CACM
 #   52(4), 2009.
 # - T. Dao et al., *FlashAttention*, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135) (scores computed again in backward).
