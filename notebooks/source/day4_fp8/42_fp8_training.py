@@ -74,7 +74,30 @@ assert 0 <= rows - num_used < 16
 #
 # A linear layer is one product forward and two backward: **dgrad** makes the gradient of the inputs, **wgrad** that of
 # the weights. Each of the three reads two matrices in 8 bits. Inputs and weights are rounded to E4M3, which has more
-# digits; gradients to E5M2, which has more range. Here with one scale for each matrix:
+# digits; gradients to E5M2, which has more range. Each matrix has one scale. Forward keeps its two rounded operands,
+# and backward is yours:
+#
+# ### Exercise: backward
+
+
+# %%
+# %%exercise fp8_backward
+import torch
+
+
+def fp8_backward(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dx and dw of y = x W^T; x and weight were rounded in forward, dy is not yet."""
+    scale = ...
+    dy = ...  # after a round trip through torch.float8_e5m2
+    dx = ...
+    dw = ...
+    return dx, dw
+
+
+# %% [markdown]
+# With your function as its backward, the layer is complete:
 
 # %%
 import torch
@@ -95,9 +118,7 @@ class ThreeProducts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        x, weight = ctx.saved_tensors
-        dy = to8(dy, torch.float8_e5m2)
-        return dy @ weight, dy.T @ x  # dgrad, wgrad
+        return fp8_backward(dy, *ctx.saved_tensors)  # dgrad, wgrad
 
 
 # %% [markdown]
@@ -361,20 +382,41 @@ assert floor < widest < 0.05
 assert mean["FP8, no scales"] > mean["bf16"]
 
 # %%
+import math
+
+from workshop.facts.published import published_table
+
+elsewhere = published_table("fp8_against_16bit")
+of_paper = []  # perplexity is e to the loss
+for row in elsewhere:
+    if row["source"].startswith("Micikevicius"):
+        sixteen, eight = (
+            math.log(float(row[bits])) for bits in ("sixteen_bit", "eight_bit")
+        )
+        of_paper.append(100 * (eight / sixteen - 1))
+        print(
+            f"{row['model']:<9} loss {sixteen:.3f} in 16 bits, {of_paper[-1]:+.2f} % in 8"
+        )
+assert 0.1 < min(of_paper) <= max(of_paper) < 0.3
 off = 100 * abs(mean["FP8, delayed"] / mean["bf16"] - 1)
-beside("fp8_apart", measured=off)
+beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 
 # %% [markdown]
-# **With scales FP8 stays within one per cent of bf16** in the mean of the run. The errors of single products point in no
-# common direction, so most of them cancel in sums over many products and many steps. In single steps it is off by up to
-# two per cent, several times as far as fp32 is from bf16: that is what 8 bits cost here. Without scales most output
-# gradients of the swapped layers round to zero in E5M2. These layers hardly learn; only what was not swapped still does.
+# **With scales FP8 stays within one per cent of bf16** in the mean of the run. What could have been predicted? The four
+# GPT models of the FP8 paper, of 126 million to 175 billion parameters (Micikevicius et al., table 4), end a fifth of a
+# per cent above 16 bits: that is the prediction beside your guess. The errors of single products point in no common
+# direction, so most of them cancel in sums over many products and many steps. In single steps FP8 is off by up to two
+# per cent here, several times as far as fp32 is from bf16.
+#
+# Without scales most output gradients of the swapped layers round to zero in E5M2. These layers hardly learn; only what
+# was not swapped still does.
 #
 # ## The third product
 #
 # Of the three, **wgrad** sums over tokens and goes straight into the optimizer. If a run is unstable, it is the
 # first to be put back into 16 bits. What each recipe costs in accuracy, for the one layer from above, its x and its
-# dy:
+# dy. First on paper. A number with m bits of mantissa is off by $2^{-m-1}/\sqrt{7}$ (`11_numbers_and_tensors`), and the
+# errors of two operands add up as squares:
 
 # %% tags=["nbval-check-output"]
 from workshop.precision.fp8 import Fp8Linear
@@ -389,28 +431,39 @@ def results(recipe):
     return three_of(one, one.weight)
 
 
+e4m3, e5m2 = 2**-4 / 7**0.5, 2**-3 / 7**0.5  # of an operand
+of_y, of_gradient = 2**0.5 * e4m3, (e4m3**2 + e5m2**2) ** 0.5
+both = of_y, of_gradient, of_gradient
+recipes = {  # and what is predicted for y, dx and dW
+    "delayed, E4M3 and E5M2": (Recipe("delayed"), both),
+    "the same, wgrad in fp32": (Recipe("delayed", wgrad=""), (*both[:2], e4m3)),
+    "row, E4M3 and E5M2": (Recipe("row"), both),
+    "MX, E4M3 throughout": (Recipe("mx", backward="e4m3", wgrad="e4m3"), (of_y,) * 3),
+}
+
+# %% tags=["nbval-check-output"]
 exact, found = results(None), {}
-print("recipe                                  y      dx      dW")
-for name, recipe in {
-    "delayed, E4M3 and E5M2": Recipe("delayed"),
-    "the same, wgrad in fp32": Recipe("delayed", wgrad=""),
-    "row, E4M3 and E5M2": Recipe("row"),
-    "MX, E4M3 throughout": Recipe("mx", backward="e4m3", wgrad="e4m3"),
-}.items():
+print("                           measured                predicted")
+print("recipe                          y     dx     dW          y     dx     dW")
+for name, (recipe, predicted) in recipes.items():
     found[name] = [
         float((a - b).norm() / b.norm())
         for a, b in zip(results(recipe), exact, strict=True)
     ]
-    print(f"{name:<32}" + "".join(f"{value:8.1%}" for value in found[name]))
+    rows = found[name], predicted
+    told = ["".join(f"{value:7.1%}" for value in row) for row in rows]
+    print(f"{name:<26}{told[0]}    {told[1]}")
+    assert all(abs(a / b - 1) < 0.2 for a, b in zip(*rows, strict=True))
 eight, careful, _, mx = found.values()
 assert 1.3 * eight[0] < min(eight[1:]) <= max(eight[1:]) < 0.08
 assert careful[2] < 0.5 * eight[2]
 assert max(mx) < 1.1 * eight[0]
 
 # %% [markdown]
-# With E5M2 both gradients have the larger error. Computing wgrad in fp32 removes more than half of the error of dW, and
-# takes one product of three out of 8 bits. What remains comes from x: forward rounded it to E4M3, and wgrad reads that
-# rounded copy. MX with E4M3 throughout has the small error everywhere.
+# The rule of `11_numbers_and_tensors` holds to a fifth. With E5M2 both gradients have the larger error. Computing wgrad
+# in fp32 removes more than half of the error of dW, and takes one product of three out of 8 bits. What remains comes
+# from x: forward rounded it to E4M3, and wgrad reads that rounded copy. MX with E4M3 throughout has the small error
+# everywhere.
 #
 # ## With a library
 #
@@ -438,10 +491,8 @@ for through in LIBRARIES:
 # below the table too: some are single runs by users.
 
 # %% tags=["nbval-check-output"]
-from workshop.facts.published import published_table
-
 print(f"{'model':<47}{'metric':<45}{'format':<14}{'16 bits':>9} {'8 bits':>9}")
-for row in published_table("fp8_against_16bit"):
+for row in elsewhere:
     sixteen, eight = row["sixteen_bit"], row["eight_bit"]
     if "(difference)" in row["metric"]:
         sixteen, eight = "", f"+{eight}"
@@ -451,14 +502,13 @@ for row in published_table("fp8_against_16bit"):
     )
 
 # %%
-for source in sorted({row["source"] for row in published_table("fp8_against_16bit")}):
+for source in sorted({row["source"] for row in elsewhere}):
     print(source)
 
 # %% [markdown]
-# Good runs end within a few thousandths of the loss: the perplexities of the FP8 paper are half a percent apart, and that
-# is 0.005 of loss. (In that paper 8 bits were simulated too.) Others were 1 to 3 % off, early in training or with other
-# settings. So watch a run in FP8 beside one in bf16 before you trust it. Rounding a trained model to 8 bits costs about
-# half a point of accuracy; rounding it to 4 bits costs more.
+# Good runs end within a few thousandths of the loss. (In the FP8 paper 8 bits were simulated too.) Others were 1 to 3 %
+# off, early in training or with other settings. So watch a run in FP8 beside one in bf16 before you trust it. In these
+# rows a trained model loses little accuracy when it is rounded to 8 bits, and more when it is rounded to 4.
 #
 # ## At scale: what is left of two?
 #
@@ -514,7 +564,7 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
         + "".join(f"{each.peak_bytes / 1e9:9.1f}" for each in memory.values())
         + " GB"
     )
-    assert abs(fp8 / published - 1) < 0.25
+    assert abs(fp8 / published - 1) < 0.1
     assert 1.1 < fp8 / bf16 < 2
     peaks = {name: each.peak_bytes for name, each in memory.items()}
     assert peaks["megatron-fp8-params"] < peaks["megatron-bf16"] < peaks["megatron-fp8"]
@@ -524,10 +574,28 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
 
 # %% [markdown]
 # It is not a factor of two. Attention, norms and the optimizer stay in 16 and 32 bits, and each scale and cast takes a
-# pass over memory. (The time model's constants were fitted on published runs, these among them.) And **memory does not
-# halve**. By this prediction it grows where the 16-bit weights stay and get 8-bit copies beside them, in both layouts
-# that Hopper's units want. The inputs that wait for backward do shrink. Keep the parameters themselves in 8 bits, and
-# the copies go: a little less than bf16.
+# pass over memory. The time model's constants were fitted on published runs, and these were among them. So here is the
+# same again, by constants that never saw this source:
+
+# %%
+import csv
+
+from workshop.facts.tree import ROOT
+
+with (ROOT / "data/measurements/left_out.csv").open(newline="") as file:
+    of_source = [row for row in csv.DictReader(file) if "nemo_2407" in row["table"]]
+for row in of_source:
+    published, predicted = float(row["measured"]), float(row["source"])
+    print(f"published {published:8,.0f}   predicted {predicted:8,.0f} tokens/s and GPU")
+    assert 0 < predicted / published - 1 < 0.12
+assert len(of_source) == 7
+
+# %% [markdown]
+# All seven are 3 to 10 % too fast: so far such a prediction can be trusted for runs that it has not seen.
+#
+# And **memory does not halve**. By this prediction it grows where the 16-bit weights stay and get 8-bit copies beside
+# them, in both layouts that Hopper's units want. The inputs that wait for backward do shrink. Keep the parameters
+# themselves in 8 bits, and the copies go: a little less than bf16.
 
 # %% [markdown]
 # ## Tomorrow's script
@@ -648,8 +716,6 @@ dist.destroy_process_group()
 
 # %%
 import json
-
-from workshop.facts.tree import ROOT
 
 record = json.loads((ROOT / "data/measurements/gpu/fp8.json").read_text())
 faster = {}

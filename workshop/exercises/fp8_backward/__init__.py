@@ -1,0 +1,1 @@
+"""Exercise: the backward of a linear layer in FP8."""

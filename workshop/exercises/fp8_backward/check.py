@@ -1,0 +1,117 @@
+"""Exercise: the backward of a linear layer in FP8.
+
+Gradients in E5M2, a scale for the tensor (Micikevicius et al. 2022, arXiv 2209.05433, sections 3.1, 3.2);
+dgrad and wgrad read the same rounded dy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Wrong, call, shown
+
+Answer = tuple[Any, Any]
+TOLERANCE = 1e-4  # of the norm
+
+
+def _round_trip(dy: Any, form: str = "float8_e5m2", dim: int | None = None, back: bool = True) -> Any:
+    import torch
+
+    kind = getattr(torch, form)
+    top = dy.abs().amax() if dim is None else dy.abs().amax(dim, keepdim=True)
+    scale = top / torch.finfo(kind).max
+    return (dy / scale).to(kind).float() * (scale if back else 1)
+
+
+def _products(dy: Any, x: Any, weight: Any) -> Answer:
+    return dy @ weight, dy.T @ x
+
+
+def _bare(dy: Any) -> Any:
+    import torch
+
+    return dy.to(torch.float8_e5m2).float()
+
+
+MISTAKES: tuple[tuple[Callable[[Any], Any], str], ...] = (
+    (lambda dy: dy, "dy is not rounded: it has to go through E5M2 and back."),
+    (
+        lambda dy: _round_trip(dy, "float8_e4m3fn"),
+        "That is E4M3. Gradients go through `torch.float8_e5m2`: fewer digits, more range.",
+    ),
+    (_bare, "That is E5M2 without a scale: what is too small became zero, what is too large infinite."),
+    (
+        lambda dy: _round_trip(dy, back=False),
+        "The 8-bit numbers have to be multiplied by the scale again.",
+    ),
+    (
+        lambda dy: _round_trip(dy, dim=1),
+        "That is a scale for each row; here one serves the whole matrix.",
+    ),
+)
+
+
+def _cases() -> list[tuple[Any, Any, Any]]:
+    import torch
+
+    drawn = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Any:
+        return torch.randn(shape, generator=drawn)
+
+    x, weight = random(6, 5), random(8, 5)
+    steep = random(6, 8) * torch.logspace(0, 3, 6)[:, None]
+    return [(steep, x, weight), (1e-7 * steep, x, weight), (1e6 * steep, x, weight)]
+
+
+def check(names: dict[str, Any]) -> str:
+    """Gradients of common size, tiny ones, and large ones."""
+    for case in _cases():
+        _one(names["fp8_backward"], *case)
+    return "dx and dw are those of a dy rounded to E5M2 once, with one scale, for small and large gradients."
+
+
+def _one(function: Any, dy: Any, x: Any, weight: Any) -> None:
+    import torch
+
+    found = call(function, "fp8_backward", Call((dy.clone(), x.clone(), weight.clone())))
+    if not isinstance(found, tuple) or not all(isinstance(each, torch.Tensor) for each in found):
+        raise Wrong(f"`fp8_backward` gave {shown(found)}; wanted two tensors, dx and dw.")
+    wanted = _products(_round_trip(dy), x, weight)
+    for name, mine, right in zip(("dx", "dw"), found, wanted, strict=True):
+        if mine.shape != right.shape:
+            raise Wrong(f"{name} has shape {tuple(mine.shape)}; wanted {tuple(right.shape)}.")
+    if not _same(found, wanted):
+        raise Wrong(f"{_off(found, wanted)} {_why(found, dy, x, weight)}".rstrip())
+
+
+def _same(found: Answer, wanted: Answer) -> bool:
+    return all(
+        bool((a - b).norm() <= TOLERANCE * b.norm()) or bool(a.equal(b))
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def _off(found: Answer, wanted: Answer) -> str:
+    told = (
+        f"{name} is {((a - b).norm() / b.norm()).item():.2%} away"
+        for name, a, b in zip(("dx", "dw"), found, wanted, strict=True)
+    )
+    return f"{' and '.join(told)} from the products of the rounded dy."
+
+
+def _why(found: Answer, dy: Any, x: Any, weight: Any) -> str:
+    """What has been done instead."""
+    import torch
+
+    for made, sentence in MISTAKES:
+        other = _products(made(dy), x, weight)
+        if all(torch.allclose(a, b, rtol=1e-4, equal_nan=True) for a, b in zip(found, other, strict=True)):
+            return sentence
+    rounded, plain = _products(_round_trip(dy), x, weight), _products(dy, x, weight)
+    if _same(found, (rounded[0], plain[1])):
+        return "wgrad reads dy as it came: both products read the rounded one."
+    if _same(found, (plain[0], rounded[1])):
+        return "dgrad reads dy as it came: both products read the rounded one."
+    return ""

@@ -1,0 +1,10 @@
+import torch
+
+
+def fp8_backward(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dx and dw of y = x W^T; x and weight were rounded in forward, dy is not yet."""
+    dx = dy @ weight
+    dw = dy.T @ x
+    return dx, dw
