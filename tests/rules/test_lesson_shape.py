@@ -24,7 +24,6 @@ LONG_CELLS = {
     "42_fp8_training": 3,
     "51_adapters": 1,
     "52_qlora": 2,
-    "53_quantization": 1,
     "62_when_it_breaks": 3,
     "63_checkpoints": 2,
     "64_plan_a_run": 3,
