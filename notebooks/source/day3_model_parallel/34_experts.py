@@ -53,9 +53,10 @@ for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.item
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #
-# Written plainly, that is a loop over tokens. The weights are those of a small mixture, `mixture`:
+# Written plainly, that is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
+# each expert runs once, on all its tokens together. Are they equal?
 
-# %%
+# %% tags=["nbval-check-output"]
 import torch
 import torch.nn.functional as F
 
@@ -84,11 +85,11 @@ for token in x:
         )
     )
 by_hand = torch.stack(by_hand)
+torch.testing.assert_close(by_hand, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
+print("a loop over tokens and the sorted mixture: equal")
 
 # %% [markdown]
-# No library computes like this. It takes all tokens of an expert together, so that each expert runs once. Here is the layer of Mixtral as
-# *transformers* has it, and this workshop's `MoE`, which sorts the tokens by expert. Weights have the same names in both. Are all
-# three equal?
+# Here is Mixtral's own layer, as the library *transformers* has it. Its weights have the same names, so it can load ours:
 
 # %% tags=["nbval-check-output"]
 from workshop.process.quiet import quietly
@@ -110,9 +111,8 @@ theirs = MixtralSparseMoeBlock(
     )
 )
 theirs.load_state_dict(mixture.state_dict())
-for layer in (theirs, mixture):
-    torch.testing.assert_close(by_hand, layer(x[None])[0], rtol=1e-4, atol=1e-7)
-print("a loop over tokens, Mixtral's layer in transformers, and `MoE`: equal")
+torch.testing.assert_close(by_hand, theirs(x[None])[0], rtol=1e-4, atol=1e-7)
+print("a loop over tokens and Mixtral's layer in transformers: equal")
 
 # %% [markdown]
 # ## When all want the same expert
@@ -316,6 +316,7 @@ home = x.new_empty(len(token), 32)
 dist.all_to_all_single(home, answers, left, arrived)
 found = combine(x, home, token, routing.weight.flatten()[order])
 torch.testing.assert_close(found, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
+print(f"12 rows left, to each rank {left}; {len(rows)} came, from each {arrived}")
 report(sent=counts.tolist(), came=len(rows))
 
 # %%

@@ -879,7 +879,7 @@ assert count == 7 * small.num_layers + 2  # two: of the embedding and of the hea
 #
 # Here a rank sends most along tensor, then shard, then pipeline: the order of GPT-3 on 512 GPUs. That is no law. Tensor
 # parallelism sends activations, so its bytes grow with the tokens of a micro-batch; FSDP sends weights, however many
-# tokens there are. With a quarter of the tokens our shard axis would send more. So let the links decide: bytes divided
+# tokens there are. With half of the tokens our shard axis would send more. So let the links decide: bytes divided
 # by speed. Nodes of four, the speeds from above, and six orders of three axes.
 #
 # ### Exercise: which axis goes innermost?
@@ -907,8 +907,12 @@ def axis_order(
 
 
 # %% tags=["nbval-check-output"]
+from dataclasses import replace
+
 from workshop.facts.layout import AXES
 
+fewer = predict_traffic(replace(runs["3D"], seq_len=64)).on_stage(0).by_axis()
+assert fewer["tensor"] < fewer["shard"]  # with half of the tokens
 sent = {axis: size for axis, size in counted("3D", 0).items() if axis in AXES}
 sizes = dict.fromkeys(sent, 2)
 print(
