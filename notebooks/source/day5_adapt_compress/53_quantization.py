@@ -358,13 +358,13 @@ assert errors["yours"] < 0.8 * errors["few"]
 # %% [markdown]
 # The same inputs, the same 16 values, and a smaller error, because the columns look after each other.
 #
-# But you solved a system of equations for each column, and a layer may have 4,096. The paper needs none of them. Take $H^{-1}$ without the columns that
-# are done. Then the best move of a later weight $w_k$, where $w_j$ was rounded to $q_j$, is
+# But you solved a system of equations for each column, and a layer may have 4,096 columns. The paper solves none. Let $H^{-1}$ be the inverse of $H$ without the
+# columns that are done. Then the best move of a later weight $w_k$, where $w_j$ was rounded to $q_j$, is
 #
 # $$w_k \mathrel{-}= \frac{w_j - q_j}{[H^{-1}]_{jj}}\,[H^{-1}]_{jk}$$
 #
-# And the rows of all these inverses come from **one Cholesky factorization** of the first. The heart of the package's version, which also moves the columns behind a
-# block only once a block:
+# There is such an inverse for each column. But of each only one row is needed, and **one Cholesky factorization** of the first inverse gives all these rows. Here is the
+# heart of the package's version. It also moves the columns behind a block only once a block:
 
 # %%
 import inspect
