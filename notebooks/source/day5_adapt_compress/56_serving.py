@@ -134,11 +134,14 @@ for m in rows:
 assert best[16] < 8 * best[1], "sixteen tokens cost far less than sixteen passes"
 if device.type == "cpu":
     assert best[64] > 2 * best[1], "more arithmetic than reading"
-beside("sixteen", measured=round(best[16] / best[1], 1))
+each = (best[64] - best[1]) / 63  # what a further token adds
+line = {m: (best[1] + (m - 1) * each) / best[1] for m in rows}
+assert 0.5 < line[16] / (best[16] / best[1]) < 2, "a straight line"
+beside("sixteen", predicted=round(line[16], 1), measured=round(best[16] / best[1], 1))
 
 # %% [markdown]
-# On an H100 it would be 1.0: there 16 tokens are far below the ridge. A CPU core has a low one. Each further token takes noticeable time to compute, and with
-# 64 tokens that is longer than reading the weights. So **batching wins less on a CPU**, and the reason is the device, not the idea.
+# Predicted is the straight line from 1 to 64 tokens: the weights are read once, and each further token adds its arithmetic. On an H100 it would be 1.0, because 16 tokens
+# are far below the ridge. A CPU core has a low ridge: with 64 tokens, computing takes longer than reading the weights. So **batching wins less on a CPU**, and the reason is the device, not the idea.
 #
 # ## The cache
 #
@@ -208,8 +211,8 @@ assert held == formula * len(tokens)
 beside("kv_bytes", predicted=formula, measured=held // len(tokens))
 
 # %% [markdown]
-# Equal, by hand and from the library, and predicted to the byte. The cache trades FLOPs for memory. It loses where nobody writes on: to score a text, or for an
-# answer of one token, the cache is written and never read.
+# Equal, by hand and from the library, and predicted to the byte. The cache trades FLOPs for memory. It loses where nothing more is written: to score a text, or for an
+# answer of one token, the cache is filled and never read.
 #
 # ### Fewer bytes a token
 #
@@ -374,7 +377,7 @@ assert blocks.num_free == 16 - len({*first, *second}), "and no block was lost"
 # The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system before, reserves one
 # piece in a row: for the longest request there can be, for the next power of two, or for exactly what will come (which only
 # an oracle knows). We replay such a stream of requests. No model is needed, only lengths matter. From the paper we take 15,700 slots, at most 2,048 tokens, prompts of
-# 161.31 and answers of 337.99 tokens on average, pieces from a buddy allocator. The shape of the distribution we choose: exponential.
+# 161.31 and answers of 337.99 tokens on average, pieces from a buddy allocator. The shape of their distribution is our choice: exponential.
 
 # %%
 # %%guess paged_share
@@ -448,8 +451,8 @@ assert by_size[16].requests > 3 * shares["Orca (max)"][-1].requests
 # %% [markdown]
 # ## Many users
 #
-# Requests come at any time and want answers of any length. A *static* batch begins together and ends when the longest answer is done; who
-# finished early leaves a place that computes nothing. **Continuous** batching (Orca) lets requests in and out at every step.
+# Requests come at any time and want answers of any length. A *static* batch begins together and ends when the longest answer is done; a
+# request that has finished early leaves a place that computes nothing. **Continuous** batching (Orca) lets requests in and out at every step.
 #
 # What comes in brings a prompt, and a prompt of thousands of tokens makes a step so long that everybody else waits for
 # their next token. So a step has a **budget** of tokens, and prompts are cut to it: **chunked prefill**.
@@ -511,10 +514,15 @@ for name, counts in {"uneven": uneven, "even": even}.items():
         uneven_steps = steps[1]
         assert steps[1] < 0.7 * steps[0] == 0.7 * 144
 assert steps[0] == steps[1], "where all answers are equally long nothing is won"
-beside("steps", predicted=sum(uneven) // 4, measured=uneven_steps)
+ends = [0] * 4  # a step for each of four places: when it is free again
+for count in uneven:
+    ends[ends.index(min(ends))] += count  # the next request takes the first free one
+assert max(ends) == uneven_steps > sum(uneven) / 4
+beside("steps", predicted=max(ends), measured=uneven_steps)
 
 # %% [markdown]
-# All 24 texts are the plain loop's. The prediction of 54 (all tokens over four places) is a floor: at the end the last long answer runs alone. And with answers of equal
+# All 24 texts are the plain loop's. Predicted to the step: each request takes the first place that is free. (All tokens over four places would be 54 steps. But at the end
+# the last long answer runs alone.) And with answers of equal
 # length, continuous batching **wins nothing**.
 #
 # ### A long prompt among short ones
@@ -555,7 +563,7 @@ for budget in (512, 64, 16):
 # ### Beginnings that come again
 #
 # Chats begin with the same instructions, and every turn repeats the whole chat. A full block has a name: a hash of its tokens and of
-# the block before it. Who begins alike finds the blocks by name in this **prefix cache**, and reads only the rest. **Predict:** twelve prompts begin with the same 64 tokens
+# the block before it. A request that begins alike finds the blocks by name in this **prefix cache**, and reads only the rest. **Predict:** twelve prompts begin with the same 64 tokens
 # and go on with 16 of their own. The first is served before the others come. How many tokens need not be read again?
 
 # %%
@@ -992,7 +1000,7 @@ with torch.inference_mode():
 # %% [markdown]
 # ## At scale
 #
-# `predict_serving` adds up what this lesson has taken apart: bytes read, FLOPs, launches, all_reduces. Held to a published table, gpt-fast's Llama 2 7B on A100s, for one user.
+# `predict_serving` adds up what this lesson has taken apart: bytes read, FLOPs, launches, all_reduces. We compare it with a published table: gpt-fast's, of Llama 2 7B on A100s, for one user.
 # (How well its int8 and int4 kernels read, and what a small all_reduce costs, were fitted to published tables, this one among them. The rest is data sheets.)
 
 # %%
