@@ -2,7 +2,7 @@
 # # Why is my GPU idle?
 #
 # - **You need** `12_flops_and_mfu` (rooflines), `13_memory_of_a_step` (what a step keeps) and `15_optimizers`.
-# - **It takes** 60 minutes to read and try, under a minute to run.
+# - **It takes** 60 minutes to read and try, about 40 seconds to run.
 # - **What runs where:** all of it here, on a CPU or unchanged on a GPU. What only a GPU has (streams, pinned memory, flex_attention's backward)
 #   is chosen by device in the code. One kernel needs the package `triton`, which comes with PyTorch for CUDA.
 # - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the things that are slow. The text is
@@ -11,9 +11,11 @@
 #
 # ## Question
 #
-# A GPU is idle when it waits: for data, for Python, or for an answer that Python asked for. And it is as good as idle when it
-# works on padding, or moves the same bytes five times. Below is a training script that does all of this. We mend it step by step.
-# Before each step we predict what it will bring; then we measure it, and keep it.
+# A GPU is idle when it **waits**: for data, for Python to hand over the next piece of work, or because Python stops to read a
+# number. It is as good as idle when its work is **for nothing**: padding, or bytes that are written and read again without need.
+# Below is a training script that does all of this. We mend it in five steps. Before each we predict what it will bring; then we
+# measure it, and keep it. At the end we ask the same question of three tools that promise help: the compiler, the allocator, and
+# a library's training loop.
 
 # %%
 # %load_ext workshop
@@ -64,11 +66,11 @@ def wait():
 # %% [markdown]
 # ## A queue of kernels
 #
-# PyTorch does not compute on a GPU. It hands a *kernel* over, takes a few microseconds for it, and goes on without waiting. The
-# GPU runs what is in its queue, one kernel after the other. As long as the queue is not empty, the GPU has work. But
-# `loss.item()` needs a number now: Python waits until the queue is empty, and only then begins to fill it again. (So do
-# `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and `x[mask]`, whose shape nobody knows before. And so does `.to(device)`
-# of a tensor in ordinary memory: it comes back when the bytes have left.)
+# A **kernel** is a small program that runs on the GPU: one matrix product, one addition. Python does not run it. It *hands it
+# over*, which takes a few microseconds, and goes on without waiting. The GPU runs what is in its queue, one kernel after the
+# other. As long as the queue is not empty, the GPU has work. But `loss.item()` needs a number now: Python waits until the queue is
+# empty, and only then begins to fill it again. (So do `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and `x[mask]`, whose
+# shape nobody knows before. And so does `.to(device)` of a tensor in ordinary memory: it comes back when the bytes have left.)
 #
 # ### Exercise: how long is it idle?
 
@@ -328,9 +330,10 @@ for kernel in (2.0, 20.0):
 #
 # ## Run it, and look where the time goes
 #
-# The clock of lesson 17, in short. One step warms up and is not counted. Of what is computed in the others the median counts,
-# because a busy machine disturbs some. Waiting for data is added up: some steps wait long and others not at all, so a median would
-# hide it. What counts in the end are **real tokens a second**: targets that are not padding.
+# A clock for each part of a step (lesson 17 takes its time over such clocks). The first step warms up and is not counted. For the
+# parts that compute we take the median of the other steps, because a busy machine disturbs some. Waiting for data is added up: some
+# steps wait long and others not at all, so a median would hide it. What counts in the end are **real tokens a second**: targets
+# that are not padding.
 
 
 # %%
@@ -495,7 +498,7 @@ print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
 # %% [markdown]
 # ## Mend the padding
 #
-# Most of what is left is spent on nothing: on zeros after short paragraphs. (Krell et al. found that up to half of all tokens are
+# Most of what is left is work for nothing: zeros after short paragraphs. (Krell et al. found that up to half of all tokens are
 # padding in common sets of texts.) Padding's share needs no run, it follows from the lengths. Four ways to make batches: pad all
 # to 512; pad each batch to its **longest**; sort first, so that batches have alike lengths (**bucketing**); or put several
 # documents into one row (**packing**).
@@ -830,22 +833,42 @@ for name, loss_of in losses.items():
         seen = "nothing that our hooks see"
     print(f"{name:<20} {took[name]:>4.0f} ms, keeps {seen}")
 
+
 # %%
-formulas = {
-    "plain": 4 * hidden.shape[0] * weight.shape[0],  # a logarithm each
-    "chunked": 4 * (hidden.numel() + weight.numel()),  # the two gradients
-}
+def loss_bytes(tokens, words, width, each=4):
+    """What must be kept: a number for each logit, or the two gradients."""
+    return {
+        "plain": each * tokens * words,
+        "chunked": each * width * (tokens + words),
+    }
+
+
+formulas = loss_bytes(len(targets), *weight.shape)
 for name, formula in formulas.items():
     assert abs(kept[name] / formula - 1) < 0.02, (name, kept[name], formula)
 beside("logits", predicted=formulas["plain"] / 2**20, measured=kept["plain"] / 2**20)
 
 # %% [markdown]
-# With the 128,256 words of Llama 3 and 8,192 tokens the formula gives 3.9 GiB for the plain loss in fp32, for a model whose
-# layers may keep less.
+# Do the same two formulas hold for a real model? Wijmans et al. (2025) clocked the loss of **Gemma 2 (2B)**: 256,000 words, 2,304
+# numbers a token, a batch of 8,192 tokens in bf16, on an A100. They print the memory of three ways. Ours, with two bytes a number,
+# beside theirs:
+
+# %% tags=["nbval-check-output"]
+gemma = loss_bytes(8_192, 256_000, 2_304, each=2)
+in_fp32 = 2 * gemma["plain"]
+for what, ours, theirs in (
+    ("the logits once, in bf16 (compiled loss)", gemma["plain"], 4_000.1),
+    ("three times in fp32 (PyTorch's plain loss)", 3 * in_fp32, 24_000.0),
+    ("the two gradients (cut cross-entropy)", gemma["chunked"], 1_163.0),
+):
+    print(f"{what:<43} {ours / 2**20:>8,.0f} MiB, published {theirs:>8,.0f}")
+    assert abs(ours / 2**20 / theirs - 1) < 0.003
+
+# %% [markdown]
+# All three agree, to 0.3 %. So a model of two billion parameters needs 24 GB for numbers that nobody looks at afterwards. Now our
+# script:
 
 # %%
-llama_logits = 4 * 8_192 * 128_256 / 2**30
-assert round(llama_logits, 1) == 3.9
 better = slow._replace(core=tiled, loss_of=chunked_loss)
 predict("loss in chunks", "packed", took["plain"] - took["chunked"])
 runs["loss in chunks"] = train(packed_loader(), better)
@@ -991,9 +1014,11 @@ assert off < 1e-4
 # %% [markdown]
 # ## torch.compile: fewer kernels, fewer bytes
 #
-# The `RMSNorm` of our model is five operators. Each reads its input from memory and writes its output there. Written as one
-# kernel, a row is read once, stays in registers or cache, and is written once. **By bytes:** in passes over `x`, `square` moves
-# 2, `mean` 1, the product with the scale 2, and that with the weight 2: seven. One kernel moves two.
+# Two causes are still there: short kernels, and bytes that are moved again and again. The compiler mends both. The `RMSNorm` of
+# our model is six operators, so six kernels. Each reads its input from memory and writes its output there. Written as one kernel,
+# a row is read once, stays in registers or cache, and is written once. **By bytes:** in passes over `x`, `square` moves 2, `mean`
+# 1, the product with the scale 2, and that with the weight 2: seven. (The other two operators see one number a row.) One kernel
+# moves two.
 
 # %%
 # %%guess pays
@@ -1021,6 +1046,12 @@ def quickest(*functions, times=15):
     return best
 
 
+some, ones = torch.ones(8, 1_024), torch.ones(1_024)
+with Handed() as handed:
+    norm(some, ones)
+assert handed.kernels == 6
+
+# %%
 usual = "clang++" if sys.platform == "darwin" else "g++"
 can_compile = bool(shutil.which(os.environ.get("CXX", usual)))  # as Inductor looks
 backend = "inductor" if can_compile else "eager"
@@ -1157,50 +1188,12 @@ if triton:
         print("the interpreter tells whether a kernel is right, and nothing about time")
 
 # %% [markdown]
-# ## Checkpointing: the other direction
+# ## The allocator: waiting for memory
 #
-# Not every mend makes a step faster. **Gradient checkpointing** (lesson 13) keeps only the inputs of layers, and computes the
-# rest again in backward: it gives time away for memory. How much follows from the forward alone, because that is what is done
-# twice.
-
-# %%
-# %%guess again
-# How many times as long do forward and backward through the layers take with
-# checkpointing? (1.0 is: as long as before.)
-...
-
-# %%
-model = fresh(tiled)
-tokens, _, tiled.allowed = (
-    one.to(device) for one in pack_rows([[documents[0]]] * ROWS)
-)
-again = fresh(tiled)
-again.model.recompute = True
-with torch.no_grad():
-    (forward,) = quickest(lambda: model.model(tokens))
-plainly, twice = quickest(
-    lambda: model.model(tokens).sum().backward(),
-    lambda: again.model(tokens).sum().backward(),
-    times=6,
-)
-held = {}
-for name, one in (("kept", model), ("computed again", again)):
-    own = tuple(one.parameters())
-    held[name] = kept_bytes(lambda tokens, *_, one=one: one.model(tokens), tokens, *own)
-    took = plainly if one is model else twice
-    print(f"{name:<15} {took:>5.1f} ms, holds {held[name] / 2**20:>5.2f} MiB")
-assert held["computed again"] < 0.3 * held["kept"]
-beside("again", predicted=1 + forward / plainly, measured=twice / plainly)
-
-# %% [markdown]
-# It makes a step *faster* only in one case: where the memory that it frees lets you take a larger batch, and the larger batch
-# fills the GPU better.
-#
-# ## The allocator
-#
-# On a GPU `cudaMalloc` is slow and waits, so PyTorch keeps what it has once got, and cuts new tensors from that. A block can be
-# used again for anything that fits. Changing sizes defeat this. If every tensor is a little larger than all before it, no kept block
-# fits, and a new one is taken each time. Ten lines of it, for a tensor that is made anew in each step:
+# There is one more wait that nobody wrote down. Each new tensor needs memory. To ask the GPU's driver for it (`cudaMalloc`) is slow,
+# and giving it back (`cudaFree`) waits until the queue is empty. So PyTorch keeps what it has once got, and cuts new tensors from
+# that. A block can be used again for anything that fits. Changing sizes defeat this. If every tensor is a little larger than all
+# before it, no kept block fits, and a new one is taken each time. Ten lines of it, for a tensor that is made anew in each step:
 
 
 # %%
@@ -1230,7 +1223,9 @@ bucket_sizes = [
 ]
 once = max(bucket_sizes)
 grown = reserved_bytes(bucket_sizes)
-shuffled = [bucket_sizes[n] for n in torch.randperm(len(bucket_sizes))]
+draw = torch.Generator().manual_seed(0)
+mixed = torch.randperm(len(bucket_sizes), generator=draw).tolist()
+shuffled = [bucket_sizes[n] for n in mixed]
 assert reserved_bytes(bucket_sizes, expandable=True) == once
 assert reserved_bytes([once] * 300) == once < reserved_bytes(shuffled) <= grown
 print(
@@ -1244,9 +1239,10 @@ beside("fragments", calculated=grown / once)
 # batches (packing), the largest batch *first*, or `PYTORCH_ALLOC_CONF=expandable_segments:True`, which is the flag of our
 # function.
 #
-# On a CPU the allocator is the C library's. Above 32 MiB glibc asks the kernel for each tensor anew and gives it back at once,
-# and each new page is a *page fault*. Our plain loss did this with every step's logits. Faults can be counted, in a program that
-# makes 48 MiB twenty times. `jemalloc` and `tcmalloc` replace malloc without a change of the program:
+# On a CPU the allocator is the C library's, and the wait can be counted. Above 32 MiB glibc asks the operating system for each
+# tensor anew and gives it back at once. The first touch of each new page is a *page fault*: the program stops until the page is
+# there. Our plain loss did this with every step's logits. Here are the faults of a program that makes 48 MiB twenty times.
+# `jemalloc` and `tcmalloc` replace the C library's allocator without a change of the program:
 
 # %%
 import ctypes.util
@@ -1273,19 +1269,16 @@ for name, variables in ways.items():
     done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
     faults[name], took = (float(word) for word in done.stdout.split())
     print(f"{name:<17} {faults[name]:>8,.0f} page faults, {took:>5.0f} ms")
-
-# %%
 if sys.platform == "linux" and faults["as it is"] > 100:
     assert faults["glibc that keeps"] < 0.2 * faults["as it is"]
-missing = {"jemalloc", "tcmalloc"} - set(ways)
-print("not installed here:", ", ".join(sorted(missing)) or "none")
 
 # %% [markdown]
 # ## Your loop, or a library's?
 #
-# A library's loop does the same step, and much besides: callbacks, logs, progress, checks. What does that cost? `TINY` itself,
-# whose step is short, so that the rest can be seen: 24 steps with your loop, with Accelerate, Lightning and transformers'
-# `Trainer`. Each reads from the same stream, which notes the time whenever a batch is asked for.
+# A library's loop does the same step, and much besides: callbacks, logs, progress, checks. That is Python's time, and while
+# Python does it, it hands nothing over. What does that cost? `TINY` itself, whose step is short, so that the rest can be seen: 24
+# steps with your loop, with Accelerate, Lightning and transformers' `Trainer`. Each reads from the same stream, which notes the
+# time whenever a batch is asked for.
 
 # %%
 # %%guess library_ms --unit ms
@@ -1419,7 +1412,23 @@ assert max(step_ms.values()) < step_ms["own"] + 20  # on a busy machine, too
 beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 
 # %% [markdown]
-# The same weights at the end. Where do the milliseconds go? cProfile once more, summed by the package that a function's file lies
+# The same weights at the end. Does a GPU wait for it? Ask the function of the first exercise. Spread the library's milliseconds over the kernels of
+# the mended step: each then takes that much longer to hand over.
+
+# %%
+count, extra = mended_handed.kernels, {}
+for name in ("own", "Trainer"):
+    more = max(0.0, 1e3 * (step_ms[name] - step_ms["own"])) / count
+    found = [idle_share(LAUNCH + more, [x] * count, set()) for x in (6.0, 50.0)]
+    extra[name] = found
+    print(f"{name:<8}{LAUNCH + more:.1f} us to hand one over: idle", end=" ")
+    print(f"{found[0]:.1%} with kernels of 6 us, {found[1]:.1%} with kernels of 50 us")
+assert extra["own"][0] <= extra["Trainer"][0]
+assert extra["Trainer"][1] < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
+
+# %% [markdown]
+# With kernels of 50 us the library costs nothing: Python is far ahead. With kernels of 6 us it was hardly ahead before, so every
+# microsecond that a library adds to a launch can be one in which the GPU waits. Where do the milliseconds go? cProfile once more, summed by the package that a function's file lies
 # in:
 
 
@@ -1451,8 +1460,7 @@ for name, loop in loops.items():
 
 # %% [markdown]
 # (cProfile counts each call, which costs, so look at shares.) The Python around the step takes from a tenth of a millisecond to
-# about one here; with callbacks, logs and metrics it grows. In a step of 500 ms that is nothing; in one of 5 ms it can be the
-# GPU's idle time. For a program that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o
+# about one here; with callbacks, logs and metrics it grows. For a program that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o
 # profile.svg --pid PID`; `perf` shows what lies below Python.
 #
 # One thing is left out on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
@@ -1555,7 +1563,7 @@ show.recorded_run("16_faster_step")
 # - Do not write what you can compute again in the cache: attention in tiles, a loss in chunks, fused kernels. Predict by bytes.
 # - After each mend look again: the part that was small is now large.
 # - `torch.compile` costs seconds and pays by the call. One shape, no `.item()`, one layer for all.
-# - Checkpointing buys memory with time. Changing shapes cost memory in the allocator.
+# - Changing shapes cost memory in the allocator, and waits where it asks the driver for more.
 # - A library's loop costs about a millisecond a step or less here. That matters when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
@@ -1567,7 +1575,7 @@ show.recorded_run("16_faster_step")
 # - P.-L. Hsu et al., *Liger Kernel: Efficient Triton Kernels for LLM Training*, 2024, [arXiv:2410.10989](https://arxiv.org/abs/2410.10989): the fused linear cross-entropy.
 # - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021, [arXiv:2107.02027](https://arxiv.org/abs/2107.02027).
 # - P. Tillet, H. T. Kung, D. Cox, *Triton: An Intermediate Language and Compiler for Tiled Neural Network Computations*, MAPL 2019.
-# - T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, 2016, [arXiv:1604.06174](https://arxiv.org/abs/1604.06174).
-# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783): a vocabulary of 128K.
+# - E. Wijmans et al., *Cut Your Losses in Large-Vocabulary Language Models*, ICLR 2025, [arXiv:2411.09009](https://arxiv.org/abs/2411.09009) (from 24 GB to
+#   1 MB, abstract); the three numbers to one decimal, there called MB, are in its [README](https://github.com/apple/ml-cross-entropy/blob/18e76ada05706ad9bc672804a35a940a07a21a13/README.md), "Benchmarking". Gemma 2's sizes: `Gemma2Config` of transformers.
 # - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, `torch.compile`, *CUDA semantics* ("Memory management"), *Performance Tuning
 #   Guide*, `DataParallel`. GNU C Library manual, *Malloc Tunable Parameters*.
