@@ -89,9 +89,9 @@ assert len(wrapped.device_ids) == torch.accelerator.device_count()
 #
 # ## Predict
 #
-# What must one rank hold to train with AdamW in fp32, before any activation? Each parameter has its weight, its gradient, and two moments that
-# AdamW remembers. DDP packs gradients into buckets: a second copy of them, unless `gradient_as_bucket_view=True` lets the gradients live in
-# the buckets.
+# What must one rank hold to train with AdamW in fp32, without any activation? Go through a step (`15_optimizers` has AdamW's) and note what is
+# still there when `optimizer.step()` returns. One thing is DDP's own: it sends gradients from *buckets*, which are memory of their own, unless
+# `gradient_as_bucket_view=True` lets the gradients live in them.
 #
 # ### Exercise: the arithmetic
 
@@ -99,7 +99,7 @@ assert len(wrapped.device_ids) == torch.accelerator.device_count()
 # %%
 # %%exercise ddp_bytes
 def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool = True):
-    """Bytes a rank holds for weights, gradients, moments and gradient buckets."""
+    """Bytes a rank holds when `optimizer.step()` returns."""
     return ...
 
 
@@ -370,8 +370,24 @@ show.memory_timeline(rehearsed, cap=GPU)
 # Two to three thousand tokens, on a GPU of 80 GB, with a small model. And the next larger one does not even begin: Llama 3.1 8B has 8.03 billion
 # parameters, and 16 bytes for each are 128 GB. On 8 GPUs, on 64, on 1,024: each of them would have to hold all of it.
 #
-# Mixed precision does not change that verdict. Weights and gradients in bf16 are 2 + 2 bytes, the fp32 master copy and the two moments
-# 4 + 8: again 16 (Rajbhandari et al., 2020). Recomputing activations (lesson 13) makes room for more tokens, not for a larger model.
+# Mixed precision does not change that verdict. Weights and gradients in 16 bits are 2 + 2 bytes, the fp32 master copy and the two moments
+# 4 + 8: again 16. ZeRO's authors give two examples (Rajbhandari et al., 2020). GPT-2 with its 1.5 billion parameters needs "at least 24 GB" (section 3.1). And plain data
+# parallelism "runs out of memory for models with more than 1.4B parameters" on GPUs with 32 GB (section 1). Count GPT-2's parameters from its published sizes, 48
+# layers of width 1,600, 1,024 positions and 50,257 tokens, and ask your function:
+
+# %% tags=["nbval-check-output"]
+width = 1_600
+one_layer = 12 * width**2 + 13 * width  # four and eight matrices; biases and two norms
+gpt_2 = (50_257 + 1_024) * width + 48 * one_layer + 2 * width
+assert ddp_bytes(gpt_2) == (2 + 2 + 4 + 8) * gpt_2, "in mixed precision, too"
+print(f"GPT-2: {gpt_2:,} parameters, {ddp_bytes(gpt_2) / 1e9:.1f} GB of state")
+left = 32e9 - ddp_bytes(1_400_000_000)
+print(f"1.4 billion: {left / 1e9:.1f} of 32 GB are left for activations")
+assert 24 <= ddp_bytes(gpt_2) / 1e9 < 25, "at least 24 GB"
+
+# %% [markdown]
+# Both agree: with 1.4 billion parameters more than two thirds of such a card are state, however many cards there are. Recomputing activations
+# (lesson 13) makes room for more tokens, not for a larger model.
 #
 # ## The way out
 #
@@ -448,7 +464,7 @@ show.recorded_run("23_ddp_limits", share_gpu=True)
 # - PyTorch documentation, `torch.nn.DataParallel`; *CUDA semantics*, "Use nn.parallel.DistributedDataParallel instead of
 #   multiprocessing or nn.DataParallel".
 # - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
-# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), section 3.
+# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), sections 1 and 3.1.
 # - I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101) (AdamW).
 # - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of Llama 3.2 3B,
 #   and the number of parameters in its model card.

@@ -1,3 +1,3 @@
 def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool = True):
-    """Bytes a rank holds for weights, gradients, moments and gradient buckets."""
+    """Bytes a rank holds when `optimizer.step()` returns."""
     return ...
