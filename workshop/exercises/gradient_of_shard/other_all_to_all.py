@@ -5,7 +5,7 @@ import torch.distributed as dist
 def gradient_of_shard(gradient: torch.Tensor) -> torch.Tensor:
     """This rank's rows of the mean over ranks; `gradient` is of the whole."""
     ranks = dist.get_world_size()
-    parts = list(gradient.contiguous().chunk(ranks))
-    theirs = [torch.empty_like(parts[0]) for _ in range(ranks)]
-    dist.all_to_all(theirs, parts)
-    return torch.stack(theirs).mean(dim=0)
+    whole = gradient.contiguous()
+    received = torch.empty_like(whole)
+    dist.all_to_all_single(received, whole)
+    return torch.stack(received.chunk(ranks)).mean(dim=0)
