@@ -25,6 +25,7 @@ from workshop.process.quiet import quietly
 
 try:
     with quietly():
+        import bitsandbytes
         import bitsandbytes.functional as library
 except ImportError:
     library = None
@@ -44,15 +45,37 @@ print(
 # Four bits are sixteen codes. Cut a matrix into blocks of 64 weights, divide each block by its largest absolute value,
 # and all weights lie in -1 to 1. Which sixteen numbers should the codes stand for? Equal steps spend most codes where
 # there are few weights. NF4 (Dettmers et al., 2023) takes *quantiles of the normal distribution*, so that more codes
-# lie where more weights are, and one of them is exactly zero.
+# lie where more weights are. A quantile is the number below which a given share of the distribution lies. The two sides
+# of zero are made apart, so that zero itself is among the sixteen: eight numbers above it and seven below, at equal
+# steps of the share. The outermost cannot be at a share of one, where the quantile is infinite; it lies half a step
+# inside. Then all are divided by the largest. The paper prints the result (appendix E):
+
+# %%
+from statistics import NormalDist
+
+from workshop.facts.nf4 import NF4_VALUES  # as the paper prints them
+
+OUTERMOST = ((1 - 1 / 32) + (1 - 1 / 30)) / 2  # between that of sixteen and of fifteen
+
+
+def one_side(count):
+    """So many quantiles, from the outermost share down to the last above one half."""
+    step = (OUTERMOST - 0.5) / count
+    return [NormalDist().inv_cdf(OUTERMOST - place * step) for place in range(count)]
+
+
+sixteen = sorted([-value for value in one_side(7)] + [0.0] + one_side(8))
+values = torch.tensor([value / sixteen[-1] for value in sixteen])
+print("  ".join(f"{value:.3f}" for value in values.tolist()))
+assert (values - torch.tensor(NF4_VALUES)).abs().max() < 1e-6
+# the paper's last digits from here on, so that bits can be compared
+values = torch.tensor(NF4_VALUES)
 
 # %%
 from workshop import show
 from workshop.exercises import beside
 from workshop.adapt import nf4
 
-values = nf4.nf4_values()
-print("  ".join(f"{value:.4f}" for value in values.tolist()))
 codes, _ = nf4.block_codes(weight.flatten(), nf4.BLOCK, values)
 equal_steps = torch.linspace(-1, 1, 16)
 even, _ = nf4.block_codes(weight.flatten(), nf4.BLOCK, equal_steps)
@@ -87,21 +110,25 @@ def nf4_codes(block: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]
 
 
 # %% [markdown]
-# By hand and by bitsandbytes, the library that everybody uses: the same codes, the same scales, bit for bit.
+# Your function on every block of this matrix, and bitsandbytes, the library that everybody uses, on the whole of it:
 
 # %% tags=["nbval-check-output"]
-ours = nf4.quantize_nf4(weight)
-mine, absmax = nf4_codes(weight.flatten()[:64].numpy(), values.numpy())
-assert (torch.from_numpy(mine) == ours.codes()[:64]).all()
-assert absmax == ours.absmax()[0]
+blocks = weight.view(-1, nf4.BLOCK).numpy()
+by_block = [nf4_codes(block, values.numpy()) for block in blocks]
+codes = torch.cat([torch.as_tensor(each) for each, _ in by_block])
+absmax = torch.tensor([float(largest) for _, largest in by_block])
 if library:
     packed, state = library.quantize_4bit(weight, quant_type="nf4")
-    assert torch.equal(ours.packed, packed.flatten())
-    assert torch.equal(ours.absmax(), state.absmax)
-    assert torch.equal(ours.dequantize(), library.dequantize_4bit(packed, state))
-    print(f"{weight.numel():,} codes and {len(ours.absmax()):,} scales: equal")
+    pairs = packed.flatten()  # two codes a byte, the first in the upper half
+    its_codes = torch.stack([pairs >> 4, pairs & 15], dim=1).flatten()
+    assert torch.equal(absmax, state.absmax)
 else:
-    print("your codes and the package's: equal (no bitsandbytes here to ask)")
+    its_codes = nf4.quantize_nf4(weight).codes()  # no bitsandbytes: the package's
+alike = (codes == its_codes).float().mean().item()
+print(
+    f"{len(codes):,} codes, {len(absmax):,} scales: {alike:.2%} of the codes are alike"
+)
+assert alike > 0.9999  # a weight half way between two values may go either way
 
 # %% [markdown]
 # How far off is a weight? NF4 is closer than equal steps, for numbers that are normally distributed and for this
@@ -180,15 +207,21 @@ assert 3**2 < by_bits[6] / by_bits[8] < 5.5**2
 assert by_bits[3] > 8 * by_bits[4]  # no small change any more
 assert harm["4 bits, NF4"] < 0.5 * by_bits[4]
 del whole, linears, kept, exact, found
+four_times = {bits: by_bits[8] * 4 ** (8 - bits) for bits in by_bits}
+show.kl_by_bits(by_bits, four_times, {"NF4": (4, harm["4 bits, NF4"])})
+
+# %%
 beside("kl_by_bit", predicted=4, measured=by_bits[5] / by_bits[6])
 
 # %% [markdown]
-# Near its lowest point every smooth curve is a parabola: **twice the error, four times the KL**. So it goes down to 5
-# bits. At 3 bits the change is not small any more, and the model is destroyed. Four bits are at the edge, and there it
-# matters which sixteen numbers they stand for: NF4 loses less than half of what equal steps lose. (Perplexity over 128
-# tokens has luck in it, look at 5 bits.) The QLoRA paper finds the same order in models of 125 million to 13 billion
-# parameters (table 2, mean perplexity): equal steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization
-# 27.41. And what four bits have moved, LoRA can partly move back: it is trained beside the rounded weights.
+# Near its lowest point every smooth curve is a parabola: **twice the error, four times the KL**. From 8 bits to 5 the
+# measured points lie on that line. At 3 bits the change is not small any more, and the model is destroyed. Four bits are
+# at the edge, and there it matters which sixteen numbers they stand for: NF4 loses less than half of what equal steps
+# lose. (Perplexity over 128 tokens has luck in it, look at 5 bits.)
+#
+# The QLoRA paper finds the same order in models of 125 million to 13 billion parameters (table 2, mean perplexity):
+# equal steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. And what four bits have moved, LoRA
+# can partly move back: it is trained beside the rounded weights.
 #
 # ## Double quantization
 #
@@ -238,10 +271,42 @@ beside("packed_megabytes", predicted=expected / 1e6, measured=found / 1e6)
 # A product needs numbers, not codes. So forward unpacks a matrix, uses it, and drops it; backward needs it once more,
 # for the gradient of x, and unpacks it again. If autograd kept the unpacked matrix, nothing would be saved:
 
-# %%
-import inspect
 
-print(inspect.getsource(qlora.NF4Product))
+# %%
+def unpacked(codes, absmax):
+    """The matrix again, as near as sixteen numbers come; it exists while it is used."""
+    return (values[codes.int()].view(-1, nf4.BLOCK) * absmax[:, None]).view_as(weight)
+
+
+class FourBitProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, codes, absmax):
+        ctx.save_for_backward(codes, absmax)  # they stay anyway
+        return x @ unpacked(codes, absmax).T
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy @ unpacked(*ctx.saved_tensors), None, None
+
+
+# %% [markdown]
+# The library's call for the same product, on the matrix that it packed above:
+
+# %% tags=["nbval-check-output"]
+x = torch.randn(32, weight.shape[1], generator=torch.Generator().manual_seed(0))
+x.requires_grad_()
+y = FourBitProduct.apply(x, its_codes, absmax)
+y.square().sum().backward()
+mine, x.grad = x.grad, None
+if library:
+    with quietly():  # it looks for kernels of its own
+        its = bitsandbytes.matmul_4bit(x, packed.t(), quant_state=state)
+    its.square().sum().backward()
+    assert torch.allclose(y, its, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(mine, x.grad, rtol=1e-4, atol=1e-2)
+    print("by hand and by bitsandbytes: y and the gradient of x are equal")
+else:
+    print("no bitsandbytes here to compare with")
 
 # %% [markdown]
 # Now two layers in this way, with LoRA beside them, by hand and by bitsandbytes. Both get the same random A and B. At
