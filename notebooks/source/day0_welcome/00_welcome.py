@@ -32,31 +32,10 @@ print("\n" + summary(diagnosis))
 print(*[line for line in diagnosis if line.verdict != "ok"], sep="\n")
 
 # %% [markdown]
-# ## A parallel cell
+# ## Four ranks by hand
 #
-# A cell that begins with `%%torchrun -n 4` is a **program**. It does not run here, in the notebook, but
-# in four fresh processes, and each runs all of it. They differ in one number only: the rank.
-
-# %%
-from workshop import show
-
-show.parallel_cell(ranks=4)
-
-# %% tags=["nbval-check-output"]
-# %%torchrun -n 4
-import os
-
-print("the same line on every rank")
-print("I am rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
-
-# %% [markdown]
-# The output is one text, in the order of the ranks. A line that several ranks printed appears once, with
-# their numbers.
-#
-# ## The same by hand
-#
-# There is no magic in it. `%%torchrun` does what the command `torchrun` does on a cluster: it starts the same program N times, and tells each
-# copy its rank in a variable of its environment. You can do that yourself:
+# A rank is a process like any other. So you need nothing new to have four of them: start the same program four times, and tell each copy
+# its number in a variable of its environment.
 
 # %% tags=["nbval-check-output"]
 import os
@@ -77,67 +56,63 @@ print(*printed, sep="", end="")
 assert printed == [f"I am rank {rank} of 4\n" for rank in range(4)]
 
 # %% [markdown]
-# What a launcher adds: an address where the ranks find each other (`MASTER_ADDR`, `MASTER_PORT`), and an eye on all of them,
-# so that none is left waiting when another one dies.
+# ## A parallel cell
 #
+# On a cluster the command `torchrun` starts the copies, and here a cell that begins with `%%torchrun -n 4` does. Such a cell is a
+# **program**: it does not run in the notebook, but in four fresh processes, and each runs all of it. They differ in one number only, the
+# rank.
+
+# %%
+from workshop import show
+
+show.parallel_cell(ranks=4)
+
+# %% tags=["nbval-check-output"]
+# %%torchrun -n 4 --into launched
+import os
+
+from workshop import report
+
+line = f"I am rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
+print("the same line on every rank")
+print(line)
+report(line=line)
+
+# %% [markdown]
+# The output is one text, in the order of the ranks. A line that several ranks printed appears once, with their numbers.
+#
+# `report(...)` hands values to the notebook, and `--into` keeps them by rank. So we can see whether these ranks printed what ours printed:
+
+# %%
+assert [launched[rank].line + "\n" for rank in range(4)] == printed
+
+# %% [markdown]
+# What a launcher adds to our twelve lines: an address where the ranks find each other (`MASTER_ADDR`, `MASTER_PORT`), and an eye on all of
+# them, so that none is left waiting when another one dies.
+#
+# ## Ranks that stay
+#
+# A program begins with nothing and ends. To explore, you want ranks that remember. `%%ranks` keeps them between cells. `torch`, `dist`,
+# `rank`, `world_size` and `device` are there from the start.
+
+# %% tags=["nbval-check-output"]
+# %%ranks -n 4
+x = torch.tensor([rank + 1.0], device=device)
+print("holds", x.item())
+
+# %% [markdown]
 # ## Predict: what do they add up to?
 #
-# Now the ranks exchange data. Each makes a tensor that holds its rank plus one: 1, 2, 3 and 4. Then all of them call
-# `dist.all_reduce`, which adds the tensors up and gives the sum to every rank.
+# Now the ranks exchange data. They hold 1, 2, 3 and 4, and in the end each of them shall hold the sum. That takes nothing but sending and
+# receiving: rank 0 collects, adds, and sends the sum back.
 
 # %%
 # %%guess total
-# What will rank 2 print after all_reduce?
+# What will rank 2 hold afterwards?
 ...
 
 # %% [markdown]
 # ## Run
-
-# %% tags=["nbval-check-output"]
-# %%torchrun -n 4 --into results
-import torch
-import torch.distributed as dist
-
-from workshop import report
-
-dist.init_process_group()  # gloo on CPU, NCCL on GPUs
-device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
-x = torch.tensor([dist.get_rank() + 1.0], device=device)
-print("before", x.item())
-dist.all_reduce(x)
-print("after", x.item())
-report(total=x.item())
-dist.destroy_process_group()
-
-# %% [markdown]
-# `report(...)` hands values to the notebook. `--into results` keeps them, by rank:
-
-# %%
-assert [results[rank].total for rank in range(4)] == [10.0] * 4
-beside("total", predicted=1 + 2 + 3 + 4, measured=results[2].total)
-
-# %% [markdown]
-# Here every rank has a whole processor core or GPU for itself, if there are enough. With fewer GPUs than ranks they run
-# on the CPU; the line above the output says which. The library underneath that carries the tensors is **gloo** on CPUs
-# and **NCCL** on GPUs.
-#
-# ## Ranks that stay
-#
-# A cluster runs fresh programs. To explore, you want ranks that remember. `%%ranks` keeps them
-# between cells. `torch`, `dist`, `rank`, `world_size` and `device` are there from the start.
-
-# %% tags=["nbval-check-output"]
-# %%ranks -n 4
-x = torch.tensor([float(rank)], device=device)
-dist.all_reduce(x)
-x
-
-# %% tags=["nbval-check-output"]
-# %%ranks
-print("x is still", x.item())
-
-# %% [markdown]
-# An `all_reduce` by hand needs nothing but sending and receiving. Rank 0 collects, adds, and sends the sum back:
 
 
 # %% tags=["nbval-check-output"]
@@ -156,13 +131,50 @@ def all_reduce_by_hand(x):
         dist.recv(x, 0)
 
 
-by_hand = torch.tensor([float(rank)], device=device)
+by_hand = x.clone()
 all_reduce_by_hand(by_hand)
-assert torch.equal(by_hand, x)
 print("by hand:", by_hand.item())
 
 # %% [markdown]
-# All the traffic goes through rank 0 here. Lesson 21 shows how to share it fairly.
+# PyTorch has one call for it, `dist.all_reduce`, which all ranks make together. Such a call is a **collective**. The tensor `x` is still
+# there from the cell before last:
+
+# %% tags=["nbval-check-output"]
+# %%ranks
+dist.all_reduce(x)
+assert torch.equal(by_hand, x)
+print("all_reduce:", x.item())
+
+# %% [markdown]
+# Ours sends all the traffic through rank 0. Lesson 21 shows how to share it fairly.
+#
+# On a cluster the same is a program, and in a fresh program nothing is there from the start. It takes a device, joins the other ranks, and
+# leaves them at its end:
+
+# %% tags=["nbval-check-output"]
+# %%torchrun -n 4 --into results
+import torch
+import torch.distributed as dist
+
+from workshop import report
+
+dist.init_process_group()  # gloo on CPU, NCCL on GPUs
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+x = torch.tensor([dist.get_rank() + 1.0], device=device)
+print("before", x.item())
+dist.all_reduce(x)
+print("after", x.item())
+report(total=x.item())
+dist.destroy_process_group()
+
+# %%
+assert [results[rank].total for rank in range(4)] == [10.0] * 4
+beside("total", predicted=1 + 2 + 3 + 4, measured=results[2].total)
+
+# %% [markdown]
+# Here every rank has a whole processor core or GPU for itself, if there are enough. With fewer GPUs than ranks they run
+# on the CPU; the line above the output says which. The library underneath that carries the tensors is **gloo** on CPUs
+# and **NCCL** on GPUs.
 #
 # ## Break it
 #
@@ -178,20 +190,19 @@ dist.barrier()
 # %% [markdown]
 # You read who failed first, on which line, and where each of the others was. They were waiting in a
 # call that would never have returned. The workshop cut their connections, so that they could go on. Nothing is
-# lost:
+# lost, and the ranks are together again:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
 dist.all_reduce(x)
-print("x was kept, and the ranks are together again:", x.item())
+print("x was kept, and four times 10 is", x.item())
 
 # %% [markdown]
 # ## Compare: a prediction beside a measurement
 #
 # Every lesson says what it expects before it looks. Here is a small one. To train a parameter with
 # AdamW in fp32, a rank keeps **four values** for it: the weight, its gradient, and the optimizer's two
-# moments. Four values of four bytes: **16 bytes a parameter** (Rajbhandari et al., 2020, section 3.1, count the
-# same 16 for mixed precision: 2 + 2 + 12).
+# moments. Four values of four bytes: **16 bytes a parameter**.
 #
 # So a layer with 1,000 x 1,000 weights should make each rank hold 16 MB (that is 15.3 MiB).
 
@@ -242,6 +253,19 @@ beside("halfway", predicted=expected[1] / 1e6, measured=found[1] / 1e6)
 # %% [markdown]
 # The optimizer's half appears only with its first step. So a run can survive its first step and run out of memory in the second.
 #
+# What one parameter took tells what a model takes. The example of the ZeRO paper is GPT-2, with 1.5 billion parameters: 3 GB of
+# weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). They count 2 + 2 + 12 bytes, as training in
+# mixed precision holds them (lesson 13); in fp32 it is 4 + 4 + 8. The sum is the same:
+
+# %% tags=["nbval-check-output"]
+a_parameter, gpt_2 = found[-1] / parameters, 1.5e9
+gigabytes = {"weights": 2 * gpt_2 / 1e9, "training": a_parameter * gpt_2 / 1e9}
+published = {"weights": 3, "training": 24}
+for name, size in gigabytes.items():
+    print(f"GPT-2, {name}: {size:.0f} GB, published {published[name]} GB")
+    assert round(size) == published[name]
+
+# %% [markdown]
 # ## Exercise: who does what?
 #
 # Your turn. Run the cell as it is, and it says what it wants: together the ranks take each item once, and none of them gets more than one item
