@@ -1,5 +1,5 @@
 # %% [markdown]
-# # What do 32, 16 and 8 bits keep?
+# # What do the bytes of a tensor say?
 #
 # - **You need** Python, and to have seen a tensor.
 # - **It takes** 40 minutes to read and try, a few seconds to run.
@@ -10,9 +10,13 @@
 #
 # ## Question
 #
-# A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. Half the bytes is half the devices, or
-# twice the speed. So everybody wants fewer bits. What does a number lose on the way down? And where do the numbers lie
-# when a tensor is transposed, cut and reshaped?
+# A tensor is a row of bytes, and a rule to read them. The rule has two halves: the **format** says which number some bits stand for, and the
+# **strides** say where in the row an element lies. What is lost, and what is copied, when you change one of them?
+#
+# - **The format.** A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. Half the bytes is half the devices,
+#   or twice the speed. So everybody wants fewer bits. What does a number lose on the way down?
+# - **The strides.** A tensor is transposed, cut and reshaped all the time. Which of it is free, because only the rule changes, and which moves
+#   every byte?
 
 # %%
 # %load_ext workshop
@@ -263,7 +267,7 @@ assert torch.equal(decoded, encode_blocks(weights, "mxfp8").decode())
 #
 # ## Where the numbers lie
 #
-# Memory is one long row. A tensor is a **storage**, an **offset**, and one **stride** for each dim. A stride is the distance in the storage
+# That was the format. The other half of the rule says where an element lies. Memory is one long row. A tensor is a **storage**, an **offset**, and one **stride** for each dim. A stride is the distance in the storage
 # from an element to its neighbour along that dim:
 #
 # $$\text{place}(r, c) = \text{offset} + r \times \text{stride}_0 + c \times \text{stride}_1$$
@@ -295,6 +299,21 @@ print(x[2].tolist())
 x[2, 3] = 11
 
 # %% [markdown]
+# The format can change alone, too: `view(dtype)` reads the same bytes by another one. As a whole number the 1 of fp32 is its bits, and they are
+# those of the formula at the top: sign 0, exponent 127, and no mantissa.
+
+# %% tags=["nbval-check-output"]
+as_bits, address = x.view(torch.int32), x.untyped_storage().data_ptr()
+assert as_bits.untyped_storage().data_ptr() == address
+assert x.to(torch.float16).untyped_storage().data_ptr() != address
+bits = f"{as_bits[0, 1].item():032b}"
+print(f"{x[0, 1].item()} is stored as {bits[0]} {bits[1:9]} {bits[9:]}")
+assert as_bits[0, 1] == 127 * 2**23
+
+# %% [markdown]
+# So there are two kinds of view, other strides and another format, and in both no byte has moved. `to(torch.float16)` is no view: it rounds each
+# number, and writes the result to a new storage.
+#
 # ### A slider that decides
 #
 # One dim, one stride, one offset. **Which stride reads the diagonal of the 3 x 4 table, 0, 5, 10?** Which stride and offset read its last
@@ -533,7 +552,8 @@ show.recorded_run("11_numbers_and_tensors")
 # - 0.3952 becomes 0.395264 (fp16), 0.394531 (bf16), 0.40625 (E4M3), 0.375 (E5M2).
 # - With few bits, numbers share scales: a block of 16 to 64 numbers and one scale.
 # - Ties go to the even neighbour.
-# - A tensor is storage, offset, strides. What strides can express is free; everything else copies. So does a change of device.
+# - A tensor is bytes (its storage) and a rule to read them: format, offset, strides. What a new rule can express is free; everything else
+#   copies. So does a change of device.
 #
 # Next: [12_flops_and_mfu](12_flops_and_mfu.ipynb), what a step costs; numbers come back in `14_mixed_precision`.
 #
