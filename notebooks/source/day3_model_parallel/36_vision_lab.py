@@ -85,7 +85,7 @@ by_hand = {
 # Now torch's own count of the real block. `FlopCounterMode` counts the FLOPs of each call, and a *saved tensors hook* sees
 # what autograd puts aside for backward.
 
-# %% tags=["nbval-check-output"]
+# %%
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
