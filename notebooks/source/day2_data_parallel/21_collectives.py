@@ -383,7 +383,7 @@ for size in sizes:
     all_reduce.append(fastest(lambda: dist.all_reduce(message), 15))
     yours.append(fastest(lambda: ring_all_reduce(message), 15))
 report(sizes=sizes, one_way=one_way, all_reduce=all_reduce)
-report(exchanged=exchanged, added=added, yours=yours)
+report(exchanged=exchanged, added=added, yours=yours, on_cpu=device.type == "cpu")
 
 # %% [markdown]
 # ### Exercise: two numbers from thirteen points
@@ -452,11 +452,13 @@ def times_as_long(found, told):
     return np.exp(np.log(found / told).mean())
 
 
+most = 4 if clocked[0].on_cpu else 10  # loose: other programs may run
 for name, found in points.items():
     by_one, by_both = (times_as_long(found, p) for p in (by_ping_pong, by_exchange))
     print(f"{name} takes {by_one:.1f} times the first, {by_both:.1f} times the second")
-    assert 1 / 4 < by_both < 4  # loose: other programs may run
+    assert 1 / most < by_both < most
 assert np.corrcoef(np.log(library), np.log(by_exchange))[0, 1] > 0.8, "the shape"
+assert clocked[0].added[-1] < clocked[0].exchanged[-1]
 beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 
 # %% [markdown]
