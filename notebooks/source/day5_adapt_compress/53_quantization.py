@@ -877,7 +877,8 @@ for label, name in MODELS.items():
 # %% [markdown]
 # That is why weights of 4 bits are the usual way to serve one user on one GPU: more than three times as many tokens, where the kernel keeps
 # up. Does it? GPTQ's authors put **OPT-175B** on one GPU, with 3 bits a weight, one scale for each row, and embeddings in 16 bits. They report what it
-# takes and how quick it is, on two kinds of GPU (Frantar et al., section 5 and table 6).
+# takes and how quick it is, on A100s and on A6000s (Frantar et al., section 5 and table 6). Where one GPU is too small, the layers lie on several, which work one
+# after the other. So the time is as if one GPU read all of the weights.
 
 # %%
 # %%guess opt_faster
