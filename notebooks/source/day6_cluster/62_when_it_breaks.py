@@ -876,8 +876,7 @@ beside("goes_on_at", predicted=4, measured=broken.first_step)
 # and optimizer from a peer, not from a disk.
 #
 # Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, when
-# the others already wait for its gradients. (The cell is long because it also measures what all this costs. What you would write tomorrow
-# is `state`, `take_from_peer`, the `Manager`, the `Optimizer` and `step_with_torchft`.)
+# the others already wait for its gradients.
 #
 # Three questions beside the guess: how many steps' work do the others lose? How many steps must replica 2 repeat? And what does all this
 # cost in a step in which nothing happens?
@@ -887,25 +886,58 @@ beside("goes_on_at", predicted=4, measured=broken.first_step)
 # Replica 2 is killed. For how many seconds do the other two stand still?
 ...
 
+# %% [markdown]
+# This is all that a program must do to be a replica, and what you would write tomorrow:
+
+
 # %%
-# %%torchrun --replicas 3 --max-restarts 1 --timeout 120 --into lived
+def join(model, inner, replica, kept):
+    """torchft's manager, which asks who is there, and its optimizer, which commits."""
+    from datetime import timedelta
+
+    from torchft import Manager, Optimizer, ProcessGroupGloo
+
+    def state():  # for one that comes back
+        its = {"model": model.state_dict(), "optimizer": inner.state_dict()}
+        return {**its, "kept": kept}
+
+    def take_from_peer(its):  # by one that comes back
+        model.load_state_dict(its["model"])
+        inner.load_state_dict(its["optimizer"])
+        kept.update(its["kept"], taken_at=manager.current_step())
+
+    group = ProcessGroupGloo(timeout=timedelta(seconds=30))
+    name = f"replica_{replica}"
+    manager = Manager(group, take_from_peer, state, min_replica_size=1, replica_id=name)
+    return group, manager, Optimizer(manager, inner)
+
+
+def step_together(model, manager, optimizer, backward):
+    optimizer.zero_grad()  # asks the lighthouse who is there
+    backward()
+    works = [manager.allreduce(parameter.grad) for parameter in model.parameters()]
+    all(work.wait() for work in works)  # after one that failed, waits for no other
+    optimizer.step()  # steps only where all went well
+
+
+# %% [markdown]
+# And this is the run, which kills replica 2 in its eleventh step with all three, and measures. `plain_step` is the same without torchft.
+
+# %%
+# %%torchrun --replicas 3 --max-restarts 1 --timeout 120 --pass join,step_together --into lived
 import hashlib
 import logging
 import os
 import signal
 import time
-from datetime import timedelta
 
 import torch
 from torch.distributed import AllreduceOptions
-from torchft import Manager, Optimizer, ProcessGroupGloo
 
 from workshop import report
 
-replica, attempt = (
-    int(os.environ["REPLICA_GROUP_ID"]),
-    int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
-)
+replica = int(os.environ["REPLICA_GROUP_ID"])
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 # Other weights and data everywhere; the manager makes the first weights equal.
 torch.manual_seed(10 * replica + attempt)
 # it tells of a lost peer at length
@@ -914,46 +946,16 @@ model = torch.nn.Sequential(
     torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64)
 )
 inner = torch.optim.AdamW(model.parameters())
-together = 0  # steps in a row in which all three took part
-
-
-def state():
-    return {
-        "model": model.state_dict(),
-        "optimizer": inner.state_dict(),
-        "together": together,
-    }
-
-
-def take_from_peer(its):
-    global together, taken_at
-    model.load_state_dict(its["model"])
-    inner.load_state_dict(its["optimizer"])
-    together, taken_at = its["together"], manager.current_step()
-
-
-group, taken_at = ProcessGroupGloo(timeout=timedelta(seconds=30)), None
-manager = Manager(
-    group, take_from_peer, state, min_replica_size=1, replica_id=f"replica_{replica}"
-)
-optimizer = Optimizer(manager, inner)
+kept = {"together": 0}  # steps in a row in which all three took part
+group, manager, optimizer = join(model, inner, replica, kept)
 
 
 def backward():
     inputs = torch.randn(32, 64)
     (model(inputs) - inputs.flip(1)).square().mean().backward()
-
-
-def step_with_torchft():
-    optimizer.zero_grad()  # asks the lighthouse who is there
-    backward()
-    if replica == 2 and attempt == 0 and together == 10:
+    if replica == 2 and attempt == 0 and kept["together"] == 10:
         manager.wait_quorum()  # now the others count on this one
         os.kill(os.getpid(), signal.SIGKILL)
-    works = [manager.allreduce(parameter.grad) for parameter in model.parameters()]
-    # after one that failed, none of the others is waited for
-    all(work.wait() for work in works)
-    optimizer.step()  # steps only where all went well
 
 
 def plain_step():
@@ -966,16 +968,17 @@ def plain_step():
     inner.step()
 
 
-def seconds(step):
+def seconds(step, *its):
     began = time.perf_counter()
-    step()
+    step(*its)
     return time.perf_counter() - began
 
 
+ours = step_together, model, manager, optimizer, backward
 lost, pause, there, steady = 0, 0.0, None, False
-while together < 20:
+while kept["together"] < 20:
     before = manager.current_step()
-    took = seconds(step_with_torchft)
+    took = seconds(*ours)
     # the longest step since all have been there for a while
     pause = max(pause, took) if steady else 0.0
     if manager.current_step() == before:
@@ -984,24 +987,18 @@ while together < 20:
     if manager.num_participants() != there:
         there = manager.num_participants()
         print(f"{there} of 3 take part", flush=True)
-    together = together + 1 if there == 3 else 0
-    steady = steady or together == 10
+    kept["together"] = kept["together"] + 1 if there == 3 else 0
+    steady = steady or kept["together"] == 10
     time.sleep(0.01)
 
 # In turn, so that both meet the same noise.
-both = [(seconds(step_with_torchft), seconds(plain_step)) for _ in range(30)]
+both = [(seconds(*ours), seconds(plain_step)) for _ in range(30)]
 more = sorted(a - b for a, b in both)[len(both) // 2]
-weights = b"".join(
-    parameter.detach().numpy().tobytes() for parameter in model.parameters()
-)
-report(
-    attempt=attempt,
-    lost=lost,
-    pause=pause,
-    taken_at=taken_at,
-    more=more,
-)
-report(weights=hashlib.sha256(weights).hexdigest()[:8])
+weights = hashlib.sha256()
+for parameter in model.parameters():
+    weights.update(parameter.detach().numpy().tobytes())
+report(attempt=attempt, lost=lost, pause=pause, more=more)
+report(taken_at=kept.get("taken_at"), weights=weights.hexdigest()[:8])
 manager.shutdown()
 
 # %% tags=["nbval-check-output"]
