@@ -599,7 +599,7 @@ prepares |= {
 }
 plain = torch.ones(2**19, device=device)  # 2 MiB, without the sleep
 prepares["plain"] = lambda: partial(dist.all_reduce, plain)
-report(seconds=fastest(prepares, tries=8), kind=device.type)
+report(seconds=fastest(prepares), kind=device.type)
 report(sizes={str(mib): bucket_bytes(model) for mib, model in models.items()})
 gradients = torch.cat([p.grad.flatten() for p in models[2].parameters()])
 report(norm=gradients.norm().item())
@@ -782,17 +782,14 @@ def three_steps(accumulation=1, quiet=True, batch=1, seq_len=64, **shape):
 # %ranks stop
 
 # %%
-# %%torchrun -n 4 --pass three_steps --into counted
+# %%ranks -n 4 --pass three_steps --into counted
 import gc
 from dataclasses import asdict
-
-import torch.distributed as dist
 
 from workshop import report
 from workshop.measure import measure
 from workshop.models.gpt import TINY
 
-dist.init_process_group()
 cases = {
     "one micro-batch": {},
     "four, with no_sync": {"accumulation": 4},
@@ -804,7 +801,6 @@ for name, options in cases.items():
     sent = sum(row.wire_bytes for row in measured.traffic)
     report(num_params=num_params, **{name: sent})
     gc.collect()
-dist.destroy_process_group()
 
 # %% tags=["nbval-check-output"]
 N, gradient_bytes = 4, 4 * counted[0].num_params
@@ -866,11 +862,10 @@ assert abs(gigabits / 12.8 - 1) < 0.02, (
 # step of four ranks with these four batches.
 
 # %%
-# %%ranks -n 4 --pass average_gradients --into steps
+# %%ranks --pass average_gradients --into steps
 import copy
 
-from workshop import report
-from workshop.models.gpt import GPT, TINY
+from workshop.models.gpt import GPT
 from workshop.models.text import TextBatches
 
 
