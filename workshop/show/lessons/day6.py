@@ -101,7 +101,7 @@ def states_of_ranks(
     for axis, (title, rows) in zip(axes, grids.items(), strict=True):
         for rank, row in enumerate(rows):
             for place, state in enumerate(row):
-                look = {"edgecolor": "white", "linewidth": 3}
+                look: dict[str, Any] = {"edgecolor": "white", "linewidth": 3}
                 cell(axis, (place - 0.5, rank - 0.5, 1, 1), colours[state], **look)
         axis.set_title(title, fontsize=9)
         axis.set_xlim(-0.5, len(rows[0]) - 0.5)
@@ -171,8 +171,8 @@ def rows_read(written: Sequence[int], read: Sequence[Sequence[tuple[int, int, in
 def _row(axis: Any, place: tuple[float, float], row: int, file: int) -> None:
     """A row of a matrix in the colour of the file that holds it."""
     ink = "black" if file % 8 in (1, 4, 6) else "white"
-    look = {"ink": ink, "edgecolor": "white", "linewidth": 2}
-    cell(axis, (*place, 1.6, 1), rank_colour(file), f"row {row}", **look)
+    look: dict[str, Any] = {"edgecolor": "white", "linewidth": 2}
+    cell(axis, (*place, 1.6, 1), rank_colour(file), f"row {row}", ink=ink, **look)
 
 
 def saves_in_time(saves: Mapping[str, tuple[float, float]]) -> Picture:
