@@ -484,7 +484,7 @@ for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
     print(f"{model_name:<16}" + "".join(row))
 
 # %% [markdown]
-# That is for looking at a model. Training it needs gradients and an optimizer too, and those want more digits than the weights
+# That is enough to use a model. To train it you also need gradients and an optimizer, and those need more digits than the weights
 # (`13_memory_of_a_step`, `14_mixed_precision`).
 #
 # ## Tomorrow's script

@@ -5,8 +5,8 @@
 # - **It takes** 40 minutes to read and try, under half a minute to run.
 # - **What runs where:** counting and timing run here, on CPU or GPU with the same cells. The last part is arithmetic about clusters,
 #   held against published runs.
-# - **Model and text:** `TINY`, the small Llama that the lessons of days 1 to 5 share, on its text, Python's reference manual. Once it is
-#   made four times as wide, because large products are what that part is about.
+# - **Model and text:** `TINY`, the small Llama that the lessons of days 1 to 5 share, on its text, Python's reference manual. For one
+#   measurement it is also made four times as wide, so that its products are larger.
 # - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
@@ -353,8 +353,8 @@ assert ridge > 512 / 2, "with 512 tokens it would lie on the left"
 beside("decode", calculated=100 * at_most)
 
 # %% [markdown]
-# (*Calculated*: from the data sheet and the shapes. The H100's panel has hollow points: what is possible, not what somebody saw. This
-# device's points are filled: what was seen.)
+# (*Calculated* means from the data sheet and the shapes. Hollow points, as in the H100's panel, are what is possible. Filled points, as
+# in this device's, are what was measured.)
 #
 # Left of the ridge memory sets the **limit**: no operator there can be faster than the slope. Being far below the slope is another
 # matter. GELU on a CPU is, because one GELU takes dozens of instructions, and we counted eight FLOPs. A ReLU, which takes one, is over
@@ -364,10 +364,10 @@ beside("decode", calculated=100 * at_most)
 # On an H100 four of our six lie on the left: GELU, norm, residual and decoding. In bf16 the intensity of attention is half the length of
 # the sequence, so with 512 tokens it would lie on the left, too.
 #
-# Decoding one token reaches a third of a percent: people decode many sequences at once, so that each weight
-# is used more often.
+# Decoding one token reaches a third of a percent of the peak. So people decode many sequences at once, and use each weight
+# more often.
 #
-# **Large products are what a device is fast at.** It is why batches are large, and why cutting a model into too many pieces makes it slow.
+# **Large products are what a device is fast at.** That is why batches are large, and why cutting a model into too many pieces makes it slow.
 #
 # ## What share is reached?
 #

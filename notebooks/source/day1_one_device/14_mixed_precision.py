@@ -216,9 +216,10 @@ beside("lost", predicted=100 * share, measured=100 * lost["fp16"])
 # More is lost, because all of backward runs in fp16: what vanishes near the loss is missing in every layer below. With $S$ next to
 # nothing is lost. bf16 loses next to nothing by itself: it has the exponent of fp32.
 #
-# One thing looks like a mistake: above $2^{-20}$ fp16 has *more* gradients than fp32. The gradients of one token's logits add up to
-# zero: the right byte gets a negative one, and all the others together the same amount, each a little. Look at the head's gradient,
-# summed over the vocabulary, and at how much of the gradient of the query matrices there is at all:
+# One thing looks like a mistake: above $2^{-20}$ fp16 has *more* gradients than fp32. Here is why. For one token, the gradients of the head's 256
+# outputs (the *logits*) add up to zero. That of the right byte is negative. Those of the other 255 are positive, small, and together as
+# large. So look at two things: the head's gradient summed over the vocabulary, which should be nearly zero, and how many gradients of
+# the query matrices are not zero:
 
 # %%
 names = [name for name, _ in model.named_parameters()]
@@ -232,6 +233,9 @@ for how in ("fp32", "fp16"):
     print(f"{how}: head {size:.1e}, summed {summed:.1e}; queries {alive:.0%} not zero")
     assert (alive > 0.9) == (how == "fp32")
     assert (summed < 0.01 * size) == (how == "fp32")
+large = {how: (found[how].abs() > 2.0**-20).sum().item() for how in ("fp32", "fp16")}
+print(f"gradients above 2^-20: fp32 {large['fp32']:,}, fp16 {large['fp16']:,}")
+assert large["fp16"] > large["fp32"]
 
 # %% [markdown]
 # In fp16 the many small ones have vanished, and the large negative one has not. So nothing cancels it: the sum is larger than it should
@@ -418,7 +422,7 @@ assert max(b / a for a, b in itertools.pairwise(hand_scales)) == 2
 print("by hand and GradScaler: the same scale in every step, the same losses")
 
 # %% [markdown]
-# Each halving is a step that was thrown away. It is why PyTorch waits 2,000 good steps before it dares to double.
+# Each halving is a step that was thrown away. That is why PyTorch waits 2,000 good steps before it dares to double.
 #
 # ## Compare
 #
@@ -609,7 +613,8 @@ assert 7 < off["bf16"] / off["tf32"] < 9  # three bits: a factor of eight
 # %% [markdown]
 # ## At scale
 #
-# What the data sheet says, and what the time model makes of it for a model of 8 billion parameters on eight H100s, state sharded:
+# Here is what the data sheet says, and what our predictor of time makes of it: a model of 8 billion parameters on eight H100s, which share
+# weights, gradients and optimizer's state among them (lesson 24):
 
 # %% tags=["nbval-check-output"]
 from workshop import predict_step

@@ -133,8 +133,9 @@ assert torch.allclose(torch.linalg.svdvals(exact), torch.ones(32), atol=1e-4)
 assert 0.6 < near.min() < near.max() < 1.3
 
 # %% [markdown]
-# That is the heart of the step. Around it: one moment; the step mixes the newest gradient into it a second time (*Nesterov momentum*). And a larger
-# rate for matrices that are taller than wide. Beside PyTorch's `torch.optim.Muon`, for both kinds of matrix:
+# That is the heart of the step. Around it there is one moment, and the step mixes the newest gradient into it a second time (*Nesterov
+# momentum*). Matrices that are taller than wide get a larger rate. Here is the whole step beside PyTorch's `torch.optim.Muon`, for both
+# kinds of matrix:
 
 
 # %%
@@ -207,8 +208,8 @@ def state_bytes(optimizers):
 # %% [markdown]
 # ## Run
 #
-# The same small Llama, the same pages of Python's manual in the same order. Each optimizer has **three learning rates**, because each
-# wants another one, and we count the best.
+# The same small Llama, the same pages of Python's manual in the same order. Each optimizer has **three learning rates**, because
+# what is right for one is wrong for another, and we count its best run.
 
 # %%
 STEPS = 40
@@ -574,7 +575,7 @@ draw(9, 4)
 
 # %% [markdown]
 # Nine, not a quarter of 14: 8 bits shrink the state alone, and now weights, gradients and master copy are most of it. Into one node fits
-# Adafactor only. So whoever needs to save the next byte goes for the master copy. (The last picture is the slider's answer, for
+# Adafactor only. So the next thing to save is the master copy. (The last picture is the slider's answer, for
 # pages without a kernel.)
 #
 # ## Tomorrow's script
@@ -644,7 +645,7 @@ show.recorded_run("15_optimizers")
 #   Adafactor. Muon: 4 for inner matrices, 8 for the rest.
 # - 8-bit states follow AdamW's curve at a quarter of its bytes. Of all that training holds they save hardly more than a third.
 # - Compare optimizers only at rates that were tuned for each.
-# - Fused does in one kernel what a loop does in many. The same numbers in less time.
+# - Fused does in one kernel what a loop does in many: the same numbers in less time.
 # - Stepping inside backward frees each gradient as soon as it is used. It works where nobody needs all of them together.
 #
 # Next: [16_faster_step](16_faster_step.ipynb), why a step takes longer than it must. On day 2, `24_zero` divides this state.
