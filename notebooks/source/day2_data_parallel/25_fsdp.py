@@ -467,8 +467,8 @@ def forward_times(gather, computes, prefetch):
 
 # %%
 # %%guess forward_ms --unit ms
-# Eight layers, 20 ms each; a gather of 20 ms before each. Without prefetch that is 320 ms.
-# How long is it with a prefetch of 1?
+# Eight layers, 20 ms each; a gather of 20 ms before each. Without prefetch that is
+# 320 ms. How long is it with a prefetch of 1?
 ...
 
 # %%
