@@ -66,6 +66,14 @@ PICTURES = {
     "chance_to_be_found": lambda: show.chance_to_be_found(
         {"few": (2, 3), "many": (9, 4)}, {"few": {0.5: 0.2, 0.9: 0.9}}
     ),
+    "learned_by_age": lambda: show.learned_by_age({"a": {0: 0.7, 4: 0.6}, "b": {0: 0.7, 4: 0.3}}, 0.5),
+    "split_curve": lambda: show.split_curve({"rollout": [6.0, 3.0, 2.0], "train": [1.0, 1.5, 3.0]}, 2, 2.5),
+    "two_jobs": lambda: show.two_jobs(
+        {
+            "in turns": {0: [("train", 1.0, 2.0)], 1: [("rollout", 0.0, 1.0)]},
+            "at once": {0: [("train", 0.0, 1.0)]},
+        }
+    ),
     "times_read": lambda: show.times_read({"all": ([2, 2, 2], 2), "some": ([0, 1, 5], 1)}),
     "two_fits": lambda: show.two_fits([0, 1, 2], [0, 1, 0], {"forward": [0.2, 0.6, 0.2]}),
     "scores_by_step": lambda: show.scores_by_step({"x": {0: 2.0, 10: 1.0}}, "loss", ("teacher", 0.5)),
@@ -104,6 +112,7 @@ PICTURES = {
     "error_panels": lambda: show.error_panels(
         [1.0, 2.0], {"row": {"tensor": [0.1, 1.0]}, "column": {"tensor": [0.1, 0.5]}}, "factor"
     ),
+    "three_products": lambda: show.three_products(3, 2, 4),
     "delayed_scaling": lambda: show.delayed_scaling([1.0, 8.0, 1.0], {"delayed": [1.0, 1.0, 8.0]}),
     "harm_by_way": lambda: show.harm_by_way({"int8": 0.7, "FP8": 0.05}),
     "bars_by_group": lambda: show.bars_by_group(

@@ -42,6 +42,7 @@ _BY_MODULE = {
         "error_panels",
         "harm_by_way",
         "sizes_by_layer",
+        "three_products",
         "training_curves",
     ),
     "workshop.show.lessons.day5": (
@@ -52,7 +53,9 @@ _BY_MODULE = {
         "continued_losses", "counted_causes", "goodput_by_interval", "job_tree", "predicted_and_published",
         "rows_read", "saves_in_time", "states_of_ranks",
     ),
-    "workshop.show.lessons.day7": ("chance_to_be_found", "times_read"),
+    "workshop.show.lessons.day7": (
+        "chance_to_be_found", "learned_by_age", "split_curve", "times_read", "two_jobs",
+    ),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _BY_MODULE.items() for name in names}
 

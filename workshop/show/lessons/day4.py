@@ -123,6 +123,37 @@ def harm_by_way(harm: Mapping[str, float], rounded: Mapping[str, str] | None = N
     return Picture(figure, f"KL divergence by way to serve, least first: {said}")
 
 
+def three_products(tokens: int, inputs: int, outputs: int) -> Picture:
+    """Forward, dgrad and wgrad of a linear layer: each matrix to scale, in the colour of its format."""
+    colours = {"E4M3": rank_colour(4), "E5M2": rank_colour(1), "16 or 32 bits": "#DDDDDD"}
+    size = {"tokens": tokens, "inputs": inputs, "outputs": outputs}
+    forward = ("x", "E4M3", "tokens", "inputs"), ("Wᵀ", "E4M3", "inputs", "outputs"), "y"
+    dgrad = ("dy", "E5M2", "tokens", "outputs"), ("W", "E4M3", "outputs", "inputs"), "dx"
+    wgrad = ("dyᵀ", "E5M2", "outputs", "tokens"), ("x", "E4M3", "tokens", "inputs"), "dW"
+    figure, axes = panels(8.4, 2.2, 3)
+    titles, largest = ("forward", "dgrad", "wgrad"), max(size.values())
+    gap = 0.4 * largest
+    room = max(inputs + 2 * outputs, outputs + 2 * inputs, tokens + 2 * inputs) + 2.4 * gap
+    for axis, title, (left, right, result) in zip(axes, titles, (forward, dgrad, wgrad), strict=True):
+        made = (result, "16 or 32 bits", left[2], right[3])
+        widths = sum(size[matrix[3]] for matrix in (left, right, made)) + 2 * gap
+        place = -widths / 2
+        for sign, (name, form, rows, columns) in zip(("", "@", "="), (left, right, made), strict=True):
+            axis.text(place - gap / 2, 0, sign, ha="center", va="center", fontsize=11)
+            high, wide = size[rows], size[columns]
+            look = {"facecolor": colours[form], "edgecolor": "white", "label": form}
+            axis.bar(place + wide / 2, high, wide, bottom=-high / 2, **look)
+            axis.text(place + wide / 2, 0, name, ha="center", va="center", fontsize=10)
+            place += wide + gap
+        axis.set(xlim=(-room / 2, room / 2), ylim=(-0.85 * largest, 0.55 * largest), aspect="equal")
+        axis.set_title(title, fontsize=10)
+        axis.text(0, -0.8 * largest, f"sums over {left[3]}", ha="center", fontsize=9)
+        axis.set_axis_off()
+    legend(figure, 3)
+    words = "y = x W^T and dx = dy W and dW = dy^T x: x and W in E4M3, dy in E5M2, sums in 16 or 32 bits"
+    return Picture(figure, f"the three products of a linear layer: {words}")
+
+
 def training_curves(
     losses: Mapping[str, Sequence[float]],
     beside: Mapping[str, Sequence[float]],

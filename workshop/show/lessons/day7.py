@@ -1,4 +1,4 @@
-"""Day 7: which near copies are found, and how often each sample was read (71)."""
+"""Day 7: which near copies are found, and how often each sample was read (71); who waits for whom (75)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from workshop.show.style import (
     legend,
     name_axes,
     new_figure,
+    panels,
     rank_colour,
 )
 
+ROLLOUT, TRAIN = "#E69F00", "#0072B2"
+"""Colours of the two jobs of a model that learns from its own answers."""
 READ_OFF = {
     "less often": LIMIT,
     "as often as wanted": "#DCE6EE",
@@ -83,3 +86,90 @@ def times_read(ways: Mapping[str, tuple[Sequence[int], int]]) -> Picture:
         for name, (counts, wanted) in ways.items()
     )
     return Picture(figure, f"how often each sample was read: {words}")
+
+
+def two_jobs(runs: Mapping[str, Mapping[int, Sequence[tuple[str, float, float]]]]) -> Picture:
+    """A panel for each way to run, a row for each rank, a bar while it answers or trains; else it waits.
+
+    Args:
+        runs: by name and rank, (``rollout`` or ``train``, begin, end) in seconds. A panel begins with its
+            first bar.
+
+    Raises:
+        ValueError: a job of another name.
+    """
+    colours = {"rollout": ROLLOUT, "train": TRAIN}
+    jobs = {job for ranks in runs.values() for bars in ranks.values() for job, _, _ in bars}
+    if unknown := jobs - set(colours):
+        raise ValueError(f"no colour for {', '.join(sorted(unknown))}; there are {', '.join(colours)}")
+    zero = {n: min(begin for bars in ranks.values() for _, begin, _ in bars) for n, ranks in runs.items()}
+    length = {
+        n: max(end for bars in ranks.values() for *_, end in bars) - zero[n] for n, ranks in runs.items()
+    }
+    figure, axes = panels(3.4 * len(runs), 1.9, len(runs))
+    for axis, (name, ranks) in zip(axes, runs.items(), strict=True):
+        for rank, bars in ranks.items():
+            for job, begin, end in bars:
+                left = 1e3 * (begin - zero[name])
+                axis.barh(rank, 1e3 * (end - begin), 0.7, left, color=colours[job], label=job)
+        axis.set_xlim(0, 1e3 * max(length.values()))
+        axis.set_yticks(list(ranks), [f"rank {rank}" for rank in ranks])
+        axis.invert_yaxis()
+        axis.set_title(name, fontsize=9)
+        name_axes(axis, "ms")
+    legend(figure, 2)
+    busy = {
+        n: sum(end - begin for bars in ranks.values() for _, begin, end in bars) / (len(ranks) * length[n])
+        for n, ranks in runs.items()
+    }
+    words = ", ".join(f"{name} {share:.0%} of the time" for name, share in busy.items())
+    return Picture(figure, f"ranks at work: {words}")
+
+
+def learned_by_age(ways: Mapping[str, Mapping[int, float]], before: float) -> Picture:
+    """What a model can do after it has learned from answers of older weights; a line for each way.
+
+    Args:
+        ways: by name, and by age of the weights in steps, the share of right answers.
+        before: that share before it learned.
+    """
+    figure, axis = new_figure(6.2, 2.9)
+    ages = sorted({age for row in ways.values() for age in row})
+    axis.axhline(before, color="#888888", linestyle="--", linewidth=1, label="before")
+    for index, (name, row) in enumerate(ways.items()):
+        places = [ages.index(age) for age in row]
+        axis.plot(places, list(row.values()), "o-", color=rank_colour(index), label=name)
+    axis.set_xticks(range(len(ages)), [str(age) for age in ages])
+    axis.set_ylim(0, 1)
+    name_axes(axis, "age of the weights that wrote, in steps", "right answers")
+    legend(figure, 3)
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"{share:.2f} at {age}" for age, share in row.items())
+        for name, row in ways.items()
+    )
+    return Picture(figure, f"right answers after learning, {before:.2f} before; {words}")
+
+
+def split_curve(seconds: Mapping[str, Sequence[float]], best: int, all_in_turns: float) -> Picture:
+    """Seconds of a step by the number of GPUs that write: it lasts as long as the upper of two lines.
+
+    Args:
+        seconds: by job, its seconds with 1, 2, ... GPUs that write.
+        best: how many write in the quickest step.
+        all_in_turns: seconds of a step in which all GPUs write, then all train: a line across.
+    """
+    figure, axis = new_figure(6.2, 2.9)
+    for (name, row), colour in zip(seconds.items(), (ROLLOUT, TRAIN), strict=True):
+        axis.plot(range(1, len(row) + 1), list(row), color=colour, label=name)
+    steps = [max(both) for both in zip(*seconds.values(), strict=True)]
+    axis.plot(best, steps[best - 1], "o", color="black", label="the quickest step")
+    axis.axhline(
+        all_in_turns, color="#888888", linestyle="--", linewidth=1, label="all write, then all train"
+    )
+    axis.set_ylim(0, 4 * steps[best - 1])
+    name_axes(axis, "GPUs that write", "seconds of a step")
+    legend(figure, 2)
+    words = (
+        f"{best} GPUs write in the quickest step, {steps[best - 1]:.0f} s; all in turns {all_in_turns:.0f} s"
+    )
+    return Picture(figure, words)

@@ -1,0 +1,1 @@
+"""Exercise: how much better an answer is than the others to the same question."""

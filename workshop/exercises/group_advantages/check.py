@@ -1,0 +1,86 @@
+"""Exercise: how much better an answer is than the others to the same question.
+
+Shao et al. 2024, *DeepSeekMath*, arXiv 2402.03300, section 4.1.2: rewards of a group, normalized by its mean
+and standard deviation. Whether that divides by the number of answers or by one less is left open here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workshop.exercises.engine.check import Call, Wrong, call, shown
+
+NAME = "group_advantages"
+Formula = Callable[[Any], Any]
+
+
+def _off(rewards: Any) -> Any:
+    return rewards - rewards.mean(1, keepdim=True)
+
+
+def _wanted(rewards: Any, less: int) -> Any:
+    return (_off(rewards) / rewards.std(1, keepdim=True, correction=less)).nan_to_num(0.0)
+
+
+MISTAKES: tuple[tuple[Formula, str], ...] = (
+    (
+        lambda r: (r - r.mean()) / r.std(1, keepdim=True),
+        "That subtracts the mean of all answers. An answer is compared with those to its own question.",
+    ),
+    (_off, "The mean is subtracted, but the rest is not divided by the standard deviation."),
+    (
+        lambda r: _off(r) / r.mean(1, keepdim=True),
+        "It is divided by the mean; wanted: the standard deviation.",
+    ),
+    (lambda r: _off(r) / r.std(), "That divides by the deviation of all answers, not of the question's own."),
+    (
+        lambda r: (r - r.mean(0, keepdim=True)) / r.std(0, keepdim=True),
+        "Mean and deviation were taken along the questions, dim 0; the answers to a question are dim 1.",
+    ),
+    (lambda r: _off(r) / r.var(1, keepdim=True), "It is divided by the variance; wanted: its root."),
+)
+
+
+def _cases() -> list[Any]:
+    import torch
+
+    drawn = torch.Generator().manual_seed(0)
+    return [10 * torch.rand(shape, generator=drawn) for shape in ((3, 4), (5, 8), (4, 4))]
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    return bool(((found - wanted).abs() < 1e-3 * (1 + wanted.abs())).all())
+
+
+def _answer(function: Any, rewards: Any) -> Any:
+    import torch
+
+    value = call(function, NAME, Call((rewards.clone(),)))
+    if not isinstance(value, torch.Tensor):
+        raise Wrong(f"`group_advantages(rewards)` gave {shown(value)}; wanted a tensor.")
+    if value.shape != rewards.shape:
+        raise Wrong(
+            f"It gave shape {tuple(value.shape)} for rewards of {tuple(rewards.shape)}; wanted the same."
+        )
+    return value.float()
+
+
+def check(names: dict[str, Any]) -> str:
+    """Random rewards, then questions on which all answers are worth the same."""
+    import torch
+
+    function, cases = names[NAME], _cases()
+    found = [_answer(function, case) for case in cases]
+    if not any(all(map(_same, found, [_wanted(c, less) for c in cases])) for less in (0, 1)):
+        said = next((s for rule, s in MISTAKES if all(map(_same, found, map(rule, cases)))), "")
+        first = [round(float(x), 3) for x in found[0][0]]
+        wanted = [round(float(x), 3) for x in _wanted(cases[0], 1)[0]]
+        raise Wrong(f"A row of rewards gave {first}; wanted {wanted}. {said}".rstrip())
+    alike = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0]])
+    value = _answer(function, alike)
+    if not bool(value.isfinite().all()):
+        raise Wrong("A row of equal rewards gave what is not a number: 0 / 0. Such a row is all zeros.")
+    if not bool((value[:2].abs() < 1e-3).all()):
+        raise Wrong(f"A row of equal rewards gave {value[0].tolist()}; wanted zeros.")
+    return f"{sum(len(case) for case in cases)} questions, each measured by its own answers"

@@ -1,0 +1,6 @@
+import torch
+
+
+def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
+    """How much better each answer is than the others to its question, (questions, answers)."""
+    ...

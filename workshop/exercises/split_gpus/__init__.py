@@ -1,0 +1,1 @@
+"""Exercise: how many GPUs answer, and how many train."""
