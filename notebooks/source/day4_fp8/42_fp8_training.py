@@ -74,8 +74,15 @@ assert 0 <= rows - num_used < 16
 #
 # A linear layer is one product forward and two backward: **dgrad** makes the gradient of the inputs, **wgrad** that of
 # the weights. Each of the three reads two matrices in 8 bits. Inputs and weights are rounded to E4M3, which has more
-# digits; gradients to E5M2, which has more range. Each matrix has one scale. Forward keeps its two rounded operands,
-# and backward is yours:
+# digits; gradients to E5M2, which has more range. Each matrix has one scale. Here they are for the layer that we shall
+# use, with 256 tokens, 256 inputs and 512 outputs:
+
+# %%
+show.three_products(tokens=256, inputs=256, outputs=512)
+
+# %% [markdown]
+# Each of x, W and dy stands in two of the products. It is rounded once, for both. So forward keeps its two rounded
+# operands, and backward is yours:
 #
 # ### Exercise: backward
 
