@@ -542,8 +542,9 @@ ALPHA, BETA = 0.001, 0.4e9  # seconds a message, bytes a second
 
 # %%
 # %%guess backward_ms --unit ms --points 0.1MiB,2MiB,100MiB
-# 12.5 MiB of gradients over this wire, 1 ms a message and 0.4 GB/s. The backward alone is in
-# the picture above. How long does it take with DDP's buckets of each size? Three numbers.
+# 12.5 MiB of gradients over this wire, 1 ms a message and 0.4 GB/s. The backward alone
+# is in the picture above. How long does it take with DDP's buckets of each size?
+# Write a list of three numbers.
 ...
 
 # %%
@@ -636,11 +637,11 @@ axes.plot(caps, predicted, "--", color="gray", label="predicted")
 axes.plot(caps, measured, "o", color="black", label="measured")
 label = "backward, nothing sent"
 axes.axhline(1e3 * seconds["copies"], linestyle=":", color="gray", label=label)
-for cap, height in zip(caps, measured, strict=True):
-    words = f"{len(sizes[str(cap)])} buckets".replace("1 buckets", "1 bucket")
-    axes.annotate(words, (cap, height), (0, 8), textcoords="offset points", ha="center")
+for cap in caps:
+    words = f"{len(sizes[str(cap)])} buckets" if cap < 100 else "1 bucket"
+    axes.text(cap, 3, words, ha="center", fontsize=9)
 axes.set(xscale="log", xlabel="bucket size (MiB)", ylabel="one backward (ms)")
-axes.set_ylim(0, 1.25 * max(measured))
+axes.set_ylim(0, 1.1 * max(measured + predicted))
 axes.set_xlim(0.04, 250)
 figure.legend(loc="outside upper center", ncols=3, frameon=False)
 plt.show()
