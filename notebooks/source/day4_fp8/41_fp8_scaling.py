@@ -237,7 +237,7 @@ for how in ("largest to 300", "power of two"):
 
 # %%
 def with_shared(scale):
-    """Errors of each token's y and dx where three tensors of each layer have this scale."""
+    """Errors of each token's y and dx where all tensors have this scale."""
     found = {"y": [], "dx": []}
     for each in some:
         x, W, dy = each["x"], each["W"], each["dy"]

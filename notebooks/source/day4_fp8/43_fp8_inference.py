@@ -182,19 +182,42 @@ def median_error(x, back):
     return ((back - x).norm(dim=1) / x.norm(dim=1)).median().item()
 
 
+WHO = "tensor", "row", "column"
 errors = {
     f"{what},\n{share}": {
         kind: median_error(x, rounded(x, kind, share)) for kind in LARGEST
     }
     for what, x in (("weight", W), ("input", X))
-    for share in ("tensor", "row", "column")
+    for share in WHO
 }
 show.bars_by_group(errors, "relative error")
 
+# %% [markdown]
+# Could that have been predicted? Errors that are spread evenly over a step have a root mean square of step / $\sqrt{12}$.
+# int8's step is its scale. A number far smaller than the step becomes zero, and then its error is the number itself. For
+# E4M3 the rule is that of `41_fp8_scaling`: $2^{-4}/\sqrt{7}$ of the number.
+
+
 # %%
-for name, row in errors.items():
-    told = "   ".join(f"{kind} {error:7.2%}" for kind, error in row.items())
-    print(f"{name.replace(chr(10), ' '):<16} {told}")
+def int8_on_paper(x, share):
+    """Error of a row relative to that row, the median over rows."""
+    step = scales_of(x, share, LARGEST["int8"]).expand_as(x)
+    off = torch.minimum(step.square() / 12, x.square()).mean(1)
+    return (off / x.square().mean(1)).sqrt().median().item()
+
+
+e4m3 = 2**-4 / 7**0.5
+print("                 int8 predicted           E4M3 predicted")
+for (name, row), (x, share) in zip(
+    errors.items(), [(x, s) for x in (W, X) for s in WHO], strict=True
+):
+    int8 = int8_on_paper(x, share)
+    told = f"{row['int8']:8.2%} {int8:9.2%} {row['e4m3']:14.2%} {e4m3:9.2%}"
+    print(f"{name.replace(chr(10), ' '):<14}{told}")
+    assert abs(row["int8"] / int8 - 1) < 0.05
+    assert 0.9 < row["e4m3"] / e4m3 < 1.4
+
+# %%
 weight_row, input_tensor = errors["weight,\nrow"], errors["input,\ntensor"]
 assert weight_row["int8"] < 0.7 * weight_row["e4m3"]
 assert input_tensor["e4m3"] < 0.1 * input_tensor["int8"]
@@ -204,15 +227,21 @@ assert all(0.02 < row["e4m3"] < 0.035 for row in errors.values())
 tops = X.abs().amax(1)  # of each token
 assert tops.argmax() == 0
 assert (tops > 0.1 * tops.max()).sum() == 1
-beside("better_for_weights", measured=min(weight_row, key=weight_row.get))
+on_paper = {"int8": int8_on_paper(W, "row"), "e4m3": e4m3}
+beside(
+    "better_for_weights",
+    predicted=min(on_paper, key=on_paper.get),
+    measured=min(weight_row, key=weight_row.get),
+)
 
 # %% [markdown]
 # This picture decides the rest of the lesson.
 #
 # - **E4M3 hardly cares.** Its steps grow with the number, so its error is between two and three and a half per cent,
 #   wherever the number lies: that is the mantissa's three bits.
-# - **int8 depends on its scale.** The weights of a row are of similar size, and 255 evenly spaced values are more than E4M3 has there: int8 is
-#   the better format. Under a scale that must reach an outlier, the other numbers round to nothing.
+# - **int8 depends on its scale**, and the step on paper says by how much, to 5 %. The weights of a row are of similar
+#   size, and 255 evenly spaced values are more than E4M3 has there: int8 is the better format. Under a scale that must
+#   reach an outlier, the other numbers round to nothing.
 # - In large models one scale **per column** would save int8's inputs, and that is the one thing the product cannot do.
 #   (Here one scale per row saves them even better, because this input's outliers all sit at the first token, which is a
 #   row of its own.)
