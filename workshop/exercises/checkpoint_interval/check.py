@@ -59,5 +59,6 @@ def check(names: dict[str, Any]) -> str:
         CALLS,
         lambda d, n, hours: sqrt(2 * d * _between(n, hours)),
         MISTAKES,
+        rel_tol=1e-4,  # who searches for the least loss comes no nearer: it is flat there
     )
     return "1,024 devices, one minute a save: every 77 minutes. 16,384 devices: every 19."

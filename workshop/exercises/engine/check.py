@@ -84,22 +84,24 @@ def compare(
     calls: Sequence[Call],
     formula: Callable[..., float],
     mistakes: Sequence[Mistake] = (),
+    *,
+    rel_tol: float = 1e-9,
 ) -> None:
     """The learner's function against the right formula, in every call; Wrong at the first difference."""
     found = [number(call(function, name, made), made.written(name)) for made in calls]
-    if _same(found, [made.of(formula) for made in calls]):
+    if _same(found, [made.of(formula) for made in calls], rel_tol):
         return
     said = next(
         (
             mistake.sentence
             for mistake in mistakes
-            if _same(found, [made.of(mistake.formula) for made in calls])
+            if _same(found, [made.of(mistake.formula) for made in calls], rel_tol)
         ),
         "",
     )
     for made, value in zip(calls, found, strict=True):
         wanted = made.of(formula)
-        if not _same([value], [wanted]):
+        if not _same([value], [wanted], rel_tol):
             raise Wrong(
                 f"`{made.written(name)}` gave {shown(value)}; wanted {shown(wanted)}. {said}".rstrip()
             )
@@ -145,5 +147,5 @@ def _argument(value: Any) -> str:
     return getattr(value, "__name__", None) or repr(value)
 
 
-def _same(found: Sequence[float], wanted: Sequence[float]) -> bool:
-    return all(math.isclose(f, w, rel_tol=1e-9, abs_tol=1e-9) for f, w in zip(found, wanted, strict=True))
+def _same(found: Sequence[float], wanted: Sequence[float], rel_tol: float) -> bool:
+    return all(math.isclose(f, w, rel_tol=rel_tol, abs_tol=1e-9) for f, w in zip(found, wanted, strict=True))
