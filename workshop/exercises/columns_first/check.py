@@ -39,16 +39,27 @@ def _one(names: dict[str, Any], x: Any, a: Any, b: Any, ranks: int) -> None:
 
 
 def _fair(names: dict[str, Any], parts: list[Any], block: tuple[Any, Any, Any], ranks: int) -> None:
-    """Where the last column of a changes, the part of one rank may change: the one that has it."""
+    """Where a column of a changes, the part of one rank may change; and each rank has as many columns."""
     import numpy as np
 
     x, a, b = block
-    other = a.copy()
-    other[:, -1] = 7 * x[0]  # certainly above 0 in the first row, so the ReLU lets it through
-    pairs = zip(parts, names["columns_first"](x, other, b, ranks), strict=True)
-    changed = sum(not np.allclose(before, after) for before, after in pairs)
-    if changed != 1:
-        raise Wrong(f"The sum is right, but {changed} ranks used the last column of a: it belongs to one.")
+    width = a.shape[1]
+    held = [0] * ranks
+    for column in reversed(range(width)):
+        other = a.copy()
+        other[:, column] = 7 * x[0]  # certainly above 0 in the first row, so the ReLU lets it through
+        pairs = zip(parts, names["columns_first"](x, other, b, ranks), strict=True)
+        users = [rank for rank, (before, after) in enumerate(pairs) if not np.allclose(before, after)]
+        if len(users) != 1:
+            which = "the last column" if column == width - 1 else f"column {column}"
+            raise Wrong(f"The sum is right, but {len(users)} ranks used {which} of a: it belongs to one.")
+        held[users[0]] += 1
+    for rank, count in enumerate(held):
+        if count != width // ranks:
+            raise Wrong(
+                f"The sum is right, but rank {rank} used {count} of the {width} columns of a; "
+                f"wanted {width // ranks} on each of {ranks} ranks."
+            )
 
 
 def _why(found: Any, wanted: Any, block: tuple[Any, Any, Any], ranks: int) -> str:
