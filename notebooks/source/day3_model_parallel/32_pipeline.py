@@ -190,6 +190,8 @@ for p, in_the_paper in published.items():
     speed[p] = p * (1 - played.idle_share)
     print(f"{p:>5}   {speed[p]:>9.2f}   {in_the_paper:>9.1f}")
     assert 1 < speed[p] / in_the_paper < 1.08
+for p, in_the_paper in {4: 3.2, 8: 4.8}.items():  # the same table, M = 4
+    assert p * 4 / (4 + p - 1) < in_the_paper
 more = speed[8] / speed[2], published[8] / published[2]
 print(
     f"from two ranks to eight: predicted {more[0]:.2f} times, published {more[1]:.1f}"
@@ -197,9 +199,9 @@ print(
 assert abs(more[0] / more[1] - 1) < 0.05
 
 # %% [markdown]
-# The prediction is 4 to 8 % too high, for it counts nothing but the bubble. (With four micro-batches the table has 3.2
-# and 4.8 on four and eight ranks. The formula allows no more than 2.3 and 2.9. But there the authors adjusted the batch
-# to fit memory, so those runs differ in more than the ranks.)
+# The prediction is 4 to 8 % too high, for it counts nothing but the bubble. (It does not explain the whole table. With four
+# micro-batches that has 3.2 and 4.8 on four and eight ranks, where the formula allows no more than 2.3 and 2.9. The batch was
+# adjusted to fit memory where necessary, says the caption, so those runs may differ in more than the number of ranks.)
 #
 # ## What has to be kept
 #
@@ -752,39 +754,30 @@ def furthest(dream, trace):
 
 
 # %% tags=["nbval-check-output"]
-print("                       weights that micro-batch 8 saw:   versions kept")
-print("               true?    stage 0   1   2   3           on stage 0  1  2  3")
-true = {}
+print("                            weights that micro-batch 8 saw:   versions kept")
+print("               true?        stage 0   1   2   3           on stage 0  1  2  3")
+off = {}
 for mode in ("none", "stashing", "vertical-sync"):
     dream = PipeDream(pieces, square, mode, learning_rate=0.3)
     trace = dream.train(list(inputs), list(targets))
-    true[mode] = furthest(dream, trace) < 1e-5
+    off[mode] = furthest(dream, trace)
+    true = "yes" if off[mode] < 1e-5 else f"{off[mode]:.0%} off"
     seen = "   ".join(str(own[8]) for own in trace.forward_version)
     kept = "  ".join(str(number) for number in trace.most_versions)
     print(
-        f"{mode:<14} {'yes' if true[mode] else 'no':<14} {seen:<32} "
+        f"{mode:<14} {true:<18} {seen:<32} "
         f"{kept if mode != 'none' else 'the newest only'}"
     )
-assert true == {"none": False, "stashing": True, "vertical-sync": True}
+assert off["none"] > 0.05
+assert max(off["stashing"], off["vertical-sync"]) < 1e-5
 
 # %% [markdown]
-# Without stashing, the result is not the gradient of any function. With stashing, it is the true gradient of a model
+# Without stashing, the result is not the gradient of any function; the table shows how far off the worst one is, as a share of
+# its length. With stashing, it is the true gradient of a model
 # that never existed as a whole at any one moment: its first stage is three updates older than its last. **Vertical
 # sync** makes all stages use the version that the first one used. Then it is the gradient of one real model, three
 # updates old, and the late stages have to keep more versions.
 #
-# How far off is it without?
-
-# %%
-dream = PipeDream(pieces, square, "none", learning_rate=0.3)
-trace = dream.train(list(inputs), list(targets))
-print(
-    "without stashing the worst gradient is off by "
-    f"{furthest(dream, trace):.0%} of its length"
-)
-assert furthest(dream, trace) > 0.05
-
-# %% [markdown]
 # Large models are trained with a flush today; what remains of PipeDream is 1F1B. Extra versions of the weights cost the
 # memory that a pipeline is meant to save, and a stale gradient is one more thing to tune.
 #
@@ -834,58 +827,57 @@ for name, bubble in {
 from workshop.rehearse import rehearse
 
 trillion = {
-    "micro_batches": 64,
-    "batch": 1,
-    "seq_len": 2_048,
-    "dtype": "bfloat16",
-    "vocab_size": 51_200,
-    "hidden_size": 25_600,
-    "num_layers": 128,
-    "num_heads": 160,
-    "num_kv_heads": 160,
+    "batch": 1, "seq_len": 2_048, "dtype": "bfloat16", "vocab_size": 51_200,
+    "hidden_size": 25_600, "num_layers": 128, "num_heads": 160, "num_kv_heads": 160,
     # three matrices, as large together as two of 4 x hidden
     "intermediate_size": 68_264,
-}
-stage_48 = {
-    schedule: rehearse(
-        pipeline_step, 64, rank=48, steps=1, keywords={"schedule": schedule, **trillion}
+}  # fmt: skip
+stage_48 = {}
+for schedule, m in [("gpipe", 32), ("gpipe", 64), ("1f1b", 64)]:
+    sizes = {"schedule": schedule, "micro_batches": m, **trillion}
+    stage_48[schedule, m] = rehearse(
+        pipeline_step, 64, rank=48, steps=1, keywords=sizes
     )
-    for schedule in ("gpipe", "1f1b")
-}
-show.traffic_table({"1F1B, rank 48 of 64": stage_48["1f1b"]})
+show.traffic_table({"1F1B, rank 48 of 64": stage_48["1f1b", 64]})
 
 # %% tags=["nbval-check-output"]
 message = 2 * 2_048 * 25_600  # bf16: one sequence between two stages
-for schedule, found in stage_48.items():
+print("rank 48 of 64         sends   closed form   micro-batches kept     peak")
+peak = {}
+for (schedule, m), found in stage_48.items():
     rows = {row.name: row for row in found.traffic}
-    print(
-        f"{schedule:<6} sends {rows['send'].count} messages, "
-        f"{rows['send'].payload_bytes:,} bytes;"
-        f" closed form 2 x 64 = {2 * 64}, {2 * 64 * message:,}"
-    )
     for row in rows.values():
-        assert (row.count, row.payload_bytes) == (2 * 64, 2 * 64 * message)
-peak = {schedule: found.peak_bytes for schedule, found in stage_48.items()}
-each = (peak["gpipe"] - peak["1f1b"]) / (64 - 16)
-print(
-    f"\npeak of rank 48    gpipe, 64 micro-batches kept: {peak['gpipe'] / 1e9:5.1f} GB"
-)
-print(f"                   1f1b, 64 - 48 = 16 kept:      {peak['1f1b'] / 1e9:5.1f} GB")
-print(f"so each micro-batch keeps {each / 1e9:.2f} GB in two layers")
-computing = stage_48["1f1b"].flops / (0.5 * 989e12)  # an H100 at half of its bf16 peak
-sending = 2 * 64 * message / 50e9  # over a network adapter of 50 GB/s
+        assert (row.count, row.payload_bytes) == (2 * m, 2 * m * message)
+    kept = m if schedule == "gpipe" else 64 - 48
+    peak[schedule, m] = found.peak_bytes
+    print(
+        f"{schedule:<5} m = {m:<11} {rows['send'].payload_bytes / 1e9:>4.1f} GB "
+        f"{2 * m * message / 1e9:>9.1f} GB {kept:>20} {found.peak_bytes / 1e9:>8.1f} GB"
+    )
+each = (peak["gpipe", 64] - peak["gpipe", 32]) / 32
+weights = 2 * 2 * (4 * 25_600**2 + 3 * 25_600 * 68_264)  # two layers, in bf16
+print(f"\nso each micro-batch keeps {each / 1e9:.1f} GB in two layers,")
+print(f"and these layers hold {weights / 1e9:.0f} GB of weights")
+# weights, as much for their gradients, what is kept, and what was sent
+expected = 2 * weights + 16 * each + 2 * 64 * message
+print(f"so 1F1B should need {expected / 1e9:.0f} GB")
+assert abs(expected / peak["1f1b", 64] - 1) < 0.02
+# an H100 at half of its bf16 peak, and a network adapter of 50 GB/s
+computing = stage_48["1f1b", 64].flops / (0.5 * 989e12)
+sending = 2 * 64 * message / 50e9
 print(f"on H100s a step computes for {computing:.0f} s, and sends for {sending:.2f} s")
 assert sending < computing / 50
-assert peak["gpipe"] > 2 * peak["1f1b"]
+assert peak["gpipe", 64] > 2 * peak["1f1b", 64]
 
 # %% [markdown]
-# Messages to the byte: 13 GB in each step, for two layers that hold 31 GB of weights. Over a network adapter of 50 GB/s that is a quarter
-# of a second, a hundredth of the step. So pipelines may cross nodes, where tensor parallelism may not.
+# The messages are those of the closed form, to the byte: 13 GB in a step of 64 micro-batches. Over a network adapter of 50 GB/s that takes
+# about a quarter of a second, a hundredth of the step. So pipelines may cross nodes, where tensor parallelism should not.
 #
-# Memory is the other half. What a micro-batch keeps in two such layers is gigabytes. GPipe multiplies it with $m$, 1F1B
-# with $p - r$. (Our loop also keeps what it has sent until the end of the step, the 13 GB again, under both schedules.)
-# That is still too much for 80 GB, which is why the real run also cut each layer in 8, and recomputed activations in
-# backward.
+# Memory is the other half. A micro-batch keeps gigabytes in two such layers. GPipe multiplies that with $m$, 1F1B
+# with $p - r$. From GPipe's two peaks follows what one
+# micro-batch keeps, and from that 1F1B's peak, to 2 %: weights, their gradients, 16 micro-batches, and the 13 GB that were sent. (Our
+# loop lets go of these only at the end of the step.) It is still too much for 80 GB, which is why the real run also cut each layer
+# in 8, and recomputed activations in backward.
 #
 # **Published:**
 #
