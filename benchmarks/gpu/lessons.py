@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.gpu.stage import Row, Stage, row, without_places
 from workshop.launch.gpus.lease_files import FOLDER
-from workshop.show.recorded import KEPT_LINES, PLACED
+from workshop.show.recorded import KEPT_LINES, PLACED, code_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
@@ -140,16 +140,17 @@ def kept_outputs(stored: Path, executed: Path) -> list[Row]:
     new, old = (nbformat.read(path, as_version=4) for path in (executed, stored))
     before = {cell.get("id"): compared(text_of(cell)) for cell in old.cells if cell.cell_type == "code"}
     other = []
-    cells = {}
+    cells, sources = {}, {}
     for cell in new.cells:
         if cell.cell_type != "code":
             continue
         said = text_of(cell)
         if said:
-            cells[cell.get("id")] = said
+            cells[cell.get("id")], sources[cell.get("id")] = said, code_digest(cell.source)
         if TAG in cell.metadata.get("tags", []) and compared(said) != before.get(cell.get("id"), ""):
             other.append(cell.get("id"))
-    return [row("cells that read otherwise", len(other), "cells", 0, cells=cells, other=other)]
+    more = {"cells": cells, "sources": sources, "other": other}
+    return [row("cells that read otherwise", len(other), "cells", 0, **more)]
 
 
 def compared(text: str) -> str:

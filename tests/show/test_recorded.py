@@ -7,7 +7,7 @@ import pytest
 from benchmarks.gpu.lessons import ON_RANKS
 from workshop import show
 from workshop.facts.tree import ROOT
-from workshop.show.recorded import TAG, _printed, recorded_run
+from workshop.show.recorded import TAG, _printed, code_digest, recorded_run
 
 LESSON = "00_welcome"
 LESSONS = sorted((ROOT / "notebooks").glob("day*/*.ipynb"))
@@ -44,7 +44,8 @@ def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
     path = write(rows=[{"cells": {cell: "4 ranks on a GPU\nx <y>\n" * 20, "gone": "x"}}])
     told = recorded_run(LESSON, path)
     assert told.sentence == (
-        "On NVIDIA H200, 2026-12-01, torch 2.11.0: it ran to its end in 12 s; 1 cell printed something else."
+        "On NVIDIA H200, 2026-12-01, torch 2.11.0: it ran to its end in 12 s; 1 cell printed something else"
+        "; 1 of the 2 cells that printed has been rewritten since."
     )
     assert "there:\n  x <y>" in repr(told)
     assert repr(told).count("x <y>") == 12
@@ -53,7 +54,7 @@ def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
 
 def test_lines_that_are_alike_devices_and_warnings_are_no_difference(record):
     write, cell = record
-    page = _printed(next(path for path in LESSONS if path.stem == LESSON))[cell]
+    page = _printed(next(path for path in LESSONS if path.stem == LESSON))[0][cell].printed
     there = f"2 ranks share one GPU, gloo\n{page}\n/x.py:1: UserWarning: a word\n  _warn_once(\n"
     assert recorded_run(LESSON, write(rows=[{"cells": {cell: there}}])).cells == ()
     ((here, new),) = recorded_run(LESSON, write(rows=[{"cells": {cell: there + "one more"}}])).cells
@@ -67,6 +68,18 @@ def test_beside_other_lessons_times_are_not_shown(record):
     told = recorded_run(LESSON, write(others=3, rows=rows))
     assert not told.cells
     assert told.sentence.endswith("beside it, so cells that tell times are not compared.")
+
+
+def test_a_cell_that_was_rewritten_since_is_not_compared(record):
+    write, cell = record
+    page = next(path for path in LESSONS if path.stem == LESSON)
+    rows = [{"cells": {cell: "another line"}, "sources": {cell: _printed(page)[0][cell].digest}}]
+    assert recorded_run(LESSON, write(rows=rows)).cells
+    rows[0]["sources"][cell] = code_digest("print('as it was that day')")
+    told = recorded_run(LESSON, write(rows=rows))
+    assert not told.cells
+    assert told.sentence.endswith("12 s; 1 of the 1 cells that printed has been rewritten since.")
+    assert code_digest("a = 1  \nb = 2\n") == code_digest("a = 1\nb = 2") != code_digest("a = 1\nb = 3")
 
 
 def test_a_broken_run_says_why(record):

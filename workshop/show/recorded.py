@@ -5,11 +5,13 @@
 One line where there is no record yet. Where there is one: device, date, whether it ran to its end, and the
 lines that a cell printed differently there, in two columns. The line that says where ranks are is no
 difference, nor are a library's warnings. Where other lessons ran beside it, times are those of a crowded GPU:
-cells that tell times are left out. Who runs `make gpu` on another card sees a sentence of that run too.
+cells that tell times are left out. So is a cell whose code has been rewritten since. Who runs `make gpu` on
+another card sees a sentence of that run too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, replace
@@ -108,9 +110,13 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
         since = f" ({part['since']})" if part.get("since") else ""
         why = _reason(part.get("why", part["status"]))
         return RecordedRun(lesson, f"On {where}, it did not run to its end: {why}{since}.")
-    told, took = part["rows"][0]["cells"], part["rows"][-1]
-    here = _printed(page)
-    pairs = [(_lines(here[cell]), _lines(text)) for cell, text in told.items() if cell in here]
+    here, own = _printed(page)
+    told = {cell: text for cell, text in part["rows"][0]["cells"].items() if cell not in own}
+    took, sources = part["rows"][-1], part["rows"][0].get("sources", {})
+    same = [
+        cell for cell in told if cell in here and sources.get(cell, here[cell].digest) == here[cell].digest
+    ]
+    pairs = [(_lines(here[cell].printed), _lines(told[cell])) for cell in same]
     differ = [pair for pair in pairs if pair[0] != pair[1]]
     beside = word = ""
     if others := took.get("others"):
@@ -120,7 +126,9 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
         if timed:
             beside, word = f"{beside}, so cells that tell times are not compared", "other "
     many = f"; {len(differ)} {word}cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
-    many += "; what it printed was not kept" if not told else ""
+    many += "; what it printed was not kept" if not part["rows"][0]["cells"] else ""
+    if rewritten := len(told) - len(same):
+        many += f"; {rewritten} of the {len(told)} cells that printed {'have' if rewritten > 1 else 'has'} been rewritten since"
     sentence = f"On {where}: it ran to its end in {took['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
 
@@ -148,18 +156,33 @@ def _reason(why: str) -> str:
     return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON].rpartition(" ")[0] + " ..."
 
 
-def _printed(page: Path) -> dict[str, str]:
-    """What the cells of a stored page print, by their ids."""
-    found = {}
+@dataclass(frozen=True)
+class _Cell:
+    """What a stored cell printed, and its code's `code_digest`."""
+
+    printed: str
+    digest: str
+
+
+def code_digest(code: str) -> str:
+    """Twelve letters that tell one cell's code from another's; spaces at the ends of lines do not count."""
+    plain = "\n".join(line.rstrip() for line in code.strip().splitlines())
+    return hashlib.sha256(plain.encode()).hexdigest()[:12]
+
+
+def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
+    """What the cells of a stored page print, by their ids; and the ids of those that show this."""
+    found, own = {}, set()
     for cell in json.loads(page.read_text("utf-8"))["cells"]:
-        if TAG in cell["metadata"].get("tags", ()):
-            continue
         parts = []
         for output in cell.get("outputs", []):
             shown = output.get("data", {}).get("text/plain")
             parts.append("".join(output.get("text", "")) if shown is None else "".join(shown) + "\n")
-        found[cell.get("id", "")] = "".join(parts)
-    return found
+        if TAG in cell["metadata"].get("tags", ()):
+            own.add(cell.get("id", ""))
+        else:
+            found[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))
+    return found, own
 
 
 def _cut(lines: list[str]) -> str:
