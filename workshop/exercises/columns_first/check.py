@@ -34,7 +34,8 @@ def _one(names: dict[str, Any], x: Any, a: Any, b: Any, ranks: int) -> None:
     found = np.sum(parts, axis=0)
     if np.allclose(found, wanted, rtol=1e-9):
         return _fair(names, parts, (x, a, b), ranks)
-    said = f"The parts add up to {shown(found.ravel().tolist())}; wanted {shown(wanted.ravel().tolist())}. "
+    first, right = (shown(numbers.ravel().round(3).tolist()) for numbers in (found, wanted))
+    said = f"The parts add up to {first}; wanted {right}. "
     raise Wrong((said + _why(found, wanted, (x, a, b), ranks)).rstrip())
 
 

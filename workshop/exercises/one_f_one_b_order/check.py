@@ -102,5 +102,5 @@ def _as_good(timeline: PipelineTimeline, ranks: int, micro_batches: int) -> None
         raise Wrong(
             f"With {ranks} ranks and {micro_batches} micro-batches (F takes 1, B takes 2) your step "
             f"takes {timeline.seconds:g}, and 1F1B {best:g}. Some rank runs too few forwards "
-            "ahead, and the ones after it wait."
+            "ahead, or takes micro-batches in another order, and the others wait."
         )
