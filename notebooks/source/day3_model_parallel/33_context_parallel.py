@@ -251,7 +251,7 @@ for n in (2, 4, 8, 16):
     # a key head for each rank
     by_ulysses = context_bytes("ulysses", 131_072, 64, max(8, n), 128, n)
     print(f"{n:>5} {format_bytes(by_ring):>11} {format_bytes(by_ulysses):>11}")
-assert by_ring > by_ulysses
+    assert (by_ring < by_ulysses) == (n <= 8)
 S, h = 131_072, 64 * 128  # as the paper counts: a key head for each query head
 for n in (2, 4, 8, 16):
     papers = 2 * 4 * S * h / n  # bf16
@@ -384,7 +384,8 @@ for name, wanted in predicted.items():
 # The ring waits for its slowest rank in **every** step. So dealt out in order, the work that is saved saves no time:
 # three ranks wait for the last. Striped Attention (Brandon et al., 2023) deals out single positions in turn instead,
 # for the same reason: up to 1.45 times the throughput at 256k positions. Megatron-LM, Llama 3 and PyTorch cut 2N runs
-# as we do. Ulysses has no such problem: a head is a head.
+# as we do. Ulysses has no such problem: all heads have the same
+# work.
 #
 # ## A whole GPT
 #
@@ -627,62 +628,44 @@ beside("first_that_fits", measured=fitting[0])
 #
 # ## At scale: 131,072 positions
 #
-# One layer with the widths of Llama 70B in bf16, one training step, rehearsed: as the last of 256 ranks with the ring, 512 positions each, and as the
-# last of 64 with Ulysses (64 heads are enough for 64 ranks), 2,048 each. These cells are programs: to start them on real ranks add your
-# data, a seed, and `.to(device)`.
+# One layer with the widths of Llama 70B in bf16, one training step, rehearsed: as the last of 256 ranks with the ring, 512 positions each,
+# and as the last of 64 with Ulysses, 2,048 each (64 heads are enough for 64 ranks). This function is a program: to start it on real ranks
+# add your data, a seed, and `.to(device)`.
+
 
 # %%
-# %%rehearse -n 256 --rank 255 --steps 1 --into ring
-import torch
-import torch.distributed as dist
+def one_step(method, seq_len=131_072):
+    """One training step of a rank that has its part of one sequence."""
+    import torch
+    import torch.distributed as dist
 
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.parallel.context_gpt import cut_context
+    from workshop.models.gpt import GPT, GPTConfig
+    from workshop.parallel.context_gpt import cut_context
 
-dist.init_process_group()
-config = GPTConfig(
-    vocab_size=1_024,
-    hidden_size=8_192,
-    num_layers=1,
-    num_heads=64,
-    num_kv_heads=8,
-    intermediate_size=28_672,
-)
-model = cut_context(GPT(config).bfloat16(), method="ring")
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-# as cut_sequence gives them
-own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))
-model(own, own).backward()
-for parameter in model.parameters():  # DDP would do it during backward
-    dist.all_reduce(parameter.grad)
-    parameter.grad /= dist.get_world_size()
-optimizer.step()
+    dist.init_process_group()
+    config = GPTConfig(
+        vocab_size=1_024, hidden_size=8_192, num_layers=1, num_heads=64,
+        num_kv_heads=8, intermediate_size=28_672,
+    )  # fmt: skip
+    model = cut_context(GPT(config).bfloat16(), method=method)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    # as cut_sequence gives them
+    own = torch.randint(1_024, (1, seq_len // dist.get_world_size()))
+    model(own, own).backward()
+    for parameter in model.parameters():  # DDP would do it during backward
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()
+    optimizer.step()
+
 
 # %%
-# %%rehearse -n 64 --rank 63 --steps 1 --into ulysses
-import torch
-import torch.distributed as dist
+from workshop.rehearse import rehearse
 
-from workshop.models.gpt import GPT, GPTConfig
-from workshop.parallel.context_gpt import cut_context
-
-dist.init_process_group()
-config = GPTConfig(
-    vocab_size=1_024,
-    hidden_size=8_192,
-    num_layers=1,
-    num_heads=64,
-    num_kv_heads=8,
-    intermediate_size=28_672,
-)
-model = cut_context(GPT(config).bfloat16(), method="ulysses")
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-own = torch.randint(1_024, (1, 131_072 // dist.get_world_size()))
-model(own, own).backward()
-for parameter in model.parameters():  # DDP would do it during backward
-    dist.all_reduce(parameter.grad)
-    parameter.grad /= dist.get_world_size()
-optimizer.step()
+world_sizes = {"ring": 256, "ulysses": 64}
+rehearsed = {
+    name: rehearse(one_step, n, rank=n - 1, steps=1, keywords={"method": name})
+    for name, n in world_sizes.items()
+}
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.collectives import wire_bytes
@@ -700,8 +683,7 @@ closed_form = {
 }
 layer = 2 * 8_192**2 + 2 * 8_192 * 1_024 + 3 * 8_192 * 28_672 + 2 * 8_192
 weights = layer + 2 * 1_024 * 8_192 + 8_192  # embedding, head, last norm
-for name, found in {"ring": ring, "ulysses": ulysses}.items():
-    n = {"ring": 256, "ulysses": 64}[name]
+for name, found in rehearsed.items():
     sent = {row.name: row.wire_bytes for row in found.traffic}
     averaging = sent.pop("all_reduce")
     attention = sum(sent.values())
@@ -710,11 +692,11 @@ for name, found in {"ring": ring, "ulysses": ulysses}.items():
         f"rehearsed {attention:>13,} B;   gradients {averaging:>13,} B"
     )
     assert attention == closed_form[name]
-    assert averaging == wire_bytes("all_reduce", 2 * weights, n)
+    assert averaging == wire_bytes("all_reduce", 2 * weights, world_sizes[name])
 
 # %% [markdown]
-# Equal to the byte again. Averaging the gradients, as in data parallelism, sends 3.4 GB, whatever the number of positions, once a step and
-# hidden behind backward if DDP does it. What attention sends grows with the positions, in every layer.
+# Equal to the byte again. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. It is
+# needed once a step, and DDP hides it behind backward. What attention sends grows with the positions, and every layer sends it.
 #
 # Can that be hidden? While a block travels, a rank computes with the one before. In bf16 a block of $c$ positions is $4 c d$ bytes (keys and
 # values of width $d$), and works for $4 c^2 d$ FLOPs. With $F$ FLOPs and $B$ bytes a second, sending takes no longer than work if
