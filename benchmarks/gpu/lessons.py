@@ -27,9 +27,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.stage import Row, Stage, row, without_places
+from benchmarks.gpu.stage import Part, Row, Stage, row, without_places
 from workshop.launch.gpus.lease_files import FOLDER
-from workshop.show.recorded import KEPT_LINES, PLACED, code_digest
+from workshop.show.recorded import KEPT_LINES, PLACED, code_digest, lesson_digest
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
@@ -61,24 +61,33 @@ def run(stage: Stage) -> None:
     named = {path.stem + (" --share-gpu" if share else ""): (path, share) for path, share in plans}
     for name in [name for name in named if name.startswith(ALONE)]:
         path, share = named.pop(name)
-        alone(stage, name, lambda path=path, share=share, name=name: executed(stage, path, share, name))
+        alone(stage, path, name, lambda path=path, share=share, name=name: executed(stage, path, share, name))
     several(stage, named)
     if stage.size == "ci":
         stage.part("a notebook of one cell", lambda: one_cell(stage), needs=10)
 
 
-def alone(stage: Stage, name: str, work: Callable[[], list[Row]]) -> None:
-    """Run a lesson that times a GPU, also where an earlier record tells of a run in company.
+def to_repeat(stage: Stage, path: Path, name: str, by_itself: bool = False) -> Part | None:
+    """The record of a lesson that has another turn, taken out; `Stage.part` may put it back.
 
-    That run gives way to one that ends well, and is kept otherwise: also where this process ends meanwhile.
+    It has one where the lesson's code has changed since, and, by_itself, where others ran beside it.
     """
-    earlier = stage.record["parts"].get(name, {})
-    took = (earlier.get("rows") or [{}])[-1]
-    if not took.get("others") or earlier.get("alone") == "ended us":
-        stage.part(name, work, NEEDED)
-        return
+    earlier: Part = stage.record["parts"].get(name, {})
+    rows = earlier.get("rows") or [{}]
+    first, last = rows[0], rows[-1]
+    changed = first.get("code", "") not in ("", lesson_digest(path))
+    beside = bool(by_itself and last.get("others"))
+    if earlier.get("status") != "done" or earlier.get("alone") == "ended us" or not (changed or beside):
+        return None
     del stage.record["parts"][name]
-    stage.part(name, work, max(NEEDED, 1.5 * took["measured"]), earlier=earlier)
+    return {**earlier, "outdated": True} if changed else earlier
+
+
+def alone(stage: Stage, path: Path, name: str, work: Callable[[], list[Row]]) -> None:
+    """Run a lesson that times a GPU, also where an earlier record tells of a run in company."""
+    earlier = to_repeat(stage, path, name, by_itself=True)
+    took = earlier["rows"][-1]["measured"] if earlier else 0.0
+    stage.part(name, work, max(NEEDED, 1.5 * took), earlier=earlier)
 
 
 def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
@@ -89,12 +98,14 @@ def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
             raise _NotBegun
         return executed(stage, path, share, name, AT_ONCE - 1)
 
+    earlier = {name: to_repeat(stage, path, name) for name, (path, _) in named.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         to_come = [name for name in named if not stage.is_settled(name)]
         begun = {pool.submit(work, name, *named[name]): name for name in to_come}
         for future in as_completed(begun):
             late = isinstance(future.exception(), _NotBegun)
-            stage.part(begun[future], future.result, needs=math.inf if late else 0.0)
+            needs = math.inf if late else 0.0
+            stage.part(begun[future], future.result, needs, earlier=earlier[begun[future]])
 
 
 class _NotBegun(Exception):
@@ -149,7 +160,7 @@ def kept_outputs(stored: Path, executed: Path) -> list[Row]:
             cells[cell.get("id")], sources[cell.get("id")] = said, code_digest(cell.source)
         if TAG in cell.metadata.get("tags", []) and compared(said) != before.get(cell.get("id"), ""):
             other.append(cell.get("id"))
-    more = {"cells": cells, "sources": sources, "other": other}
+    more = {"cells": cells, "sources": sources, "other": other, "code": lesson_digest(stored)}
     return [row("cells that read otherwise", len(other), "cells", 0, **more)]
 
 

@@ -106,7 +106,8 @@ class Stage:
     ) -> bool:
         """Run a part and write it down; False where its time did not come.
 
-        needs: seconds it may take. earlier: what its record was; it comes back unless this run ends well.
+        needs: seconds it may take. earlier: what its record was. It comes back unless this run ends well;
+        where it is ``outdated``, told by the code of another day, only if its time did not come.
         """
         if self.is_settled(name):
             return True
@@ -119,7 +120,8 @@ class Stage:
             return False
         self._keep(name, {"status": "running", "rows": [], **({"earlier": earlier} if earlier else {})})
         ended = self._ended(work)
-        self._keep(name, earlier if earlier and ended["status"] != "done" else ended)
+        counts = earlier and not earlier.get("outdated")
+        self._keep(name, earlier if counts and ended["status"] != "done" else ended)
         said = f"{ended['status']} {ended.get('why', '')} {ended['seconds']} s"
         print(f"[{self.name}] {name}: {said}", flush=True)
         if self.on_gpu:

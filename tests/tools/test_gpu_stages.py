@@ -35,6 +35,7 @@ from benchmarks.gpu import (
     train_once,
 )
 from benchmarks.gpu.stage import Stage, row, seconds_of
+from workshop.show.recorded import lesson_digest
 
 ROOT = Path(__file__).parents[2]
 TOTAL = 141 * 10**9
@@ -541,6 +542,47 @@ def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, mon
     (tmp_path / "lessons.json").unlink()
     lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=20))
     assert (late.record["status"], late.record["parts"]) == ("time is up", {})
+
+
+def test_a_lesson_whose_code_has_changed_since_has_another_turn(tmp_path, monkeypatch):
+    ended = []
+    (path,) = (one for one in lessons.notebooks() if one.stem == "25_fsdp")
+    monkeypatch.setattr(lessons, "notebooks", lambda: [path])
+    monkeypatch.setattr("benchmarks.gpu.stage.forget_everything", lambda: None)
+
+    def executed(stage, path, share, name, others=0):
+        ended.append(name)
+        if share:
+            raise RuntimeError("as asked")
+        return [row("cells that read otherwise", 0, "cells", code=lesson_digest(path))]
+
+    def run():
+        ended.clear()
+        lessons.run(going := OnAGpu("lessons", tmp_path, "full", seconds=1000))
+        return going
+
+    monkeypatch.setattr(lessons, "executed", executed)
+    going = run()
+    shared = going.record["parts"]["25_fsdp --share-gpu"]
+    shared |= {"status": "done", "rows": [row("cells that read otherwise", 0, "cells", code="as it was")]}
+    going.write()
+    going = run()
+    assert ended == ["25_fsdp --share-gpu"]
+    assert going.record["parts"]["25_fsdp --share-gpu"]["status"] == "failed", (
+        "the old code's green is none of its"
+    )
+    going.record["parts"]["25_fsdp --share-gpu"] = shared
+    going.write()
+    ended.clear()
+    lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=20))
+    assert not ended
+    assert late.record["parts"]["25_fsdp --share-gpu"]["rows"] == shared["rows"], (
+        "kept until it has had its turn"
+    )
+    going.record["parts"]["25_fsdp"]["rows"][0]["code"] = "as it was"
+    going.write()
+    assert run().record["parts"]["25_fsdp"]["rows"][0]["code"] == lesson_digest(path)
+    assert sorted(ended) == ["25_fsdp", "25_fsdp --share-gpu"]
 
 
 # -- the plan --------------------------------------------------------------------------------------------------

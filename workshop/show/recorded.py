@@ -128,7 +128,8 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
     many = f"; {len(differ)} {word}cell{'s' * (len(differ) > 1)} printed something else" if differ else ""
     many += "; what it printed was not kept" if not part["rows"][0]["cells"] else ""
     if rewritten := len(told) - len(same):
-        many += f"; {rewritten} of the {len(told)} cells that printed {'have' if rewritten > 1 else 'has'} been rewritten since"
+        have = "have" if rewritten > 1 else "has"
+        many += f"; {rewritten} of the {len(told)} cells that printed {have} been rewritten since"
     sentence = f"On {where}: it ran to its end in {took['measured']:.0f} s{beside}{many}."
     return RecordedRun(lesson, sentence, tuple(_apart(*pair) for pair in differ[:MOST_CELLS]))
 
@@ -170,6 +171,19 @@ def code_digest(code: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
 
 
+def lesson_digest(page: Path) -> str:
+    """`code_digest` of all code of a stored page but the cell that shows this: has the lesson changed?"""
+    cells = json.loads(page.read_text("utf-8"))["cells"]
+    code = [
+        "".join(cell["source"]) for cell in cells if cell["cell_type"] == "code" and not _shows_this(cell)
+    ]
+    return code_digest("\n".join(code))
+
+
+def _shows_this(cell: dict[str, Any]) -> bool:
+    return TAG in cell["metadata"].get("tags", ())
+
+
 def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
     """What the cells of a stored page print, by their ids; and the ids of those that show this."""
     found, own = {}, set()
@@ -178,7 +192,7 @@ def _printed(page: Path) -> tuple[dict[str, _Cell], set[str]]:
         for output in cell.get("outputs", []):
             shown = output.get("data", {}).get("text/plain")
             parts.append("".join(output.get("text", "")) if shown is None else "".join(shown) + "\n")
-        if TAG in cell["metadata"].get("tags", ()):
+        if _shows_this(cell):
             own.add(cell.get("id", ""))
         else:
             found[cell.get("id", "")] = _Cell("".join(parts), code_digest("".join(cell["source"])))
