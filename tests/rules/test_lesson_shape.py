@@ -24,7 +24,7 @@ LONG_CELLS = {
     "42_fp8_training": 3,
     "51_adapters": 1,
     "52_qlora": 2,
-    "62_when_it_breaks": 3,
+    "62_when_it_breaks": 2,
     "63_checkpoints": 2,
     "64_plan_a_run": 3,
 }

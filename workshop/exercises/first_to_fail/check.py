@@ -17,19 +17,20 @@ def _record(rank: int, ended: str, message: str = "", seconds: float = 60.0, cal
 
 
 GONE = "RuntimeError: Connection closed by peer"
+RESET = "ConnectionResetError: Connection reset by peer"
 CASES: tuple[tuple[str, list[dict], int], ...] = (
     (
         "rank 2 raised, the others lost it",
         [
             _record(0, "raised", GONE, 5.01),
-            _record(1, "raised", GONE, 5.00),
+            _record(1, "raised", RESET, 5.00),
             _record(2, "raised", "ValueError: a broken record", 5.02),
         ],
         2,
     ),
     (
         "rank 1 was killed, rank 0 raised over it",
-        [_record(0, "raised", GONE, 7.2), _record(1, "killed", "SIGKILL", 7.3), _record(2, "waiting")],
+        [_record(0, "raised", RESET, 7.2), _record(1, "killed", "SIGKILL", 7.3), _record(2, "waiting")],
         1,
     ),
     (
@@ -61,8 +62,8 @@ def _mistaken(records: list[dict], found: float, wanted: int) -> str:
     if found not in by_rank:
         return "There is no such rank."
     record = by_rank[int(found)]
-    if record["message"] == GONE:
-        return "Its connection was closed: by somebody else, who had gone first. That is an effect."
+    if record["message"] in (GONE, RESET):
+        return "Its connection was lost: by somebody else, who had gone first. That is an effect."
     if by_rank[wanted]["ended"] == "waiting":
         return "It waits for a rank that has entered fewer collectives: that one is to blame."
     if record["ended"] == "waiting":
