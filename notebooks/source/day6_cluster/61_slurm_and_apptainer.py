@@ -43,7 +43,7 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 # %%
 # %%guess processes
 # Two nodes with four ranks each, as a job. Count the shell that runs the letter,
-# the srun in it, and all that srun starts. How many processes are that?
+# the srun in it, and all that srun starts. How many processes is that?
 ...
 
 # %%
@@ -212,7 +212,7 @@ assert [line.partition(":")[0] for line in yours] == [
 
 # %% [markdown]
 # One world of eight ranks on two nodes. Had the two torchruns not met, there would have been two worlds of four, or none. And how many
-# processes were that, counted?
+# processes was that, counted?
 
 # %% tags=["nbval-check-output"]
 levels = [len(set(level)) for level in zip(*above, strict=True)]

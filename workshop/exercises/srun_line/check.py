@@ -46,10 +46,13 @@ def _judge(line: str, written: str, num_nodes: int, ranks_per_node: int) -> None
 
 
 def _flags(words: list[str]) -> dict[str, str]:
-    """Flag (without dashes, with - for _) to value, whether joined by = or a space."""
+    """Flag (without dashes, with - for _) to value, whether joined by =, by a space, or like -n2."""
     found: dict[str, str] = {}
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words, ""][1:], strict=True):
         if not word.startswith("-"):
+            continue
+        if word[:2] in _SHORT and word[2:].isdigit():
+            found[_SHORT[word[:2]]] = word[2:]
             continue
         flag, equals, value = word.partition("=")
         name = _SHORT.get(flag, flag.lstrip("-").replace("_", "-"))
