@@ -72,7 +72,9 @@ class MemoryTrace:
             counter.enable()
         if self._optimizer is not None:
             self.parts.before_optimizer(self._optimizer)
-            self.parts.after_optimizer(self._optimizer)
+            # `parallel.zero` keeps its state in optimizers of its own, one for each unit
+            for one in (self._optimizer, *getattr(self._optimizer, "inner", ())):
+                self.parts.after_optimizer(one)
         self.parts.sweep_modules()
         self._started = True
         if self._device == "cpu":
