@@ -130,8 +130,9 @@ for name, published_params, published_gflops in [
     assert (spec.num_params, round(gflops, 2)) == (published_params, published_gflops)
 
 # %% [markdown]
-# All three as published. Now look at our CoAtNet: the first blocks have hardly any weights and keep nearly all the activations;
-# the last blocks have nearly all the weights and keep hardly any activations. Where would you cut it?
+# All three as published. Now look at our CoAtNet. Its first three pieces have less than one in a hundred of the weights, and keep more than
+# three quarters of the activations. Its last five have almost nine tenths of the weights, and keep about a ninth of the activations. Where would
+# you cut it?
 
 # %%
 held = pieces(COATNET)
@@ -141,6 +142,12 @@ shares = {
     "kept": [p.kept for p in held],
     "FLOPs": [p.flops for p in held],
 }
+early = {name: sum(each[:3]) / sum(each) for name, each in shares.items()}
+late = {name: sum(each[-5:]) / sum(each) for name, each in shares.items()}
+assert early["weights"] < 0.01
+assert early["kept"] > 0.75
+assert 0.88 < late["weights"] < 0.9
+assert 0.1 < late["kept"] < 0.12
 show.piece_shares(names, shares, "CoAtNet: the number in a box is the piece's")
 
 # %% [markdown]
@@ -354,9 +361,12 @@ for spec in (VIT, COATNET, CONVOLUTIONS):
         sum(profile.seconds(number, 4)) for number in range(len(pieces(spec)))
     ]
 print("CoAtNet's pieces   ms for 4 images    GFLOP/s")
+rates = {"MBConv": [], "attention": []}
 for piece, seconds in zip(held, costs["CoAtNet"], strict=True):
     rate = 4 * 3 * piece.flops / seconds / 1e9
+    rates.setdefault(piece.name.split()[0], []).append(rate)
     print(f"{piece.name:<18} {seconds * 1e3:>12.1f} {rate:>13.1f}")
+assert max(rates["MBConv"]) < max(rates["attention"])
 convolutions = [
     seconds
     for piece, seconds in zip(held, costs["CoAtNet"], strict=True)
@@ -366,7 +376,8 @@ in_convolutions = sum(convolutions) / sum(costs["CoAtNet"])
 print(f"stem and MBConv: {in_convolutions:.0%} of the time")
 
 # %% [markdown]
-# FLOPs are no measure of time here: look at the last column. The MBConv blocks move much and compute little.
+# FLOPs are no measure of time here: look at the last column. The MBConv blocks do far fewer of them in a second than attention does, because they
+# move many numbers and compute little with each.
 #
 # ### Exercise: place the cut
 #
@@ -402,6 +413,8 @@ for spec in (COATNET, CONVOLUTIONS):
         )
     assert slower["seconds"] == min(slower.values())
     assert slower["seconds"] < slower["weights"]
+    assert slower["FLOPs"] < slower["weights"]
+assert cuts["CoAtNet"]["FLOPs"] == cuts["CoAtNet"]["number"]
 assert slower["FLOPs"] > 1.1 * slower["seconds"]  # of the model with more convolutions
 
 # %%
@@ -418,7 +431,7 @@ show.piece_shares(
 # %% [markdown]
 # For our CoAtNet the number of pieces and their FLOPs happen to give about the cut that the seconds give: pieces that are
 # slow for their FLOPs and pieces that are fast make up for each other. With more convolutions that luck ends. FLOPs put
-# eight pieces on the first rank, and it takes about twice as long as the second, because convolutions do few FLOPs,
+# eight pieces on the first rank, and it takes much longer than the second, because convolutions do few FLOPs,
 # slowly. By weights it is worse for both models: most weights are in the last pieces, and much less of the time.
 #
 # ## Predict: the table
@@ -648,8 +661,8 @@ for name in specs:
     assert missed < 1 or busy, (name, missed)
 
 # %% [markdown]
-# Rings and discs lie side by side at the same memory, but not at the same height. The model of time knows nothing of waiting for the
-# other rank, or of other programs. So a prediction gives a **short list**, and not a winner. Which layouts changed places?
+# A layout's ring and disc are at nearly the same memory, but not at the same height. The model of time knows nothing of waiting for a rank that
+# is late, or of other programs. So a prediction gives a **short list**, and not a winner. Which layouts changed places?
 
 # %%
 for name in specs:
@@ -828,11 +841,13 @@ print(
     f"peak of a rank    state {state / 1e9:.2f} GB + kept for 2 images "
     f"{kept / 1e9:.2f} GB; rehearsed {huge.peak_bytes / 1e9:.2f} GB"
 )
+assert kept > 30 * state
+assert round(sent / (sent - (N - 1) / N * 4 * once)) == 12  # a twelfth is padding
 assert abs(sent / closed - 1) < 0.01
 assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * layer))
 
 # %% [markdown]
-# A rank now holds little but activations: images, not weights. And what it sends should not depend on N. Yet a twelfth
+# A rank now keeps far more for its images than state for its weights. And what it sends should not depend on N. Yet a twelfth
 # of it is *padding*: FSDP2 cuts each parameter along its first dim, and a ViT's positions are (1, 257, 1280), its class
 # token (1, 1, 1280). The first dim is one. So one rank has all of it, the other 255 have padding, and the padding
 # travels, forward and backward. That is what a rehearsal is for: the closed form of lesson 25 did not know it.

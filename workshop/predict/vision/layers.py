@@ -81,8 +81,8 @@ def _coatnet(spec: CoAtNetSpec) -> list[Piece]:
             make = _mbconv if stage < 3 else _attention
             found.append(make(spec, stage, inputs, 2 if block == 0 else 1))
     last = spec.widths[4]
-    params = spec.params_by_part()["head"]
-    return [*found, Piece("head", params, 2.0 * params, 3 * last, spec.num_classes)]
+    params, flops = spec.params_by_part()["head"], 2.0 * last * (last + spec.num_classes)
+    return [*found, Piece("head", params, flops, 3 * last, spec.num_classes)]
 
 
 def _mbconv(spec: CoAtNetSpec, stage: int, inputs: int, stride: int) -> Piece:
