@@ -80,7 +80,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 assert lost_from[torch.float16] == 2_048, "the paper's number"
 
 # %% [markdown]
-# Only more digits help. So the weights that receive the updates stay in fp32. They are called **master weights**; the 16-bit weights are
+# More digits help. So the weights that receive the updates stay in fp32. They are called **master weights**; the 16-bit weights are
 # made from them, anew after each step.
 #
 # ## Second loss: sums lose digits
@@ -130,9 +130,9 @@ assert linear.weight.dtype == torch.float32
 #
 # ## Third loss: gradients vanish
 #
-# Gradients are small, and the larger the batch, the smaller: the loss is a *mean*. The smallest GPT-3 was trained on 0.5 million
-# tokens a step. On one device these come in many micro-batches, and the loss of each is divided by their number, so that the
-# gradients add up to the mean.
+# Gradients are small, and what one micro-batch adds to them is smaller still. The smallest GPT-3 was trained on 0.5 million
+# tokens a step. On one device these come in many micro-batches. The loss of a step is a *mean* over all of them, so the loss of each micro-batch
+# is divided by their number before backward.
 #
 # Our model sees 256 tokens at once. So 0.5 million tokens are 2,048 micro-batches. We run one of them for each step, with its loss
 # divided by 2,048. First ten steps in fp32, so that the gradients are those of a model at work.
@@ -231,7 +231,7 @@ for how in ("fp32", "fp16"):
     alive = (queries != 0).float().mean()
     size, summed = head.norm(), head.sum(0).norm()
     print(f"{how}: head {size:.1e}, summed {summed:.1e}; queries {alive:.0%} not zero")
-    assert (alive > 0.9) == (how == "fp32")
+    assert alive > 0.9 if how == "fp32" else alive < 0.5
     assert (summed < 0.01 * size) == (how == "fp32")
 large = {how: (found[how].abs() > 2.0**-20).sum().item() for how in ("fp32", "fp16")}
 print(f"gradients above 2^-20: fp32 {large['fp32']:,}, fp16 {large['fp16']:,}")
@@ -474,10 +474,10 @@ Picture(figure, "losses of four recipes")
 beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get))
 
 # %% [markdown]
-# - **fp16 alone** falls behind. Queries and keys get next to no gradient, and a parameter without a gradient stands still. And the
+# - **fp16 alone** falls behind. Most gradients of the queries are zero, and a weight whose gradient is zero learns nothing. And the
 #   gradients of the logits no longer cancel, as you saw above, so they push the head to one side. Adam can repair neither.
-# - **fp16 with a scaler** has the same losses as fp32, to the third digit here.
-# - **bf16** has them without a scaler. That is why nearly everybody trains in bf16 today, on devices that have it.
+# - **fp16 with a scaler** ends within 0.05 of fp32 in all three runs.
+# - **bf16** does so without a scaler. That is why nearly everybody trains in bf16 today, on devices that have it.
 #
 # ## Does it save memory?
 #
