@@ -356,8 +356,8 @@ beside("decode", calculated=100 * at_most)
 # (*Calculated* means from the data sheet and the shapes. Hollow points, as in the H100's panel, are what is possible. Filled points, as
 # in this device's, are what was measured.)
 #
-# Left of the ridge memory sets the **limit**: no operator there can be faster than the slope. Being far below the slope is another
-# matter. GELU on a CPU is, because one GELU takes dozens of instructions, and we counted eight FLOPs. A ReLU, which takes one, is over
+# Left of the ridge memory sets the **limit**: an operator whose numbers come from memory cannot be faster than the slope. Being far below the slope
+# is another matter. GELU on a CPU is, because one GELU takes dozens of instructions, and we counted eight FLOPs. A ReLU, which takes one, is over
 # sooner. A GPU has arithmetic to spare, and there the slope usually decides. (A point *above* the slope found some of its numbers in the
 # caches, so they were not fetched from memory again.)
 #
@@ -710,6 +710,7 @@ share = reached / catalogue.device("H200").peak("bf16")
 print(f"products: {reached / 1e12:.0f} TFLOP/s, {share:.0%} of the peak")
 assert round(share, 2) == 0.72
 assert round(step["products of matrices"] / whole, 2) == 0.71
+assert round(share * step["products of matrices"] / whole, 2) == 0.51
 assert step["attention"] < 0.1 * whole
 
 # %% [markdown]
