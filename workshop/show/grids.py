@@ -113,7 +113,8 @@ def format_ranges(formats: Sequence[str] = tuple(FORMATS)) -> Picture:
         )
         axis.barh(row, largest - normal, left=normal, height=0.6, color=FIELD_COLOURS[2])
         axis.barh(row, normal - smallest, left=smallest, height=0.6, color="#CFE8F7")
-        words = f"{form.mantissa_bits} bits of mantissa, to {form.largest:.5g}"
+        plural = "" if form.mantissa_bits == 1 else "s"
+        words = f"{form.mantissa_bits} bit{plural} of mantissa, to {form.largest:.5g}"
         axis.text(largest + 0.7, row, words, va="center", fontsize=8)
     axis.set_yticks(range(len(known)), [form.name for form in known], fontsize=8)
     axis.set_xlim(-47, 62)

@@ -415,9 +415,6 @@ print("two devices:", raised)
 assert raised == "RuntimeError"
 
 # %% [markdown]
-# Do not wait for that error, for not every operator looks. On torch 2.13 a *product* with a tensor on `meta`,
-# `torch.mm(x, elsewhere.T)`, raises nothing, and returns numbers that nobody wrote.
-#
 # ## Names for dims
 #
 # Attention turns (batch, sequence, hidden) into (batch, heads, sequence, width of a head), and back. With `view` and `transpose` one
@@ -534,8 +531,8 @@ for dtype in FORMATS:
         print(f"{held}, error {worst:7.3%}, {share:6.2%} became zero")
 
 # %% [markdown]
-# A weight of two thousandths lies where E4M3 runs out of numbers: a third of them become zero. One scale for the whole tensor brings
-# the error down to that of three mantissa bits. Lesson 41 asks when one scale is not enough.
+# A weight of two thousandths lies where E4M3 runs out of numbers: more than a third of them become zero. One scale for the whole tensor
+# brings the error near that of three mantissa bits. Lesson 41 asks when one scale is not enough.
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
