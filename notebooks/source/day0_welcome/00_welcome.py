@@ -251,7 +251,7 @@ show.predicted_and_measured(moments, expected, found)
 beside("halfway", predicted=expected[1] / 1e6, measured=found[1] / 1e6)
 
 # %% [markdown]
-# The optimizer's half appears only with its first step. So a run can survive its first step and run out of memory in the second.
+# (The picture counts in MiB, of $2^{20}$ bytes: 7.6 MiB are 8 MB.) The optimizer's half appears only with its first step. So a run can survive its first step and run out of memory in the second.
 #
 # What one parameter took tells what a model takes. The example of the ZeRO paper is GPT-2, with 1.5 billion parameters: 3 GB of
 # weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). They count 2 + 2 + 12 bytes, as training in
