@@ -476,7 +476,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 LAYERS, WIRE, COMPUTE = 8, 0.02, 0.02
-matrix = torch.randn(256, 256)
+matrix = torch.randn(64, 64)
 
 
 def clocked_forward(prefetch):
