@@ -36,6 +36,10 @@ def _at_mean_share(stages: Stages, peak: float) -> float:
     return flops / (devices * peak * share) / DAY
 
 
+def _side_by_side(stages: Stages, peak: float) -> float:
+    return sum(f for f, _, _ in stages) / sum(n * peak * share for _, n, share in stages) / DAY
+
+
 MISTAKES = (
     Mistake(lambda stages, peak: DAY * _right(stages, peak), "These are seconds. A day has 86,400 of them."),
     Mistake(lambda stages, peak: 24 * _right(stages, peak), "These are hours. A day has 24 of them."),
@@ -58,6 +62,15 @@ MISTAKES = (
     Mistake(
         lambda stages, peak: _right(stages[:1], peak),
         "That is the first stage alone: their times add up. (A `return` inside the loop ends it.)",
+    ),
+    Mistake(
+        lambda stages, peak: max(_right([stage], peak) for stage in stages),
+        "That is the longest stage alone. The stages follow each other: their times add up.",
+    ),
+    Mistake(
+        _side_by_side,
+        "All FLOPs over the speed of all devices: that is as if the stages ran side by side. They follow "
+        "each other: take the time of each, and add.",
     ),
     Mistake(
         _at_mean_share,

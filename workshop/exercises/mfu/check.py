@@ -37,6 +37,10 @@ def _right(log: Log, flops: float, devices: int, peak: float, warm_up: int = 1) 
 
 MISTAKES = (
     Mistake(
+        lambda log, f, n, peak, *_, **__: _rate(log) * f / (n * peak),
+        "It leaves out one step whatever `warm_up` says: `log[warm_up:]` counts.",
+    ),
+    Mistake(
         lambda log, f, n, peak, *_, **__: _rate(log, 0) * f / (n * peak),
         "The first steps are in it: they are slow, and the weeks to come are not. `log[warm_up:]` counts.",
     ),

@@ -39,6 +39,10 @@ MISTAKES = (
         _flops(6, 6),
         "Attention has two products, queries with keys and probabilities with values. One is missing.",
     ),
+    Mistake(
+        lambda n, tokens, _, hidden, seq: tokens * (6 * n + 12 * hidden * seq),
+        "That is the attention core of one layer. Each of `num_layers` has one.",
+    ),
     Mistake(_flops(3, 6), "A multiplication and an addition are two FLOPs; you count one."),
     Mistake(
         lambda n, tokens, layers, hidden, seq: 6 * n * tokens + 12 * layers * hidden * seq,
