@@ -125,7 +125,7 @@ print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
 # And 405B: 400 TFLOP/s on 16,384 GPUs. The published hours hold more than the main run: long sequences, annealing, interruptions.
 #
 # For our own question a lecture (CS336) says 144 days, "at half of the peak". Where would we get that half from? From a **time model**, which knows
-# layouts. It is a harder test, because no rate is given at all. Two layouts are published in full:
+# layouts. It is a harder test, because no rate is given at all. Two layouts are known in full (lesson 35 works out the second from its paper):
 
 # %% tags=["nbval-check-output"]
 from dataclasses import replace
@@ -254,11 +254,15 @@ seconds = [found.seconds for found in planned.proposals]
 assert max(seconds) / min(seconds) < 1.05
 bad_case = [found.interval.upper for found in planned.proposals]
 assert bad_case == sorted(bad_case)
+cuts = [found.run.layout for found in planned.proposals]
+cuts = [(cut.tensor, cut.pipeline, cut.zero) for cut in cuts]
+assert cuts[0] == (8, 1, 3)
+assert cuts[3] == (8, 2, 1)
 show.plan_table(planned)
 
 # %% [markdown]
-# Both answers are good. With eight-way tensor parallelism and nothing else, the weights must be sharded. With two stages besides, 16
-# ranks hold them, and ZeRO-1 spreads the optimizer's state. All five lines lie within a twentieth, and no prediction tells them
+# Tensor parallelism 8, yes. Sharded weights, yes in the first line and no in the fourth. With eight-way tensor parallelism and nothing else, the weights
+# must be sharded. With two pipeline stages besides, 16 ranks hold one copy of them, and ZeRO-1 need only spread the optimizer's state. All five lines lie within a twentieth, and no prediction tells them
 # apart. (Where it cannot tell layouts apart, the planner puts first the one whose time is shortest in a bad case: the upper
 # end of "in 8 of 10".) **A plan is never one line.** Take the one that your engine does best.
 #
