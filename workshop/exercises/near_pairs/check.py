@@ -15,10 +15,8 @@ from workshop.exercises.engine.check import Call, Wrong, call, shown
 
 NAME = "near_pairs"
 Pairs = set[tuple[int, int]]
-MANY, PATIENCE = (
-    1500,
-    2.0,
-)  # texts, and seconds for them: each with each takes many, buckets a fiftieth of one
+MANY = 1500
+PATIENCE = 2.0  # seconds for as many texts: each with each takes more, buckets a fiftieth of one
 
 
 def _same(signatures: Any, bands: int, i: int, j: int) -> list[bool]:
@@ -88,13 +86,16 @@ def _answer(function: Any, signatures: Any, bands: int) -> Pairs:
     if value is None:
         raise Wrong(f"`{written}` gave nothing (None). Is a `return` missing?")
     try:
-        pairs = {(int(i), int(j)) for i, j in value} if isinstance(value, Iterable) else None
+        listed = [(int(i), int(j)) for i, j in value] if isinstance(value, Iterable) else None
     except (TypeError, ValueError):
-        pairs = None
-    if pairs is None:
+        listed = None
+    if listed is None:
         raise Wrong(f"`{written}` gave {shown(value)}; wanted a set of pairs of row numbers.")
-    if turned := [pair for pair in sorted(pairs) if pair[0] >= pair[1]]:
+    if turned := [pair for pair in sorted(listed) if pair[0] >= pair[1]]:
         raise Wrong(f"`{written}` holds the pair {turned[0]}; wanted pairs (i, j) with i < j, each once.")
+    if len(pairs := set(listed)) < len(listed):
+        twice = next(pair for pair in listed if listed.count(pair) > 1)
+        raise Wrong(f"`{written}` holds the pair {twice} more than once: a set holds each once.")
     return pairs
 
 
@@ -109,9 +110,11 @@ def check(names: dict[str, Any]) -> str:
         said = next((s for rule, s in MISTAKES if found == [rule(*case) for case in cases]), "")
         where = next(i for i in range(len(cases)) if found[i] != wanted[i])
         extra, missing = sorted(found[where] - wanted[where]), sorted(wanted[where] - found[where])
-        which = f"{extra[0]} is no pair" if extra else f"the pair {missing[0]} is missing"
-        table = cases[where][0].tolist()
-        raise Wrong(f"With {cases[where][1]} parts of {table}: {which}. {said}".rstrip())
+        signatures, bands = cases[where]
+        i, j = extra[0] if extra else missing[0]
+        rows = f"{signatures[i].tolist()} and {signatures[j].tolist()}, in {bands} parts,"
+        which = "are no pair, and it found them" if extra else "are a pair, and it missed them"
+        raise Wrong(f"{rows} {which}. {said}".rstrip())
     many = np.random.default_rng(1).integers(0, 1 << 30, (MANY, 8))
     many[7], many[MANY - 1] = many[MANY - 2], many[3]
     began = time.perf_counter()
