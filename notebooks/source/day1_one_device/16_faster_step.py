@@ -3,7 +3,7 @@
 #
 # - **You need** `12_flops_and_mfu` (rooflines), `13_memory_of_a_step` (what a step keeps) and `15_optimizers`.
 # - **It takes** 60 minutes to read and try, about 40 seconds to run.
-# - **What runs where:** all of it here, on a CPU or unchanged on a GPU. What only a GPU has (streams, pinned memory, flex_attention's backward)
+# - **What runs where:** all of it here, on a CPU or unchanged on a GPU. What only a GPU has (pinned memory, a flex_attention that skips blocks)
 #   is chosen by device in the code. One kernel needs the package `triton`, which comes with PyTorch for CUDA.
 # - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the things that are slow. The text is
 #   Python's reference manual, cut into paragraphs, because their *lengths* are another.
@@ -26,7 +26,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -111,10 +111,10 @@ assert idle(2, 0) > 55 > 5 > idle(6, 0)
 beside("waiting", calculated=idle(6, 20))
 
 # %% [markdown]
-# Two thresholds can be seen if you move `kernel` and `every`. Kernels **shorter than their launch** leave the GPU idle whatever
-# else you do: the program is *launch-bound*, and it needs fewer and larger kernels. With kernels just above that, Python is
-# hardly ahead, and **every wait** empties the queue. Only long kernels forgive it. **How long must a kernel be, so that a wait
-# after each 20th costs less than 2 %?**
+# Move `kernel` and `every`. Kernels **shorter than their launch** leave the GPU idle whatever else you do: the program is
+# *launch-bound*, and it needs fewer and larger kernels. With longer kernels only the **waits** cost something. At each wait the
+# queue runs empty, and the GPU is idle until Python has handed over the next kernel: for one launch. The longer the kernels, the
+# less is that beside them. **How long must a kernel be, so that a wait after each 20th costs less than 2 %?**
 
 
 # %%
@@ -145,7 +145,7 @@ assert idle(12, 20) > 2 > idle(2.5 * LAUNCH, 20)
 print(f"12 us: {idle(12, 20):.2f} % idle, 12.5 us: {idle(12.5, 20):.2f} %")
 
 # %% [markdown]
-# Two and a half times the launch is enough. That is why the same loop can be fine with a large model and bad with a
+# Here two and a half times the launch is enough. That is why the same loop can be fine with a large model and bad with a
 # small one.
 #
 # ## The slow script
@@ -621,7 +621,7 @@ measured_padding = (whole[1] < 0).float().mean().item()
 wasted = (pad_all(documents)[1] < 0).float().mean().item()
 assert abs(measured_padding - predicted_padding["packed"]) < 1e-6
 assert abs(wasted - predicted_padding["all to the room"]) < 1e-6
-assert 3 / len(rows) > 0.9 * 8 / len(documents)  # three rows, about as many tokens
+assert len(rows) == len(documents) / 4 == 8
 print(f"{len(rows)} rows instead of {len(documents)}")
 beside("padding", predicted=100 * ways[0], measured=100 * wasted)
 
@@ -710,8 +710,9 @@ assert worst < 1e-4
 assert blocks.sparsity() > 20
 
 # %% [markdown]
-# A step of the slow script had 8 paragraphs. Three packed rows hold about as many tokens, or more, so a step is hardly smaller.
-# **Predict:** a step has 3 rows instead of 8, so all but its data phase takes 3/8.
+# A step of the slow script had 8 of the 32 paragraphs. We now take three of the 8 packed rows, which hold 12 paragraphs on average.
+# **Predict:** a pass over the whole text has 8 rows instead of 32. So everything but the data takes a quarter of the time. The data
+# takes as long as before, because each paragraph is still one request.
 
 # %%
 ROWS = 3
@@ -849,24 +850,25 @@ for name, formula in formulas.items():
 beside("logits", predicted=formulas["plain"] / 2**20, measured=kept["plain"] / 2**20)
 
 # %% [markdown]
-# Do the same two formulas hold for a real model? Wijmans et al. (2025) clocked the loss of **Gemma 2 (2B)**: 256,000 words, 2,304
-# numbers a token, a batch of 8,192 tokens in bf16, on an A100. They print the memory of three ways. Ours, with two bytes a number,
-# beside theirs:
+# Do the same two formulas hold for a real model? Wijmans et al. (2025) measured the loss of **Gemma 2 (2B)**: 256,000 words, 2,304
+# numbers a token, a batch of 8,192 tokens in bf16, on an A100. Two of their figures are of a forward: PyTorch's plain loss takes
+# 24,000 MiB, and the same loss compiled 4,000 MiB. The third is of the backward of their own loss (*cut cross-entropy*), which
+# never holds all logits. Our formulas, with two bytes a number, beside theirs:
 
 # %% tags=["nbval-check-output"]
 gemma = loss_bytes(8_192, 256_000, 2_304, each=2)
-in_fp32 = 2 * gemma["plain"]
 for what, ours, theirs in (
-    ("the logits once, in bf16 (compiled loss)", gemma["plain"], 4_000.1),
-    ("three times in fp32 (PyTorch's plain loss)", 3 * in_fp32, 24_000.0),
-    ("the two gradients (cut cross-entropy)", gemma["chunked"], 1_163.0),
+    ("compiled loss, forward: logits once", gemma["plain"], 4_000.1),
+    ("plain loss, forward: six times as much", 6 * gemma["plain"], 24_000.0),
+    ("cut cross-entropy, backward: gradients", gemma["chunked"], 1_163.0),
 ):
     print(f"{what:<43} {ours / 2**20:>8,.0f} MiB, published {theirs:>8,.0f}")
     assert abs(ours / 2**20 / theirs - 1) < 0.003
 
 # %% [markdown]
-# All three agree, to 0.3 %. So a model of two billion parameters needs 24 GB for numbers that nobody looks at afterwards. Now our
-# script:
+# The first and the third agree to 0.3 %. The factor six of the second is read off their figure and not predicted: the plain loss
+# holds several copies of the logits at once, some of them in fp32. So for a model of two billion parameters the loss alone needs
+# 24 GB, for numbers that nobody looks at afterwards. Now our script:
 
 # %%
 better = slow._replace(core=tiled, loss_of=chunked_loss)
@@ -913,8 +915,9 @@ print(f"measured {speed('workers'):,.0f} tokens/s")
 # %% [markdown]
 # ## Mend the optimizer, and look less
 #
-# What is left on the list: AdamW as a loop over tensors (fused, lesson 15), and `watch`. Its norms are one call of
-# `nn.utils.clip_grad_norm_`, which stays on the device, and a loss is printed every hundredth step. In kernels and waits:
+# What is left on the list: AdamW as a loop over tensors (fused, lesson 15), and `watch`. We leave `watch` out. (Who wants to see
+# something takes the norm of all gradients by one call, `nn.utils.clip_grad_norm_`, which stays on the device, and prints every
+# hundredth step.) In kernels and waits:
 
 # %%
 packed = tuple(one.to(device) for one in small)
@@ -967,6 +970,9 @@ print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
 # other parts are then the time in which Python hands over.)
 #
 # ## Compare: all steps together
+#
+# The cell above has run `workers` again, in turns with the last step, and kept its quickest run. So its line may say a little more than
+# what was printed first.
 
 # %%
 names = list(runs)
@@ -1085,8 +1091,8 @@ else:
 beside("pays", measured=calls)
 
 # %% [markdown]
-# A copy's rate is a yardstick and no strict limit. Eager can come out a little *below* its seven passes, as on this page, because
-# part of what it wrote a moment ago is still in the cache when it is read. What counts is the ratio: seven passes against two.
+# A copy's rate is a yardstick and no strict limit. Eager can come out a little *below* its seven passes, because part of what
+# it wrote a moment ago is still in the cache when it is read. What counts is the ratio: seven passes against two.
 #
 # The start-up is why one compiles what runs many thousand times, and one layer instead of the whole model: `for layer in
 # model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same shape.
@@ -1228,6 +1234,7 @@ mixed = torch.randperm(len(bucket_sizes), generator=draw).tolist()
 shuffled = [bucket_sizes[n] for n in mixed]
 assert reserved_bytes(bucket_sizes, expandable=True) == once
 assert reserved_bytes([once] * 300) == once < reserved_bytes(shuffled) <= grown
+assert reserved_bytes(bucket_sizes[::-1]) == once  # the largest first
 print(
     f"sorted: {grown / once:.0f} times, shuffled: {reserved_bytes(shuffled) / once:.1f}"
 )
@@ -1295,14 +1302,12 @@ texts = TextBatches(seq_len=32, global_batch=4)
 class Stream(torch.utils.data.IterableDataset):
     """Batches in order; `asked` has the time of each request."""
 
-    def __init__(self, profiler=None):
-        self.asked, self.profiler = [], profiler
+    def __init__(self):
+        self.asked = []
 
     def __iter__(self):
         for step in range(STEPS):
             self.asked.append(time.perf_counter())
-            if self.profiler and step == 4:  # without what is done once
-                self.profiler.enable()
             ((tokens, targets),) = texts.step(step)
             yield {"tokens": tokens, "targets": targets}
 
@@ -1428,40 +1433,8 @@ assert extra["Trainer"][1] < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
 
 # %% [markdown]
 # With kernels of 50 us the library costs nothing: Python is far ahead. With kernels of 6 us it was hardly ahead before, so every
-# microsecond that a library adds to a launch can be one in which the GPU waits. Where do the milliseconds go? cProfile once more, summed by the package that a function's file lies
-# in:
-
-
-# %%
-import cProfile
-import pstats
-
-
-def own_milliseconds(profiler):
-    """Self time by package, in milliseconds a step."""
-    sums = Counter()
-    for (path, _, _), (_, _, own, _, _) in pstats.Stats(profiler).stats.items():
-        package = path.split("site-packages/")[-1].split("/")[0]
-        known = ("torch", "transformers", "accelerate", "lightning")
-        built_in = path == "~"  # PyTorch's operators and autograd, in C++
-        name = "operators" if built_in else package if package in known else "others"
-        sums[name] += 1e3 * own / (STEPS - 4)
-    return sums
-
-
-for name, loop in loops.items():
-    profiler = cProfile.Profile()
-    with quietly():
-        loop(WithLoss(), Stream(profiler))
-    profiler.disable()
-    told = [(part, ms) for part, ms in own_milliseconds(profiler).items() if ms > 0.01]
-    told = sorted(told, key=lambda one: -one[1])
-    print(f"{name:<11}", ", ".join(f"{part} {ms:.2f}" for part, ms in told))
-
-# %% [markdown]
-# (cProfile counts each call, which costs, so look at shares.) The Python around the step takes from a tenth of a millisecond to
-# about one here; with callbacks, logs and metrics it grows. For a program that runs already, without a line changed: `py-spy top --pid PID`, or `py-spy record -o
-# profile.svg --pid PID`; `perf` shows what lies below Python.
+# microsecond that a library adds to a launch can be one in which the GPU waits. This was a bare loop; callbacks, logs and metrics
+# add more. (Where Python's time goes, function by function, is a question of the next lesson.)
 #
 # One thing is left out on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
 # threads wait for each other, so PyTorch itself recommends `DistributedDataParallel` even on one node (`22_ddp`).
@@ -1564,7 +1537,7 @@ show.recorded_run("16_faster_step")
 # - After each mend look again: the part that was small is now large.
 # - `torch.compile` costs seconds and pays by the call. One shape, no `.item()`, one layer for all.
 # - Changing shapes cost memory in the allocator, and waits where it asks the driver for more.
-# - A library's loop costs about a millisecond a step or less here. That matters when the step is short.
+# - A library's loop adds about a millisecond a step here, or less. That matters when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
 #
