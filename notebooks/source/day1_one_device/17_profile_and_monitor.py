@@ -417,7 +417,8 @@ words = (
 Picture(figure, words)
 
 # %% [markdown]
-# The FLOPs agree with the paper's to a few hundredths of a percent. The time does not follow them, neither here nor there. Operators with 0.2 % of the
+# The FLOPs agree with the paper's to a few hundredths of a percent. (The element-wise share is so small that it depends on what one counts as a
+# FLOP: we get twice theirs.) The time does not follow the FLOPs, neither here nor there. Operators with 0.2 % of the
 # FLOPs took 39 % of the time in the paper, and many times their share on this page. They move as many bytes as a product does, and compute next
 # to nothing with them (in `12_flops_and_mfu`: left of the ridge). So never read time off FLOPs. Measure.
 #
@@ -457,7 +458,7 @@ assert 0 < slow_busy < 0.8
 # ## Look from near: which line of Python?
 #
 # cProfile counts every call. Drawn as an icicle, each box is as wide as its time and hangs below the function that called it. Follow the widest
-# one down.
+# one down. (A number before a name, as in `1234567890.train`, stands for the cell in which that function was written.)
 
 # %%
 show.icicle(slow[0].called.tree(), title="four steps of rank 0")
@@ -467,7 +468,7 @@ slow[0].called.table(5)
 
 # %% [markdown]
 # (cProfile makes small functions look slower than they are, for it counts each call. It sees one thread, and no kernels. So: a trace for
-# operators, cProfile for Python.)
+# operators, cProfile for Python. For a program that runs already, without a line changed, there is py-spy: `py-spy top --pid PID`.)
 #
 # ### Exercise: mend it
 #
@@ -513,7 +514,7 @@ print(f"communication: {waited:.1f} ms a step before, {waits:.1f} ms now")
 beside("faster", measured=before / after)
 
 # %% [markdown]
-# Two predictions bracket the measurement. The lower one takes away the data phase and leaves `communication` as it was. The upper one says that all of
+# On a quiet machine the two predictions bracket the measurement. The lower one takes away the data phase and leaves `communication` as it was. The upper one says that all of
 # `communication` was waiting for the slower rank, and goes too. The clock tells how much of it did: see the line about communication. The losses
 # are the same, so it is the same training.
 #
