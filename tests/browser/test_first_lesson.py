@@ -6,7 +6,7 @@ import re
 
 from tests.browser.lab_page import PANEL, LabPage, expect
 
-GUESS = "What will rank 2 print after all_reduce?"
+GUESS = "What will rank 2 hold afterwards?"
 EXERCISE = "%%exercise who_am_i"
 WRONG = (
     EXERCISE
