@@ -12,7 +12,7 @@
 # ## Question
 #
 # A large model is good and slow. A small one is fast, but trained on the same text it is worse. Can the large one
-# *teach* it, so that after as many steps it is better than the text alone would make it?
+# *teach* it, so that after the same number of steps it is better than the text alone would make it?
 
 # %%
 # %load_ext workshop
@@ -68,8 +68,8 @@ show.soft_targets(
 #
 # $$T^2 \, KL(p \,\|\, q) = T^2 \sum_w p_w (\log p_w - \log q_w), \qquad p = softmax(teacher / T),\; q = softmax(student / T)$$
 #
-# The sum takes word for word, so both models must have the same vocabulary, in the same order. What you write here will
-# train the student.
+# The sum goes over the words of the vocabulary, so both models must have the same words, in the same order. What you
+# write here will train the student.
 #
 # ### Exercise: write it
 
@@ -128,13 +128,14 @@ assert cosine > 0.99
 # %%
 shrinks = (sizes[10] / 10**2) / (sizes[100] / 100**2)
 assert 95 < shrinks < 105
+assert 0.7 < sizes[100] / sizes[1] < 1, "with the T^2"
 beside("shrinks_by", predicted=100, measured=shrinks)
 
 # %% [markdown]
-# It shrinks to a hundredth: by the square. With the T² the gradient keeps its size, and so the weight of this loss
-# beside another one does not depend on T. Now the direction: at a high temperature the gradient is **the student's
-# logit minus the teacher's**, each minus its mean. So distillation at a high temperature matches logits, and unlikely
-# words count as much as likely ones. At T = 1 the likely ones count.
+# It shrinks to a hundredth: by the square. With the T² the gradient about keeps its size, and so the weight of this loss
+# beside another one hardly depends on T. Now the direction: at a high temperature the gradient is in proportion to **the student's
+# logit minus the teacher's**, each minus its mean (the cosine is 1). So distillation at a high temperature matches logits, and unlikely
+# words count as much as likely ones. At T = 1 mostly the likely ones count.
 #
 # ## Which way round?
 #
@@ -384,7 +385,7 @@ runs["labels, as many FLOPs"] = train_student(labels_alone, steps=as_many)
 ends = {name: values[max(values)] for name, values in runs.items()}
 for name, loss in (*ends.items(), ("the teacher itself", of_teacher)):
     print(
-        f"{name:<20} loss {loss:.2f}, perplexity {math.exp(loss):6.1f} "
+        f"{name:<22} loss {loss:.2f}, perplexity {math.exp(loss):6.1f} "
         "on an address nobody has seen"
     )
 ratio = math.exp(ends["with a teacher"] - ends["labels alone"])
@@ -432,6 +433,8 @@ by_temperature = {
 }
 tried = {t: record["of_labels"][name] for t, name in by_temperature.items()}
 assert max(tried["1"]) < min(tried["2"] + tried["4"])
+for soft, all_three in zip(record["of_labels"]["soft targets"], three, strict=True):
+    assert 1 - soft > 0.8 * (1 - all_three), "most of it comes from the soft targets"
 show.spread(record["perplexity"], "perplexity of the student, a dot for each seed")
 
 # %% [markdown]
@@ -443,7 +446,7 @@ beside("best_temperature", measured=min(tried, key=lambda t: sum(tried[t])))
 
 # %% [markdown]
 # T = 1 is best here in each of the three orders; perplexity is scored at T = 1, too. Where a student's *answers* are scored, and not its
-# probabilities, a higher one may be better: Hinton et al. took up to 20 for digits. So T has to be tried, like a learning rate.
+# probabilities, a higher one may be better: Hinton et al. took 20 for digits (section 3). So T has to be tried, like a learning rate.
 #
 # ## At scale
 #
@@ -466,7 +469,8 @@ assert 1.6 < 668 / 410 < 12 / 6
 
 # %% [markdown]
 # The paper says 40 % smaller (it counts 110 and 66 million), 97 % kept, and 60 % faster (tables 1 and 3). It was trained for 90 hours on eight V100s, on the text
-# that BERT had seen. The embeddings do not shrink, so half of the layers is less than half of the model. Nor does half of the layers take half of the time.
+# that BERT had seen. Half of the layers is gone, but less than half of the parameters, because the embeddings stay. And less than half of the time: the whole
+# model takes 1.63 times as long, not twice.
 #
 # **What the teacher costs:** one forward for each token, 2 FLOPs a parameter. The student's step is 6 of its own.
 
@@ -590,7 +594,7 @@ show.recorded_run("54_distillation")
 #
 # ## Sources
 #
-# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015, [arXiv:1503.02531](https://arxiv.org/abs/1503.02531), sections 2 and 2.1.
+# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015, [arXiv:1503.02531](https://arxiv.org/abs/1503.02531), sections 2, 2.1 and 3.
 # - V. Sanh et al., *DistilBERT*, 2019, [arXiv:1910.01108](https://arxiv.org/abs/1910.01108), section 3, tables 1 and 3.
 # - Y. Gu et al., *MiniLLM: Knowledge Distillation of Large Language Models*, 2023, [arXiv:2306.08543](https://arxiv.org/abs/2306.08543), figure 2.
 # - L. Ben Allal et al., *SmolLM2*, 2025, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).

@@ -56,6 +56,10 @@ def _summed(student: Any, teacher: Any, t: float) -> float:
     return _loss(student, teacher, t) * len(student)
 
 
+def _over_words(student: Any, teacher: Any, t: float) -> float:
+    return _loss(student, teacher, t) / student.shape[-1]
+
+
 def _multiplied(student: Any, teacher: Any, t: float) -> float:
     return float(t**2 * _divergence(_log_softmax(teacher * t), _log_softmax(student * t)).mean())
 
@@ -68,6 +72,10 @@ MISTAKES: tuple[tuple[Loss, str], ...] = (
     (_multiplied, "Logits are divided by the temperature. Multiplied, they get harder, not softer."),
     (_entropy_left, "That is the cross-entropy, without p log p: a perfect student would still have a loss."),
     (_summed, "That is the sum over positions; wanted is the mean."),
+    (
+        _over_words,
+        "That is the mean over words, too (`reduction='mean'`): sum over them, mean over positions.",
+    ),
 )
 
 
@@ -103,8 +111,20 @@ def _given(function: Any, student: Any, teacher: Any, t: float) -> float:
     return float(value.detach())
 
 
+def _check_gradient(function: Any, student: Any, teacher: Any, t: float) -> None:
+    """A number may be right and still teach nothing, where a part of it was detached."""
+    import torch
+
+    wanted = t * ((student / t).softmax(-1) - (teacher / t).softmax(-1)) / len(student)
+    student = student.clone().requires_grad_()
+    with torch.enable_grad():
+        (found,) = torch.autograd.grad(function(student, teacher.clone(), t), student)
+    if not torch.allclose(found, wanted, rtol=1e-4, atol=1e-6):
+        raise Wrong("The loss is right, but not its gradient: the student is detached somewhere.")
+
+
 def check(names: dict[str, Any]) -> str:
-    """Four random cases, and a perfect student."""
+    """Four random cases, the gradient of one, and a perfect student."""
     cases = _cases()
     found = [_given(names[NAME], *case) for case in cases]
     wanted = [_loss(*case) for case in cases]
@@ -113,12 +133,13 @@ def check(names: dict[str, Any]) -> str:
         where = next(i for i in range(len(cases)) if not _same(found[i : i + 1], wanted[i : i + 1]))
         said = f"gave {found[where]:.5f}; wanted {wanted[where]:.5f}. {said}".rstrip()
         raise Wrong(f"At temperature {cases[where][2]:g} it {said}")
-    logits = 100 * cases[0][1]
+    _check_gradient(names[NAME], *cases[0])
+    logits = 1000 * cases[0][1]
     perfect = _given(names[NAME], logits, logits, 1.0)
     if not abs(perfect) < 1e-9:
         raise Wrong(
             f"A student that says just what the teacher says has a loss of {perfect}; wanted 0. With logits "
-            "in the hundreds some probability is 0: take `log_softmax`, not the logarithm of it."
+            "in the thousands some probability is 0: take `log_softmax`, not the logarithm of it."
         )
     return "A perfect student has a loss of 0, and hot or cold the gradient keeps its size."
 
