@@ -36,14 +36,19 @@ def check(names: dict[str, Any]) -> str:
 def _one(names: dict[str, Any], weight: Any, hessian: Any, j: int) -> None:
     import numpy as np
 
+    def nearest(column: Any) -> Any:
+        if np.shape(column) != weight[:, j].shape:
+            shape = weight[:, j].shape
+            raise Wrong(f"`nearest` got an array of shape {np.shape(column)}; give it the column, {shape}.")
+        return np.round(column)
+
     given = weight.copy()
-    found = names["gptq_column"](given, hessian.copy(), j, np.round)
-    if found is None or np.shape(found) != weight.shape:
-        raise Wrong(f"`gptq_column` gave {shown(found)}; wanted an array of shape {weight.shape}.")
+    found = names["gptq_column"](given, hessian.copy(), j, nearest)
+    if not isinstance(found, np.ndarray) or found.shape != weight.shape:
+        raise Wrong(f"`gptq_column` gave {shown(found)}; wanted a numpy array of shape {weight.shape}.")
     if not np.array_equal(given, weight):
         raise Wrong("`gptq_column` has changed the array it was given: make a copy.")
-    found, rounded = np.asarray(found), np.round(weight[:, j])
-    change = found - weight
+    rounded, change = np.round(weight[:, j]), found - weight
     if not np.allclose(found[:, j], rounded):
         raise Wrong(
             f"Column {j} is {shown(found[:, j].tolist())}; rounded it is {shown(rounded.tolist())}, "

@@ -39,7 +39,7 @@ def _one(names: dict[str, Any], weight: Any, group_size: int, bits: int, clip: f
     import numpy as np
 
     found = names["quantize_groups"](weight.copy(), group_size, bits, clip)
-    if not isinstance(found, tuple) or len(found) != 2:
+    if not isinstance(found, (tuple, list)) or len(found) != 2:
         raise Wrong(f"`quantize_groups` gave {shown(found)}; wanted two arrays, codes and scales.")
     codes, scales = (np.asarray(each) for each in found)
     wanted_codes, wanted_scales = _right(weight, group_size, bits, clip)
@@ -55,7 +55,7 @@ def _one(names: dict[str, Any], weight: Any, group_size: int, bits: int, clip: f
     if not np.array_equal(codes, wanted_codes):
         row = int((codes != wanted_codes).any(1).argmax())
         said = f"{called} the codes of row {row} are {shown(codes[row].tolist())}; wanted "
-        raise Wrong(f"{said}{shown(wanted_codes[row].tolist())}. {_why_codes(codes, bits)}")
+        raise Wrong(f"{said}{shown(wanted_codes[row].tolist())}. {_why_codes(codes, wanted_codes, bits)}")
 
 
 def _why(scales: Any, weight: Any, group_size: int, bits: int, clip: float) -> str:
@@ -79,9 +79,15 @@ def _why(scales: Any, weight: Any, group_size: int, bits: int, clip: float) -> s
     return "A scale is clip times the group's largest magnitude, divided by the largest code."
 
 
-def _why_codes(codes: Any, bits: int) -> str:
+def _why_codes(codes: Any, wanted: Any, bits: int) -> str:
     """What has been done instead of rounding to a code in the range."""
+    import numpy as np
+
     largest = 2 ** (bits - 1) - 1
+    if not np.array_equal(codes, np.round(codes)):
+        return "Codes are whole numbers: divide by the scale, round, and leave it at that."
+    if np.array_equal(codes, np.maximum(wanted, -largest)):
+        return f"Below zero there is one code more, {-largest - 1}, for what lies beyond the end."
     if codes.max() > largest or codes.min() < -largest - 1:
         return f"A code beyond {-largest - 1} to {largest} does not fit into {bits} bits: hold it at the end."
     return "Round to the nearest whole number: cutting off makes the error twice as large."
