@@ -618,7 +618,7 @@ show.recorded_run("75_rl_over_ranks")
 # ## Sources
 #
 # - Z. Shao et al., *DeepSeekMath*, 2024, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), sections 4.1.1 (GRPO, equation 3) and 4.1.2 (the advantage).
-# - J. Schulman et al., *Proximal Policy Optimization Algorithms*, 2017, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), equation 7 (the clip).
+# - J. Schulman et al., *Proximal Policy Optimization Algorithms*, 2017, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), section 3 (the clip).
 # - Q. Yu et al., *DAPO*, 2025, [arXiv:2503.14476](https://arxiv.org/abs/2503.14476), section 3.2 (dynamic sampling).
 # - M. Noukhovitch et al., *Asynchronous RLHF*, 2024, [arXiv:2410.18252](https://arxiv.org/abs/2410.18252), section 4 (one GPU of eight writes) and table 1 (compute time 230 and 142, 57.2 % of wins both times).
 # - Y. Zhou et al., *APRIL*, 2025, [arXiv:2509.18521](https://arxiv.org/abs/2509.18521), abstract (rollouts: more than 90 % of the time).
