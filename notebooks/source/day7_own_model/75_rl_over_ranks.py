@@ -392,7 +392,7 @@ def while_rank_1_wrote(run):
 
 
 print(f"at once, {while_rank_1_wrote(at_once)} of 12 training steps while rank 1 wrote")
-assert while_rank_1_wrote(at_once) > 6
+assert while_rank_1_wrote(at_once) > 2
 assert step_seconds(in_turns) > 0.8 * (rollout + training)
 sooner = step_seconds(in_turns) / step_seconds(at_once)
 expected = (rollout + training) / max(rollout, training)
