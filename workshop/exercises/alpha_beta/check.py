@@ -3,7 +3,8 @@
 alpha is the time a message of no bytes takes, in seconds; beta is the rate in bytes a second. (Many
 papers write beta for seconds a byte, our 1 / beta.) The model is Hockney's, "The communication challenge
 for MPP", Parallel Computing 20 (1994). Measured times spread by a share of themselves, so a residual
-counts relative to its time: least squares of (alpha + n / beta - t) / t.
+counts relative to its time: least squares of (alpha + n / beta - t) / t. That fit is what an answer is held
+against, and not the truth behind the noise, which no fit finds. A fit of the logarithms is near enough.
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ from typing import Any
 
 from workshop.exercises.engine.check import Call, Wrong, call, number, shown
 
-TOLERANCE = 0.1
+TOLERANCE = 0.05
 # alpha in seconds, beta in bytes per second, spread of a timing, seed. First a curve without noise.
-CURVES = ((50e-6, 1e9, 0.0, 0), (50e-6, 1e9, 0.03, 1), (5e-6, 2e10, 0.03, 2), (2e-3, 1e8, 0.03, 3))
+CURVES = ((50e-6, 1e9, 0.0, 0), (50e-6, 1e9, 0.1, 1), (5e-6, 2e10, 0.1, 2), (2e-3, 1e8, 0.1, 3))
 
 
 def check(names: dict[str, Any]) -> str:
-    """Synthetic curves, the first without noise; alpha and beta must come back within 10 %."""
-    for alpha, beta, spread, seed in CURVES:
-        found = _fitted(names["fit"], *_curve(alpha, beta, spread, seed))
+    """Synthetic curves, the first without noise; alpha and beta are those of the fit, within 5 %."""
+    for true_alpha, true_beta, spread, seed in CURVES:
+        curve = _curve(true_alpha, true_beta, spread, seed)
+        alpha, beta = _least_squares(*curve)
+        found = _fitted(names["fit"], *curve)
         near = [abs(value / true - 1) <= TOLERANCE for value, true in zip(found, (alpha, beta), strict=True)]
         if not all(near):
             timings = f"timings off by {100 * spread:g} %" if spread else "exact timings"
-            why = _why(found, beta, spread)
+            why = _why(found, beta, spread, curve[1][0])
             raise Wrong(
                 f"From {timings}, `fit` gave alpha = {found[0]:.3g} s and beta = {found[1]:.3g} bytes/s; "
-                f"wanted {alpha:.3g} s and {beta:.3g} bytes/s, within 10 %. {why}".rstrip()
+                f"wanted {alpha:.3g} s and {beta:.3g} bytes/s, within 5 %. {why}".rstrip()
             )
-    return f"{len(CURVES)} curves, three of them noisy: alpha and beta came back within 10 %."
+    return f"{len(CURVES)} curves, three of them noisy: alpha and beta are those of the fit within 5 %."
 
 
 def _curve(alpha: float, beta: float, spread: float, seed: int) -> tuple[Any, Any]:
@@ -39,6 +42,14 @@ def _curve(alpha: float, beta: float, spread: float, seed: int) -> tuple[Any, An
     message_bytes = 8.0 * 2.0 ** np.arange(24)
     noise = np.random.default_rng(seed).normal(0.0, spread, message_bytes.size) if spread else 0.0
     return message_bytes, (alpha + message_bytes / beta) * (1 + noise)
+
+
+def _least_squares(message_bytes: Any, seconds: Any) -> tuple[float, float]:
+    import numpy as np
+
+    columns = np.stack([1 / seconds, message_bytes / seconds], axis=1)
+    alpha, seconds_per_byte = np.linalg.lstsq(columns, np.ones(len(seconds)), rcond=None)[0]
+    return float(alpha), float(1 / seconds_per_byte)
 
 
 def _fitted(fit: Any, message_bytes: Any, seconds: Any) -> tuple[float, float]:
@@ -51,7 +62,7 @@ def _fitted(fit: Any, message_bytes: Any, seconds: Any) -> tuple[float, float]:
     return number(alpha, written), number(beta, written)
 
 
-def _why(found: tuple[float, float], beta: float, spread: float) -> str:
+def _why(found: tuple[float, float], beta: float, spread: float, first: float) -> str:
     """The usual reasons, recognised by what they make of alpha and beta."""
     if abs(found[1] * beta - 1) < TOLERANCE:
         return "That beta is seconds per byte: turn it over."
@@ -59,6 +70,8 @@ def _why(found: tuple[float, float], beta: float, spread: float) -> str:
         return "The two stand in the other order: alpha first."
     if found[0] == 0:
         return "Without an alpha a message of 8 bytes would take no time; give the fit a constant column."
+    if spread and found[0] == first:
+        return "Two points are not enough: each of them is off. Let all points count."
     if spread:
         return "With noise the largest messages decide everything: divide each equation by its `seconds`."
     return ""

@@ -82,6 +82,11 @@ def _said(case: tuple[Any, ...], found: Any) -> str:
             _wanted(hidden, weight, targets, ignored=False)[0],
             "A negative target counts nothing; here it is word 0.",
         ),
+        (
+            1,
+            _wanted(hidden, weight, targets, ignored=False)[1],
+            "A negative target counts nothing: its row of the gradient is 0.",
+        ),
         (1, -wanted[1], "Its sign is turned: the gradient is probabilities minus one-hot, not the reverse."),
         (1, probabilities @ weight, "The minus 1 at the right word is missing."),
     )

@@ -5,6 +5,7 @@ First fit decreasing is the bar, not the answer: whoever needs no more rows is r
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from workshop.exercises.engine.check import Call, Wrong, call, shown
@@ -48,14 +49,14 @@ def check(names: dict[str, Any]) -> str:
 
 def _whole(rows: Any, lengths: list[int], room: int, written: str) -> None:
     """Wrong, unless rows are a division of the documents' numbers that fits."""
-    if rows is None or not all(isinstance(row, list | tuple) for row in rows):
+    if not isinstance(rows, list | tuple) or not all(isinstance(row, list | tuple) for row in rows):
         raise Wrong(f"`{written}` gave {shown(rows)}; wanted a list of rows, each a list of numbers.")
     seen: set[int] = set()
     for row in rows:
         for number in row:
             if number in seen:
                 raise Wrong(f"In `{written}` {number} stands twice, or is not the number of a document.")
-            if not isinstance(number, int) or not 0 <= number < len(lengths):
+            if not hasattr(number, "__index__") or not 0 <= index(number) < len(lengths):
                 raise Wrong(
                     f"In `{written}` {shown(number)} is not the number of a document: there are 0 to "
                     f"{len(lengths) - 1}. A row holds numbers of documents, not their lengths."
