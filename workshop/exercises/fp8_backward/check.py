@@ -6,13 +6,14 @@ dgrad and wgrad read the same rounded dy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from workshop.exercises.engine.check import Call, Wrong, call, shown
 
 Answer = tuple[Any, Any]
-TOLERANCE = 1e-4  # of the norm
+TOLERANCE = 1e-4  # of a row's norm
 
 
 def _round_trip(dy: Any, form: str = "float8_e5m2", dim: int | None = None, back: bool = True) -> Any:
@@ -28,12 +29,27 @@ def _products(dy: Any, x: Any, weight: Any) -> Answer:
     return dy @ weight, dy.T @ x
 
 
+def _to_448(dy: Any) -> Any:
+    import torch
+
+    scale = dy.abs().amax() / 448
+    return (dy / scale).to(torch.float8_e5m2).float() * scale
+
+
+def _signed(dy: Any, end: float = math.inf) -> Any:
+    import torch
+
+    scale = dy.amax() / torch.finfo(torch.float8_e5m2).max
+    return (dy / scale).clamp(-end, end).to(torch.float8_e5m2).float() * scale
+
+
 def _bare(dy: Any) -> Any:
     import torch
 
     return dy.to(torch.float8_e5m2).float()
 
 
+SIGNED = "A large negative gradient is large too: take the magnitude."
 MISTAKES: tuple[tuple[Callable[[Any], Any], str], ...] = (
     (lambda dy: dy, "dy is not rounded: it has to go through E5M2 and back."),
     (
@@ -49,6 +65,12 @@ MISTAKES: tuple[tuple[Callable[[Any], Any], str], ...] = (
         lambda dy: _round_trip(dy, dim=1),
         "That is a scale for each row; here one serves the whole matrix.",
     ),
+    (
+        _to_448,
+        "448 is where E4M3 ends. E5M2 reaches 57,344, and below the room left over small numbers are lost.",
+    ),
+    (_signed, SIGNED),
+    (lambda dy: _signed(dy, 57_344), SIGNED),
 )
 
 
@@ -62,11 +84,13 @@ def _cases() -> list[tuple[Any, Any, Any]]:
 
     x, weight = random(6, 5), random(8, 5)
     steep = random(6, 8) * torch.logspace(0, 3, 6)[:, None]
-    return [(steep, x, weight), (1e-7 * steep, x, weight), (1e6 * steep, x, weight)]
+    steep[-1, 0] = -2 * steep.abs().amax()  # the largest is negative
+    wide = steep * torch.logspace(-5.5, 0, 6)[:, None]  # as far as E5M2 reaches
+    return [(steep, x, weight), (1e-7 * steep, x, weight), (1e6 * steep, x, weight), (wide, x, weight)]
 
 
 def check(names: dict[str, Any]) -> str:
-    """Gradients of common size, tiny ones, and large ones."""
+    """Gradients of common size, tiny ones, large ones, and all of these together."""
     for case in _cases():
         _one(names["fp8_backward"], *case)
     return "dx and dw are those of a dy rounded to E5M2 once, with one scale, for small and large gradients."
@@ -76,8 +100,12 @@ def _one(function: Any, dy: Any, x: Any, weight: Any) -> None:
     import torch
 
     found = call(function, "fp8_backward", Call((dy.clone(), x.clone(), weight.clone())))
-    if not isinstance(found, tuple) or not all(isinstance(each, torch.Tensor) for each in found):
-        raise Wrong(f"`fp8_backward` gave {shown(found)}; wanted two tensors, dx and dw.")
+    if (
+        not isinstance(found, tuple)
+        or len(found) != 2
+        or not all(isinstance(each, torch.Tensor) for each in found)
+    ):
+        raise Wrong(f"`fp8_backward` gave {shown(found)}; wanted a tuple of two tensors, dx and dw.")
     wanted = _products(_round_trip(dy), x, weight)
     for name, mine, right in zip(("dx", "dw"), found, wanted, strict=True):
         if mine.shape != right.shape:
@@ -88,14 +116,14 @@ def _one(function: Any, dy: Any, x: Any, weight: Any) -> None:
 
 def _same(found: Answer, wanted: Answer) -> bool:
     return all(
-        bool((a - b).norm() <= TOLERANCE * b.norm()) or bool(a.equal(b))
+        bool(((a - b).norm(dim=-1) <= TOLERANCE * b.norm(dim=-1)).all())
         for a, b in zip(found, wanted, strict=True)
     )
 
 
 def _off(found: Answer, wanted: Answer) -> str:
     told = (
-        f"{name} is {((a - b).norm() / b.norm()).item():.2%} away"
+        f"a row of {name} is {((a - b).norm(dim=-1) / b.norm(dim=-1)).max().item():.2%} away"
         for name, a, b in zip(("dx", "dw"), found, wanted, strict=True)
     )
     return f"{' and '.join(told)} from the products of the rounded dy."

@@ -49,6 +49,7 @@ def check(names: dict[str, Any]) -> str:
     forward, cases = names["lora_forward"], _cases()
     for case in cases:
         _one(forward, case)
+    _thin(forward)
     _trains(forward, cases[-1])
     return "r (inputs + outputs) products a token beside the frozen ones. Merged, there will be none."
 
@@ -72,6 +73,21 @@ def _same(found: Any, wanted: Any) -> bool:
     import torch
 
     return torch.allclose(found.double(), wanted, atol=1e-9)
+
+
+def _thin(forward: Any) -> None:
+    """Wrong, if so few tokens cost as much as a product of two matrices into one of weight's size."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    tokens, inputs, outputs, r = 2, 32, 40, 2
+    case = [torch.ones(shape) for shape in ((tokens, inputs), (outputs, inputs), (r, inputs), (outputs, r))]
+    with FlopCounterMode(display=False) as counted:
+        forward(*case, 8.0)
+    if counted.get_total_flops() > 3 * tokens * inputs * outputs:
+        raise Wrong(
+            "The numbers are right. But `b @ a` is a matrix of weight's size: take x through `a` first."
+        )
 
 
 def _trains(forward: Any, case: tuple[Any, ...]) -> None:

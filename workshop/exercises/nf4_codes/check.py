@@ -71,7 +71,7 @@ def check(names: dict[str, Any]) -> str:
     values = np.array(VALUES)
     for block in _blocks():
         answer = call(names["nf4_codes"], "nf4_codes", Call((block, values)))
-        if not isinstance(answer, tuple) or len(answer) != 2:
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise Wrong(f"`nf4_codes` gave {shown(answer)}; wanted the codes and absmax.")
         codes, absmax = np.asarray(answer[0]), float(answer[1])
         wanted, scale = _right(block, values)

@@ -25,6 +25,7 @@ MODELS = (
         ("b", 60, 64, False),
         ("c", 64, 64, True),
         ("d", 64, 32, False),
+        ("e", 40, 72, False),
         ("head", 64, 1000, False),
     ],
     [("in", 64, 64, False), ("out", 64, 64, False)],
@@ -64,7 +65,11 @@ MISTAKES = (
     ),
     (
         lambda layers: _fit(layers[1:-1], by=4),
-        "Sizes must divide by 16: 8-bit units read 16 numbers at a time.",
+        "Sizes must be multiples of 16: 8-bit units read 16 numbers at a time.",
+    ),
+    (
+        lambda layers: _fit(layers[1:-1], by=8),
+        "Multiples of 8 will not do: 8-bit units read 16 numbers at a time.",
     ),
 )
 

@@ -63,7 +63,7 @@ def _why(spread: Any, x: Any, share: str, largest: float) -> str:
     def same(other: Any) -> bool:
         return torch.allclose(spread, torch.broadcast_to(other, x.shape), rtol=1e-5, atol=0)
 
-    if not bool((x != 0).any(dim=1).all()) and bool((spread == 0).any()):
+    if not bool((x != 0).any(dim=1).all()) and bool((spread < 1e-6).any()):
         return "A scale of 0 divides zero by zero: where all numbers are zero, the scale is 1."
     turned = {"row": "column", "column": "row", "tensor": "tensor"}[share]
     if same(_right(x, turned, largest)):

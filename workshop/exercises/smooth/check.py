@@ -31,6 +31,10 @@ def _right(x_max: Any, before: Any, weights: list[Any], alpha: float) -> Answer:
     return _with(_s(x_max, weights, alpha), before, weights)
 
 
+def _unclamped(x_max: Any, before: Any, weights: list[Any], alpha: float) -> Answer:
+    return _with(x_max**alpha / _column_max(weights) ** (1 - alpha), before, weights)
+
+
 def _swapped(x_max: Any, before: Any, weights: list[Any], alpha: float) -> Answer:
     return _with(_flip(x_max, weights, alpha), before, weights)
 
@@ -55,6 +59,7 @@ def _signed(x_max: Any, before: Any, weights: list[Any], alpha: float) -> Answer
 
 
 MISTAKES: tuple[tuple[Callable[..., Answer], str], ...] = (
+    (_unclamped, "A feature that is zero gives s = 0, and `before` is divided by it: s is at least 1e-5."),
     (_swapped, "The exponents are swapped: alpha belongs to the inputs, 1 - alpha to the weights."),
     (_other_way, "That is the other way round: inputs are divided by s, weights multiplied."),
     (_one_number, "That is one number for all columns of the weights: take the largest of each column."),
