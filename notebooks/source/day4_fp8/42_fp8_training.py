@@ -386,7 +386,7 @@ floor = max(
 widest = max(map(abs, apart["FP8, delayed"])) / 100
 print(f"widest in a step: FP8 {widest:.1%} from bf16, fp32 {floor:.1%}")
 assert floor < widest < 0.05
-assert mean["FP8, no scales"] > mean["bf16"]
+assert mean["FP8, no scales"] > 1.03 * mean["bf16"]
 
 # %%
 import math
@@ -407,10 +407,11 @@ beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 
 # %% [markdown]
 # **With scales FP8 stays within one per cent of bf16** in the mean of the run. What could have been predicted? The four
-# GPT models of the FP8 paper, of 126 million to 175 billion parameters (Micikevicius et al., table 4), end a fifth of a
-# per cent above 16 bits: that is the prediction beside your guess. The errors of single products point in no common
-# direction, so most of them cancel in sums over many products and many steps. In single steps FP8 is off by up to two
-# per cent here, several times as far as fp32 is from bf16.
+# GPT models of the FP8 paper, of 126 million to 175 billion parameters (Micikevicius et al., table 4), stand a fifth of
+# a per cent above 16 bits: that is the prediction beside your guess. (Twelve steps of a small model
+# confirm its order of magnitude, no more.) Why so little? The errors of single products point in no
+# common direction, so they largely cancel in sums over many products and many steps. In single steps FP8 is off by up
+# to two per cent here, further than fp32 is from bf16.
 #
 # Without scales most output gradients of the swapped layers round to zero in E5M2. These layers hardly learn; only what
 # was not swapped still does.
@@ -588,14 +589,18 @@ from workshop.facts.tree import ROOT
 
 with (ROOT / "data/measurements/left_out.csv").open(newline="") as file:
     of_source = [row for row in csv.DictReader(file) if "nemo_2407" in row["table"]]
+lines = published_table("nvidia_nemo_2407_h100_fp8")  # line 1 of the file has the names
+print("tokens per second and GPU            published   predicted")
 for row in of_source:
     published, predicted = float(row["measured"]), float(row["source"])
-    print(f"published {published:8,.0f}   predicted {predicted:8,.0f} tokens/s and GPU")
-    assert 0 < predicted / published - 1 < 0.12
+    line = lines[int(row["line"]) - 2]
+    name = f"{line['model']}, {line['task']}"
+    print(f"{name:<34}{published:12,.0f}{predicted:12,.0f}")
+    assert 0.02 < predicted / published - 1 < 0.11
 assert len(of_source) == 7
 
 # %% [markdown]
-# All seven are 3 to 10 % too fast: so far such a prediction can be trusted for runs that it has not seen.
+# All seven are predicted 3 to 10 % too fast. For runs that the model has not seen, expect an error of that size.
 #
 # And **memory does not halve**. By this prediction it grows where the 16-bit weights stay and get 8-bit copies beside
 # them, in both layouts that Hopper's units want. The inputs that wait for backward do shrink. Keep the parameters
