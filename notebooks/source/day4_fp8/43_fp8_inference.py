@@ -4,7 +4,8 @@
 # - **You need** `41_fp8_scaling`.
 # - **It takes** 60 minutes to read and try, under a minute to run.
 # - **What runs where:** all of it here, in one process, on CPU. There the 8-bit products are emulated: the same 8-bit numbers, multiplied in
-#   fp32, so the loss is real and the speed is not. On a GPU with FP8 units the same cells call `torch._scaled_mm` (not run on one).
+#   fp32, so the loss is real and the speed is not. On a GPU with FP8 units the same cells call `torch._scaled_mm` (the record near
+#   the end says how far they ran on one).
 #   torchao is optional: `pip install torchao`. So is ONNX: `pip install onnx onnxruntime`. So is a build of llama.cpp:
 #   `pip install ik-llama-cpp-python`.
 # - **Model and text:** all of SmolLM2 on Lincoln's addresses. Its outliers are what this lesson is about, and a
@@ -310,7 +311,7 @@ for name, (percent, kl) in results.items():
     print(f"{name:<24} perplexity {percent:+6.2f} %   KL {kl:.4f}")
 print(f"{held / 1e6:.1f} MB; in 16 bits {2 * count / 1e6:.1f} MB")
 int8_kl, e4m3_kl = (kl for _, kl in results.values())
-assert int8_kl < 0.5 * e4m3_kl
+assert int8_kl < e4m3_kl / 3
 assert e4m3_kl < 0.05
 
 # %% [markdown]
@@ -407,11 +408,12 @@ kl = {name: row[1] for name, row in results.items()}
 assert kl["int8 W8A8, static"] > 5 * kl["int8 W8A8, per token"]
 assert kl["int8 W8A8, static"] > 5 * kl["e4m3 W8A8, static"]
 assert results["int8 W8A8, static"][0] > 40
+assert 0.5 < kl["int8 W8A8, per token"] / kl["e4m3 W8A8, static"] < 2
 beside("static_int8", measured=results["int8 W8A8, static"][0])
 
 # %% [markdown]
 # One static scale ruins int8; E4M3 loses a small part of that. So where the hardware has FP8, the simplest calibration will do. int8 is saved by one
-# scale per token here. In OPT-175B (table 1 above) it is not: its outliers stand in some features at *every* token, not in the first one.
+# scale per token here: it comes about as near to the model as static FP8. In OPT-175B (table 1 above) it is not: its outliers stand in some features at *every* token, not in the first one.
 #
 # What if the outliers were not there?
 #
@@ -546,9 +548,10 @@ for name in ("int8 W8A8, static", "int8 W8A8, static, smoothed"):
     print(f"{name:<28} perplexity {percent:+6.2f} %   KL {kl:.4f}")
 before, after = (results[f"int8 W8A8, static{end}"][1] for end in ("", ", smoothed"))
 assert after < before / 2
-assert after > 2 * results["e4m3 W8A8, static"][1]
+assert after > 3 * results["e4m3 W8A8, static"][1]
+assert 20 < results["int8 W8A8, static, smoothed"][0] < 50
 print(f"the steepest product, at alpha {best}: still {by_alpha[best]:.1%} off")
-assert by_alpha[best] > 0.15
+assert 0.2 < by_alpha[best] < 0.3
 
 # %% [markdown]
 # Smoothing takes more than half of int8's loss away, without one operation more at run time. It does not save this
@@ -636,6 +639,7 @@ assert (
     results["cache int8, per head and token"][1]
     < 0.5 * results["cache e4m3, scale 1"][1]
 )
+assert results["cache e4m3, scale 1"][1] < e4m3_kl
 largest = max(
     pair[0].float().abs().max() for pair in caches["e4m3, scale 1"][0].kept.values()
 )
@@ -644,7 +648,7 @@ assert largest < 448
 
 # %% [markdown]
 # The numbers of a head are of similar size, so int8 with one scale per head and token is the closest again. E4M3 needs no scale at all: keys and values lie
-# far below 448. It is the simplest cache there is, half the bytes, for a loss that weights in E4M3 have too.
+# far below 448. It is the simplest cache there is: half the bytes, for a smaller loss than that of weights in E4M3.
 #
 # Does it also *generate*? The same tokens in two parts, the second read on top of the first's cache:
 
@@ -1196,13 +1200,14 @@ worst = {
     kind: max(results[n][1] for n in what if what[n] == kind) for kind in what.values()
 }
 assert max(worst["weights"], worst["cache"]) < 0.03
+assert 0.6 < worst["weights and inputs"] < 0.9
 assert worst["weights and inputs"] > 20 * max(worst["weights"], worst["cache"])
 beside("decides", measured="inputs")
 
 # %% [markdown]
 # **The inputs decide.** Weights alone and the cache alone stay below three hundredths of a nat, in either format. With
-# inputs the same 8 bits cost from nearly nothing to nearly everything, and the choice is who shares their scale: blocks
-# of 32 (llama.cpp), a token, or all tokens to come. And the files keep what was chosen: none is much further from the
+# inputs the same 8 bits cost from less than a hundredth of a nat to three quarters of one, and what decides is who shares
+# a scale: blocks of 32 (llama.cpp), a token, or all tokens to come. And the files keep what was chosen: none is much further from the
 # model than its numbers were before.
 
 # %% [markdown]
