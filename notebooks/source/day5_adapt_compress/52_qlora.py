@@ -3,7 +3,7 @@
 #
 # - **You need** `51_adapters` (LoRA) and `22_ddp`, `25_fsdp` for the ranks at the end.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on CPU, with a real model. The last cell on ranks uses GPUs where there are some (untested here);
+# - **What runs where:** all of it here, on CPU, with a real model. The last cell on ranks uses GPUs where there are some;
 #   memory is measured on the host everywhere. Paged optimizers need an NVIDIA GPU. bitsandbytes, the library beside ours, is optional:
 #   without it all goes by hand.
 # - **Model and text:** SmolLM2 as in the lesson before. The distribution of a trained model's weights decides what four bits can hold. All of
@@ -65,6 +65,7 @@ def one_side(count):
 
 
 sixteen = sorted([-value for value in one_side(7)] + [0.0] + one_side(8))
+assert round(sixteen[-1], 2) == 1.85  # standard deviations
 values = torch.tensor([value / sixteen[-1] for value in sixteen])
 print("  ".join(f"{value:.3f}" for value in values.tolist()))
 assert (values - torch.tensor(NF4_VALUES)).abs().max() < 1e-6
@@ -157,7 +158,7 @@ for name, numbers in {"normal numbers": normal, "weights": weight}.items():
 # %% [markdown]
 # ## How few bits?
 #
-# An error of nine percent in every weight: is that close enough? Only the model can tell. So round all linear maps of
+# Rounding moves a weight by nine percent of the typical weight: is that close enough? Only the model can tell. So round all linear maps of
 # all thirty layers, and let the model read. The **KL divergence** says how far its distribution over the next token has
 # moved from that of the model as it was, as in `43_fp8_inference`.
 #
@@ -204,7 +205,7 @@ for name, grid in {**grids, "4 bits, NF4": values}.items():
 by_bits = {bits: harm[f"{bits} bits, equal"] for bits in (8, 6, 5, 4, 3)}
 assert 3 < by_bits[5] / by_bits[6] < 5.5
 assert 3**2 < by_bits[6] / by_bits[8] < 5.5**2
-assert by_bits[3] > 8 * by_bits[4]  # no small change any more
+assert by_bits[3] > 8 * by_bits[4] > 8 * 5 * by_bits[5]  # no small change any more
 assert harm["4 bits, NF4"] < 0.5 * by_bits[4]
 del whole, linears, kept, exact, found
 four_times = {bits: by_bits[8] * 4 ** (8 - bits) for bits in by_bits}
@@ -791,8 +792,9 @@ show.recorded_run("52_qlora")
 # %% [markdown]
 # ## What to take away
 #
-# - A frozen weight only has to be close. Each bit less makes the model's KL divergence four times as large; four bits
-#   are the least that this small model bears, and only with the right sixteen numbers.
+# - A frozen weight only has to be close. From 8 bits down to 5, each bit less makes the model's KL divergence four times
+#   as large, and below that even more; four bits are the least that this small model bears, and only with the right
+#   sixteen numbers.
 # - **NF4**: sixteen numbers at quantiles, an absmax for each 64: 4.5 bits; **double quantization: 4.127**.
 # - Store in four bits, compute in 16 or 32; backward unpacks again. By hand equal to bitsandbytes.
 # - LoRA removes gradients and moments, QLoRA shrinks the weights. Activations stay: recompute them
