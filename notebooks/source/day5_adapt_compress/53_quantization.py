@@ -392,15 +392,17 @@ print(inspect.getsource(quantize_gptq._round_block))
 
 # %%
 alike, times, off = {}, {}, {}
-gptq(few, H, Grid(4, 64))  # a first call is slow, and not counted
 for inputs in (128, 576):
     few, x_few = W[:64, :inputs], X[:, :inputs]
     H = x_few.T @ x_few / len(x_few)
     began = time.perf_counter()
     mine = by_columns(few.double().numpy(), H.double().numpy(), Grid(4, 64))
-    half = time.perf_counter()
-    fast = gptq(few, H, Grid(4, 64)).dequantize()
-    times[inputs] = half - began, time.perf_counter() - half
+    times[inputs] = [time.perf_counter() - began]
+    for _ in range(4):  # the best counts: numpy's threads may still be busy
+        began = time.perf_counter()
+        fast = gptq(few, H, Grid(4, 64)).dequantize()
+        times[inputs].append(time.perf_counter() - began)
+    times[inputs] = times[inputs][0], min(times[inputs][1:])
     mine = torch.from_numpy(mine).float()
     alike[inputs] = float(((fast - mine).abs() < 1e-5).float().mean())
     off[inputs] = [output_error(few, each, x_few) for each in (mine, fast)]
