@@ -316,8 +316,8 @@ else:
     time.sleep(10)
 
 # %% [markdown]
-# The error says where each rank was when it ended: three of them in the line of the `all_reduce`, rank 3 in another. That is what to
-# look for when a program hangs.
+# The error says where each rank was when it ended: three of them in the line of the `all_reduce` (with NCCL it can be the line after it,
+# where they wait for the result), rank 3 in another. That is what to look for when a program hangs.
 #
 # ## Predict the time
 #
