@@ -87,8 +87,9 @@ assert max(largest["inputs x"]) / min(of_dy) > 1e8  # eight powers of ten
 #
 # ## Predict
 #
-# What will the error of $y$ and of $dx$ be? Without a scale, and with one scale for each tensor, for each row, for each
-# block of 128, for each block of 32 (MX: a power of two). E4M3 rounds by up to 6 %, typically 2 to 3 %.
+# How far off will $y$ and $dx$ be without a scale? And with one scale for each tensor, for each row, for each block of
+# 128 neighbours in a row (in W: for each square of 128 x 128), or for each block of 32 (MX, whose scale is a power of
+# two)? E4M3 rounds by up to 6 %, typically 2 to 3 %.
 
 # %% [markdown]
 # ## Run

@@ -52,7 +52,7 @@ unseen = first_tokens("1862_abraham_lincoln_r", 128)  # to score on
 #
 # Perplexity is what is published, but on 128 tokens it moves by a percent or two by luck, and may even fall. So we also take the
 # **KL divergence**: how far the distribution over the next token has moved from the model's own, averaged over positions. It cannot be lucky:
-# it is zero only if nothing has changed.
+# it is zero only if nothing has changed. Its unit is the nat, in which the loss is given too.
 
 
 # %%
