@@ -25,7 +25,7 @@ def check(reports: list[dict[str, Any]]) -> str:
     if sent > 1.01 * needed:
         raise Wrong(
             f"The numbers are right. But a rank sends {sent:,.0f} bytes, {sent / needed:.0f} times as many "
-            "as needed: everybody gets all rows, and keeps only its own."
+            "as needed: of the sum a rank needs its own rows alone."
         )
     return f"Each of {len(reports)} ranks has its own rows of the mean, and sent {sent:,.0f} bytes for them."
 
@@ -48,6 +48,8 @@ def _why(found: list[float], mine: dict[str, Any], of_rank_0: list[float], ranks
     """What the numbers are instead."""
     if _same(found, [ranks * value for value in mine["wanted"]]):
         return "That is the sum: the loss is a mean over ranks, so divide by their number."
+    if _same(found, [ranks / 2 * value for value in mine["wanted"]]):
+        return f"That is half of the sum, but there are {ranks} ranks."
     if _same(found, mine["alone"]):
         return "That is what this rank alone has found. The others computed with your shard, too."
     if _same(found, of_rank_0):

@@ -24,18 +24,20 @@ def try_on_rank(gradient_of_shard: Callable[[Tensor], Tensor]) -> None:
 
     def both() -> None:
         with measure(memory=False) as measured:
-            said["readable"] = _case(gradient_of_shard, readable * (1 + 2 * rank), readable)
-        said["sent"] = sum(row.wire_bytes for row in measured.traffic)
-        said["transposed"] = _case(gradient_of_shard, wide.T * (1 + 2 * rank), wide.T)
+            said["readable"] = _case(gradient_of_shard, readable * (2 + 2 * rank), readable)
+        # in a reduce the one that gets the sum sends nothing, and each rank gets one of them
+        shares = {"reduce": (ranks - 1) / ranks}
+        said["sent"] = sum(shares.get(row.name, 1) * row.wire_bytes for row in measured.traffic)
+        said["transposed"] = _case(gradient_of_shard, wide.T * (2 + 2 * rank), wide.T)
 
     said["waited_at"] = line_of_wait(both)
     report(check=said)
 
 
 def _case(gradient_of_shard: Callable[[Tensor], Tensor], gradient: Tensor, one: Tensor) -> dict[str, Any]:
-    """Rank r has 2r + 1 times ``one``: the mean over N ranks is N times ``one``, exactly."""
+    """Rank r has 2r + 2 times ``one``: the mean over N ranks is N + 1 times ``one``, exactly."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    wanted = ranks * one.chunk(ranks)[rank]
+    wanted = (ranks + 1) * one.chunk(ranks)[rank]
     alone = gradient.chunk(ranks)[rank].flatten().tolist()
     found = gradient_of_shard(gradient)
     is_tensor = isinstance(found, Tensor)
