@@ -1,10 +1,10 @@
 import numpy as np
 
 
-def near_pairs(signatures: np.ndarray, bands: int) -> set[tuple[int, int]]:
+def near_pairs(signatures: np.ndarray, bands: int) -> list[tuple[int, int]]:
     """Pairs (i, j), i < j, of rows that agree in all hashes of one of the bands."""
     parts = np.split(signatures, bands, axis=1)
-    found = set()
+    found: set[tuple[int, int]] = set()
     for part in parts:
         order = np.lexsort(part.T)
         same = (part[order][1:] == part[order][:-1]).all(axis=1)

@@ -2,7 +2,8 @@ import numpy as np
 
 
 def pack_documents(lengths: list[int], room: int) -> list[list[int]]:
-    rows, left = [], np.zeros(0, dtype=int)
+    rows: list[list[int]] = []
+    left = np.zeros(0, dtype=int)
     for number in np.argsort(-np.array(lengths, dtype=int), kind="stable"):
         fits = np.flatnonzero(left >= lengths[number])
         if len(fits) == 0:

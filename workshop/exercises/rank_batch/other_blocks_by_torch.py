@@ -8,7 +8,7 @@ def rank_batch(
     num_samples: int,
     global_batch: int,
     seed: int,
-) -> list[int]:
+) -> torch.Tensor:
     """Numbers of the samples that this rank reads in this step."""
     share = global_batch // world_size
     first = step * global_batch + rank * share
