@@ -485,7 +485,7 @@ started = subprocess.run(
     [*launcher, folder / "two.yaml", folder / "who.py"],
     capture_output=True,
     text=True,
-    timeout=60,
+    timeout=240,
 )
 print(f"{started.stdout}exit code {started.returncode}")
 assert started.stdout == "I am rank 0 of 1\n"
