@@ -606,8 +606,8 @@ assert better < means["alone"] < worse, "not every way repays its bytes"
 # - **DiLoCo is behind the plain mean here.** With 0.7 and Nesterov 0.9 its first outer step is 1.33 times what the islands moved, and later ones
 #   carry the momentum of all before. Probably that overshoots in the first 40 steps, where weights move fast. The paper begins from a pretrained model
 #   and meets more than a hundred times. Settings that are right there are wrong for eight meetings.
-# - **Compare with *alone*.** DiLoCo and 1-bit without memory end above ranks that never met. Here their bytes bought nothing. 1-bit with memory cannot
-#   be told from *alone* by three seeds. fp32, fp16, PowerSGD and the mean of 5 end below it.
+# - **Compare with *alone*.** DiLoCo and 1-bit without memory end above ranks that never met. Here their bytes bought nothing. 1-bit with memory ends
+#   close to *alone*, and three seeds are too few to rank them. fp32, fp16, PowerSGD and the mean of 5 end below it.
 #
 # A tiny model in its first steps is an illustration, not a verdict. The papers have the long runs:
 #
