@@ -623,8 +623,9 @@ for cap in map(str, caps):
     print(f"predicted, {measured[-1]:5.1f} ms measured")
     assert 0.4 < measured[-1] / predicted[-1] < 3  # loose: others may compute, too
 assert predicted[2] < predicted[0], "an alpha for each of many"
-if swept[0].kind == "cpu":  # where a backward is long enough to hide much
-    assert predicted[2] < min(predicted[0], predicted[4])
+if seconds["copies"] > 8 * alpha:  # a backward long enough to hide much
+    assert predicted[2] < predicted[4]
+if swept[0].kind == "cpu":
     sent = {bucket: when for what, bucket, _, when in seen.events if what == "sent"}
     ended = {bucket: when for what, bucket, _, when in seen.events if what == "arrived"}
     assert seconds["plain"] < max(ended[bucket] - sent[bucket] for bucket in ended)
