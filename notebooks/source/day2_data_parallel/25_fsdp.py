@@ -407,7 +407,7 @@ assert yours[0].gathers == wanted
 #   gathers of backward stay inside it.
 # - **prefetch 2**: two layers under way, not one. Helps where layers take unequal times; costs a layer of room.
 # - **bf16**: gathers in 16 bits; shards, gradients' sum and the optimizer in fp32.
-# - **offload**: shards, gradients and moments in the host's memory. (Here host and device are the same: nothing is saved.)
+# - **offload**: shards, gradients and moments in the host's memory. (On a CPU, host and device are the same, and nothing is saved.)
 
 # %%
 table = []
@@ -496,7 +496,8 @@ def clocked_forward(prefetch):
 
 clocked = {}
 for prefetch in (0, 1):
-    clocked[prefetch], computes = clocked_forward(prefetch)
+    tries = [clocked_forward(prefetch) for _ in range(3)]  # a busy moment hits one
+    clocked[prefetch], computes = min(tries)
     expected = forward_times(WIRE, computes, prefetch)[1][-1][1]
     both = (
         f"{1e3 * expected:3.0f} ms predicted, {1e3 * clocked[prefetch]:3.0f} ms clocked"
@@ -884,7 +885,7 @@ show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 # %% [markdown]
 # Seven billion parameters need 108 GB with DDP. Here a rank holds 0.2 GB of state, and needs room for the layers at work, the root and the logits.
 #
-# The totals agree to 5 %. The parts do not. The rehearsal counts a layer's whole gradients as temporaries until they are reduced, and at its peak
+# The totals agree to a tenth. The parts do not. The rehearsal counts a layer's whole gradients as temporaries until they are reduced, and at its peak
 # the root and one layer are gathered. The prediction counts these gradients as gradients, and takes three layers as gathered beside the root,
 # because a GPU fetches the next ones while one computes.
 #
