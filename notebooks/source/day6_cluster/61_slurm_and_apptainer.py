@@ -178,6 +178,7 @@ def environment(**more: str) -> dict[str, str]:
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_NNODES": "2",
         "SLURM_CPUS_PER_TASK": "1",
+        "PYTHON": sys.executable,  # the workshop's letter asks for it
     }
     path = f"{bin_folder}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     return {**os.environ, **told, "PATH": path, **more}
