@@ -68,7 +68,7 @@ def run(stage: Stage) -> None:
 
 
 def to_repeat(stage: Stage, path: Path, name: str, by_itself: bool = False) -> Part | None:
-    """The record of a lesson that has another turn, taken out; `Stage.part` may put it back.
+    """The record of a lesson that has another turn; `Stage.part` says when it is kept.
 
     It has one where the lesson's code has changed since, and, by_itself, where others ran beside it.
     """
@@ -79,7 +79,6 @@ def to_repeat(stage: Stage, path: Path, name: str, by_itself: bool = False) -> P
     beside = bool(by_itself and last.get("others"))
     if earlier.get("status") != "done" or earlier.get("alone") == "ended us" or not (changed or beside):
         return None
-    del stage.record["parts"][name]
     return {**earlier, "outdated": True} if changed else earlier
 
 
@@ -100,7 +99,7 @@ def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
 
     earlier = {name: to_repeat(stage, path, name) for name, (path, _) in named.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        to_come = [name for name in named if not stage.is_settled(name)]
+        to_come = [name for name in named if earlier[name] or not stage.is_settled(name)]
         begun = {pool.submit(work, name, *named[name]): name for name in to_come}
         for future in as_completed(begun):
             late = isinstance(future.exception(), _NotBegun)

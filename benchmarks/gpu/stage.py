@@ -106,37 +106,36 @@ class Stage:
     ) -> bool:
         """Run a part and write it down; False where its time did not come.
 
-        needs: seconds it may take. earlier: what its record was. It comes back unless this run ends well;
-        where it is ``outdated``, told by the code of another day, only if its time did not come.
+        needs: seconds it may take. earlier: the record of a part that has another turn. It stays until that
+        begins, and unless that ends well; where it is ``outdated``, told by the code of another day, a turn
+        that has begun takes its place however it ends.
         """
-        if self.is_settled(name):
+        if earlier is None and self.is_settled(name):
             return True
         if self.record["parts"].get(name, {}).get("status") == "running":
             self._note_what_ended_us(name)
             return True
         if self.left() < needs:
             self.record["status"] = "time is up"
-            self._keep(name, earlier)
+            self.write()
             return False
-        self._keep(name, {"status": "running", "rows": [], **({"earlier": earlier} if earlier else {})})
+        kept = None if earlier is None or earlier.get("outdated") else earlier
+        self._keep(name, {"status": "running", "rows": [], **({"earlier": kept} if kept else {})})
         ended = self._ended(work)
-        counts = earlier and not earlier.get("outdated")
-        self._keep(name, earlier if counts and ended["status"] != "done" else ended)
+        self._keep(name, kept if kept and ended["status"] != "done" else ended)
         said = f"{ended['status']} {ended.get('why', '')} {ended['seconds']} s"
         print(f"[{self.name}] {name}: {said}", flush=True)
         if self.on_gpu:
             try:
                 forget_everything()
             except RuntimeError:  # the GPU's own fault: nothing more runs in this process
-                told = {**earlier, "alone": "ended us"} if earlier else {**ended, "status": "ended us"}
-                self._keep(name, told)
+                self._keep(name, {**kept, "alone": "ended us"} if kept else {**ended, "status": "ended us"})
                 raise
         return True
 
-    def _keep(self, name: str, part: Part | None) -> None:
+    def _keep(self, name: str, part: Part) -> None:
         """Write the record, with this part in it."""
-        if part:
-            self.record["parts"][name] = part
+        self.record["parts"][name] = part
         self.write()
 
     def _note_what_ended_us(self, name: str) -> None:

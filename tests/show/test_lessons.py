@@ -227,3 +227,49 @@ def test_each_row_is_drawn_where_it_lies_and_where_it_is_read():
     (axis,) = picture.figure.axes
     assert len(axis.patches) == 20
     assert "rank 1 reads rows 5 to 5 of 1.pt, rows 6 to 8 of 2.pt, rows 9 to 9 of 3.pt" in repr(picture)
+
+
+def test_a_sample_has_the_colour_of_how_often_it_was_read_beside_what_is_wanted():
+    picture = show.times_read({"two": ([1, 2, 3, 9], 2), "one": ([1, 1, 0, 2], 1)})
+    (axis,) = picture.figure.axes
+    assert axis.images[0].get_array().tolist() == [[0, 1, 2, 3], [1, 1, 0, 2]]
+    assert "two: 1 to 9 times, 2 wanted; one: 0 to 2 times, 1 wanted" in repr(picture)
+    with pytest.raises(ValueError, match="as many samples in each way"):
+        show.times_read({"a": ([1], 1), "b": ([1, 1], 1)})
+
+
+def test_the_chance_to_be_found_is_the_formulas_and_points_are_the_measured_ones():
+    picture = PICTURES["chance_to_be_found"]()
+    (axis,) = picture.figure.axes
+    few, points, many = axis.lines
+    assert few.get_ydata()[100] == pytest.approx(1 - (1 - 0.5**3) ** 2)
+    assert many.get_ydata()[100] == pytest.approx(1 - (1 - 0.5**4) ** 9)
+    assert (points.get_xdata().tolist(), points.get_ydata().tolist()) == ([0.5, 0.9], [0.2, 0.9])
+    with pytest.raises(ValueError, match="no curve for other; there are few"):
+        show.chance_to_be_found({"few": (2, 3)}, {"other": {}})
+
+
+def test_a_panel_of_two_jobs_begins_with_its_first_bar_and_the_rest_is_waiting():
+    picture = show.two_jobs({"in turns": {0: [("train", 6.0, 7.0)], 1: [("rollout", 5.0, 6.0)]}})
+    (axis,) = picture.figure.axes
+    assert sorted((bar.get_x(), bar.get_width()) for bar in axis.patches) == [(0, 1000), (1000, 1000)]
+    assert "in turns 50% of the time" in repr(picture)
+    with pytest.raises(ValueError, match="no colour for write; there are rollout, train"):
+        show.two_jobs({"a": {0: [("write", 0.0, 1.0)]}})
+
+
+def test_the_quickest_split_is_marked_where_the_longer_job_is_shortest():
+    picture = PICTURES["split_curve"]()
+    (axis,) = picture.figure.axes
+    (dot,) = [line for line in axis.lines if line.get_marker() == "o"]
+    assert (list(dot.get_xdata()), list(dot.get_ydata())) == ([2], [3.0])
+    assert "2 GPUs write in the quickest step, 3 s; all in turns 2 s" in repr(picture)
+
+
+def test_ages_stand_in_their_order_beside_what_was_known_before():
+    picture = show.learned_by_age({"a": {0: 0.7, 16: 0.6}, "b": {4: 0.3}}, 0.5)
+    (axis,) = picture.figure.axes
+    before, first, second = axis.lines
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["0", "4", "16"]
+    assert (list(first.get_xdata()), list(second.get_xdata())) == ([0, 2], [1])
+    assert set(before.get_ydata()) == {0.5}

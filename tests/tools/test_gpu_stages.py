@@ -576,8 +576,19 @@ def test_a_lesson_whose_code_has_changed_since_has_another_turn(tmp_path, monkey
     ended.clear()
     lessons.run(late := OnAGpu("lessons", tmp_path, "full", seconds=20))
     assert not ended
-    assert late.record["parts"]["25_fsdp --share-gpu"]["rows"] == shared["rows"], (
-        "kept until it has had its turn"
+    assert late.record["parts"]["25_fsdp --share-gpu"]["rows"] == shared["rows"], "kept until it has its turn"
+
+    def died(*_):
+        raise KeyboardInterrupt  # what no part catches, as the end of the process
+
+    monkeypatch.setattr(lessons, "executed", died)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    monkeypatch.setattr(lessons, "executed", executed)
+    going = run()
+    assert going.record["parts"]["25_fsdp"]["status"] == "done", "what was not begun stays"
+    assert going.record["parts"]["25_fsdp --share-gpu"]["status"] == "ended us", (
+        "the old green is none of its"
     )
     going.record["parts"]["25_fsdp"]["rows"][0]["code"] = "as it was"
     going.write()
