@@ -87,7 +87,7 @@ report(line=line)
 assert [launched[rank].line + "\n" for rank in range(4)] == printed
 
 # %% [markdown]
-# What a launcher adds to our twelve lines: an address where the ranks find each other (`MASTER_ADDR`, `MASTER_PORT`), and an eye on all of
+# What a launcher adds to our loop with `Popen`: an address where the ranks find each other (`MASTER_ADDR`, `MASTER_PORT`), and an eye on all of
 # them, so that none is left waiting when another one dies.
 #
 # ## Ranks that stay
@@ -137,7 +137,7 @@ print("by hand:", by_hand.item())
 
 # %% [markdown]
 # PyTorch has one call for it, `dist.all_reduce`, which all ranks make together. Such a call is a **collective**. The tensor `x` is still
-# there from the cell before last:
+# there from the first `%%ranks` cell:
 
 # %% tags=["nbval-check-output"]
 # %%ranks

@@ -299,8 +299,8 @@ print(x[2].tolist())
 x[2, 3] = 11
 
 # %% [markdown]
-# The format can change alone, too: `view(dtype)` reads the same bytes by another one. As a whole number the 1 of fp32 is its bits, and they are
-# those of the formula at the top: sign 0, exponent 127, and no mantissa.
+# The format can change alone, too: `view(dtype)` reads the same bytes in another format. Take the number 1 in fp32 and read its 32 bits as a
+# whole number. Written in binary, it shows the three fields of the formula at the top: sign 0, exponent 127, mantissa 0.
 
 # %% tags=["nbval-check-output"]
 as_bits, address = x.view(torch.int32), x.untyped_storage().data_ptr()

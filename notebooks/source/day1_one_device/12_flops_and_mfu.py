@@ -473,8 +473,9 @@ print(f"Llama 3 405B: {llama_3:.1e} FLOPs, published 3.8e+25")
 assert f"{llama_3:.1e}" == "3.8e+25"
 
 # %% [markdown]
-# Now MFU. The paper that introduced it says all that your two functions need to know of PaLM: 540.35 billion parameters, 118 layers, sequences of
-# 2,048 tokens, and 238,300 tokens a second on 6,144 chips of TPU v4, of 275 TFLOP/s each (Chowdhery et al., 2022, section 4.1 and
+# Now MFU. The paper that introduced it says all that your two functions need to know of PaLM: 540.35 billion parameters, 118 layers, 48 heads that
+# are 256 wide, sequences of 2,048 tokens, and 238,300 tokens a second on 6,144 chips of TPU v4, of 275 TFLOP/s each. (Where `train_flops` asks for
+# `hidden_size`, it gets the width of all heads, because it counts attention with it.) All this is in Chowdhery et al. (2022, section 4.1 and
 # appendix B).
 
 # %%
@@ -692,9 +693,10 @@ assert shares[3] < 0.4
 show.measured_on_gpu("throughput", *(f"{name}: tokens/s" for name in names))
 
 # %% [markdown]
-# All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. Its products are
-# narrower and run further below the peak. And its layers have a fourteenth of the weights, while its vocabulary is as large. So the loss, which MFU
-# hardly counts, is a larger part of its step.
+# All three reach an MFU of 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. Nobody profiled
+# its step, so we can only name two likely causes. Its products are narrower, and the table above shows that small products run further below the
+# peak. And its layers have a fourteenth of the weights, while its vocabulary is as large. So the loss, which MFU hardly counts, should be a larger part
+# of its step.
 #
 # Where are the other 46 %? The profiler says what the GPU did in one step of the large model:
 

@@ -313,8 +313,9 @@ assert backward[36][1] > 2 * rounded[36][1]
 beside("good", predicted=len(good["predicted"]), measured=len(good["measured"]))
 
 # %% [markdown]
-# The range is wide, ten powers of two at least, and in it the prediction holds. At both ends the measurement is worse. There backward itself
-# is hurt near the loss, and what is missing there, or infinite, is so in every layer below.
+# The range is wide, ten powers of two at least, and in it the prediction holds. Far outside it, at the left and right of the picture, the
+# measurement is worse than the prediction. There backward itself is hurt near the loss, and what is missing there, or infinite, is so in
+# every layer below.
 #
 # So $S$ need not be exact. But the range moves during training, and with every batch, and nobody wants to tune $S$. So the scaler
 # keeps adjusting it while the model trains: **dynamic loss scaling**.
@@ -614,7 +615,7 @@ assert 7 < off["bf16"] / off["tf32"] < 9  # three bits: a factor of eight
 # ## At scale
 #
 # Here is what the data sheet says, and what our predictor of time makes of it: a model of 8 billion parameters on eight H100s, which share
-# weights, gradients and optimizer's state among them (lesson 24):
+# the weights, the gradients and the optimizer's state among them (lesson 24):
 
 # %% tags=["nbval-check-output"]
 from workshop import predict_step

@@ -297,8 +297,8 @@ assert not curves["sgd-momentum", 0.8][-1] < 3.6, "a rate too large; it may be N
 # Lion and AdamW differ from each other. Who wins is another question. Forty steps of a tiny model say nothing about it, and papers that compare optimizers
 # are mostly about how each was tuned.
 #
-# One run is an anecdote. So the claim about 8 bits once more, with the text in three orders. As a yardstick stands beside it what another rate
-# does to AdamW itself:
+# One run is an anecdote. So we test the claim about 8 bits once more, with the text in three orders. As a yardstick we also print how far
+# two curves of AdamW itself are apart when only the rate differs:
 
 
 # %%

@@ -1428,7 +1428,7 @@ for name in ("own", "Trainer"):
     extra[name] = found
     print(f"{name:<8}{LAUNCH + more:.1f} us to hand one over: idle", end=" ")
     print(f"{found[0]:.1%} with kernels of 6 us, {found[1]:.1%} with kernels of 50 us")
-assert extra["own"][0] <= extra["Trainer"][0]
+
 assert extra["Trainer"][1] < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
 
 # %% [markdown]

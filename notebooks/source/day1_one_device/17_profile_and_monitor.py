@@ -313,8 +313,10 @@ assert "data" in largest_two
 #
 # Now a model whose profile has been published. Ivanov et al. (2020) profiled the training of one layer of **BERT**, in PyTorch on a
 # GPU. They sort its operators into three kinds: **matrix products**; **normalisation** (softmax and layer norm); and **element-wise**
-# operators (dropout, GELU, additions). Here is such a layer in the sizes of BERT-large: 1,024 numbers a token, 16 heads, 512 tokens.
-# `with_flops=True` counts the FLOPs of the products. For the others we count by hand: so many for each number that they handle.
+# operators (dropout, the activation, additions). Here is such a layer in the sizes of BERT-large: 1,024 numbers a token, 16 heads,
+# 512 tokens. (We take one sequence. More would not change a share of the FLOPs.) `with_flops=True` counts the FLOPs of the products. For the
+# others we choose a count for each number that they handle: 5 to 13 for a normalisation, and 1 for an addition, a multiplication or a GELU.
+# (Lesson 12 counted a GELU's inside, about 8.)
 
 # %%
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
@@ -363,7 +365,9 @@ if device.type == "cpu":  # on a GPU, CUDA's own calls lie between
     for row in seen.key_averages():
         close = 1 + 0.01 * row.self_cpu_time_total  # microseconds
         assert abs(ours[row.key] - row.self_cpu_time_total) < close, row.key
-print("self_seconds and the profiler's own self times: equal")
+    print("self_seconds and the profiler's own self times: equal")
+else:
+    print("not compared on a GPU")
 
 # %%
 # %%guess little --unit %

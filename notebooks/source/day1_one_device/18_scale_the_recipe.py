@@ -623,9 +623,9 @@ for batch in (2, 64):
     print(f"batch {batch:>2}: {steps:.0f} steps, {steps * batch:,.0f} sequences in all")
 
 # %% [markdown]
-# So a number from two norms tells, to within a small factor, up to which batch a doubling nearly halves the steps. (It cannot tell
-# more, for it knows nothing of Adam.) Far above that batch a doubling nearly doubles the samples instead. The batch at the noise scale takes twice the
-# fewest steps, and twice the fewest samples.
+# So a number from two norms tells, to within a small factor, where the gain ends. (It cannot tell more, for it knows nothing of Adam.)
+# Far below that batch a doubling nearly halves the steps. Far above it a doubling nearly doubles the samples instead. The batch at the
+# noise scale itself takes twice the fewest steps, and twice the fewest samples; to double it saves a quarter of the steps.
 #
 # ## When the batch is very large
 #

@@ -473,9 +473,9 @@ beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 # ## The same curve on a cluster
 #
 # Measured by others with NCCL, on one node with eight H200 and over four nodes with eight B200 each (source in the table and
-# below). They report bus bandwidth, $2\frac{N-1}{N}\frac{n}{t}$: the bytes that **your** `ring_bytes` counts, a second. So it can be held against the
-# link's own rate. We turn it back into seconds. Their table has one more column for the 32 B200, bytes *of the tensor* a second, which they call
-# `algbw`. Do your bytes give the same?
+# below). They clock how many bytes *of the tensor* are summed in a second, and call it `algbw`. From that they calculate the bus bandwidth,
+# $2\frac{N-1}{N}\frac{n}{t}$: the bytes that a ring would send in a second, as **your** `ring_bytes` counts them. So it can be held against the link's own
+# rate. We turn it back into seconds. For the 32 B200 the table has both columns: does your function lead from one to the other?
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.published import published_table
@@ -494,7 +494,8 @@ for payload, published in algbw.items():
     assert abs(ours - published) < 0.006  # the table has two decimals
 
 # %% [markdown]
-# All four agree to a hundredth, which is as far as the table goes. Now **your** `fit`, on all sizes:
+# All four agree to a hundredth, which is as far as the table goes: your function is their formula. (Nobody has counted bytes there. We come back to
+# that.) Now **your** `fit`, on all sizes:
 
 # %%
 points, lines = {}, {}

@@ -655,9 +655,10 @@ beside(
 )
 
 # %% [markdown]
-# On the left each of thirty buckets pays its $\alpha$. On the right one bucket waits until backward is over, and nothing is hidden. In between most of
-# the sending happens during backward. (Points may lie above the line: a message also waits until the other rank sends it, and for a core. If other
-# programs compute at the same time, run the cell again.)
+# On the left each of thirty buckets pays its $\alpha$. On the right one bucket waits until backward is over, and nothing is hidden. In between a part of
+# the sending happens during backward. It cannot be all of it: here the wire needs longer than backward does. (Points may lie above the line: a message
+# also waits until the other rank sends it, and for a core. They lie below it if messages cost less than the $\alpha$ and $\beta$ that were clocked. If
+# other programs compute at the same time, run the cell again.)
 #
 # The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above. A bucket should be larger than that, so that little is paid for
 # $\alpha$, and small beside the model, so that most of them are hidden. PyTorch's choice is 25 MiB, and 1 MiB for the first bucket: a model of several GB
@@ -822,8 +823,8 @@ beside("wire_bytes", predicted=formula, measured=counted[0]["four, with no_sync"
 #
 # ### Which network do you need?
 #
-# Goyal et al. (2017) asked that before they trained ResNet-50 on 32 servers (section 4.3). Its backward takes 120 ms on a P100. (They then divide by 125.)
-# In this time the gradients have to cross, and the paper says that this takes 12.8 Gbit/s. Count the parameters, and use the formula:
+# Goyal et al. (2017) calculated that for ResNet-50 on 32 servers (section 4.3). Its backward takes 120 ms on a P100. In this time the gradients have to
+# cross, and for that, says the paper, a server needs 12.8 Gbit/s. (It rounds the time to 125 ms, and so do we.) Count the parameters, and use the formula:
 
 
 # %% tags=["nbval-check-output"]

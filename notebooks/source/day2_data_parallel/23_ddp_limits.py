@@ -378,7 +378,7 @@ show.memory_timeline(rehearsed, cap=GPU)
 
 # %% tags=["nbval-check-output"]
 width = 1_600
-one_layer = 12 * width**2 + 13 * width  # four and eight matrices; biases and two norms
+one_layer = 12 * width**2 + 13 * width  # attention 4, MLP 8; biases and two norms
 gpt_2 = (50_257 + 1_024) * width + 48 * one_layer + 2 * width
 assert ddp_bytes(gpt_2) == (2 + 2 + 4 + 8) * gpt_2, "in mixed precision, too"
 print(f"GPT-2: {gpt_2:,} parameters, {ddp_bytes(gpt_2) / 1e9:.1f} GB of state")
@@ -387,8 +387,8 @@ print(f"1.4 billion: {left / 1e9:.1f} of 32 GB are left for activations")
 assert 24 <= ddp_bytes(gpt_2) / 1e9 < 25, "at least 24 GB"
 
 # %% [markdown]
-# Both agree: with 1.4 billion parameters more than two thirds of such a card are state, however many cards there are. Recomputing activations
-# (lesson 13) makes room for more tokens, not for a larger model.
+# The first one agrees. In the second one more than two thirds of such a card are state, however many cards there are, and whether 9.6 GB are enough
+# depends on the activations. Recomputing activations (lesson 13) makes room for more tokens, not for a larger model.
 #
 # ## The way out
 #

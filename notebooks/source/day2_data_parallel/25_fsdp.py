@@ -41,7 +41,8 @@ on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 # %% [markdown]
 # ### Exercise: the way back
 #
-# A gather copies a number to N places, and the derivative of a copy is a sum. Write it:
+# A gather copies a number to N places, and the derivative of a copy is a sum: what all ranks have found for this shard is added up. The loss of the
+# step is the mean of the ranks' losses, so the sum is divided by N. Write it:
 
 # %%
 # %%exercise gradient_of_shard

@@ -373,13 +373,15 @@ assert moved[torch.bfloat16, 1e-6] < 0.05
 #
 # DeepSpeed's documentation, [Memory Requirements](https://deepspeed.readthedocs.io/en/latest/memory.html), says what T5-3B takes on a node of 8 GPUs in mixed
 # precision: 2,851 million parameters, of which the largest layer has 32 million. Weights and gradients have 2 bytes each. The master copy, its
-# gradient and the two moments have 16 together.
+# gradient and the two moments have 16 together. In stage 2 only these 16 are cut. In stage 3 the weights are cut, too; weights and gradients
+# in 16 bits are whole for one layer at a time, and the largest one counts.
 
 # %%
 import logging
 
 logging.disable(logging.WARNING)  # DeepSpeed says which device it found
 from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+from deepspeed.runtime.zero.stage_1_and_2 import estimate_zero2_model_states_mem_needs
 
 logging.disable(logging.NOTSET)
 P, LAYER, N = 2_851_000_000, 32_000_000, 8
@@ -398,12 +400,16 @@ host, gpu, _ = estimate_zero3_model_states_mem_needs(P, LAYER, N, **how)
 assert gpu == int(estimate["ZeRO-3, a GPU"])
 assert host == int(estimate["the host"])
 print("and so says DeepSpeed's own function for stage 3")
+_, new = estimate_zero2_model_states_mem_needs(P, N, cpu_offload=False)
+print(f"its function for stage 2 now says {new / 2**30:.2f} GB")
+older = 4 * P + int(16 * P / N)  # what releases before 0.19 say
+assert new in (2 * P + int(18 * P / N), older), "16-bit gradients are cut, too"
 
 # %% [markdown]
-# (These GB are GiB. DeepSpeed 0.19 has a new formula for stage 2, in which gradients are cut too: 11.28 GB.)
+# (These GB are GiB. For stage 2 the function has changed since that page was written: DeepSpeed 0.19 cuts the 16-bit gradients, too.)
 #
-# Look at the last line. Before any engine cuts anything, each of the 8 processes has made the whole model in fp32, as our `task` does; the factor of
-# 1.5 is for safety. For Llama 2 70B the authors of [this guide](https://huggingface.co/blog/ram-efficient-pytorch-fsdp) count
+# Look at the line of the host. Before any engine cuts anything, each of the 8 processes has made the whole model in fp32, as our `task` does; the
+# factor of 1.5 is for safety. For Llama 2 70B the authors of [this guide](https://huggingface.co/blog/ram-efficient-pytorch-fsdp) count
 # "70\*4\*8 GB ~ 2TB" in a node of 1 TB. `zero3_init_flag` and `fsdp_cpu_ram_efficient_loading` are the keys against that.
 #
 # ## The same loop in another library

@@ -119,8 +119,8 @@ assert np.abs(given - with_memory).max() < 5 < np.abs(given - without)[3].max()
 Picture(figure, "sums of what was given, and of what was sent with memory and without")
 
 # %% [markdown]
-# Nothing is lost. It is only late (Karimireddy et al., 2019): the dots stay within 5 of their line, and without memory the gap is larger after four steps
-# and goes on growing.
+# Nothing is lost. It is only late (Karimireddy et al., 2019): the dots stay within 5 of their line. Without memory all three gaps go on growing, and
+# that of the 4 is larger than 5 after four steps.
 #
 # ## Two thin matrices
 #

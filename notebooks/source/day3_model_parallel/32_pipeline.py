@@ -61,7 +61,8 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # that of the whole batch. (A layer that looks across the batch, such as batch normalisation, sees micro-batches only.)
 #
 # Two ranks, four micro-batches, and stages that take equally long. If each micro-batch goes through and back before the
-# next one starts (*naive*), one of the two ranks is always idle. **Predict:** how much of that does GPipe win back?
+# next one starts (*naive*), one of the two ranks is always idle, so each is idle for half of the time. **Predict:** for
+# what share of the time is a rank idle under GPipe?
 
 # %%
 # %%guess gpipe_idle --unit %
@@ -72,8 +73,8 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # %% [markdown]
 # ## Run: two ranks, real compute
 #
-# `run_schedule` executes such a list over send and receive. (It is one loop, which you will see below.) Each rank writes
-# down when each action began and ended; time spent waiting belongs to no action. Every schedule runs five times, and we
+# `run_schedule` executes such a list over send and receive. (It is one loop; further down you will read a shorter one
+# that does the same.) Each rank writes down when each action began and ended; time spent waiting belongs to no action. Every schedule runs five times, and we
 # look at the run whose actions took least time, because other programs share these cores. These ranks shall not see a
 # GPU.
 
@@ -180,7 +181,8 @@ show.pipeline_gantts(
 #
 # **Does the formula hold on real accelerators?** If a rank is idle for a share $i$ of the time, $p$ ranks do $p\,(1 - i)$
 # times the work of one. GPipe's authors measured that on TPUs, with a Transformer of 48 layers and 32 micro-batches. The
-# unit of their table 2 is the speed of two ranks with a single micro-batch, of which one works while the other waits.
+# unit of their table 2 is the speed of two ranks with a single micro-batch. Then one rank works while the other waits, so
+# the unit is the speed of one rank.
 
 # %% tags=["nbval-check-output"]
 published, speed = {2: 1.8, 4: 3.4, 8: 6.3}, {}  # table 2, Transformer, M = 32
@@ -200,7 +202,7 @@ assert abs(more[0] / more[1] - 1) < 0.05
 
 # %% [markdown]
 # The prediction is 4 to 8 % too high, for it counts nothing but the bubble. (It does not explain the whole table. With four
-# micro-batches that has 3.2 and 4.8 on four and eight ranks, where the formula allows no more than 2.3 and 2.9. The batch was
+# micro-batches the table has 3.2 and 4.8 on four and eight ranks, where the formula allows no more than 2.3 and 2.9. The batch was
 # adjusted to fit memory where necessary, says the caption, so those runs may differ in more than the number of ranks.)
 #
 # ## What has to be kept

@@ -223,7 +223,8 @@ for name, p, m, v in [
 
 # %% [markdown]
 # GPipe and 1F1B wait equally long, and differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most $p$. Interleaving
-# waits less, but sends more often. Lesson [32](32_pipeline.ipynb) measures these schedules and newer ones, and has sliders for them.
+# waits less, but sends more often. Lesson [32](32_pipeline.ipynb) clocks GPipe and 1F1B, simulates interleaving and newer schedules, and
+# has sliders for them.
 #
 # The cheapest cure for a bubble is more micro-batches, which means a larger batch or fewer data-parallel ranks.
 #
@@ -605,9 +606,9 @@ assert three.group(5, "tensor") == (4, 5)
 # %% [markdown]
 # ## Two cuts by hand
 #
-# First on four ranks, tensor 2 and data 2, with two matrices and a ReLU after each. The order of the cuts matters. Tensor
-# parallelism deals out the outputs of *up* and the inputs of *down*. What a rank has left is sharded once more, by rows, with the rank
-# that reads the other half of the batch:
+# First on four ranks, tensor 2 and data 2, with two matrices and a ReLU after each. Tensor parallelism cuts first: it deals out the
+# outputs of *up* and the inputs of *down*. What a rank has left is then sharded, by rows, with the rank that reads the other half of
+# the batch:
 
 # %%
 show.two_cuts()

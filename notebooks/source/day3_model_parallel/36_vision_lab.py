@@ -454,6 +454,8 @@ def all_pieces(images):
 params = [piece.params for piece in vit.pieces]
 larger = max(sum(params[:half]), sum(params[half:]))
 message = 4 * BATCH * vit.pieces[half - 1].handed  # fp32
+# On two ranks an all-reduce sends as many bytes as its tensor has, as a message does.
+# So the line measured for all-reduces serves for both.
 by_hand = {
     "data parallel": all_pieces(BATCH / 2)
     + links["all_reduce"].seconds(4 * sum(params))
@@ -661,8 +663,9 @@ for name in specs:
     assert missed < 1 or busy, (name, missed)
 
 # %% [markdown]
-# A layout's ring and disc are at nearly the same memory, but not at the same height. The model of time knows nothing of waiting for a rank that
-# is late, or of other programs. So a prediction gives a **short list**, and not a winner. Which layouts changed places?
+# A layout's ring and disc are at nearly the same memory, but a disc can be much higher than its ring. The model of time knows nothing
+# of waiting for a rank that is late, or of other programs. So a prediction gives a **short list**, and not a winner. Which layouts
+# changed places?
 
 # %%
 for name in specs:
@@ -686,7 +689,7 @@ for name in specs:
     assert sending > alone or busy
 
 # %% [markdown]
-# The memory of every layout was predicted to 8 % or better. Of time look at the last lines: ZeRO's collectives take more than was
+# The memory of every layout was predicted to 8 % or better. For time, look at each model's last line: ZeRO's collectives take more than was
 # predicted. The profile knows that gloo's reduce_scatter is slow. But it timed collectives of ranks that had nothing else to do. In
 # the step there are two of them for each of nine parts of the model, and each waits for the rank that is late. So where ZeRO
 # loses places, look there first: it computes what data parallel computes, and sends as many bytes.
@@ -695,8 +698,8 @@ for name in specs:
 # a CoAtNet it leaves stem and MBConv blocks whole on both ranks: their share of the time stands below the profile.
 #
 # (Where two ranks have to share their cores with other programs, a layout in which one rank waits for the other looks
-# better than it is: then measure again. So the assert above is a loose one, and is skipped on a busy machine. Read the
-# sentences it prints.)
+# better than it is: then measure again. So the assert on the first three layouts is a loose one. It is skipped on a busy
+# machine, and so is the assert on ZeRO's collectives. Read the sentences that are printed there.)
 #
 # Is each of them still one process's training? That is a test: `tests/parallel/test_vision_plans.py` has every gradient
 # of both models under every cut to 1e-5. One footnote: CoAtNet's **batch norm** sees only the images that a rank has in

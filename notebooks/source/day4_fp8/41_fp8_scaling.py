@@ -286,11 +286,11 @@ for name in ("y", "dx"):
 assert shared[best["y"]] > 100 * shared[best["dx"]]
 assert worst["dx, one for all"][best["y"]] > 0.8
 assert worst["y, one for all"][best["dx"]] > 0.8
-assert worst["y, one for all"][best["y"]] > 0.2
+assert worst["y, one for all"][best["y"]] > 0.25
 
 # %% [markdown]
 # The mean hides it: there, $2^{-5}$ serves both. But some token is lost at every shared scale. Where the worst $y$ is at
-# its best, and still off by a quarter, some dx is lost, and the other way round. The two valleys lie a factor of
+# its best, and still off by more than a quarter, some dx is lost, and the other way round. The two valleys lie a factor of
 # hundreds apart.
 #
 # Micikevicius et al. (section 4.3) asked the same of a GPT-3 with 1.3 billion parameters, forward alone: inputs, weights
@@ -353,6 +353,8 @@ for (name, (found, kl)), published in zip(
     print(f"{found:12.2f} {more[1]:+7.1%} {kl:8.3f}")
 assert ours["one scale per tensor"][1] < 0.8 * min(kl for _, kl in tried)
 assert ours["one scale per tensor"][0] < 1.05 * ours["not rounded"][0]
+whole, shared_one, own_one = (found for found, _ in ours.values())
+assert whole < own_one < shared_one
 
 # %% [markdown]
 # The same order, and one scale per tensor costs about the same two per cent in both. In the paper's larger model sharing

@@ -408,10 +408,10 @@ beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 # %% [markdown]
 # **With scales FP8 stays within one per cent of bf16** in the mean of the run. What could have been predicted? The four
 # GPT models of the FP8 paper, of 126 million to 175 billion parameters (Micikevicius et al., table 4), stand a fifth of
-# a per cent above 16 bits: that is the prediction beside your guess. (Twelve steps of a small model
-# confirm its order of magnitude, no more.) Why so little? The errors of single products point in no
-# common direction, so they largely cancel in sums over many products and many steps. In single steps FP8 is off by up
-# to two per cent here, further than fp32 is from bf16.
+# a per cent above 16 bits: that is the prediction beside your guess. (Twelve steps of a small model cannot confirm it.
+# They show that the difference is below one per cent.) Why so little? The errors of single products point in no
+# common direction, so they largely cancel in sums over many products and many steps. In a single step FP8 is further
+# from bf16 than fp32 is, here by about two per cent at the most.
 #
 # Without scales most output gradients of the swapped layers round to zero in E5M2. These layers hardly learn; only what
 # was not swapped still does.
@@ -600,7 +600,8 @@ for row in of_source:
 assert len(of_source) == 7
 
 # %% [markdown]
-# All seven are predicted 3 to 10 % too fast. For runs that the model has not seen, expect an error of that size.
+# All seven are predicted 3 to 10 % too fast. That is one source. Runs that the model has not seen may be missed by more:
+# `64_plan_a_run` has some that come out almost a fifth too fast.
 #
 # And **memory does not halve**. By this prediction it grows where the 16-bit weights stay and get 8-bit copies beside
 # them, in both layouts that Hopper's units want. The inputs that wait for backward do shrink. Keep the parameters

@@ -17,7 +17,7 @@
 # A trained model has 16 bits a number. To serve it with 8, three kinds of numbers are rounded: its **weights**, the
 # **inputs** of its products, and its **cache** of keys and values. Which of the three decides how much of the model is
 # lost? We round each by hand and measure. Then the model becomes a file, in each of four formats that servers read, and
-# what comes out of the file is measured in the same way.
+# what comes out of the file is compared with what went in, or with the model itself.
 
 # %%
 # %load_ext workshop
@@ -1207,8 +1207,8 @@ beside("decides", measured="inputs")
 # %% [markdown]
 # **The inputs decide.** Weights alone and the cache alone stay below three hundredths of a nat, in either format. With
 # inputs the same 8 bits cost from less than a hundredth of a nat to three quarters of one, and what decides is who shares
-# a scale: blocks of 32 (llama.cpp), a token, or all tokens to come. And the files keep what was chosen: none is much further from the
-# model than its numbers were before.
+# a scale: blocks of 32 (llama.cpp), a token, or all tokens to come. And the files keep what was chosen: the folder gives
+# the same numbers to the last bit, and the engine's file is about as far from the model as static E4M3 was.
 
 # %% [markdown]
 # ## Tomorrow's script

@@ -55,7 +55,8 @@ from statistics import NormalDist
 
 from workshop.facts.nf4 import NF4_VALUES  # as the paper prints them
 
-OUTERMOST = ((1 - 1 / 32) + (1 - 1 / 30)) / 2  # between that of sixteen and of fifteen
+# half a step is 1/32 with sixteen equal shares and 1/30 with fifteen: the mean of both
+OUTERMOST = ((1 - 1 / 32) + (1 - 1 / 30)) / 2
 
 
 def one_side(count):

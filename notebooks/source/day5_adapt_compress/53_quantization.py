@@ -375,7 +375,7 @@ assert errors["yours"] < 0.8 * errors["few"]
 #
 # $$w_k \mathrel{-}= \frac{w_j - q_j}{[H^{-1}]_{jj}}\,[H^{-1}]_{jk}$$
 #
-# There is such an inverse for each column. But of each only one row is needed, and **one Cholesky factorization** of the first inverse gives all these rows. Here is the
+# There is such an inverse for each column. But only one row of each inverse is needed, and **one Cholesky factorization** of the first inverse gives all these rows. Here is the
 # heart of the package's version. In it `left` is the matrix, transposed, and `factor[j, k] / factor[j, j]` is the fraction of the formula. It also moves the
 # columns behind a block only once a block:
 

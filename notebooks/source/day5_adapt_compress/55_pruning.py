@@ -609,7 +609,7 @@ for rounds, published in ((3, 51.3), (6, 26.3), (7, 21.1), (16, 2.9)):
 
 # %%
 # %%guess fresh --unit %
-# All weights: about 88 % of the digits are read. The same zeros as the ticket's,
+# All weights: about 89 % of the digits are read. The same zeros as the ticket's,
 # 5 % of the weights left, but fresh first weights: how many percent?
 ...
 

@@ -140,8 +140,8 @@ assert 0.5 < line[16] / (best[16] / best[1]) < 2, "a straight line"
 beside("sixteen", predicted=round(line[16], 1), measured=round(best[16] / best[1], 1))
 
 # %% [markdown]
-# Predicted is the straight line from 1 to 64 tokens: the weights are read once, and each further token adds its arithmetic. On an H100 it would be 1.0, because 16 tokens
-# are far below the ridge. A CPU core has a low ridge: with 64 tokens, computing takes longer than reading the weights. So **batching wins less on a CPU**, and the reason is the device, not the idea.
+# The prediction is a straight line through the times measured for 1 and for 64 tokens: the weights are read once, and each further token adds its arithmetic. On an H100,
+# 16 tokens would take about as long as one, because they are far below the ridge. A CPU core has a low ridge: with 64 tokens, computing takes longer than reading the weights. So **batching wins less on a CPU**, and the reason is the device, not the idea.
 #
 # ## The cache
 #
@@ -667,12 +667,14 @@ assert texts["speculation, n-gram"] == "4 of 4"
 assert texts["int8, by hand"] == texts["NF4, by hand"] == "0 of 1"
 
 # %% [markdown]
-# What loses is in the table, too. Our cache, batches and speculation left every text as it was. (Of transformers' batch of eight one text differs.) Where the
+# The table also has what gained nothing. It has speculation too, which the next section explains: something cheap guesses the next tokens, and the
+# model checks them all in one pass. Our cache, batches and speculation left every text as it was. (Of transformers' batch of eight one text differs.) Where the
 # weights are rounded, the model is another one: after 27 tokens (int8 by hand) or 10 (NF4) it writes something else.
 #
 # For one user llama.cpp is four times as fast: it reads 4 bits a weight, in kernels made for that, where we read 32. With eight users there is more to compute for each weight
-# that is read, and llama.cpp is 14 % ahead. Speculation wins
-# nothing here. Of what n-grams guess 29 % is right, which gives 1.15 tokens a pass and about pays for the longer passes. Half of the model's own layers, untrained for it, are an expensive draft that is never right. NF4 by hand unpacks for longer than it saves.
+# that is read, and llama.cpp is 14 % ahead. Speculation wins nothing here. The n-gram way guesses what followed the last few tokens where they stood before: 29 % of
+# its guesses are right, which gives 1.15 tokens a pass and about pays for the longer passes. Guesses by half of the model's own layers, which were not trained for it,
+# are expensive and never right. NF4 by hand takes longer to unpack than it saves.
 
 # %% [markdown]
 # ## Guess ahead
@@ -1062,7 +1064,7 @@ assert 2 < many.time_between_tokens / one.time_between_tokens < 2.5
 beside("users", predicted=round(by_hand), measured=most)
 
 # %% [markdown]
-# Sixty-four users get 24 times the tokens of one, and each waits about twice as long for a token. Then the **cache** is full. (By hand we forgot what a server leaves free.) With 8 heads for keys and values in the place of 40
+# Sixty-four users get 24 times the tokens of one, and each waits about twice as long for a token. With a few users more the **cache** is full. (By hand we forgot what a server leaves free.) With 8 heads for keys and values in the place of 40
 # (GQA), the cache of a token is a fifth and five times as many would fit. What you use tomorrow is vLLM or SGLang. Their command lines for this run:
 
 # %%

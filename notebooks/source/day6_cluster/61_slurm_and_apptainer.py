@@ -302,7 +302,7 @@ assert told - in_yours >= {"--cpus-per-task", "--kill-on-bad-exit"}
 
 # %% [markdown]
 # What only this one has: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` hands on the cores. Does it start the
-# same as yours? The whole script of a Slurm without containers, in the pretended one:
+# same ranks as yours? We write the whole script for a Slurm without containers, and let our pretended Slurm carry it out:
 
 # %%
 plain = SiteSpec(

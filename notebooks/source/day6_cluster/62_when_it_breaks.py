@@ -91,7 +91,7 @@ beside(
 )
 
 # %% [markdown]
-# A collective ends when all ranks have entered it. Here none ever has all, so **both** wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
+# A collective ends when all ranks have entered it. Here each of the two collectives has only one rank, so **both** wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
 # what is wrong is that they are not the same. Without a time limit this cell would never end. (Torch's own limit is 30
 # minutes for gloo, ten for NCCL.)
 #

@@ -304,7 +304,7 @@ step = predict_step(best.run, "megatron-core")
 step
 
 # %% [markdown]
-# Seven tenths of the step are matrix products. *Skew* is waiting for the slowest rank. The rest has names, and each name is something you could work on. More micro-batches make
+# Seven tenths of the step are matrix products. The rest has names, and each name is something you could work on. (*Skew* is waiting for the slowest rank.) More micro-batches make
 # the bubble smaller, larger matrices make the products more efficient, and a faster network shortens "data".
 
 # %% tags=["nbval-check-output"]
