@@ -74,6 +74,7 @@ def run_stage(name: str, how: argparse.Namespace, seconds: float) -> str:
     command = [
         *[sys.executable, "-m", "benchmarks.gpu", name, "--folder", str(how.folder)],
         *["--size", how.size, "--seconds", str(max(1.0, seconds - 10))],
+        *(["--together"] if how.together else []),
     ]
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
@@ -180,6 +181,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of a stage")
     parser.add_argument("--within", type=float, default=0, help="seconds for all; 0: no limit")
     parser.add_argument("--again", action="store_true", help="forget the records of these stages first")
+    parser.add_argument("--together", action="store_true", help="also those lessons that want to be alone")
     parser.add_argument("--table", action="store_true", help="show the records, run nothing")
     parser.add_argument("--rehearse", action="store_true", help="rehearse here what `memory` will measure")
     parser.add_argument("--take", type=Path, metavar="ARCHIVE", help="take in records that came back")

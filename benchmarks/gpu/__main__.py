@@ -19,10 +19,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--together", action="store_true")
     told = parser.parse_args()
     if told.size != "full":
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    stage = Stage(told.name, told.folder, told.size, told.seconds)
+    stage = Stage(told.name, told.folder, told.size, told.seconds, told.together)
     stage.write()
     importlib.import_module(f"benchmarks.gpu.{told.name}").run(stage)
     stage.end()

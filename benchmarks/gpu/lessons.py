@@ -7,7 +7,8 @@ instead of going to the CPU. `show.recorded_run` reads the record.
 
 Lessons that time a GPU run alone, and first. Of the others several run at once, each with leases of its own
 and few threads: most of a lesson is Python, and one after the other they would take more than half an hour.
-The record of each says how many others there were, for what it times is then told by a busy machine.
+The record of each says how many others there were, for what it times is then told by a busy machine. With
+``--together`` all run so: a first look at what is broken; the next start without it runs those alone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from workshop.show.recorded import KEPT_LINES, PLACED, code_digest, lesson_diges
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
-SECONDS, NEEDED, PATIENCE = 150, 30, 8  # a kernel has 5 s to end
+SECONDS, NEEDED, PATIENCE = 200, 30, 8  # a kernel has 5 s to end
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
 ALONE = ("12_", "13_", "14_", "16_", "42_")
@@ -59,10 +60,12 @@ def run(stage: Stage) -> None:
     plans = [(path, False) for path in paths]
     plans += [(path, True) for path in paths if stage.on_gpu and path.parent.name[:4] in ON_RANKS]
     named = {path.stem + (" --share-gpu" if share else ""): (path, share) for path, share in plans}
-    for name in [name for name in named if name.startswith(ALONE)]:
+    for name in [name for name in named if name.startswith(ALONE) and not stage.together]:
         path, share = named.pop(name)
         alone(stage, path, name, lambda path=path, share=share, name=name: executed(stage, path, share, name))
     several(stage, named)
+    if stage.together and stage.record["status"] == "running":
+        stage.record["status"] = "done in company"  # the next start has something to do
     if stage.size == "ci":
         stage.part("a notebook of one cell", lambda: one_cell(stage), needs=10)
 
@@ -90,7 +93,10 @@ def alone(stage: Stage, path: Path, name: str, work: Callable[[], list[Row]]) ->
 
 
 def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
-    """Lessons side by side, each written down by this thread when it has ended."""
+    """Lessons side by side, each written down by this thread when it has ended.
+
+    What took longest comes first, after what nobody knows of: a long one begun last would run on by itself.
+    """
 
     def work(name: str, path: Path, share: bool) -> list[Row]:
         if stage.left() < NEEDED:
@@ -100,11 +106,17 @@ def several(stage: Stage, named: dict[str, tuple[Path, bool]]) -> None:
     earlier = {name: to_repeat(stage, path, name) for name, (path, _) in named.items()}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         to_come = [name for name in named if earlier[name] or not stage.is_settled(name)]
+        to_come.sort(key=lambda name: -seconds_it_took(earlier[name]))
         begun = {pool.submit(work, name, *named[name]): name for name in to_come}
         for future in as_completed(begun):
             late = isinstance(future.exception(), _NotBegun)
             needs = math.inf if late else 0.0
             stage.part(begun[future], future.result, needs, earlier=earlier[begun[future]])
+
+
+def seconds_it_took(earlier: Part | None) -> float:
+    """What a lesson took the last time; without an end that time, more than any."""
+    return earlier["rows"][-1]["measured"] if earlier else math.inf
 
 
 class _NotBegun(Exception):

@@ -53,10 +53,13 @@ class NotHere(RuntimeError):
 
 
 class Stage:
-    """One stage under way. ``record`` is what its file holds; ``device`` a GPU, or the CPU in a dry run."""
+    """One stage under way. ``record`` is what its file holds; ``device`` a GPU, or the CPU in a dry run.
 
-    def __init__(self, name: str, folder: Path, size: str, seconds: float) -> None:
-        self.name, self.size, self.folder = name, size, folder
+    together: parts that want the machine for themselves are run beside the others all the same.
+    """
+
+    def __init__(self, name: str, folder: Path, size: str, seconds: float, together: bool = False) -> None:
+        self.name, self.size, self.folder, self.together = name, size, folder, together
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.deadline = time.monotonic() + seconds
         self.path = folder / f"{name}.json"

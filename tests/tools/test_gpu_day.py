@@ -173,7 +173,7 @@ def test_a_record_from_a_tree_without_history_gets_this_trees_commit(tmp_path, m
 
 
 def test_a_stage_whose_time_is_up_is_ended_recorded_and_goes_on(tmp_path):
-    how = argparse.Namespace(folder=tmp_path, size="ci")
+    how = argparse.Namespace(folder=tmp_path, size="ci", together=False)
     assert gpu_day.run_stage("serving", how, 0.2) == "time is up"  # it has not even imported torch
     assert json.loads((tmp_path / "serving.json").read_text())["status"] == "time is up"
     assert not gpu_day.is_done(tmp_path, "serving")
@@ -264,7 +264,7 @@ def faults(folder, monkeypatch, ends):
 )
 def test_a_stage_that_a_fault_of_the_gpu_ended_is_started_again(tmp_path, monkeypatch, ends, starts):
     given = faults(tmp_path, monkeypatch, ends)
-    how = argparse.Namespace(folder=tmp_path, size="ci")
+    how = argparse.Namespace(folder=tmp_path, size="ci", together=False)
     assert gpu_day.run_on("thing", how, 500.0) == ends[starts - 1]
     assert len(given) == starts
     assert all(480 < seconds <= 500 for seconds in given)
@@ -272,7 +272,7 @@ def test_a_stage_that_a_fault_of_the_gpu_ended_is_started_again(tmp_path, monkey
 
 def test_a_stage_with_less_than_a_minute_left_is_not_started_again(tmp_path, monkeypatch):
     given = faults(tmp_path, monkeypatch, ["ended with 1", "ran"])
-    gpu_day.run_on("thing", argparse.Namespace(folder=tmp_path, size="ci"), 59.0)
+    gpu_day.run_on("thing", argparse.Namespace(folder=tmp_path, size="ci", together=False), 59.0)
     assert len(given) == 1
 
 

@@ -544,6 +544,40 @@ def test_lessons_that_time_a_gpu_run_alone_and_others_side_by_side(tmp_path, mon
     assert (late.record["status"], late.record["parts"]) == ("time is up", {})
 
 
+def test_together_all_lessons_run_side_by_side_the_longest_first_and_those_that_time_a_gpu_once_more_alone(
+    tmp_path, monkeypatch
+):
+    begun = []
+    by_name = {path.stem: path for path in lessons.notebooks()}
+    monkeypatch.setattr(lessons, "notebooks", lambda: [by_name[name] for name in took])
+    monkeypatch.setattr("benchmarks.gpu.stage.forget_everything", lambda: None)
+    monkeypatch.setattr(lessons, "AT_ONCE", 1)
+    took = {"12_flops_and_mfu": 20.0, "51_adapters": 90.0, "53_quantization": 0.0, "54_distillation": 40.0}
+
+    def executed(stage, path, share, name, others=0):
+        begun.append((name, others))
+        return [row("a lesson", took[name], "s", others=others, code=lesson_digest(path))]
+
+    monkeypatch.setattr(lessons, "executed", executed)
+    going = OnAGpu("lessons", tmp_path, "full", seconds=1000)
+    old = {"status": "done", "rows": [row("a lesson", 0.0, "s", code="as it was")]}
+    for name in ("12_flops_and_mfu", "51_adapters", "54_distillation"):
+        going.record["parts"][name] = {**old, "rows": [{**old["rows"][0], "measured": took[name]}]}
+    going.together = True
+    monkeypatch.setattr(lessons, "AT_ONCE", 2)  # so that there are others
+    lessons.run(going)
+    assert [name for name, _ in begun][0] == "53_quantization", "what nobody knows of comes first"
+    assert {name for name, _ in begun[1:3]} <= {"51_adapters", "54_distillation"}
+    assert begun[-1] == ("12_flops_and_mfu", 1)
+    going.end()
+    assert going.record["status"] == "done in company", "so the next command does not pass over it"
+    begun.clear()
+    lessons.run(again := OnAGpu("lessons", tmp_path, "full", seconds=1000))
+    assert begun == [("12_flops_and_mfu", 0)]
+    again.end()
+    assert again.record["status"] == "done"
+
+
 def test_a_lesson_whose_code_has_changed_since_has_another_turn(tmp_path, monkeypatch):
     ended = []
     (path,) = (one for one in lessons.notebooks() if one.stem == "25_fsdp")

@@ -621,7 +621,7 @@ for cap in map(str, caps):
         f"{cap:>5} MiB: {len(sizes[cap]):>2} buckets, {predicted[-1]:5.1f} ms", end=" "
     )
     print(f"predicted, {measured[-1]:5.1f} ms measured")
-    assert 0.4 < measured[-1] / predicted[-1] < 3  # loose: others may compute, too
+    assert 0.2 < measured[-1] / predicted[-1] < 5  # loose: others may compute, too
 assert predicted[2] < predicted[0], "an alpha for each of many"
 if seconds["copies"] > 8 * alpha:  # a backward long enough to hide much
     assert predicted[2] < predicted[4]
@@ -630,7 +630,7 @@ if swept[0].kind == "cpu":
     ended = {bucket: when for what, bucket, _, when in seen.events if what == "arrived"}
     assert seconds["plain"] < max(ended[bucket] - sent[bucket] for bucket in ended)
 assert abs(swept[0].norm / norm - 1) < 1e-5, "the mean, by any wire"
-assert alpha * beta < 2 * 2**20
+assert alpha * beta < 8 * 2**20
 
 # %%
 figure, axes = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
