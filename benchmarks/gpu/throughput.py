@@ -70,7 +70,7 @@ def plan(size: str) -> list[tuple[str, str, bool, bool]]:
     return [
         (name, loop, compiled, True)
         for compiled in (True, False)
-        for loops in (LOOPS[:3], LOOPS[3:])
+        for loops in (LOOPS[:4], LOOPS[4:])
         for name in reversed(MODELS)
         for loop in loops
     ]

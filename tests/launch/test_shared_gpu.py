@@ -154,22 +154,24 @@ def test_measure_counts_the_same_through_the_host(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "first", ["name_the_gpu_there_is()", "import deepspeed.accelerator.cuda_accelerator"]
+    "first", ["know_the_leased_gpus()", "import deepspeed.accelerator.cuda_accelerator"]
 )
 def test_deepspeed_names_a_gpu_that_is_there_whenever_it_is_imported(first):
     skip_without("deepspeed")
     program = f"""
 import torch
-from workshop.launch.child.deepspeed_on_shared_gpu import name_the_gpu_there_is
+from workshop.launch.child.deepspeed_on_leased_gpus import know_the_leased_gpus
 {first}
-name_the_gpu_there_is()
+know_the_leased_gpus()
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 torch.cuda.device_count = lambda: 1
+torch.cuda.mem_get_info = lambda device: (7, 11)
+print(CUDA_Accelerator.available_memory(None, 0))
 print([CUDA_Accelerator.device_name(None, index) for index in (None, 0, 3, "2")])
 """
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=100,
-        env={**os.environ, "DS_ACCELERATOR": "cpu"},
+        env={**os.environ, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "GPU-53ce3473-78b4"},
     )  # fmt: skip
     assert told.returncode == 0, told.stderr[-2000:]
-    assert told.stdout.splitlines()[-1] == "['cuda', 'cuda:0', 'cuda:0', 'cuda:0']", told.stderr[-2000:]
+    assert told.stdout.splitlines()[-2:] == ["7", "['cuda', 'cuda:0', 'cuda:0', 'cuda:0']"], told.stderr[-2000:]

@@ -355,7 +355,7 @@ rows = [
 # %% [markdown]
 # First: is your `self_seconds` the library's? PyTorch's own column is called `self_cpu_time_total`.
 
-# %% tags=["nbval-check-output"]
+# %%
 if device.type == "cpu":  # on a GPU, CUDA's own calls lie between
     ours = Counter()
     for thread in {event.thread for event in seen.events()}:

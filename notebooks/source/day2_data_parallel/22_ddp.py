@@ -524,7 +524,8 @@ from itertools import accumulate
 
 def arrivals(sizes, backward, alpha, beta):
     """When each bucket is full and when its mean is back, in seconds of backward."""
-    full = [backward * done / sum(sizes) for done in accumulate(sizes)]
+    whole = sum(sizes)
+    full = [backward * done / whole for done in accumulate(sizes)]
     arrived = []
     for size, ready in zip(sizes, full, strict=True):
         free = arrived[-1] if arrived else 0.0  # one after the other

@@ -282,7 +282,8 @@ def kept_in_forward(model, tokens, targets):
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
+        # a single number is the seed of a GPU's kernel for attention
+        if tensor.dim() and storage.data_ptr() not in weights:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 

@@ -853,8 +853,12 @@ dist.destroy_process_group()
 os.environ["CHECKPOINT"] = str(folder / "alone")
 alone = launch.torchrun(launch.Script(folder / "train_context.py"), 1).text
 print(alone, end="")
-assert "epoch 2" in alone
-assert alone == in_parts.text
+losses = [
+    [line for line in text.splitlines() if "epoch" in line]  # a GPU may warn, too
+    for text in (alone, in_parts.text)
+]
+assert len(losses[0]) == 3
+assert losses[0] == losses[1]
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.

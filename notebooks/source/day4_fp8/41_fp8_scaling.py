@@ -354,11 +354,12 @@ for (name, (found, kl)), published in zip(
 assert ours["one scale per tensor"][1] < 0.8 * min(kl for _, kl in tried)
 assert ours["one scale per tensor"][0] < 1.05 * ours["not rounded"][0]
 whole, shared_one, own_one = (found for found, _ in ours.values())
-assert whole < own_one < shared_one
+assert max(whole, own_one) < shared_one
 
 # %% [markdown]
-# The same order, and one scale per tensor costs about the same two per cent in both. In the paper's larger model sharing
-# costs more.
+# Sharing one scale costs more than one scale per tensor, in both; in the paper's larger model much more. Two per cent of perplexity are
+# within the luck of so short a text: where the products round otherwise, one scale per tensor may even come out ahead of no rounding. The KL
+# compares two distributions and knows no luck of the text. It is about half as large with one scale per tensor.
 #
 # ## Outliers, one at a time
 #

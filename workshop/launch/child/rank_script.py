@@ -163,7 +163,10 @@ def set_up_device(device: str, device_memory: int | None) -> None:
     if device == "cpu":
         wait_for_a_turn()
     if device == "cuda":
+        from workshop.launch.child.deepspeed_on_leased_gpus import know_the_leased_gpus
+
         torch.cuda.set_device(number)
+        know_the_leased_gpus()
     if device == "cuda" and shared:
         from workshop.launch.child import staged_group
 

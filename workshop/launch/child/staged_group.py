@@ -37,7 +37,6 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
 
-from workshop.launch.child.deepspeed_on_shared_gpu import name_the_gpu_there_is
 
 c10d: Any = _distributed_c10d
 NAME = "shared-gpu"
@@ -295,7 +294,6 @@ def use(staged: frozenset[str] = frozenset({"cuda"})) -> None:
             setattr(module, name, _instead(getattr(module, name), first=name == "init_process_group"))
     set_device = torch.cuda.set_device
     torch.cuda.set_device = lambda device: set_device(_shared_index(device))
-    name_the_gpu_there_is()
 
 
 def _instead(call: Callable[..., Any], first: bool) -> Callable[..., Any]:

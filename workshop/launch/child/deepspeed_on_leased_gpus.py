@@ -1,8 +1,12 @@
-"""In ranks that share a GPU: DeepSpeed as it is, but for the name of its device.
+"""In ranks with GPUs: DeepSpeed as it is, but for the name of its device, and whom it asks for free memory.
 
 DeepSpeed calls the device of a rank "cuda:LOCAL_RANK" (accelerator/cuda_accelerator.py: device_name), and
 has no setting for it. Where ranks share a GPU there is only "cuda:0", and a model that is moved to "cuda:1"
 ends in "invalid device ordinal". So the number is taken modulo the GPUs that there are.
+
+At stages 1 and 2 it asks NVML how much memory is free, and finds the GPU by the numbers in
+``CUDA_VISIBLE_DEVICES`` (`_get_nvml_gpu_id`). A lease has UUIDs there, which CUDA takes and `int` does not.
+CUDA itself answers the same question, for the device by its own number.
 
 DeepSpeed is imported by whoever needs it, and that takes seconds: the change waits for that import.
 """
@@ -21,8 +25,8 @@ import torch
 MODULE = "deepspeed.accelerator.cuda_accelerator"
 
 
-def name_the_gpu_there_is() -> None:
-    """Let this process's DeepSpeed, now or once it is imported, name a GPU that exists."""
+def know_the_leased_gpus() -> None:
+    """Let this process's DeepSpeed, now or once it is imported, name a GPU that exists, and know it by UUID."""
     if MODULE in sys.modules:
         _change(sys.modules[MODULE])
     else:
@@ -58,4 +62,7 @@ def _change(module: ModuleType) -> None:
             device_index = int(device_index) % max(1, torch.cuda.device_count())
         return named(self, device_index)
 
-    accelerator.device_name = device_name
+    def available_memory(_: Any, device_index: int | None = None) -> int:
+        return int(torch.cuda.mem_get_info(device_index)[0])
+
+    accelerator.device_name, accelerator.available_memory = device_name, available_memory
