@@ -145,8 +145,10 @@ def take_in(archive: Path, folder: Path) -> None:
         names = [name for name in packed.getnames() if "/" not in name and name.endswith(".json")]
     for path in (folder / name for name in names):
         record = json.loads(path.read_text("utf-8"))
-        if not record.get("commit") or record["commit"].startswith("unknown"):
-            path.write_text(json.dumps({**record, "commit": commit()}, indent=1) + "\n", "utf-8")
+        for told in (record, *record.get("parts", {}).values()):
+            if not told.get("commit") or told["commit"].startswith("unknown"):
+                told["commit"] = commit()
+        path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
 def rehearse(how: argparse.Namespace) -> int:

@@ -34,7 +34,8 @@ from workshop.show.recorded import KEPT_LINES, PLACED, code_digest, lesson_diges
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "nbval-check-output"
-SECONDS, NEEDED, PATIENCE = 200, 30, 8  # a kernel has 5 s to end
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+SECONDS, NEEDED, PATIENCE = 300, 30, 8  # a kernel has 5 s to end
 ON_RANKS = ("day2", "day3")
 # The lessons that a GPU changes most first.
 ALONE = ("12_", "13_", "14_", "16_", "42_")
@@ -150,7 +151,7 @@ def executed(stage: Stage, path: Path, share: bool, name: str, others: int = 0) 
             child.communicate()
             raise TimeoutError(f"it had not ended after {limit:.0f} s") from None
     if child.returncode:
-        raise RuntimeError(errors.strip()[-2000:])
+        raise RuntimeError(COLOURS.sub("", errors).strip()[-2000:])
     took = row("a lesson", time.perf_counter() - began, "s", others=others)
     return [*kept_outputs(path, kept), took]
 
@@ -189,7 +190,7 @@ def text_of(cell: Any) -> str:
             parts.append(output.text)
         elif output.output_type in ("execute_result", "display_data"):
             parts.append(output.data.get("text/plain", "") + "\n")
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", "".join(parts)).splitlines()
+    lines = COLOURS.sub("", "".join(parts)).splitlines()
     return "\n".join(lines[:KEPT_LINES])
 
 

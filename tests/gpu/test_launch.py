@@ -136,3 +136,33 @@ def test_the_doctor_knows_this_gpu():
         [sys.executable, "-m", "workshop", "doctor"], capture_output=True, text=True, timeout=110
     )
     assert torch.cuda.get_device_name(0) in told.stdout
+
+
+BUCKETS = """
+import time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from workshop import report
+dist.init_process_group()
+width = 2048
+layers = [torch.nn.Linear(width, width, device="cuda") for _ in range(8)]
+model = DistributedDataParallel(torch.nn.Sequential(*layers), gradient_as_bucket_view=True)
+x = torch.randn(4, width, device="cuda")
+for step in range(2):
+    model.zero_grad()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    model(x)
+    report(**{f"new {step}": torch.cuda.memory_allocated() - before})
+    model(x).square().mean().backward()
+    torch.cuda.synchronize()
+    time.sleep(WAIT)
+report(weights=8 * 4 * (width * width + width))
+dist.destroy_process_group()
+"""
+
+
+def test_nccl_lets_go_of_old_buckets_once_its_watchdog_has_seen_them_arrive():
+    """Lesson 23 waits for it: DDP makes new buckets at its second step, and the old ones may still be held."""
+    told = launch.torchrun(BUCKETS.replace("WAIT", "0.5"), 1, limits=launch.Limits(timeout=100))[0]
+    assert told["new 1"] - told["new 0"] < 0.2 * told["weights"]

@@ -55,7 +55,8 @@ def test_a_green_run_stands_beside_the_page_with_device_and_date(record):
 def test_lines_that_are_alike_devices_and_warnings_are_no_difference(record):
     write, cell = record
     page = _printed(next(path for path in LESSONS if path.stem == LESSON))[0][cell].printed
-    there = f"2 ranks share one GPU, gloo\n{page}\n/x.py:1: UserWarning: a word\n  _warn_once(\n"
+    there = f"2 ranks share one GPU, gloo\nconverting smollm2 to bf16, once\n{page}\n/x.py:1: UserWarning: a word\n"
+    there += "  return cls(\n[ranks 0-3] /x.py:1: UserWarning: a word\n[ranks 0-3]   return run(\n"
     assert recorded_run(LESSON, write(rows=[{"cells": {cell: there}}])).cells == ()
     ((here, new),) = recorded_run(LESSON, write(rows=[{"cells": {cell: there + "one more"}}])).cells
     assert (here, new) == ("", "one more")

@@ -164,12 +164,16 @@ def test_records_of_another_card_stay_and_this_ones_get_a_folder_of_their_own(tm
 @pytest.mark.parametrize("said", ["unknown (CalledProcessError)", None, "0123456789"])
 def test_a_record_from_a_tree_without_history_gets_this_trees_commit(tmp_path, monkeypatch, said):
     (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "device.json").write_text(json.dumps({"stage": "device", "commit": said}))
+    parts = {"now": {"commit": said}, "before": {"commit": "9876543210"}}
+    there = {"stage": "device", "commit": said, "parts": parts}
+    (tmp_path / "there" / "device.json").write_text(json.dumps(there))
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     gpu_day.carry_out(tmp_path / "there")
     gpu_day.take_in(tmp_path / "out" / gpu_day.ARCHIVE, tmp_path / "here")
     record = json.loads((tmp_path / "here" / "device.json").read_text())
-    assert record == {"stage": "device", "commit": said if said == "0123456789" else commit()}
+    known = said if said == "0123456789" else commit()
+    parts = {"now": {"commit": known}, "before": {"commit": "9876543210"}}
+    assert record == {"stage": "device", "commit": known, "parts": parts}
 
 
 def test_a_stage_whose_time_is_up_is_ended_recorded_and_goes_on(tmp_path):

@@ -32,7 +32,9 @@ PLACED = re.compile(r"\d+ ranks? (on|share) ")
 TIMED = re.compile(
     r"\d\s?(?:ns|µs|ms|s|seconds?|minutes?)\b|/s\b|\bMFU\b|\bidle\b|\broof|of the peak|\d times|of the time"
 )
-_WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\] ")
+# A warning has its own source line below it, indented; a model is converted where it is used first.
+_WARNING = re.compile(r"Warning: |warnings?\.warn|_warn_once\(|^\[transformers\] |^converting smollm2 ")
+_ITS_LINE = re.compile(r"^(\[ranks? [\d, -]+\] )?  \S")
 _EXCEPTION = re.compile(r"^\w+(?:Error|Failed|Exception)\b.*$", re.MULTILINE)
 NOT_RUN = "On a GPU this lesson has not been run yet: `make gpu` records it."
 TAG = "gpu-record"  # of the cell that shows this: what it says on either machine is no result
@@ -136,7 +138,12 @@ def _run_on(record: dict[str, Any], lesson: str, name: str, page: Path) -> Recor
 
 def _lines(text: str) -> list[str]:
     """A cell's lines as they are compared: without spaces at their ends, devices and warnings."""
-    kept = [line.rstrip() for line in text.strip().splitlines()[:KEPT_LINES] if not _WARNING.search(line)]
+    lines = text.strip().splitlines()[:KEPT_LINES]
+    kept = [
+        line.rstrip()
+        for before, line in zip(["", *lines], lines, strict=False)
+        if not (_WARNING.search(line) or "Warning: " in before and _ITS_LINE.match(line))
+    ]
     return [line for line in kept if line and not PLACED.match(line)]
 
 

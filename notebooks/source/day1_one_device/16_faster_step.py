@@ -1194,6 +1194,44 @@ if triton:
         print("the interpreter tells whether a kernel is right, and nothing about time")
 
 # %% [markdown]
+# This is the kernel's time on an H200, beside the eager norm, PyTorch's own and the compiler's. Predicted is how long it takes to read `x` once and to
+# write as much.
+
+# %%
+import json
+
+from workshop.facts.tree import ROOT
+
+record = ROOT / "data" / "measurements" / "gpu" / "kernels.json"
+on_h200 = json.loads(record.read_text())["parts"]
+for shape in ("(16384, 2048)", "(8192, 8192)"):
+    lines = {line["what"]: line for line in on_h200[f"norm {shape}"]["rows"]}
+    times = {way: line["measured"] / line["predicted"] for way, line in lines.items()}
+    assert times["eager"] > 5
+    assert max(times["compiled"], times["Triton, by hand"]) < 1.25
+    assert min(times["eager"], times["torch's rms_norm"]) > 1.3
+show.measured_on_gpu("kernels", "norm (16384", "norm (8192")
+
+# %% [markdown]
+# Your dozen lines are within a quarter of what the bytes allow, as the compiler's are, and ahead of PyTorch's own kernel. Eager takes more than five times as
+# long as the bytes need: each of its operators reads and writes a whole matrix.
+#
+# For attention PyTorch has several kernels by others. The same H200, causal, in bf16, 16 heads of 128, forward and backward. There are 16,384 tokens
+# in all, and the name says how many of them attend to each other:
+
+# %%
+for length in (1_024, 4_096, 16_384):
+    lines = on_h200[f"attention {length}"]["rows"]
+    rates = {line["what"]: line["measured"] for line in lines}
+    assert 1.8 < rates["cudnn"] / rates["flash"] < 2
+    assert "math" not in rates or rates["math"] < 0.1 * rates["flash"]
+show.measured_on_gpu("kernels", "attention")
+
+# %% [markdown]
+# `math` is plain attention, which keeps the scores: less than a tenth of FlashAttention-2's rate, which is `flash`. cuDNN's kernel was written for this GPU and is nearly
+# twice as fast. `F.scaled_dot_product_attention` chooses by itself. Which one it took, the profiler says (lesson 17); `sdpa_kernel` names one.
+
+# %% [markdown]
 # ## The allocator: waiting for memory
 #
 # There is one more wait that nobody wrote down. Each new tensor needs memory. To ask the GPU's driver for it (`cudaMalloc`) is slow,

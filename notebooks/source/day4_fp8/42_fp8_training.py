@@ -750,6 +750,19 @@ assert max(times for name, times in faster.items() if "by hand" in name) < 1
 # every one of them reads and writes the matrix. torchao's compiled layer fuses them. So FP8 without a compiler, or without kernels made for it, gains
 # nothing.
 #
+# Does it learn as well there? A GPT of 12 layers of width 1,024, 200 steps on that GPU, not compiled, in bf16 and by this lesson's module:
+
+# %%
+losses = [
+    record["parts"][f"200 steps, {way}"]["rows"][0]["measured"]
+    for way in ("bf16", "by-hand")
+]
+assert abs(losses[1] / losses[0] - 1) < 0.02
+show.measured_on_gpu("fp8", "200 steps")
+
+# %% [markdown]
+# The losses are equal to one per cent. The step takes more than twice as long, for the reason above.
+#
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
 # %% tags=["gpu-record"]

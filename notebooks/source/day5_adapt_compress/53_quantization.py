@@ -3,8 +3,8 @@
 #
 # - **You need** what a linear layer computes, and `13_memory_of_a_step` for where memory goes.
 # - **It takes** 50 minutes to read and try, about a minute to run.
-# - **What runs where:** all of it here, in one process, on CPU. GPTQ and AWQ by hand run on GPUs as they are (untested here); the timings
-#   are those of this machine's kernels. The library beside ours, NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
+# - **What runs where:** all of it here, in one process, on CPU. GPTQ and AWQ by hand run on a GPU as they are; the timings
+#   are those of this machine's kernels, and a table has an H200's. The library beside ours, NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
 # - **Model and text:** all of SmolLM2 on Lincoln's addresses. Rounding harms what a model knows, so it must know something, and perplexity on
 #   plain prose is where the harm is read off.
 # - **Links:** before this [52_qlora](52_qlora.ipynb), after it [54_distillation](54_distillation.ipynb), words in the [glossary](../glossary.md).
@@ -942,6 +942,31 @@ beside("opt_faster", predicted=round(gain, 1), measured=3.24)
 # The bytes are the paper's to within 2 %. The time is what reading them takes, and more. In 16 bits both GPUs reach three quarters of what their memory
 # could deliver. In 3 bits the kernel has to unpack, and that is slower than reading: the A6000 reaches two thirds, the A100, whose memory is faster, less
 # than half. So a fifth of the bytes gave 3.2 to 4.5 times the speed.
+#
+# And on an H200? One linear layer of a 70B, 8,192 x 28,672, for one token. Predicted is the time to read its weights.
+
+# %%
+from workshop.facts.tree import ROOT
+
+record = ROOT / "data" / "measurements" / "gpu" / "quantized.json"
+layers = json.loads(record.read_text())["parts"]
+took = {
+    name.removeprefix("one token, "): part["rows"][0]["measured"]
+    for name, part in layers.items()
+    if name.startswith("one token")
+}
+slower = {way: seconds / took["bf16"] for way, seconds in took.items()}
+assert 0.55 < slower["int4 torchao"] < 0.65
+assert 0.9 < slower["nf4 bitsandbytes"] < 1
+assert all(slower[f"{form} by hand"] > 20 for form in ("int8", "int4", "nf4"))
+assert slower["int8 torchao"] > 6
+show.measured_on_gpu("quantized", "one token")
+
+# %% [markdown]
+# In bf16 the layer takes little more than its bytes need. torchao's kernel for 4 bits needs 0.6 of that time, with a quarter of the bytes. bitsandbytes'
+# for NF4 saves 6 % of it. All others are many times *slower* than not to quantize at all. The ones by hand unpack the whole matrix into memory, an operator at a
+# time, and then multiply. torchao's for 8 bits was not compiled, as it is meant to be. (Why PyTorch's own is as slow we have not looked into.) Fewer bytes are time
+# saved only where one kernel reads them, unpacks them and multiplies.
 #
 # With many users at once the product is limited by arithmetic, the weights are read once for all of them, and the gain shrinks: there
 # inputs must be in 8 bits too, or FP8 (day 4).
