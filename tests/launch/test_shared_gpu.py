@@ -153,9 +153,7 @@ def test_measure_counts_the_same_through_the_host(monkeypatch):
     assert all(plain[0]["rows"].values())
 
 
-@pytest.mark.parametrize(
-    "first", ["know_the_leased_gpus()", "import deepspeed.accelerator.cuda_accelerator"]
-)
+@pytest.mark.parametrize("first", ["know_the_leased_gpus()", "import deepspeed.accelerator.cuda_accelerator"])
 def test_deepspeed_names_a_gpu_that_is_there_whenever_it_is_imported(first):
     skip_without("deepspeed")
     program = f"""
@@ -174,4 +172,5 @@ print([CUDA_Accelerator.device_name(None, index) for index in (None, 0, 3, "2")]
         env={**os.environ, "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": "GPU-53ce3473-78b4"},
     )  # fmt: skip
     assert told.returncode == 0, told.stderr[-2000:]
-    assert told.stdout.splitlines()[-2:] == ["7", "['cuda', 'cuda:0', 'cuda:0', 'cuda:0']"], told.stderr[-2000:]
+    names = "['cuda', 'cuda:0', 'cuda:0', 'cuda:0']"
+    assert told.stdout.splitlines()[-2:] == ["7", names], told.stderr[-2000:]

@@ -142,7 +142,7 @@ def _lines(text: str) -> list[str]:
     kept = [
         line.rstrip()
         for before, line in zip(["", *lines], lines, strict=False)
-        if not (_WARNING.search(line) or "Warning: " in before and _ITS_LINE.match(line))
+        if not (_WARNING.search(line) or ("Warning: " in before and _ITS_LINE.match(line)))
     ]
     return [line for line in kept if line and not PLACED.match(line)]
 

@@ -37,7 +37,6 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch.distributed import distributed_c10d
 
-
 c10d: Any = _distributed_c10d
 NAME = "shared-gpu"
 
