@@ -26,7 +26,7 @@ MODULE = "deepspeed.accelerator.cuda_accelerator"
 
 
 def know_the_leased_gpus() -> None:
-    """Let this process's DeepSpeed, now or once it is imported, name a GPU that there is and know its UUID."""
+    """Let this process's DeepSpeed, imported now or later, name a GPU that there is and know its UUID."""
     if MODULE in sys.modules:
         _change(sys.modules[MODULE])
     else:
