@@ -85,5 +85,22 @@ def attention(stage: Stage, length: int) -> list[Row]:
         except RuntimeError as error:
             said.append(row(name, None, "FLOP/s", why=str(error)[:200]))
             continue
-        said.append(row(name, flops / seconds, "FLOP/s"))
+        said.append(row(name, flops / seconds, "FLOP/s", predicted(stage, name, length, width)))
     return said
+
+
+def predicted(stage: Stage, name: str, length: int, width: int) -> float | None:
+    """FLOP/s of a kernel, forward and backward, by what others have timed; None where nobody has.
+
+    The predictor knows cuDNN's kernel as the third generation, PyTorch's own as the second.
+    """
+    from workshop.predict.time.attention import MEASURED_ON, attention_rates
+
+    generation = {"flash": "flash-2", "cudnn": "flash-3"}.get(name)
+    card = catalogue_name() if stage.on_gpu else ""
+    place = next((place for place, timed in MEASURED_ON.items() if card in timed), None)
+    if not generation or not place:
+        return None
+    rates = attention_rates(place, generation)
+    forward, backward = (float(rates.rate(True, way, length, width)) for way in ("forward", "backward"))
+    return 3.5e12 / (1 / forward + 2.5 / backward)

@@ -459,6 +459,21 @@ def test_attention_is_timed_without_adding_up_gradients(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "backward", lambda *_, **__: pytest.fail("gradients are added up"))
     rows = kernels.attention(Stage("thing", tmp_path, "ci", seconds=100), 64)
     assert {line["what"] for line in rows if line["measured"]} >= {"math"}
+    assert {line["predicted"] for line in rows} == {None}
+
+
+def test_attentions_kernels_stand_beside_what_the_predictor_has_for_that_card(tmp_path, monkeypatch):
+    here = OnAGpu("thing", tmp_path, "ci", seconds=100)
+    monkeypatch.setattr(kernels, "catalogue_name", lambda: "H200")
+    record = json.loads((gpu_day.RECORDS / "kernels.json").read_text("utf-8"))
+    for length in (1024, 4096, 16384):
+        for line in record["parts"][f"attention {length}"]["rows"]:
+            told = kernels.predicted(here, line["what"], length, 128)
+            assert (told is None) == (line["predicted"] is None)
+            assert told is None or 0.85 < line["measured"] / told < 1.15, line
+    assert kernels.predicted(here, "efficient", 1024, 128) is None
+    monkeypatch.setattr(kernels, "catalogue_name", lambda: "RTX-A6000")
+    assert kernels.predicted(here, "cudnn", 1024, 128) is None
 
 
 def test_torchao_packs_four_bits_for_the_kernel_that_torch_has():
