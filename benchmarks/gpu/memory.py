@@ -94,32 +94,31 @@ def run(stage: Stage) -> None:
         needs=40 if missing else 1,
     ):
         return
-    peaks = {line["what"]: line["measured"] for line in stage.record["parts"]["rehearsals"]["rows"]}
+    told = {line["what"]: line for line in stage.record["parts"]["rehearsals"]["rows"]}
     for name, keywords in chosen.items():
-        stage.part(
-            name, lambda name=name, keywords=keywords: measured(stage, name, keywords, peaks), needs=15
-        )
+        stage.part(name, lambda name=name, keywords=keywords: measured(stage, name, keywords, told), needs=15)
     stage.part("errors", lambda: errors(stage), needs=0)
 
 
 def rehearsals(chosen: dict[str, dict[str, Any]], workers: int, limit: float) -> list[Row]:
-    """Peak bytes of each configuration; None for one that failed, or that the limit left no time for."""
+    """Peak bytes of each configuration, and reserved ones; None for one that failed, or had no time left."""
     over = time.monotonic() + limit
 
-    def peak(keywords: dict[str, Any]) -> int | None:
+    def peaks(keywords: dict[str, Any]) -> tuple[int | None, int | None]:
         left = min(60.0, over - time.monotonic())
         if left <= 0:
-            return None
+            return None, None
         how = {"keywords": keywords, "pretend_cuda": True, "timeout_seconds": left}
         try:
-            return rehearse(train_once, 1, **how).peak_bytes
+            told = rehearse(train_once, 1, **how)
         except RehearsalError as error:
             print(str(error)[-800:], flush=True)
-            return None
+            return None, None
+        return told.peak_bytes, told.reserved_bytes
 
     with ThreadPoolExecutor(workers) as pool:
-        peaks = pool.map(peak, chosen.values())
-        return [row(name, one, "B rehearsed") for name, one in zip(chosen, peaks, strict=True)]
+        found = zip(chosen, pool.map(peaks, chosen.values()), strict=True)
+        return [row(name, peak, "B rehearsed", reserved=reserved) for name, (peak, reserved) in found]
 
 
 def rehearse_before(path: Path, size: str, seconds: float) -> tuple[int, int]:
@@ -169,31 +168,37 @@ def sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def measured(stage: Stage, name: str, keywords: dict[str, Any], known: dict[str, float | None]) -> list[Row]:
-    """One configuration: allocated beside the rehearsal and the closed form; reserved; the device's own."""
+def measured(stage: Stage, name: str, keywords: dict[str, Any], known: dict[str, Row]) -> list[Row]:
+    """One configuration: allocated, reserved, each beside rehearsal and closed form; the device's own."""
     from workshop import predict_memory
 
     cluster = f"1x{catalogue_name()}" if stage.on_gpu else "1xH200"
     told = predict_memory(run_of(keywords, cluster))
     allocates, reserves, takes = (float(max(one)) for one in (told.allocated, told.reserved, told.device))
+    rehearsed, rehearsed_reserved = (known.get(name, {}).get(key) for key in ("measured", "reserved"))
     if not stage.on_gpu:
         train_once(**keywords, steps=1)
-        return [row("closed form, H200", allocates, "B"), row("rehearsed", known.get(name), "B")]
+        return [row("closed form, H200", allocates, "B"), row("rehearsed", rehearsed, "B")]
     total = torch.cuda.get_device_properties(0).total_memory
-    if (known.get(name) or allocates) > SHARE * total:
+    if (rehearsed or allocates) > SHARE * total:
         raise NotHere(f"predicted {allocates / 1e9:.0f} GB: more than {SHARE:.0%} of this GPU")
     torch.cuda.reset_peak_memory_stats()
     train_once(**keywords)
     torch.cuda.synchronize()
     allocated, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     free, _ = torch.cuda.mem_get_info()
-    rehearsed = known.get(name)
     # cuBLAS's own, which no rehearsal has; parts are arrays by pipeline stage
     workspace = float(max(told.parts["workspace"])) if "workspace" in told.parts else 0.0
     return [
         row("allocated, beside the closed form", allocated, "B", allocates),
         row("allocated, beside the rehearsal", allocated, "B", rehearsed and rehearsed + workspace),
-        row("reserved", reserved, "B", reserves),
+        row("reserved, beside the closed form", reserved, "B", reserves),
+        row(
+            "reserved, beside the rehearsal",
+            reserved,
+            "B",
+            rehearsed_reserved and rehearsed_reserved + workspace,
+        ),
         row("device", total - free, "B", takes),
     ]
 

@@ -99,19 +99,22 @@ def test_thirty_configurations_differ_and_reach_four_fifths_of_the_gpu():
 
 
 @pytest.mark.parametrize("rehearsed", [4_900_000_000, None])
-def test_a_configuration_that_was_measured_has_four_rows(stage, readings, rehearsed):
+def test_a_configuration_that_was_measured_has_five_rows(stage, readings, rehearsed):
     name, keywords = next(iter(memory.configurations("full").items()))
-    rows = memory.measured(stage, name, keywords, {name: rehearsed})
-    assert [line["measured"] for line in rows] == [5e9, 5e9, 6e9, 7e9]
-    beside = {line["what"]: line["predicted"] for line in rows}["allocated, beside the rehearsal"]
-    assert beside == (None if rehearsed is None else rehearsed + 2 * 32 * 2**20)  # and cuBLAS's workspaces
+    told = row(name, rehearsed, "B rehearsed", reserved=rehearsed and rehearsed + 1)
+    rows = memory.measured(stage, name, keywords, {name: told})
+    assert [line["measured"] for line in rows] == [5e9, 5e9, 6e9, 6e9, 7e9]
+    beside = {line["what"]: line["predicted"] for line in rows}
+    workspaces = 2 * 32 * 2**20  # cuBLAS's
+    for more, what in enumerate(("allocated", "reserved")):
+        assert beside[f"{what}, beside the rehearsal"] == (rehearsed and rehearsed + more + workspaces)
     assert all(isinstance(line["predicted"], float | int | None) for line in rows)
 
 
 def test_what_this_gpu_cannot_hold_is_left_out(stage, readings):
     name, keywords = next(iter(memory.configurations("full").items()))
     with pytest.raises(memory.NotHere, match="more than 80% of this GPU"):
-        memory.measured(stage, name, keywords, {name: 0.9 * TOTAL})
+        memory.measured(stage, name, keywords, {name: row(name, 0.9 * TOTAL, "B rehearsed", reserved=TOTAL)})
 
 
 def known(size="toy"):
@@ -146,7 +149,7 @@ def test_without_time_to_rehearse_nothing_is_measured_and_the_next_start_begins(
 
 
 def answered(*_, **__):
-    return SimpleNamespace(peak_bytes=7)
+    return SimpleNamespace(peak_bytes=7, reserved_bytes=9)
 
 
 def test_a_rehearsal_that_hangs_costs_its_limit_and_what_was_answered_is_kept(monkeypatch):
@@ -160,7 +163,7 @@ def test_a_rehearsal_that_hangs_costs_its_limit_and_what_was_answered_is_kept(mo
 
     monkeypatch.setattr(memory, "rehearse", late)
     rows = memory.rehearsals(memory.configurations("toy"), workers=1, limit=5.0)
-    assert [line["measured"] for line in rows] == [7, None]
+    assert [(line["measured"], line["reserved"]) for line in rows] == [(7, 9), (None, None)]
     assert all(0 < limit <= 5.0 for limit in limits)
     rows = memory.rehearsals(memory.configurations("toy"), workers=1, limit=0.0)
     assert [line["measured"] for line in rows] == [None, None]

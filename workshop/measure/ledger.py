@@ -26,6 +26,8 @@ from workshop.facts.memory_parts import PARTS
 from workshop.measure.report import MemoryReport, Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 PHASES = ("forward", "backward", "optimizer")
@@ -85,6 +87,10 @@ class Ledger:
     def end_step(self) -> None:
         """One training step (up to and including `optimizer.step()`) is over."""
         self._steps.append(len(self))
+
+    def changes(self) -> Iterator[tuple[int, int]]:
+        """Every owner's number and its change in bytes, in their order."""
+        return zip(self._owners, self._deltas, strict=True)
 
     def report(self, points: int = 400) -> MemoryReport:
         """Peak, parts at the peak, the peak of every step, and a timeline of at most `points` moments."""

@@ -34,6 +34,8 @@ class MemoryReport:
         peak_phase: forward, backward or optimizer.
         step_peaks: the largest balance within each step; the first is smaller, for the optimizer's state is
             born at its end.
+        reserved_bytes: what PyTorch's caching allocator would have taken from the driver for these tensors,
+            at most: a rehearsal of a program on GPUs says it; None where nobody does.
     """
 
     peak_bytes: int
@@ -41,6 +43,7 @@ class MemoryReport:
     peak_phase: str
     step_peaks: list[int]
     timeline: Timeline
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,8 @@ def memory_lines(memory: MemoryReport) -> list[str]:
     lines = [f"peak memory: {megabytes(memory.peak_bytes)}, in the {memory.peak_phase} phase"]
     for part, value in sorted(memory.peak_parts.items(), key=lambda item: -item[1]):
         lines.append(f"  {part:<17} {megabytes(value):>12} {value / memory.peak_bytes:6.1%}")
+    if memory.reserved_bytes is not None:
+        lines.append(f"reserved by PyTorch's allocator for them: {megabytes(memory.reserved_bytes)}")
     return lines
 
 

@@ -7,8 +7,9 @@ needs no device to live on: it may say `cuda:0`. Two things stand in its way, an
   of torch does not have (the autograd engine even ends the process). So C++ is told `cpu`, Python `cuda:0`.
   Where C++ then makes a tensor "on the device of that one", it is moved to where it belongs.
 * `torch.cuda` is a module full of functions that fail. Those that only set or wait do nothing here; those
-  that ask for bytes are answered from the ledger; streams and events are there and order nothing; what
-  needs a real GPU's facts (its name, its memory) is refused.
+  that ask for bytes are answered from the ledger, and what is reserved by the caching allocator's rule;
+  streams and events are there and order nothing; what needs a real GPU's facts (its name, its memory) is
+  refused.
 
 What is rehearsed this way are a GPU's dtypes (see `workshop.rehearse.autocast`), optimizers (`foreach` is
 the default on CUDA) and memory spaces: the peak is of tensors on the device, and the host's are counted
@@ -35,6 +36,7 @@ from torch.distributed.tensor import _dispatch
 from torch.distributed.tensor import _random as random
 
 from workshop.measure.swap import swap
+from workshop.predict.memory.allocator import replay
 from workshop.rehearse.autocast import FakeGpuAutocast
 from workshop.rehearse.fakemode import told_to_cpp
 from workshop.rehearse.padded_heads import pad_heads_as_a_gpu_does
@@ -53,7 +55,7 @@ _PARALLEL = tuple(
 )
 _NOTE = (
     'this machine has no CUDA device: tensors on "cuda" are rehearsed with the kernels of a CPU; what a '
-    "GPU's allocator rounds up, and the workspaces of cuBLAS and NCCL, come on top"
+    "GPU's allocator rounds up is in what is reserved; the workspaces of cuBLAS and NCCL come on top"
 )
 _A_NUMBER = "Cannot access accelerator device when none is available"
 _SILENT = (
@@ -188,10 +190,11 @@ class FakeGpu:
             _put(cuda, name, lambda *_, **__: None)
         for name in _FACTS:
             _put(cuda, name, self._refuse(f"torch.cuda.{name}"))
-        for name in ("memory_allocated", "memory_reserved"):
-            _put(cuda, name, lambda *_: self._tracer.device_ledger.live_bytes)
-        for name in ("max_memory_allocated", "max_memory_reserved"):
-            _put(cuda, name, lambda *_: self._tracer.device_ledger.report(1).peak_bytes)
+        ledger = self._tracer.device_ledger
+        _put(cuda, "memory_allocated", lambda *_: ledger.live_bytes)
+        _put(cuda, "max_memory_allocated", lambda *_: ledger.report(1).peak_bytes)
+        _put(cuda, "memory_reserved", lambda *_: replay(ledger.changes()).reserved)
+        _put(cuda, "max_memory_reserved", lambda *_: replay(ledger.changes()).peak_reserved)
         _put(cuda, "memory_summary", lambda *_, **__: "")
         _put(cuda, "set_device", self._set_device)
         _put(cuda, "device", _nothing)

@@ -63,6 +63,16 @@ class Rehearsal:
         """The largest balance of live tensor bytes over the rehearsed steps."""
         return self.memory.peak_bytes
 
+    @property
+    def reserved_bytes(self) -> int | None:
+        """What PyTorch's caching allocator takes from the driver for these tensors, at most; None on a CPU.
+
+        Its rule (``c10/cuda/CUDACachingAllocator.cpp``) is played with each tensor in its turn, on one
+        stream, without `expandable_segments`. cuBLAS's workspaces come on top
+        (`workshop.predict.memory.allocator.workspace_bytes`), and the CUDA context is no part of it.
+        """
+        return self.memory.reserved_bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers."""
         return asdict(self)

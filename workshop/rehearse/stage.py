@@ -12,6 +12,7 @@ import torch
 from workshop.facts.units import format_bytes
 from workshop.measure.comms import tabulate
 from workshop.measure.phases import StepHooks
+from workshop.predict.memory.allocator import replay
 from workshop.rehearse import gloo, pipeline, readings, reducer, standins, world
 from workshop.rehearse.cuda import FakeGpu
 from workshop.rehearse.fakemode import RememberingFakeMode
@@ -66,6 +67,11 @@ class PreparedProcess:
         """What may help a program that could not be rehearsed, or left at once."""
         return self._gpu.hint(message) if self._gpu else ""
 
+    def _reserved(self) -> int | None:
+        """Of a device's memory, at most; a CPU has no caching allocator."""
+        ledger = self.tracer.device_ledger
+        return replay(ledger.changes()).peak_reserved if len(ledger) else None
+
     def answer(self) -> dict[str, Any]:
         """What was seen, as plain data."""
         tracer = self.tracer
@@ -83,7 +89,7 @@ class PreparedProcess:
         return {
             "rank": self._request.rank,
             "world_size": self._request.world_size,
-            "memory": asdict(tracer.ledger.report()),
+            "memory": {**asdict(tracer.ledger.report()), "reserved_bytes": self._reserved()},
             "traffic": [asdict(row) for row in tabulate(tracer.last_calls if whole else tracer.calls)],
             "flops": tracer.last_flops if whole else tracer.flops,
             "roofline_seconds": tracer.last_roofline,

@@ -675,15 +675,16 @@ show.predicted_and_measured(
 
 # %%
 for what, percent in found.items():
-    print(f"{what:<48} {percent:5.2f} %")
+    if "allocated" in what:
+        print(f"{what:<48} {percent:5.2f} %")
 
 # %% [markdown]
 # What is allocated is predicted to a tenth of a per cent in the median, and to one per cent in the worst case. (At first it was 2 % for the model with
 # 3 billion parameters. Its heads have 100 numbers. Flash attention takes a multiple of 8 only, so PyTorch pads them to 104, keeps what is padded, and
-# keeps the output twice. That had been in nobody's formula.) What is *reserved* is harder: it depends on which blocks happen to be free.
+# keeps the output twice. That had been in nobody's formula.)
 #
-# When a tensor is freed, its block stays reserved. That is fast. But a block can only be reused for something that fits into it. Here
-# is the worst case, by hand:
+# What is *reserved* depends on more. When a tensor is freed, its block stays reserved. That is fast. But a block can only be reused for something that fits
+# into it. Here is the worst case, by hand:
 
 # %% tags=["nbval-check-output"]
 import re
@@ -699,6 +700,56 @@ assert (free, longest_hole) == (8, 2)
 # That is **fragmentation**: "out of memory" although enough is free. In PyTorch's message it is the line "reserved by
 # PyTorch but unallocated". `PYTORCH_ALLOC_CONF=expandable_segments:True` helps: the allocator then maps pages into
 # large segments that can grow, in place of many blocks of fixed size.
+#
+# A formula knows the peak, and not which blocks are free then. So the workshop's takes an average of published runs. A rehearsal sees every tensor come and
+# go, in its turn. It plays the allocator's own rule: the smallest free block that is large enough, or a new one. How far is each off?
+
+# %%
+far = {}
+for way in ("closed form", "rehearsal"):
+    reserved = [
+        line["predicted"] / line["measured"] - 1
+        for part in parts.values()
+        for line in part["rows"]
+        if line["what"] == f"reserved, beside the {way}"
+    ]
+    far[way] = sorted(abs(error) for error in reserved)
+    print(f"{way:<12} {100 * far[way][15]:5.2f} % in the median", end=", ")
+    print(", ".join(f"{100 * error:.1f} %" for error in far[way][-3:]), "at worst")
+assert far["closed form"][15] > 0.05 > 0.002 > far["rehearsal"][15]
+assert far["rehearsal"][-2] < 0.01 < far["rehearsal"][-1] < 0.06
+
+# %% [markdown]
+# The rule is a short program (`workshop.predict.memory.allocator`), and nothing in it was fitted. 29 of 30 shapes are within one per cent. The last is
+# 5 % too high, and we do not know why. `rehearse` tells what your own program would reserve, if it is told that there are GPUs. Two batches, of one length or of two:
+
+
+# %%
+def two_batches(lengths):
+    """Ten frozen layers and a small one that learns, on batches of so many rows."""
+    import torch
+
+    layers = (torch.nn.Linear(4_096, 4_096) for _ in range(10))
+    frozen = torch.nn.Sequential(*layers).requires_grad_(False).to("cuda")
+    learns = torch.nn.Linear(4_096, 64, device="cuda")
+    optimizer = torch.optim.AdamW(learns.parameters())
+    for rows in lengths:
+        x = torch.randn(rows, 4_096, device="cuda")
+        learns(frozen(x)).square().mean().backward()
+        optimizer.step()
+
+
+idle = {}
+for lengths in ((5_000, 5_000), (3_000, 5_000)):
+    how = {"keywords": {"lengths": lengths}, "pretend_cuda": True}
+    seen = rehearse(two_batches, 1, **how)
+    idle[lengths] = seen.reserved_bytes - seen.peak_bytes
+    print(f"{lengths}: allocated {format_bytes(seen.peak_bytes)},", end=" ")
+    print(f"reserved {format_bytes(seen.reserved_bytes)}")
+assert idle[3_000, 5_000] > idle[5_000, 5_000] + 80 * 2**20
+
+# %% [markdown]
+# The second batch of 5,000 rows takes the blocks of the first. Those of 3,000 rows are too small for it, and stay.
 #
 # When you have to find out who holds what on a GPU, record it. Three calls (the last one ends the recording, which
 # costs time with every allocation), and a page that draws the file (https://pytorch.org/memory_viz):
@@ -851,7 +902,7 @@ show.recorded_run("13_memory_of_a_step")
 #   cheap to compute (the paper's drops the attention core). **Full** keeps only the layers' inputs, and costs a third more.
 # - None of them touches the state. If the state does not fit, ranks must share it.
 # - You can know the peak before you rent: by formula to a few percent, by rehearsal almost to the byte.
-# - On a GPU, allocated < reserved < used. Out of memory with enough free is fragmentation.
+# - On a GPU, allocated < reserved < used. Out of memory with enough free is fragmentation. What is reserved follows from the order in which tensors come and go.
 #
 # Next: [14_mixed_precision](14_mixed_precision.ipynb), the same in 16 bits. On day 2 the state is divided, in `24_zero` and `25_fsdp`.
 #

@@ -6,7 +6,7 @@ larger ones get a segment of their own, rounded to 2 MiB (``c10/cuda/CUDACaching
 piece returns to its segment; a later request that is larger than every free piece needs a new segment
 although enough memory lies idle in pieces.  That idle memory is fragmentation.
 
-:class:`CachingAllocator` is that rule as a program, to be run on a list of allocations.
+:class:`CachingAllocator` is that rule as a program; :func:`replay` runs it on a history, as a rehearsal does.
 :func:`reserved_bytes` is the estimate for when only the peak is known: long-lived tensors pack well, those of
 one step leave a share idle.
 
@@ -27,6 +27,8 @@ NCCL's buffers for each communicator.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -58,6 +60,9 @@ def reserved_bytes(allocated: Array, steady: Array, how: Implementation) -> Arra
     return allocated + share * np.maximum(0, allocated - steady)
 
 
+Piece = tuple[int, int, int]  # size, segment, offset
+
+
 class CachingAllocator:
     """The rule of PyTorch's allocator on one stream: ``malloc`` returns a ticket for ``free``.
 
@@ -68,7 +73,7 @@ class CachingAllocator:
 
     def __init__(self) -> None:
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
-        self._free: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}  # size, segment, offset
+        self._free: dict[bool, list[Piece]] = {True: [], False: []}
         self._live: dict[int, tuple[int, int, int, bool]] = {}
         self._segments = self._tickets = 0
 
@@ -88,10 +93,9 @@ class CachingAllocator:
         """Allocate ``size`` bytes."""
         size = self.rounded(size)
         small = size <= MIB
-        fitting = [piece for piece in self._free[small] if piece[0] >= size]
-        if fitting:
-            piece = min(fitting)
-            self._free[small].remove(piece)
+        piece = self._best(size, small)
+        if piece:
+            self._take(piece, small)
         else:
             piece = (self.segment_size(size), self._segments, 0)
             self._segments += 1
@@ -99,7 +103,7 @@ class CachingAllocator:
             self.peak_reserved = max(self.peak_reserved, self.reserved)
         length, segment, offset = piece
         if length - size >= (512 if small else MIB + 1):
-            self._free[small].append((length - size, segment, offset + size))
+            self._keep((length - size, segment, offset + size), small)
             length = size
         self._tickets += 1
         self._live[self._tickets] = (length, segment, offset, small)
@@ -111,12 +115,71 @@ class CachingAllocator:
         """Return a piece; it joins free neighbours of its segment."""
         length, segment, offset, small = self._live.pop(ticket)
         self.allocated -= length
+        for piece in self._beside((length, segment, offset), small):
+            self._take(piece, small)
+            offset, length = min(offset, piece[2]), length + piece[0]
+        self._keep((length, segment, offset), small)
+
+    def _best(self, size: int, small: bool) -> Piece | None:
+        return min((piece for piece in self._free[small] if piece[0] >= size), default=None)
+
+    def _beside(self, piece: Piece, small: bool) -> list[Piece]:
+        length, segment, offset = piece
+        same = [other for other in self._free[small] if other[1] == segment]
+        return [other for other in same if other[2] + other[0] == offset or offset + length == other[2]]
+
+    def _take(self, piece: Piece, small: bool) -> None:
+        self._free[small].remove(piece)
+
+    def _keep(self, piece: Piece, small: bool) -> None:
+        self._free[small].append(piece)
+
+
+class IndexedAllocator(CachingAllocator):
+    """The same rule for long lists: free pieces are kept by size, and found by where they begin or end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begin: dict[tuple[bool, int, int], Piece] = {}
+        self._end: dict[tuple[bool, int, int], Piece] = {}
+
+    def _best(self, size: int, small: bool) -> Piece | None:
         free = self._free[small]
-        for piece in [p for p in free if p[1] == segment]:
-            if piece[2] + piece[0] == offset or offset + length == piece[2]:
-                free.remove(piece)
-                offset, length = min(offset, piece[2]), length + piece[0]
-        free.append((length, segment, offset))
+        place = bisect_left(free, (size, -1, -1))
+        return free[place] if place < len(free) else None
+
+    def _beside(self, piece: Piece, small: bool) -> list[Piece]:
+        length, segment, offset = piece
+        before = self._end.get((small, segment, offset))
+        after = self._begin.get((small, segment, offset + length))
+        return [other for other in (before, after) if other]
+
+    def _take(self, piece: Piece, small: bool) -> None:
+        free, (length, segment, offset) = self._free[small], piece
+        del free[bisect_left(free, piece)]
+        del self._begin[small, segment, offset], self._end[small, segment, offset + length]
+
+    def _keep(self, piece: Piece, small: bool) -> None:
+        length, segment, offset = piece
+        insort(self._free[small], piece)
+        self._begin[small, segment, offset] = self._end[small, segment, offset + length] = piece
+
+
+def replay(changes: Iterable[tuple[int, int]]) -> IndexedAllocator:
+    """The allocator after a history: the number of a storage, and by how many bytes it grew or shrank.
+
+    A storage that changes its size is freed and allocated anew.
+    """
+    allocator = IndexedAllocator()
+    tickets: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for storage, change in changes:
+        size = sizes.pop(storage, 0) + change
+        if storage in tickets:
+            allocator.free(tickets.pop(storage))
+        if size:
+            tickets[storage], sizes[storage] = allocator.malloc(size), size
+    return allocator
 
 
 HOPPER = ("H100", "H200", "H800", "GH200")
