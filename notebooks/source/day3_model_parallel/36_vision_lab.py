@@ -8,7 +8,7 @@
 #   and cuBLAS alone take that much. The last cell rehearses 256 ranks.
 # - **Model and text:** neither. `TINY`'s layers are all alike, and a layout has little to choose there; so two models that see, on photographs of
 #   clothes: one with equal layers and one without.
-# - **Links:** before this [35_mesh](35_mesh.ipynb), after it [41_fp8_scaling](../day4_fp8/41_fp8_scaling.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [35_mesh](35_mesh.ipynb), after it [37_plan_the_layout](37_plan_the_layout.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -959,9 +959,7 @@ show.recorded_run("36_vision_lab", share_gpu=True)
 # - Batch norm is the one layer that makes data-parallel ranks differ from one process. Decide what to do about it, and
 #   write it down.
 #
-# That is the end of day 3.
-#
-# Next: [41_fp8_scaling](../day4_fp8/41_fp8_scaling.ipynb). Day 4 computes in 8 bits.
+# Next: [37_plan_the_layout](37_plan_the_layout.ipynb), for models and machines with which nobody can race.
 #
 # ## Sources
 #

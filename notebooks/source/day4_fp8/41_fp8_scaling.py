@@ -6,7 +6,7 @@
 # - **What runs where:** all of it here, on CPU or GPU. The model is real: SmolLM2-135M (`workshop assets fetch` brings it once).
 # - **Model and text:** SmolLM2, a Llama like `TINY` but trained on far more text, reading speeches: the outliers that break one scale for all
 #   are learned, and `TINY` has not had the time.
-# - **Links:** before this [36_vision_lab](../day3_model_parallel/36_vision_lab.ipynb), after it [42_fp8_training](42_fp8_training.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [37_plan_the_layout](../day3_model_parallel/37_plan_the_layout.ipynb), after it [42_fp8_training](42_fp8_training.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Plan a run
 #
-# - **You need** `12_flops_and_mfu`, `13_memory_of_a_step` and `35_mesh`. Everything here is put together from there.
+# - **You need** `12_flops_and_mfu`, `13_memory_of_a_step` and `37_plan_the_layout`. Everything here is put together from there.
 # - **It takes** 50 minutes to read and try, under a minute to run.
 # - **What runs where:** planning is arithmetic, here. Failures are simulated here, with random numbers. At the end the
 #   chosen plan is rehearsed as one rank of 1,024. No GPU is needed, and none would change a number.
@@ -125,7 +125,7 @@ print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
 # And 405B: 400 TFLOP/s on 16,384 GPUs. The published hours hold more than the main run: long sequences, annealing, interruptions.
 #
 # For our own question a lecture (CS336) says 144 days, "at half of the peak". Where would we get that half from? From a **time model**, which knows
-# layouts. It is a harder test, because no rate is given at all. Two layouts are known in full (lesson 35 works out the second from its paper):
+# layouts. It is a harder test, because no rate is given at all. Two layouts are known in full (lesson 37 works out the second from its paper):
 
 # %% tags=["nbval-check-output"]
 from dataclasses import replace
@@ -191,7 +191,7 @@ assert max(off) > 0.2
 
 # %% [markdown]
 # BLOOM is right within 8 %, because the time model knows that BLOOM's kernels of 2022 write their attention scores to memory. Told
-# that they were today's, it would promise a step that is a fifth too short. For 405B, in the layout of its paper (lesson 35), it
+# that they were today's, it would promise a step that is a fifth too short. For 405B, in the layout of its paper (lesson 37), it
 # promises a rate that is a few per cent too high.
 #
 # The second number flatters the model, because it was fitted to that run too. Fitted without it, the same three layouts come
@@ -242,7 +242,7 @@ print(
 # The planner times every layout on 1,024 H100s, with 1,024 sequences of 4,096 tokens a step, drops what does not fit,
 # and gives reasons for the best.
 #
-# **Predict:** will it use tensor parallelism 8, as the rule of `35` says? Will it shard the weights (ZeRO-3)?
+# **Predict:** will it use tensor parallelism 8, as the rule of `37` says? Will it shard the weights (ZeRO-3)?
 
 # %%
 from workshop.predict.plan import Search, SearchSpace, plan

@@ -13,7 +13,7 @@ from typing import Any
 
 from workshop.exercises.engine.check import Call, Wrong, call, shown
 
-GPT3 = {"tensor": 33.8e9, "pipeline": 0.1e9, "data": 9.5e9}  # GPT-3 in 8 x 8 x 8, as lesson 35 computes it
+GPT3 = {"tensor": 33.8e9, "pipeline": 0.1e9, "data": 9.5e9}  # GPT-3 in 8 x 8 x 8, as lesson 37 computes it
 CASES: tuple[tuple[dict[str, float], dict[str, int], int], ...] = (
     ({"tensor": 500.0, "shard": 350.0, "pipeline": 33.0}, {"tensor": 2, "shard": 2, "pipeline": 2}, 4),
     (GPT3, {"tensor": 8, "pipeline": 8, "data": 8}, 8),

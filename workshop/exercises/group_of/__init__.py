@@ -1,0 +1,1 @@
+"""Exercise: which ranks are together on an axis of a box."""
