@@ -2,7 +2,7 @@
 # # Plan the layout: which one wins, and can you know it before it runs?
 #
 # - **You need** `35_mesh` (what each cut sends, and which belongs within a node), `32_pipeline`, and memory by part (`13_memory_of_a_step`).
-# - **It takes** 45 minutes to read and try, under a minute to run.
+# - **It takes** 45 minutes to read and try, seconds to run.
 # - **What runs where:** everything is on paper. Layouts are predicted and held against published runs, without a single rank.
 #   A GPU would change no number.
 # - **Model and text:** none is trained. The models are those of published runs, from 1.7 billion parameters to a trillion.
