@@ -266,6 +266,17 @@ def test_the_quickest_split_is_marked_where_the_longer_job_is_shortest():
     assert "2 GPUs write in the quickest step, 3 s; all in turns 2 s" in repr(picture)
 
 
+def test_runs_stand_beside_what_was_predicted_and_what_was_lost_beside_before():
+    picture = PICTURES["reach_and_leak"]()
+    liked, lost = picture.figure.axes
+    line, runs = liked.lines
+    assert (list(line.get_ydata()), list(runs.get_ydata())) == ([0.98, 0.6], [0.97, 0.99, 0.61])
+    leaked, before = lost.lines
+    assert (list(leaked.get_xdata()), list(leaked.get_ydata())) == ([0, 0, 1], [0.7, 0.9, 0.2])
+    assert set(before.get_ydata()) == {0.05}
+    assert "neither: 5% before, 80% with weight 0, 20% with weight 1" in repr(picture)
+
+
 def test_ages_stand_in_their_order_beside_what_was_known_before():
     picture = show.learned_by_age({"a": {0: 0.7, 16: 0.6}, "b": {4: 0.3}}, 0.5)
     (axis,) = picture.figure.axes

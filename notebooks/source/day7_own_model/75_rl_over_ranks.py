@@ -6,7 +6,7 @@
 # - **What runs where:** all of it on two CPU ranks (gloo), and unchanged on GPUs. On a machine with two cores the times are those of two busy processes.
 # - **Model and text:** the course's `TINY`, with 16 words. Its questions are four digits, the right answer is the same digits in order. Nobody has
 #   to judge an answer: it can be checked.
-# - **Links:** before this [71_data](71_data.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #

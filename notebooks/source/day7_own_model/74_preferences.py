@@ -1,0 +1,889 @@
+# %% [markdown]
+# # Which of two answers is better: how does a model learn from that?
+#
+# - **You need** `51_adapters` (LoRA), `22_ddp` and `25_fsdp` (gradients and weights over ranks). A little of probability.
+# - **It takes** 50 minutes to read and try, about half a minute to run.
+# - **What runs where:** all of it on one CPU and on two CPU ranks, and unchanged on GPUs.
+# - **Model and text:** the course's `TINY`, with 16 words. Questions are three digits. The answer is the same digits in order, short or long.
+# - **Links:** before this [73_finetune](73_finetune.ipynb), after it [75_rl_over_ranks](75_rl_over_ranks.ipynb), words in the [glossary](../glossary.md).
+#
+# ## Question
+#
+# For many questions nobody can write the one right answer, but most people can say which of two they like better. Such a **preference pair** holds a question,
+# the answer that was chosen and the one that was rejected. How does a model learn from pairs, how far does it go, and how many models have to be in memory?
+
+# %%
+# %load_ext workshop
+import copy
+import gc
+from dataclasses import replace
+from math import exp, log
+
+import torch
+
+from workshop import show
+from workshop.exercises import beside
+from workshop.facts.tabular import Table
+from workshop.models.gpt import GPT, TINY
+from workshop.process.quiet import quietly
+
+device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
+DIGITS, SEPARATOR, END, PADDING = 3, 10, 11, 12
+CONFIG = replace(TINY, vocab_size=16)
+if device.type == "cpu":
+    torch.set_num_threads(1)  # so small a model is slower with two
+
+# %% [markdown]
+# Both answers to a question are right. The short one is the digits in order. The long one says them twice, with a separator between. An answer ends with `END`,
+# and the shorter text is padded, so that both fit into one tensor.
+
+
+# %%
+def questions(count, generator):
+    """Three digits and a separator, (count, 4), on the CPU."""
+    digits = torch.randint(0, 10, (count, DIGITS), generator=generator)
+    return torch.cat([digits, torch.full((count, 1), SEPARATOR)], 1)
+
+
+def short(asked):
+    """Question, the digits in order, END, padding: (count, 12)."""
+    ordered = asked[:, :DIGITS].sort(1).values
+    rest = torch.full((len(asked), DIGITS + 2), PADDING)
+    rest[:, 0] = END
+    return torch.cat([asked, ordered, rest], 1)
+
+
+def long(asked):
+    """Question, the digits in order, a separator, the digits once more, END."""
+    ordered, one = asked[:, :DIGITS].sort(1).values, torch.ones(len(asked), 1).long()
+    return torch.cat([asked, ordered, SEPARATOR * one, ordered, END * one], 1)
+
+
+def is_counted(texts):
+    """Which tokens are the answer's: behind the question, and no padding."""
+    places = torch.arange(texts.shape[1], device=texts.device)
+    return (places > DIGITS) & (texts != PADDING)
+
+
+asked = questions(1, torch.Generator().manual_seed(1))
+print("short:", short(asked)[0].tolist())
+print("long: ", long(asked)[0].tolist())
+print("counts in the short text:", is_counted(short(asked))[0].int().tolist())
+
+# %% [markdown]
+# ## How likely is an answer?
+#
+# A model gives a probability for each next token. The probability of an answer is the product over its tokens, and its logarithm, the **log probability**, is a
+# sum. Everything below needs only this one number of each answer.
+#
+# ### Exercise: the log probability of an answer
+
+
+# %%
+# %%exercise answer_log_prob
+import torch
+
+
+def answer_log_prob(
+    logits: torch.Tensor,
+    texts: torch.Tensor,
+    counted: torch.Tensor,
+) -> torch.Tensor:
+    """Log probability of each answer, (texts,). counted: which tokens are its own."""
+    ...
+
+
+# %% [markdown]
+# From now on your function does the work. First it trains: the model sees questions with a right answer, short or long as a coin falls, and learns to write both.
+
+
+# %%
+def log_p(model, texts):
+    """Log probabilities of the answers in these texts, (count,)."""
+    texts = texts.to(next(model.parameters()).device)
+    return answer_log_prob(model(texts), texts, is_counted(texts))
+
+
+def taught(seed=0, steps=250, rate=3e-3):
+    """A model that has seen both kinds of answers, equally often."""
+    torch.manual_seed(seed)
+    draw, model = torch.Generator().manual_seed(seed), GPT(CONFIG).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = rate * (1 - step / steps)
+        asked = questions(64, draw)
+        coin = torch.rand(64, 1, generator=draw) < 0.5
+        loss = -log_p(model, torch.where(coin, short(asked), long(asked))).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.requires_grad_(False)
+
+
+reference = taught()
+
+# %% [markdown]
+# Is your sum right? Here is the slow way, which nobody can get wrong: give the model a text that ends before a token, and look up how likely this token is.
+
+
+# %%
+@torch.no_grad()
+def slowly(model, text):
+    """The log probability of one answer, a forward pass for each of its tokens."""
+    total = 0.0
+    for place in range(DIGITS + 1, len(text)):
+        if text[place] != PADDING:
+            last = model(text[None, :place].to(device))[0, -1]
+            total += last.log_softmax(-1)[text[place]].item()
+    return total
+
+
+asked = questions(4, torch.Generator().manual_seed(2))
+for name, kind in (("short", short), ("long", long)):
+    fast = log_p(reference, kind(asked)).cpu()
+    slow = torch.tensor([slowly(reference, text) for text in kind(asked)])
+    torch.testing.assert_close(fast, slow, rtol=1e-3, atol=1e-3)
+    assert -1.5 < slow.mean() < -0.4
+    print(f"{name}: {[round(x, 2) for x in fast.tolist()]}, slowly the same")
+
+# %% [markdown]
+# Both are not far from log 0.5 = -0.69, half of the probability each. For other answers not much is left. Later we shall want to know what the model writes by
+# itself, so it has to write.
+
+
+# %%
+@torch.no_grad()
+def answer(model, asked):
+    """Question and answer, a token at a time, by probability; padded after END."""
+    texts = asked.to(device)
+    for _ in range(2 * DIGITS + 2):
+        probability = model(texts)[:, -1].softmax(-1)
+        texts = torch.cat([texts, torch.multinomial(probability, 1)], 1)
+    ends = (texts == END).int()
+    return texts.masked_fill(ends.cumsum(1) - ends > 0, PADDING)
+
+
+@torch.no_grad()
+def judged(model, start, seed=0):
+    """How likely both answers are and became, and what 1,000 new answers are."""
+    torch.manual_seed(seed)
+    asked = questions(1000, torch.Generator().manual_seed(100 + seed))
+    longs, shorts, texts = long(asked), short(asked), answer(model, asked)
+    of_two = log_p(model, longs), log_p(model, shorts)
+    moved = of_two[0] - log_p(start, longs), of_two[1] - log_p(start, shorts)
+    known = (texts.cpu() == longs).all(1) | (texts.cpu() == shorts).all(1)
+    return {
+        "long": (of_two[0] - of_two[1]).sigmoid().mean().item(),  # of the two
+        "neither": 1 - known.float().mean().item(),
+        "long moved": moved[0].mean().item(),
+        "added": (moved[0] - moved[1]).mean().item(),
+        "kl": (log_p(model, texts) - log_p(start, texts)).mean().item(),
+    }
+
+
+before = judged(reference, reference)
+print(f"{before['neither']:.0%} of the answers are neither of the two; ", end="")
+print(f"between the two, the long one is taken in {before['long']:.0%}")
+assert before["neither"] < 0.15
+assert 0.3 < before["long"] < 0.7
+
+# %% [markdown]
+# ## The loss of a pair
+#
+# Say that each answer has a reward r, a number that we do not know. **Bradley and Terry** (1952) take for the probability that one answer is chosen over another
+#
+# $$P(chosen) = \sigma(r_{chosen} - r_{rejected}), \qquad \sigma(x) = \frac{1}{1 + e^{-x}}$$
+#
+# Classical **RLHF**, reinforcement learning from human feedback, trains a reward model on that, and then a language model by the rewards, which must not go too
+# far from the model that it began as, its **reference model**. **DPO**, direct preference optimization (Rafailov et al., 2023), needs no reward model. The
+# best that RLHF could reach is known as a formula, and read backwards it gives the reward that belongs to a model (equation 5):
+#
+# $$r = \beta \log \frac{p_{model}(answer)}{p_{reference}(answer)} + \text{what depends on the question alone}$$
+#
+# In the difference of two rewards of one question the last part is gone. So the model is its own reward model, and learns by making what was chosen likely to
+# be chosen. That is equation 7.
+#
+# ### Exercise: the loss
+
+
+# %%
+# %%exercise dpo_loss
+import torch
+
+
+def dpo_loss(
+    chosen: torch.Tensor,
+    rejected: torch.Tensor,
+    ref_chosen: torch.Tensor,
+    ref_rejected: torch.Tensor,
+    beta: float,
+) -> torch.Tensor:
+    """The mean loss of pairs, from log probabilities of their answers, (pairs,)."""
+    ...
+
+
+# %% [markdown]
+# The model begins as a copy of the reference. **Predict** the loss before the first step.
+
+# %%
+# %%guess first_loss
+# The DPO loss before the first step, beta = 0.1
+...
+
+# %%
+asked = questions(64, torch.Generator().manual_seed(3))
+longer, shorter = log_p(reference, long(asked)), log_p(reference, short(asked))
+first = [
+    dpo_loss(longer, shorter, longer, shorter, beta).item() for beta in (0.1, 1.0, 9.0)
+]
+assert all(abs(loss - log(2)) < 1e-5 for loss in first)
+beside("first_loss", predicted=log(2), measured=first[0])
+
+# %% [markdown]
+# log 2, whatever the model, the pairs and beta are: both rewards are 0, and of two equal answers each wins in half of the cases. If your own run begins with
+# another loss, then model and reference are not the same.
+#
+# Which way does it push? By hand, the gradient by a pair's log probabilities is $\mp \beta\, \sigma(-\text{margin})$, where the **margin** is the
+# difference of the rewards. A pair that is already won by far hardly counts any more.
+
+# %%
+numbers = -5 * torch.rand(4, 6, generator=torch.Generator().manual_seed(4)).double()
+pair = [row.clone().requires_grad_() for row in numbers[:2]]
+dpo_loss(*pair, *numbers[2:], 0.5).backward()
+margin = 0.5 * (numbers[0] - numbers[2] - numbers[1] + numbers[3])
+by_hand = 0.5 * (-margin).sigmoid() / len(margin)  # of the mean over six pairs
+torch.testing.assert_close(pair[0].grad, -by_hand)
+torch.testing.assert_close(pair[1].grad, by_hand)
+print("autograd's gradients, by hand; both answers are pushed equally hard")
+
+# %% [markdown]
+# ## Six of ten
+#
+# Now people judge. Short and long are a matter of taste: of ten judges six choose the long answer, and four the short one. So the loss of a question is six
+# tenths of the one in which long is chosen, and four tenths of the other. Both texts go through the model in one batch.
+
+
+# %%
+LIKE_LONG, STEPS, RATE = 0.6, 60, 3e-4
+
+
+def preference_loss(model, texts, ref, beta, like_long=LIKE_LONG, keep=0.0):
+    """texts: long ones, then short ones. ref: their log p. like_long: of all judges."""
+    mine = log_p(model, texts)
+    longer, shorter = mine.chunk(2)
+    ref_longer, ref_shorter = ref.chunk(2)
+    by_six = dpo_loss(longer, shorter, ref_longer, ref_shorter, beta)
+    by_four = dpo_loss(shorter, longer, ref_shorter, ref_longer, beta)
+    loss = like_long * by_six + (1 - like_long) * by_four
+    each = mine / is_counted(texts).sum(1).to(mine.device)  # a mean over the tokens
+    chosen = like_long * each.chunk(2)[0] + (1 - like_long) * each.chunk(2)[1]
+    return loss - keep * chosen.mean()  # we come to keep later
+
+
+def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
+    """A copy of a model after 60 steps of 16 questions."""
+    draw = torch.Generator().manual_seed(10 + seed)
+    model = copy.deepcopy(start).requires_grad_(True)
+    optimizer = torch.optim.AdamW(model.parameters(), RATE, (0.9, 0.99), weight_decay=0)
+    for step in range(STEPS):
+        optimizer.param_groups[0]["lr"] = RATE * (1 - step / STEPS)
+        asked = questions(16, draw)
+        texts = torch.cat([long(asked), short(asked)])
+        ref = log_p(start, texts)
+        loss = preference_loss(model, texts, ref, beta, like_long, keep)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+# %% [markdown]
+# Rafailov et al. take beta = 0.1 unless they say otherwise (appendix B). **Guess:** six of ten like long answers. How often will the model
+# take the long one of the two?
+
+# %%
+# %%guess share_long
+# Between the two, the share of the long one, 0 to 1. It was about a half
+...
+
+# %% [markdown]
+# The loss is smallest where the model wins as often as the judges say, $\sigma(\text{margin}) = 0.6$. So the margin is log(0.6 / 0.4) = 0.41, and what the model
+# adds to the log odds of long against short is 0.41 / beta.
+
+# %%
+BETAS, SEEDS = (0.1, 0.3, 1.0), (0, 1)
+JUDGES = log(LIKE_LONG / (1 - LIKE_LONG))  # their log odds
+
+
+def expected_share(beta):
+    """Share of long answers where the loss is smallest."""
+    odds = log(before["long"] / (1 - before["long"])) + JUDGES / beta
+    return 1 / (1 + exp(-odds))
+
+
+learned = {beta: [learn(reference, beta, seed) for seed in SEEDS] for beta in BETAS}
+found = {
+    beta: [judged(model, reference, seed) for seed, model in enumerate(models)]
+    for beta, models in learned.items()
+}
+
+
+# %%
+def seeds(runs, key, form=".2f"):
+    """What was found with each seed, as words."""
+    return " and ".join(f"{run[key]:{form}}" for run in runs)
+
+
+rows = []
+for beta, runs in found.items():
+    odds, share = JUDGES / beta, expected_share(beta)
+    added = f"{odds:.2f}", seeds(runs, "added")
+    rows.append((f"{beta:g}", *added, f"{share:.2f}", seeds(runs, "long")))
+    assert all(abs(run["added"] - odds) < 0.15 + 0.1 * odds for run in runs)
+    assert all(abs(run["long"] - share) < 0.08 for run in runs)
+head = "beta", "log odds added: predicted", "measured", "long of the two: predicted"
+Table((*head, "measured"), rows, "two seeds")
+
+# %%
+assert expected_share(0.1) > 0.95
+beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long"])
+
+# %% [markdown]
+# A slight preference has become a rule: where six of ten judges choose the long answer, the model chooses it in 98 of 100. **A small beta does not mean "learn
+# little", it means "go far"**, because the same margin of rewards then takes a larger change of the model. And length is no made-up case: people's preferences have such a bias, and DPO exploits it (Park et al.,
+# 2024, abstract). Models that went through RLHF write longer answers than before (Singhal et al., 2023, abstract).
+#
+# ## What the loss does not see
+#
+# The prediction was right for each beta. So are we done? Let all ten judges choose the long answer. Then the loss has no smallest value, and the margin grows for as
+# long as we train. **Guess:** how likely is the long answer, which everybody chose, after training for it, compared with the reference?
+
+# %%
+# %%guess long_is --choices likelier,as-likely,less-likely
+# The probability of the answer that all judges chose, beta = 0.1
+...
+
+# %%
+STARTS = reference, taught(seed=1)  # two models that were taught apart
+
+
+def all_ten(keep):
+    """All judges like long answers: a model from each start, and what became of it."""
+    models = [learn(start, 0.1, seed, 1.0, keep) for seed, start in enumerate(STARTS)]
+    return models, [
+        judged(model, start, seed)
+        for seed, (model, start) in enumerate(zip(models, STARTS, strict=True))
+    ]
+
+
+models, plain = all_ten(keep=0.0)
+print("log odds added:      ", seeds(plain, "added"))
+print("log p of long moved: ", seeds(plain, "long moved", "+.2f"))
+print("neither of the two:  ", seeds(plain, "neither", ".0%"))
+print("KL:                  ", seeds(plain, "kl"))
+
+# %%
+fell = sum(run["long moved"] for run in plain) / len(plain)
+only_long = -log(before["long"])  # the KL of a model that writes all long answers
+assert fell < -0.2
+assert all(run["neither"] > 0.5 for run in plain)
+assert all(run["kl"] > 2 * only_long for run in plain)
+print(f"KL if it wrote long answers and nothing else: {only_long:.2f}")
+beside("long_is", measured="less-likely" if fell < 0 else "likelier")
+
+# %% [markdown]
+# **Both answers became less likely; the chosen one only fell less.** The loss sees nothing but the difference of the two. When both fall, the probability goes to
+# texts that are in no pair, and most answers are now neither of the two. The loss does not show it, and the margin does not. The **KL** divergence does: how far the
+# model is from the reference, as the mean of log p(model) - log p(reference) over the model's own answers. Read what it writes:
+
+# %%
+asked = questions(6, torch.Generator().manual_seed(5))
+torch.manual_seed(0)
+for text in answer(models[0], asked).tolist():
+    print("".join("0123456789=|.???"[token] for token in text).rstrip("."))
+
+# %% [markdown]
+# (`=` is the separator, `|` the end, `.` padding. The first four characters are the question. So small a model shows it drastically.)
+#
+# This is known. Pal et al. (2024) show that DPO can lower the probability of what was chosen, above all where the two answers are much alike. Against that, Llama 3
+# was trained with one more term in the loss: 0.2 times the negative log likelihood of the chosen answer (section 4.1.4). That is the argument `keep`; as in
+# Pang et al. (2024) we take the mean over the answer's tokens. **The same training, now with it:**
+
+# %%
+by_keep, rows = {0.0: plain}, []
+for keep in (0.2, 1.0):
+    _, by_keep[keep] = all_ten(keep)
+for keep, runs in by_keep.items():
+    changed = seeds(runs, "long moved", "+.2f"), seeds(runs, "neither", ".0%")
+    rows.append((f"{keep:g}", seeds(runs, "added"), *changed, seeds(runs, "kl")))
+head = "weight of the term", "log odds added", "log p of long", "neither", "KL"
+Table(head, rows, "two models that were taught apart")
+
+# %%
+for some, more in ((0.0, 0.2), (0.2, 1.0)):
+    for less_kept, kept in zip(by_keep[some], by_keep[more], strict=True):
+        assert kept["neither"] < less_kept["neither"] - 0.05
+        assert kept["kl"] < less_kept["kl"]
+        assert kept["long moved"] > 0
+        assert kept["added"] > 0.7 * less_kept["added"]
+show.reach_and_leak(
+    {0.1 * 1.1**step: expected_share(0.1 * 1.1**step) for step in range(25)},
+    {beta: [run["long"] for run in runs] for beta, runs in found.items()},
+    {keep: [run["neither"] for run in runs] for keep, runs in by_keep.items()},
+    before["neither"],
+)
+
+# %% [markdown]
+# Left: six of ten judges, and how often the model takes the long answer. Right: all ten, and how many of its answers are neither of the two. With the extra term
+# the chosen answer is likelier than before, and the margin is nearly as large. In your own run watch three curves: the margin, the log probability of the
+# chosen answers, and the KL.
+#
+# ## How many models?
+#
+# RLHF by PPO holds four models: the one that learns, its reference, a reward model, and a **value model** that says how good an answer could still become. The first and
+# the last of them are trained. DPO holds two. And there are two ways to do with one:
+#
+# - **Before training:** the reference never changes, so the log probabilities of all pairs are computed once, two numbers a pair, and the reference is thrown away.
+# - **LoRA:** the model without its adapter *is* the reference. Switch the adapter off, and the same weights answer as before.
+#
+# Do they give the same numbers? We train an adapter for a few steps, so that it does something, and ask all three.
+
+# %%
+with quietly():  # it talks as it is loaded
+    import peft
+
+adapter = peft.LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
+torch.manual_seed(0)
+adapted = peft.get_peft_model(copy.deepcopy(reference), adapter)
+asked = questions(256, torch.Generator().manual_seed(6))
+texts = torch.cat([long(asked), short(asked)])
+beforehand = log_p(reference, texts).cpu()  # this is all that is kept of it
+weights = [p for p in adapted.parameters() if p.requires_grad]
+optimizer = torch.optim.AdamW(weights, lr=5e-3)
+for _ in range(5):
+    loss = preference_loss(adapted, texts, beforehand.to(device), beta=0.3)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    switched_on = log_p(adapted, texts).cpu()
+    with adapted.disable_adapter():
+        switched_off = log_p(adapted, texts).cpu()
+torch.testing.assert_close(switched_off, beforehand, rtol=1e-4, atol=1e-4)
+assert (switched_on - beforehand).abs().max() > 0.01
+print(f"computed before: {beforehand.nbytes // len(asked)} bytes a pair")
+print("adapter off: the reference's numbers; adapter on: others")
+
+# %% [markdown]
+# The same. Now what it is worth, in bytes. In fp32 with AdamW a weight that is trained takes 16 bytes: itself, its gradient and two moments. One that only
+# answers takes 4. **Predict:** how many times as much as DPO with LoRA does PPO hold, if all its models are of one size? (Leave out activations.)
+
+# %%
+# %%guess times_lora
+# Bytes of PPO's four models, divided by those of DPO with LoRA
+...
+
+# %%
+from workshop.measure import count_from_here, held_bytes
+
+LARGER = replace(CONFIG, hidden_size=256, intermediate_size=704)
+
+
+def judge():
+    """A reward or a value model: a head of one number for each place."""
+    model = GPT(LARGER)
+    model.lm_head = torch.nn.Linear(LARGER.hidden_size, 1, bias=False)
+    return model
+
+
+def held(trained, frozen=()):
+    """Bytes held after a step. trained, frozen: functions that make models."""
+    gc.collect()
+    sample = texts[:8].to(device)
+    count_from_here()
+    learns = [make().to(device) for make in trained]
+    stays = [make().to(device).requires_grad_(False) for make in frozen]
+    weights = [p for model in learns for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(weights)
+    sum(model(sample).square().mean() for model in (*learns, *stays)).backward()
+    optimizer.step()
+    return held_bytes()
+
+
+# %%
+def policy():
+    return GPT(LARGER)
+
+
+def with_adapter():
+    return peft.get_peft_model(GPT(LARGER), adapter)
+
+
+def size(model, only_trained=False):
+    chosen = (p for p in model.parameters() if p.requires_grad or not only_trained)
+    return sum(p.numel() for p in chosen)
+
+
+n, scores, few = size(policy()), size(judge()), size(with_adapter(), only_trained=True)
+expected = {
+    "PPO: four models": 16 * (n + scores) + 4 * (n + scores),
+    "DPO: two models": 16 * n + 4 * n,
+    "DPO, reference computed before": 16 * n,
+    "DPO with LoRA": 4 * n + 16 * few,
+}
+measured = {
+    "PPO: four models": held([policy, judge], [policy, judge]),
+    "DPO: two models": held([policy], [policy]),
+    "DPO, reference computed before": held([policy]),
+    "DPO with LoRA": held([with_adapter]),
+}
+for name, value in measured.items():
+    print(
+        f"{name:<31} predicted {expected[name] / 1e6:5.1f} MB, held {value / 1e6:5.1f}"
+    )
+    assert abs(value / expected[name] - 1) < 0.02
+
+# %%
+ppo, adapters = "PPO: four models", "DPO with LoRA"
+beside(
+    "times_lora",
+    predicted=expected[ppo] / expected[adapters],
+    measured=measured[ppo] / measured[adapters],
+)
+
+# %% [markdown]
+# ### At scale
+#
+# In mixed precision a trained weight takes 16 bytes as well, and a frozen one 2. `predict_memory` knows the first from the run; a frozen model is its weights alone.
+# For LoRA we take rank 128 beside queries and values.
+
+# %%
+from workshop import Adapter, Run, predict_memory
+from workshop.facts.layout import Layout
+
+beside_all = Adapter("lora", rank=128, targets=("q", "v"), base_bits=16)
+
+
+def trained_bytes(name, lora=None):
+    """Weights, gradients and optimizer state of a model that is trained."""
+    mixed = Layout(precision="deepspeed-bf16")
+    parts = predict_memory(Run(name, "1xH100", mixed, 1, 512, adapter=lora)).parts
+    kinds = "weights", "gradients", "optimizer"
+    return sum(float(parts[kind][0]) for kind in kinds)
+
+
+rows, four, two = [], {}, {}
+for name in ("llama-7b", "llama-3-8b", "llama-3-70b"):
+    frozen = 2 * Run(name, "1xH100").model.num_params
+    full, lora = trained_bytes(name), trained_bytes(name, beside_all)
+    four[name], two[name] = 2 * full + 2 * frozen, full + frozen
+    lora_ppo = 2 * lora + 2 * frozen
+    ways = four[name], two[name], full, lora_ppo, lora
+    rows.append((name, *(f"{value / 1e9:,.0f}" for value in ways)))
+    assert four[name] == 2 * two[name]
+head = "", "PPO", "DPO", "DPO, computed before", "PPO, four with LoRA", "DPO with LoRA"
+Table(head, rows, "GB of models, gradients and moments, without activations")
+
+# %% [markdown]
+# Santacroce et al. (2023, table 1) print what PPO with Llama 7B takes: an estimate of 220 GB if all is trained, and 68.0 GB with LoRA (rank 128) on four models,
+# activations included.
+
+# %%
+full, lora = four["llama-7b"] / 1e9, float(rows[0][4])
+print(f"all trained: {full:.0f} GB by our rule, {full / 1.0737:.0f} GiB; paper 220 GB")
+print(f"with LoRA: models {lora:.0f} GB; paper 68.0 GB, with activations")
+assert abs(full / 220 - 1) < 0.15
+assert 0.7 * 68 < lora < 68
+
+# %% [markdown]
+# ## Over ranks
+#
+# The pairs are divided among the ranks. Both answers of a pair stay on one rank, since the loss needs both. Two ranks that begin with other weights, under
+# DDP, must have the gradient of one process that has all pairs.
+
+# %%
+policy_state = {k: w.cpu().clone() for k, w in learned[0.3][0].state_dict().items()}
+model = copy.deepcopy(learned[0.3][0])
+asked = questions(32, torch.Generator().manual_seed(7))
+texts = torch.cat([long(asked), short(asked)])
+ref = log_p(reference, texts).cpu()
+model.zero_grad()
+loss = preference_loss(model, texts, ref.to(device), 0.3)
+loss.backward()
+whole = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
+print(f"one process: loss {loss.item():.4f}, norm of its gradient {whole.norm():.4f}")
+
+# %%
+# %%ranks -n 2 --pass policy_state,CONFIG,texts,ref,whole,preference_loss --into halves
+from torch.nn.parallel import DistributedDataParallel
+
+from workshop import report
+from workshop.models.gpt import GPT
+
+torch.manual_seed(rank)
+model = GPT(CONFIG).to(device)  # other weights on each rank
+if rank == 0:
+    model.load_state_dict(policy_state)
+ddp = DistributedDataParallel(model)  # the weights of rank 0 go to all
+mine = slice(rank, None, world_size)  # the same pairs of both halves
+part = torch.cat([half[mine] for half in texts.chunk(2)])
+ref_part = torch.cat([half[mine] for half in ref.chunk(2)]).to(device)
+loss = preference_loss(ddp, part, ref_part, 0.3)
+loss.backward()
+found = torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
+report(off=(found - whole).abs().max().item() / whole.abs().max().item())
+
+# %%
+assert max(halves[rank]["off"] for rank in (0, 1)) < 1e-3
+print("two ranks with half of the pairs each: the gradient of one process")
+
+# %% [markdown]
+# ### One forward pass or two?
+#
+# We put both answers into one batch. One could as well call the model twice, once with the chosen answers, once with the rejected. The loss is the same. But under
+# FSDP the weights are cut, and gathered layer by layer whenever they are needed. **Predict:** how many times as many all_gathers has a step with two calls?
+
+# %%
+# %%guess gathers
+# all_gathers of a step with two forward passes, divided by those with one
+...
+
+# %%
+# %%ranks --pass log_p,dpo_loss --into gathered
+from torch.distributed.fsdp import fully_shard
+
+from workshop.measure import measure
+
+
+def step(calls):
+    """The number of all_gathers in forward and backward, and the loss."""
+    torch.manual_seed(0)
+    model = GPT(CONFIG).to(device)
+    model.load_state_dict(policy_state)
+    for layer in model.model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    batches = part.chunk(calls)  # long answers, short answers
+    with measure(memory=False) as measured:
+        every = torch.cat([log_p(model, batch) for batch in batches])
+        longer, shorter = every.chunk(2)
+        loss = dpo_loss(longer, shorter, *ref_part.chunk(2), 0.3)
+        loss.backward()
+    rows = [row for row in measured.traffic if row.name == "all_gather"]
+    return sum(row.count for row in rows), loss.item()
+
+
+report(one=step(1), two=step(2))
+
+# %%
+(one, same), (two_calls, also) = gathered[0]["one"], gathered[0]["two"]
+print(
+    f"{one} all_gathers in one call, {two_calls} in two: the loss is {same:.4f} twice"
+)
+by_rule = [1 + 2 * CONFIG.num_layers * calls for calls in (1, 2)]
+assert abs(same - also) < 1e-4
+assert two_calls > 1.3 * one
+beside("gathers", predicted=by_rule[1] / by_rule[0], measured=two_calls / one)
+
+# %% [markdown]
+# Each layer is gathered once for each forward and once for each backward, so twice as often with two calls. What lies outside the layers, embedding and head, stays
+# gathered and counts once. So put both answers into one batch.
+#
+# ### A text that is cut
+#
+# Where a long text is cut over ranks, as in [33_context_parallel](../day3_model_parallel/33_context_parallel.ipynb), each rank has the log probabilities of its own tokens.
+# In ordinary training each rank takes the mean loss of its tokens, and the ranks' losses are averaged. If you do the same here, a loss of each rank's half and then
+# the mean: is it higher or lower than the loss of the whole?
+
+# %%
+# %%guess mean_of_halves --choices higher,equal,lower
+# The mean of the losses of two halves, beside the loss of whole answers
+...
+
+# %%
+reference_state = {k: w.cpu() for k, w in reference.state_dict().items()}
+
+# %%
+# %%ranks --pass answer_log_prob,is_counted,reference_state --into cut
+both, beta, everything = texts.to(device), 0.3, is_counted(texts.to(device))
+is_mine = (torch.arange(both.shape[1], device=device) < 8) == (rank == 0)
+model, frozen = GPT(CONFIG).to(device), GPT(CONFIG).to(device)
+model.load_state_dict(policy_state)
+frozen.load_state_dict(reference_state)
+
+
+def gradient(loss):
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+refs = ref.to(device).chunk(2)
+alone = answer_log_prob(model(both), both, everything)
+loss_alone = dpo_loss(*alone.chunk(2), *refs, beta)
+wanted = gradient(loss_alone)
+
+part = answer_log_prob(model(both), both, everything & is_mine)  # of my tokens
+total = part.detach().clone()
+dist.all_reduce(total)  # a number for each answer
+total += part - part.detach()  # the value of all tokens, the gradient of mine
+loss = dpo_loss(*total.chunk(2), *refs, beta)
+grad = gradient(loss)
+dist.all_reduce(grad)  # summed, not averaged: each rank had other tokens
+
+with torch.no_grad():
+    ref_part = answer_log_prob(frozen(both), both, everything & is_mine)
+    halves = dpo_loss(*part.chunk(2), *ref_part.chunk(2), beta)
+dist.all_reduce(halves)
+off = (grad - wanted).abs().max().item() / wanted.abs().max().item()
+losses = [x.item() for x in (loss_alone, loss, halves / world_size)]
+report(losses=losses, off=off)
+
+# %%
+alone, summed, averaged = cut[0]["losses"]
+print(f"one process {alone:.4f}; sums added up first {summed:.4f}; ", end="")
+print(f"mean of the halves' losses {averaged:.4f}")
+assert abs(alone - summed) < 1e-4
+assert averaged > alone + 0.01
+assert max(cut[rank]["off"] for rank in (0, 1)) < 1e-3
+beside("mean_of_halves", measured="higher" if averaged > alone else "lower")
+
+# %% [markdown]
+# **The sums have to be added up before the sigmoid**: an all_reduce of one number for each answer. The loss is no sum over tokens, so a mean of parts is another
+# loss. At the first step nobody would notice: there both give log 2.
+#
+# (`total += part - part.detach()` adds nothing to the value. It only says where the gradient goes: each rank's to its own tokens.) If the vocabulary is cut too, the
+# log_softmax is the one of [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb); what comes after it stays as it is here.
+#
+# ## Tomorrow's script
+#
+# DPO with transformers' models under plain DDP. The reference's numbers are computed before the first step, are kept in the checkpoint, and no second model is
+# held. A batch is the same on any number of ranks, so one rank prints the same losses as two. `MODEL=folder torchrun ...` takes your model; without one it takes a
+# small one. Beside the loss it prints how the log probability of the chosen answers has moved, and you know why.
+
+# %%
+import os
+import tempfile
+from pathlib import Path
+
+# %ranks stop
+room = tempfile.TemporaryDirectory(prefix="preferences-")  # goes with the kernel
+folder = Path(room.name)
+os.environ["CHECKPOINT"] = str(folder / "prefer.pt")
+
+# %% tags=["script"]
+# %%torchrun -n 2 --save {folder}/prefer.py
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+dist.init_process_group()
+rank, ranks = dist.get_rank(), dist.get_world_size()
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda")
+BETA, KEEP, BATCH, PAIRS, NOTHING = 0.1, 0.2, 16, 128, -100
+
+torch.manual_seed(0)
+folder = os.environ.get("MODEL", "")  # yours, or a small one that knows nothing
+if folder:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+else:
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=4, vocab_size=32))
+model.to(device)
+
+# Yours: pairs of token ids, and labels that are NOTHING in the prompt and the padding
+prompt = torch.randint(1, 32, (PAIRS, 4))
+chosen = torch.cat([prompt, prompt, torch.zeros(PAIRS, 4).long()], 1)
+rejected = torch.cat([prompt, prompt.flip(1), prompt], 1)
+ids = torch.stack([chosen, rejected], 1).to(device)  # pairs, 2, length
+labels = ids.masked_fill(ids == 0, NOTHING)
+labels[:, :, :4] = NOTHING
+
+
+def log_p(model, rows):
+    """Log probabilities of chosen and rejected answers, (pairs, 2), in one call."""
+    logits = model(input_ids=ids[rows].flatten(0, 1)).logits[:, :-1].float()
+    wanted = labels[rows].flatten(0, 1)[:, 1:]
+    each = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
+    return -each.sum(1).view(-1, 2)
+
+
+checkpoint, first = Path(os.environ.get("CHECKPOINT", "prefer.pt")), 0
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6 if folder else 5e-3)
+if checkpoint.exists():
+    state = torch.load(checkpoint, map_location=device)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    first, reference = state["epoch"] + 1, state["reference"]
+else:  # once, before the first step: each rank its part of the pairs
+    reference = torch.zeros(PAIRS, 2, device=device)
+    with torch.no_grad():
+        for rows in torch.arange(rank, PAIRS, ranks, device=device).split(BATCH):
+            reference[rows] = log_p(model, rows)
+    dist.all_reduce(reference)
+ddp = DistributedDataParallel(model)
+
+for epoch in range(first, first + 3):
+    order = torch.randperm(PAIRS, generator=torch.Generator().manual_seed(epoch))
+    sums = torch.zeros(2, device=device)
+    for batch in order.to(device).split(BATCH):
+        rows = batch[rank::ranks]  # both answers of a pair on one rank
+        mine = log_p(ddp, rows)
+        rewards = BETA * (mine - reference[rows])
+        loss = -F.logsigmoid(rewards[:, 0] - rewards[:, 1]).mean()
+        tokens = (labels[rows, 0] != NOTHING).sum(1)
+        optimizer.zero_grad()
+        (loss - KEEP * (mine[:, 0] / tokens).mean()).backward()
+        optimizer.step()
+        moved = (mine - reference[rows])[:, 0].mean()
+        sums += torch.stack([loss, moved]).detach() / (PAIRS // BATCH)
+    dist.all_reduce(sums)
+    if rank == 0:
+        mean, moved = (sums / ranks).tolist()
+        print(f"epoch {epoch}: mean loss {mean:.3f}, log p of the chosen {moved:+.2f}")
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        part = checkpoint.with_suffix(".part")
+        torch.save(state | {"epoch": epoch, "reference": reference}, part)
+        part.replace(checkpoint)  # never half a file under the good name
+dist.destroy_process_group()
+
+# %% [markdown]
+# TRL's `DPOTrainer` does this and much more: `DPOConfig(beta=0.1, precompute_ref_log_probs=True)` computes the reference's numbers first, and with a peft model and no `ref_model` it
+# takes the model with its adapter off.
+#
+# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+
+# %% tags=["gpu-record"]
+show.recorded_run("74_preferences")
+
+# %% [markdown]
+# ## What to take away
+#
+# - All that is needed of an answer is its log probability, a sum over its tokens. DPO makes a loss of four such numbers, and it begins at log 2.
+# - beta says how far a preference reaches: the log odds between two answers move by the judges' log odds, divided by beta. **Six of ten judges became 98 of 100
+#   choices between the two.**
+# - The loss sees only the difference. **The chosen answers may become less likely too**, and did. Watch their log probability and the KL; a likelihood term helps.
+# - PPO holds four models, DPO two, and one is enough: with numbers computed before, or with the adapter switched off.
+# - Both answers of a pair go to one rank and through one call. Where a text is cut, its parts are added up before the sigmoid.
+#
+# Next: [75_rl_over_ranks](75_rl_over_ranks.ipynb), where nobody has to judge, because answers can be checked.
+#
+# ## Sources
+#
+# - R. Rafailov et al., *Direct Preference Optimization*, 2023, [arXiv:2305.18290](https://arxiv.org/abs/2305.18290), equations 1 (Bradley and Terry), 5 and 7, appendix B (beta = 0.1).
+# - A. Pal et al., *Smaug: Fixing Failure Modes of Preference Optimisation with DPO-Positive*, 2024, [arXiv:2402.13228](https://arxiv.org/abs/2402.13228), abstract.
+# - Llama Team, *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 4.1.4 (a likelihood term of 0.2).
+# - R. Y. Pang et al., *Iterative Reasoning Preference Optimization*, 2024, [arXiv:2404.19733](https://arxiv.org/abs/2404.19733) (that term, divided by the length).
+# - M. Santacroce et al., *Efficient RLHF: Reducing the Memory Usage of PPO*, 2023, [arXiv:2309.00754](https://arxiv.org/abs/2309.00754), table 1 (220 GB estimated, 68.0 GB with LoRA).
+# - P. Singhal et al., *A Long Way to Go*, 2023, [arXiv:2310.03716](https://arxiv.org/abs/2310.03716), and R. Park et al., *Disentangling Length from Quality in Direct Preference Optimization*, 2024,
+#   [arXiv:2403.19159](https://arxiv.org/abs/2403.19159), abstracts.
+# - R. A. Bradley and M. E. Terry, *Rank Analysis of Incomplete Block Designs*, Biometrika, 1952.
+# - TRL documentation, *DPO Trainer*.

@@ -1,0 +1,1 @@
+"""Exercise: the loss of pairs of which one answer was preferred (DPO)."""
