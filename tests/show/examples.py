@@ -69,6 +69,9 @@ PICTURES = {
     "reach_and_leak": lambda: show.reach_and_leak(
         {0.1: 0.98, 1.0: 0.6}, {0.1: [0.97, 0.99], 1.0: [0.61]}, {0.0: [0.7, 0.9], 1.0: [0.2]}, 0.05
     ),
+    "learned_and_forgotten": lambda: show.learned_and_forgotten(
+        (900.0, 1.5), {"full": [(5.0, 6.0), (6.0, 7.0)], "lora": [(90.0, 1.6)]}
+    ),
     "learned_by_age": lambda: show.learned_by_age({"a": {0: 0.7, 4: 0.6}, "b": {0: 0.7, 4: 0.3}}, 0.5),
     "split_curve": lambda: show.split_curve({"rollout": [6.0, 3.0, 2.0], "train": [1.0, 1.5, 3.0]}, 2, 2.5),
     "two_jobs": lambda: show.two_jobs(

@@ -277,6 +277,19 @@ def test_runs_stand_beside_what_was_predicted_and_what_was_lost_beside_before():
     assert "neither: 5% before, 80% with weight 0, 20% with weight 1" in repr(picture)
 
 
+def test_each_run_is_a_point_that_began_where_the_model_stood() -> None:
+    picture = PICTURES["learned_and_forgotten"]()
+    assert "before: right answers 900, old 1.5; full: right answers 5, old 6, right answers 6, old 7" in repr(
+        picture
+    )
+    (axis,) = picture.figure.axes
+    points = [line for line in axis.lines if line.get_marker() == "o"]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in points] == [(5, 6), (6, 7), (90, 1.6)]
+    ways = [line for line in axis.lines if line.get_linestyle() == ":"]
+    assert {(line.get_xdata()[0], line.get_ydata()[0]) for line in ways} == {(900, 1.5)}
+    assert axis.get_xlim()[0] > axis.get_xlim()[1], "learned is to the right"
+
+
 def test_ages_stand_in_their_order_beside_what_was_known_before():
     picture = show.learned_by_age({"a": {0: 0.7, 16: 0.6}, "b": {4: 0.3}}, 0.5)
     (axis,) = picture.figure.axes

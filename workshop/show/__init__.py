@@ -56,6 +56,7 @@ _BY_MODULE = {
     "workshop.show.lessons.day7": (
         "chance_to_be_found", "learned_by_age", "split_curve", "times_read", "two_jobs",
     ),
+    "workshop.show.lessons.day7_finetune": ("learned_and_forgotten",),
     "workshop.show.lessons.day7_preferences": ("reach_and_leak",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _BY_MODULE.items() for name in names}

