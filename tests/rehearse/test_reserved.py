@@ -4,6 +4,7 @@ Nothing is fitted: the rule is the allocator's own. The record has thirty shapes
 """
 
 import json
+import random
 from statistics import median
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from benchmarks.gpu.memory import configurations
 from benchmarks.gpu.train_once import train_once
 from workshop.facts.tree import ROOT
+from workshop.predict.memory.allocator import IndexedAllocator, replay
 from workshop.rehearse import rehearse
 
 MIB = 2**20
@@ -28,7 +30,7 @@ def test_all_thirty_shapes_as_recorded():
     assert len(errors) == 30
     assert median(errors) < 0.002
     assert errors[-2] < 0.01
-    assert errors[-1] < 0.06, "3B, 32 sequences of 2,048, recomputed: we do not know why"
+    assert errors[-1] < 0.06, "that of BY_ADDRESS"
 
 
 @pytest.mark.parametrize("name", [*LINES][::6])
@@ -40,6 +42,44 @@ def test_a_rehearsal_says_it_here(name):
     assert told.reserved_bytes > told.peak_bytes
     assert f"reserved by PyTorch's allocator for them: {told.reserved_bytes / 1e9:.3f} GB" in str(told)
     assert type(told).from_dict(told.to_dict()).reserved_bytes == told.reserved_bytes
+
+
+BY_ADDRESS = "3b amp-bf16 recompute full 32x2048"
+
+
+class Shuffled(IndexedAllocator):
+    """New segments lie anywhere. Of free pieces of one size the first by address is taken."""
+
+    def __init__(self, seed):
+        self._dice = random.Random(seed)
+        super().__init__()
+
+    @property
+    def _segments(self):
+        return self._address
+
+    @_segments.setter
+    def _segments(self, _):
+        self._address = self._dice.randrange(10**9)
+
+
+def played_in_any_order(keywords):
+    torch.cuda.is_available = lambda: (
+        True
+    )  # a rehearsal pretends it to the file of the function that it plays
+    train_once(**keywords, steps=2)
+    asked = torch.cuda.max_memory_reserved  # it closes over the ledger
+    ledger = dict(zip(asked.__code__.co_freevars, asked.__closure__, strict=True))["ledger"].cell_contents
+    for seed in range(16):
+        print(replay(ledger.changes(), Shuffled(seed)).peak_reserved)
+
+
+def test_the_one_that_is_off_depends_on_addresses_that_the_driver_gives():
+    how = {"keywords": {"keywords": configurations("full")[BY_ADDRESS]}, "pretend_cuda": True, "steps": 3}
+    told = rehearse(played_in_any_order, 1, timeout_seconds=200, **how)
+    found = [int(line) + WORKSPACES for line in told.output.split()]
+    assert len(found) == 16
+    assert min(found) < LINES[BY_ADDRESS]["measured"] < max(found)
 
 
 def asks():
