@@ -1,5 +1,6 @@
 """`measure` around real steps, in one process."""
 
+import gc
 import json
 
 import pytest
@@ -48,6 +49,26 @@ def test_without_a_model_the_optimizer_tells(model):
     assert (
         max(series["optimizer"]) == 2 * 2 * 64 * 256 * 4 + 2 * 4
     )  # two moments, and a step count of 4 bytes each
+
+
+def test_what_an_older_cycle_lets_go_of_is_none_of_the_moments_that_have_its_size(model):
+    """Python's collector may come at any time, and find the tensors of a test before this one."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            cycle = [torch.ones(64, 256)]
+            cycle.append(cycle)
+        del cycle
+        with measure() as measured:
+            steps(model, optimizer, count=1)
+            gc.collect()
+            steps(model, optimizer, count=2)
+    finally:
+        gc.enable()
+    held = measured.memory.timeline.part_bytes["optimizer"]
+    assert held[-1] == max(held) == 2 * 2 * 64 * 256 * 4 + 2 * 4
 
 
 def test_flops_of_a_step(model):

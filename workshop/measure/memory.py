@@ -200,8 +200,8 @@ class _Books:
         if event.delta_bytes > 0:
             self._close(event.address)  # still open: freed where we could not see it
             self._owners[event.address] = (self.ledger.open(event.delta_bytes), event.delta_bytes)
-        elif not self._close(event.address):
-            self._adjust(event.delta_bytes)
+        elif not self._close(event.address):  # it has an address, so it is none of ours, whatever its size
+            self._others(event.delta_bytes)
         if event.total_bytes is not None:
             self._adjust(event.total_bytes - self.ledger.live_bytes)
 
@@ -218,6 +218,11 @@ class _Books:
                 if size == -difference:
                     self._close(address)
                     return
+        self._others(difference)
+
+    def _others(self, difference: int) -> None:
+        """Bytes of other threads, as far as they reach; else of what is older than the trace."""
+        if self._threads_bytes + difference < 0:
             self.ledger.change(self.other, difference)
             return
         self._threads_bytes += difference
