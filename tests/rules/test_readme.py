@@ -37,6 +37,12 @@ def lines_of_the_table() -> list[str]:
     return lines
 
 
+def test_the_runs_of_lessons_on_a_gpu_are_those_of_the_record() -> None:
+    record = json.loads((ROOT / "data" / "measurements" / "gpu" / "lessons.json").read_text("utf-8"))
+    ended = [part["status"] for part in record["parts"].values()]
+    assert f"{ended.count('done')} of {len(ended)} runs of lessons" in (ROOT / "README.md").read_text()
+
+
 def test_every_lesson_is_listed_with_its_link_and_its_own_minutes() -> None:
     rows = re.findall(
         r"(?m)^\| (.+?) \| (.*?) \| (.+?) \|$", (ROOT / "README.md").read_text(encoding="utf-8")

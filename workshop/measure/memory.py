@@ -11,7 +11,7 @@ address; the phases say the rest; and the ledger adds it up. Bytes that other th
 torch's total, seen at the next event, and entered as communication.
 
 On CUDA the same is read from the caching allocator's history. On an H200 its peak was the allocator's own, to
-2 % (tests/gpu/test_memory.py, whose second half was mended since and waits for the next GPU).
+2 % (tests/gpu/test_memory.py).
 """
 
 from __future__ import annotations

@@ -54,10 +54,9 @@ _BY_MODULE = {
         "rows_read", "saves_in_time", "states_of_ranks",
     ),
     "workshop.show.lessons.day7": (
-        "chance_to_be_found", "learned_by_age", "split_curve", "times_read", "two_jobs",
+        "chance_to_be_found", "learned_and_forgotten", "learned_by_age", "reach_and_leak", "split_curve",
+        "times_read", "two_jobs",
     ),
-    "workshop.show.lessons.day7_finetune": ("learned_and_forgotten",),
-    "workshop.show.lessons.day7_preferences": ("reach_and_leak",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _BY_MODULE.items() for name in names}
 

@@ -757,7 +757,12 @@ losses = [
     record["parts"][f"200 steps, {way}"]["rows"][0]["measured"]
     for way in ("bf16", "by-hand")
 ]
-assert abs(losses[1] / losses[0] - 1) < 0.02
+assert abs(losses[1] / losses[0] - 1) < 0.01
+took = [
+    record["parts"][f"200 steps, {way}"]["rows"][1]["measured"]
+    for way in ("bf16", "by-hand")
+]
+assert took[1] > 2 * took[0]
 show.measured_on_gpu("fp8", "200 steps")
 
 # %% [markdown]

@@ -956,10 +956,11 @@ took = {
     if name.startswith("one token")
 }
 slower = {way: seconds / took["bf16"] for way, seconds in took.items()}
-assert 0.55 < slower["int4 torchao"] < 0.65
-assert 0.9 < slower["nf4 bitsandbytes"] < 1
-assert all(slower[f"{form} by hand"] > 20 for form in ("int8", "int4", "nf4"))
-assert slower["int8 torchao"] > 6
+assert took["bf16"] < 1.2 * layers["one token, bf16"]["rows"][0]["predicted"]
+assert round(slower["int4 torchao"], 1) == 0.6
+assert round(1 - slower["nf4 bitsandbytes"], 2) == 0.06
+quick = {"bf16", "int4 torchao", "nf4 bitsandbytes"}
+assert all(times > 6 for way, times in slower.items() if way not in quick)
 show.measured_on_gpu("quantized", "one token")
 
 # %% [markdown]

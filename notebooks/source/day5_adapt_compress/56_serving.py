@@ -684,8 +684,11 @@ record = ROOT / "data" / "measurements" / "gpu" / "serving.json"
 users = json.loads(record.read_text())["parts"]
 steps = [users[f"{count} at once"]["rows"][1]["measured"] for count in (1, 8, 32, 128)]
 print("between two tokens:", ", ".join(f"{1e3 * step:.0f} ms" for step in steps))
-assert 0.9 < steps[1] / steps[0] < 1.1
+assert 0.9 < steps[1] / steps[0] < 1
 assert steps[3] < 2 * steps[0]
+lines = [users[f"{count} at once"]["rows"][2] for count in (1, 8, 32, 128)]
+reached = [round(100 * line["measured"] / line["predicted"]) for line in lines]
+assert (min(reached), max(reached)) == (3, 7)
 show.measured_on_gpu("serving", "beside bytes alone")
 
 # %% [markdown]

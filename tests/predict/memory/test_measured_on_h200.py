@@ -1,6 +1,7 @@
 """The closed form beside what PyTorch allocated on an H200 (`data/measurements/gpu/memory.json`): 30 shapes, none fitted."""
 
 import json
+import re
 from statistics import median
 
 import pytest
@@ -25,6 +26,16 @@ def error(name):
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_is_allocated_is_predicted(name):
     assert abs(error(name)) < 0.01
+
+
+def test_what_lesson_23_says_of_nccl_is_what_was_seen():
+    seen = (ROOT / "benchmarks" / "results" / "ddp_buckets_under_nccl.txt").read_text()
+    held = re.findall(r"(forward|step) +allocated +(\d+)", seen)
+    after_a_step, at_the_second = int(held[1][1]), int(held[2][1])
+    assert [name for name, _ in held] == ["forward", "step", "forward", "step"]
+    assert at_the_second > 1.2 * after_a_step, "a fifth copy beside four"
+    (page,) = (ROOT / "notebooks" / "source").glob("*/23_ddp_limits.py")
+    assert f"{at_the_second:,} MiB on an H200 where {after_a_step:,} are needed" in page.read_text()
 
 
 def test_and_most_of_them_much_closer():

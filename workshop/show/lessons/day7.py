@@ -1,4 +1,6 @@
-"""Day 7: which near copies are found, and how often each sample was read (71); who waits for whom (75)."""
+"""Day 7: near copies that are found, and how often each sample was read (71); what was learned and forgotten
+(73); how far a preference reaches, what leaks to answers that nobody judged (74); who waits for whom (75).
+"""
 
 from __future__ import annotations
 
@@ -173,3 +175,70 @@ def split_curve(seconds: Mapping[str, Sequence[float]], best: int, all_in_turns:
         f"{best} GPUs write in the quickest step, {steps[best - 1]:.0f} s; all in turns {all_in_turns:.0f} s"
     )
     return Picture(figure, words)
+
+
+def learned_and_forgotten(
+    before: tuple[float, float], ways: Mapping[str, Sequence[tuple[float, float]]]
+) -> Picture:
+    """A point for each run: how unlikely right answers are to the model, and how unlikely its old ones.
+
+    Args:
+        before: perplexity of new right answers and of its old answers, before it was trained.
+        ways: by name, both after each run; runs of a name share a colour.
+    """
+    figure, axis = new_figure(6.2, 3.0)
+    axis.semilogx(*before, "s", color="#888888", markersize=8, label="before")
+    for index, (name, runs) in enumerate(ways.items()):
+        for place, (learned, forgotten) in enumerate(runs):
+            style = {"color": rank_colour(index), "label": "" if place else name}
+            axis.plot([before[0], learned], [before[1], forgotten], ":", color=style["color"], linewidth=1)
+            axis.plot(learned, forgotten, "o", markersize=8, **style)
+    axis.invert_xaxis()
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set_ylim(bottom=0)
+    name_axes(axis, "perplexity of right answers (learned: to the right)", "of old answers (forgotten: up)")
+    legend(figure, 1 + len(ways))
+    words = "; ".join(
+        f"{name}: " + ", ".join(f"right answers {learned:.3g}, old {old:.3g}" for learned, old in runs)
+        for name, runs in ways.items()
+    )
+    return Picture(figure, f"perplexity before: right answers {before[0]:.3g}, old {before[1]:.3g}; {words}")
+
+
+def reach_and_leak(
+    expected: Mapping[float, float],
+    shares: Mapping[float, Sequence[float]],
+    leaked: Mapping[float, Sequence[float]],
+    before: float,
+) -> Picture:
+    """Two panels: the share of what judges like better, by beta; the share of answers that are in no pair.
+
+    Args:
+        expected: by beta, the share of the better liked answer where the loss is smallest: a line.
+        shares: by beta, that share in each run: points.
+        leaked: by the weight of a likelihood term in the loss, the share of answers in no pair, in each run.
+        before: that share before training: a line across.
+    """
+    figure, (left, right) = panels(7.6, 2.7, 2)
+    points = {"linestyle": "none", "marker": "o", "markersize": 7}
+    left.plot(list(expected), list(expected.values()), color=rank_colour(0), label="predicted")
+    for axis, rows, places, colour, label in (
+        (left, shares, list(shares), rank_colour(0), "measured"),
+        (right, leaked, list(range(len(leaked))), rank_colour(1), "in no pair, measured"),
+    ):
+        where = [place for place, row in zip(places, rows.values(), strict=True) for _ in row]
+        values = [value for row in rows.values() for value in row]
+        axis.plot(where, values, color=colour, label=label, **points)
+        axis.set_ylim(0, 1.03)
+    right.axhline(before, color="#888888", linestyle="--", linewidth=1, label="before")
+    left.set_xscale("log")
+    left.set_xticks(list(shares), [f"{beta:g}" for beta in shares])
+    left.minorticks_off()
+    right.set_xticks(range(len(leaked)), [f"{weight:g}" for weight in leaked])
+    right.set_xlim(-0.5, len(leaked) - 0.5)
+    name_axes(left, "beta", "better liked, of the two")
+    name_axes(right, "weight of the likelihood term", "neither, of all answers")
+    legend(figure, 4)
+    reach = ", ".join(f"{sum(row) / len(row):.0%} at beta {beta:g}" for beta, row in shares.items())
+    leak = ", ".join(f"{sum(row) / len(row):.0%} with weight {weight:g}" for weight, row in leaked.items())
+    return Picture(figure, f"better liked, of the two: {reach}; neither: {before:.0%} before, {leak}")
