@@ -567,7 +567,11 @@ inside = axis_order(found, dict.fromkeys(found, 8), per_node=8)[0]
 assert inside == "tensor"
 assert 0.5 < found["shard"] / found["tensor"] < 0.6
 assert round(paper["tensor"] / paper["shard"], 1) == 1.7
-assert 2 * 128 * 2 / 64 == 4_096 * 8 / 4_096 == 8
+tokens_by_width = [
+    run.micro_batch * run.seq_len * run.layout.tensor / run.model.hidden_size
+    for run in (runs["3D"], large)
+]
+assert tokens_by_width == [8, 8]
 beside(
     "tensor_over_shard",
     predicted=paper["tensor"] / paper["shard"],

@@ -554,8 +554,8 @@ beside(
 # %% [markdown]
 # ### At scale
 #
-# In mixed precision a trained weight takes 16 bytes as well, and a frozen one 2. `predict_memory` knows the first from the run; a frozen model is its weights alone.
-# For LoRA we take rank 128 beside queries and values.
+# In mixed precision a trained weight takes 16 bytes as well, and a frozen one 2. So the factor grows. `predict_memory` knows the first from the run; a frozen
+# model is its weights alone. For LoRA we take rank 128 beside queries and values.
 
 # %%
 from workshop import Adapter, Run, predict_memory
@@ -580,7 +580,7 @@ for name in ("llama-7b", "llama-3-8b", "llama-3-70b"):
     lora_ppo = 2 * lora + 2 * frozen
     ways = four[name], two[name], full, lora_ppo, lora
     rows.append((name, *(f"{value / 1e9:,.0f}" for value in ways)))
-    assert four[name] == 2 * two[name]
+    assert 16 < four[name] / lora < 19
 head = "", "PPO", "DPO", "DPO, computed before", "PPO, four with LoRA", "DPO with LoRA"
 Table(head, rows, "GB of models, gradients and moments, without activations")
 
