@@ -10,6 +10,7 @@ patch version) is dropped.
     python tools/notebooks.py                   every lesson
     python tools/notebooks.py 21_collectives    the lessons whose name contains this
     python tools/notebooks.py --records         the cells that show a lesson's run on a GPU, and no others
+    python tools/notebooks.py --prose           only the text between the cells of code; nothing is executed
     python tools/notebooks.py --check           say whether the pairs agree; changes nothing
 """
 
@@ -181,15 +182,40 @@ def renew_records(chosen: list[Path], lessons: Path) -> list[str]:
     return []
 
 
+def renew_prose(chosen: list[Path], lessons: Path) -> list[str]:
+    """Take over what changed between the cells of code, and execute nothing.
+
+    Returns:
+        What keeps a lesson from it, a sentence each; then nothing is written at all.
+    """
+    pairs, problems = [], []
+    for source in chosen:
+        target = notebook_of(source, lessons)
+        present = nbformat.read(target, as_version=4) if target.exists() else None
+        notebook = paired(source, present)
+        pairs.append((target, notebook))
+        if present is None or _code(notebook) != _code(present):
+            problems.append(f"{source.stem}: its code is not as it was executed; execute the lesson")
+    if not problems:
+        for target, notebook in pairs:
+            _number(notebook)
+            _write(notebook, target)
+    return problems
+
+
 def _records(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if RECORD in cell.metadata.get("tags", ())]
 
 
+def _code(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
+    """Text and tags of the cells of code."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [(cell.source, list(cell.metadata.get("tags", ()))) for cell in code]
+
+
 def _others(notebook: NotebookNode) -> list[tuple[str, list[str]]]:
     """Text and tags of the cells of code that are no records."""
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    said = [(cell.source, list(cell.metadata.get("tags", ()))) for cell in code]
-    return [(text, tags) for text, tags in said if RECORD not in tags]
+    return [(text, tags) for text, tags in _code(notebook) if RECORD not in tags]
 
 
 def _names(source: str) -> set[str]:
@@ -217,6 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="parts of lesson names (default: every lesson)")
     parser.add_argument("--check", action="store_true", help="only say whether the pairs agree")
     parser.add_argument("--records", action="store_true", help="only the cells that show a run on a GPU")
+    parser.add_argument("--prose", action="store_true", help="only the text between cells of code")
     parser.add_argument("--lessons", type=Path, default=ROOT / "notebooks", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.check:
@@ -231,8 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    if options.records:
-        refused = renew_records(chosen, options.lessons)
+    if options.records or options.prose:
+        renew = renew_records if options.records else renew_prose
+        refused = renew(chosen, options.lessons)
         print("".join(f"notebooks: {problem}\n" for problem in refused), end="", file=sys.stderr)
         return 1 if refused else 0
     os.environ["WORKSHOP_PROGRESS"] = "off"  # a committed lesson shows the first hint, not the author's third

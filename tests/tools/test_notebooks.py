@@ -179,3 +179,24 @@ def test_a_record_is_not_shown_in_a_lesson_that_must_be_executed(lessons, capsys
     assert make(lessons, "--records") == 1
     assert why in capsys.readouterr().err
     assert (lessons / "day1_x" / "11_y.ipynb").read_bytes() == before
+
+
+def test_prose_is_taken_over_without_executing_the_lesson(lessons):
+    make(lessons)
+    before = read(lessons)
+    edit(lessons, "# # A lesson", "# # The lesson")
+    assert make(lessons, "--prose") == 0
+    after = read(lessons)
+    assert after.cells[0].source == "# The lesson"
+    assert after.cells[1:] == before.cells[1:]
+    assert pairing_problems(lessons) == []
+
+
+def test_prose_is_not_taken_over_where_code_changed_too(lessons, capsys):
+    make(lessons)
+    before = (lessons / "day1_x" / "11_y.ipynb").read_bytes()
+    edit(lessons, "# # A lesson", "# # The lesson")
+    edit(lessons, "x = 20 + 1", "x = 20 + 2")
+    assert make(lessons, "--prose") == 1
+    assert "11_y: its code is not as it was executed" in capsys.readouterr().err
+    assert (lessons / "day1_x" / "11_y.ipynb").read_bytes() == before
