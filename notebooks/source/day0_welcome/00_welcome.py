@@ -1,17 +1,16 @@
 # %% [markdown]
 # # Welcome: four ranks on your own machine
 #
-# - **You need** Python and a little PyTorch (tensors, a training step). Nothing about clusters.
-# - **It takes** fifteen minutes to read and try, under one to run.
-# - **What runs where:** everything here runs now, on this machine: on the CPU with two cores if that is
-# what you have, on GPUs if you have them. The cells do not change.
+# - **You need** Python and a little PyTorch (tensors, a training step). You need to know nothing about clusters.
+# - **It takes** fifteen minutes to read and try, and less than one minute to run.
+# - **What runs where:** everything here runs now, on this machine. It runs on the CPU if two cores are all you have, and on GPUs if you
+#   have them. The cells are the same in both cases.
 # - **Links:** after it [11_numbers_and_tensors](../day1_one_device/11_numbers_and_tensors.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A model that does not fit on one **device** (a CPU, or a GPU) is trained by many processes that send each other data.
-# Each of them is called a **rank**. Does your machine play along, and what is a cell that runs on
-# four ranks at once?
+# A model that does not fit on one **device** (a CPU, or a GPU) is trained by many processes that send each other data. Each of these
+# processes is called a **rank**. Can your machine run several of them? And how does a notebook cell run on four ranks at once?
 
 # %%
 # %load_ext workshop
@@ -20,9 +19,9 @@ from workshop.exercises import beside
 # %% [markdown]
 # ## Does the machine play along?
 #
-# The doctor looks at what the workshop needs: Python, torch, devices, memory, ports, and two real ranks that
-# agree on a number. Each look takes a moment and shows a dot. A verdict is `ok`, `note` (it works, but know
-# this) or `no`, with what to do. All lines: `workshop doctor` in a terminal.
+# The doctor checks what the workshop needs: Python, torch, devices, memory, ports, and whether two real ranks can agree on a number. Each
+# check takes a moment and prints a dot. The verdict is `ok`, `note` (it works, but there is something you should know) or `no` (with advice
+# on what to do). The cell shows only the lines that are not `ok`. To see all of them, run `workshop doctor` in a terminal.
 
 # %%
 from workshop.doctor import diagnose, summary
@@ -34,8 +33,8 @@ print(*[line for line in diagnosis if line.verdict != "ok"], sep="\n")
 # %% [markdown]
 # ## Four ranks by hand
 #
-# A rank is a process like any other. So you need nothing new to have four of them: start the same program four times, and tell each copy
-# its number in a variable of its environment.
+# A rank is an ordinary process, so you need nothing new to start four of them. Start the same program four times, and tell each copy its
+# number in an environment variable.
 
 # %% tags=["nbval-check-output"]
 import os
@@ -58,9 +57,9 @@ assert printed == [f"I am rank {rank} of 4\n" for rank in range(4)]
 # %% [markdown]
 # ## A parallel cell
 #
-# On a cluster the command `torchrun` starts the copies, and here a cell that begins with `%%torchrun -n 4` does. Such a cell is a
-# **program**: it does not run in the notebook, but in four fresh processes, and each runs all of it. They differ in one number only, the
-# rank.
+# On a cluster, the command `torchrun` starts the copies. In this workshop, a cell that begins with `%%torchrun -n 4` does the same. Such a
+# cell is a **program**: it does not run in the notebook but in four fresh processes, and each of them runs the whole cell. The only
+# difference between them is one number, the rank.
 
 # %%
 from workshop import show
@@ -79,21 +78,24 @@ print(line)
 report(line=line)
 
 # %% [markdown]
-# The output is one text, in the order of the ranks. A line that several ranks printed appears once, with their numbers.
+# The output is a single text, in the order of the ranks. A line that several ranks printed appears once, with the numbers of those ranks in
+# front.
 #
-# `report(...)` hands values to the notebook, and `--into` keeps them by rank. So we can see whether these ranks printed what ours printed:
+# `report(...)` sends values to the notebook, and `--into` stores them by rank under the name that you give. We use this to check that these
+# ranks printed the same lines as the processes we started by hand:
 
 # %%
 assert [launched[rank].line + "\n" for rank in range(4)] == printed
 
 # %% [markdown]
-# What a launcher adds to our loop with `Popen`: an address where the ranks find each other (`MASTER_ADDR`, `MASTER_PORT`), and an eye on all of
-# them, so that none is left waiting when another one dies.
+# A launcher does two things that our loop with `Popen` does not. It gives the ranks an address where they find each other (`MASTER_ADDR`,
+# `MASTER_PORT`). It also watches all of them, so that no rank is left waiting when another one dies.
 #
 # ## Ranks that stay
 #
-# A program begins with nothing and ends. To explore, you want ranks that remember. `%%ranks` keeps them between cells. `torch`, `dist`,
-# `rank`, `world_size` and `device` are there from the start.
+# A program starts with no variables and forgets everything when it ends. To explore, you want ranks that remember what they computed.
+# `%%ranks` keeps the ranks and their variables from one cell to the next. `torch`, `dist`, `rank`, `world_size` and `device` are defined
+# from the start.
 
 # %% tags=["nbval-check-output"]
 # %%ranks -n 4
@@ -103,8 +105,8 @@ print("holds", x.item())
 # %% [markdown]
 # ## Predict: what do they add up to?
 #
-# Now the ranks exchange data. They hold 1, 2, 3 and 4, and in the end each of them shall hold the sum. That takes nothing but sending and
-# receiving: rank 0 collects, adds, and sends the sum back.
+# Now the ranks exchange data. They hold 1, 2, 3 and 4, and at the end each of them should hold the sum. Sending and receiving is enough for
+# this: rank 0 collects the values, adds them, and sends the sum back.
 
 # %%
 # %%guess total
@@ -136,8 +138,8 @@ all_reduce_by_hand(by_hand)
 print("by hand:", by_hand.item())
 
 # %% [markdown]
-# PyTorch has one call for it, `dist.all_reduce`, which all ranks make together. Such a call is a **collective**. The tensor `x` is still
-# there from the first `%%ranks` cell:
+# PyTorch does this with one call, `dist.all_reduce`, which all ranks make together. Such a call is a **collective**. The tensor `x` from
+# the first `%%ranks` cell still exists, so we can use it here:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -146,10 +148,10 @@ assert torch.equal(by_hand, x)
 print("all_reduce:", x.item())
 
 # %% [markdown]
-# Ours sends all the traffic through rank 0. Lesson 21 shows how to share it fairly.
+# Our version sends all the traffic through rank 0. Lesson 21 shows how to share the traffic fairly.
 #
-# On a cluster the same is a program, and in a fresh program nothing is there from the start. It takes a device, joins the other ranks, and
-# leaves them at its end:
+# On a cluster you write the same as a program, and a fresh program has none of these names defined. So it picks a device, joins the other
+# ranks, and leaves them at the end:
 
 # %% tags=["nbval-check-output"]
 # %%torchrun -n 4 --into results
@@ -172,14 +174,14 @@ assert [results[rank].total for rank in range(4)] == [10.0] * 4
 beside("total", predicted=1 + 2 + 3 + 4, measured=results[2].total)
 
 # %% [markdown]
-# Here every rank has a whole processor core or GPU for itself, if there are enough. With fewer GPUs than ranks they run
-# on the CPU; the line above the output says which. The library underneath that carries the tensors is **gloo** on CPUs
-# and **NCCL** on GPUs.
+# Here every rank has a whole processor core or GPU for itself if there are enough of them. With fewer GPUs than ranks, the ranks run on the
+# CPU; the line above the output shows where they run. The library that carries the tensors between the ranks is **gloo** on CPUs and **NCCL** on
+# GPUs.
 #
 # ## Break it
 #
-# Distributed programs fail in a way of their own: one rank stumbles, the others wait for it. Run this:
-# rank 1 raises an error while the others sit in a barrier, waiting for all.
+# Distributed programs fail in a way of their own: one rank fails, and the others wait for it. Run the next cell to see this. Rank 1 raises
+# an error while the other ranks are in a barrier, a call that waits for all ranks.
 
 # %% tags=["raises-exception"]
 # %%ranks
@@ -188,9 +190,8 @@ if rank == 1:
 dist.barrier()
 
 # %% [markdown]
-# You read who failed first, on which line, and where each of the others was. They were waiting in a
-# call that would never have returned. The workshop cut their connections, so that they could go on. Nothing is
-# lost, and the ranks are together again:
+# The message tells you which rank failed first, on which line, and where each of the others was. They were waiting in a call that would
+# never have returned. The workshop cut their connections, so that they could go on. Nothing is lost, and the ranks can work together again:
 
 # %% tags=["nbval-check-output"]
 # %%ranks
@@ -200,11 +201,11 @@ print("x was kept, and four times 10 is", x.item())
 # %% [markdown]
 # ## Compare: a prediction beside a measurement
 #
-# Every lesson says what it expects before it looks. Here is a small one. To train a parameter with
-# AdamW in fp32, a rank keeps **four values** for it: the weight, its gradient, and the optimizer's two
-# moments. Four values of four bytes: **16 bytes a parameter**.
+# Every lesson makes a prediction before it measures. Here is a small example. To train a parameter with AdamW in fp32, a rank keeps **four
+# values** for it: the weight, its gradient, and the two moments of the optimizer. Each value takes four bytes, which makes **16 bytes a
+# parameter**.
 #
-# So a layer with 1,000 x 1,000 weights should make each rank hold 16 MB (that is 15.3 MiB).
+# So for a layer with 1,000 x 1,000 weights, each rank should hold 16 MB (that is 15.3 MiB).
 
 # %%
 parameters = 1_000 * 1_000
@@ -216,8 +217,8 @@ predicted = 16 * parameters
 ...
 
 # %% [markdown]
-# `--pass` gives the ranks a variable of this notebook. `held_bytes()` adds up the bytes of all tensors that a rank has made since
-# `count_from_here()` and still holds. On a GPU that is `torch.cuda.memory_allocated()`.
+# In the next cell, `--pass` gives the ranks a variable of this notebook. `held_bytes()` adds up the bytes of all tensors that a rank has
+# created since `count_from_here()` and still holds. On a GPU it corresponds to `torch.cuda.memory_allocated()`.
 
 # %%
 # %%torchrun -n 2 --pass parameters --into measured
@@ -251,11 +252,12 @@ show.predicted_and_measured(moments, expected, found)
 beside("halfway", predicted=expected[1] / 1e6, measured=found[1] / 1e6)
 
 # %% [markdown]
-# (The picture counts in MiB, of $2^{20}$ bytes: 7.6 MiB are 8 MB.) The optimizer's half appears only with its first step. So a run can survive its first step and run out of memory in the second.
+# (The picture counts in MiB, of $2^{20}$ bytes: 7.6 MiB are 8 MB.) The optimizer's two moments are half of the memory, and they are created
+# only in its first step. So a run can survive its first step and still run out of memory in the second.
 #
-# What one parameter took tells what a model takes. The example of the ZeRO paper is GPT-2, with 1.5 billion parameters: 3 GB of
-# weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). They count 2 + 2 + 12 bytes, as training in
-# mixed precision holds them (lesson 13); in fp32 it is 4 + 4 + 8. The sum is the same:
+# Once you know what one parameter takes, you know what a whole model takes. The example in the ZeRO paper is GPT-2 with 1.5 billion
+# parameters: 3 GB of weights in 16 bits, and at least 24 GB to train it (Rajbhandari et al., 2020, section 3.1). The authors count 2 + 2 +
+# 12 bytes, because they train in mixed precision (lesson 13). In fp32 the count is 4 + 4 + 8. Both add up to the same 16 bytes:
 
 # %% tags=["nbval-check-output"]
 a_parameter, gpt_2 = found[-1] / parameters, 1.5e9
@@ -268,12 +270,12 @@ for name, size in gigabytes.items():
 # %% [markdown]
 # ## Exercise: who does what?
 #
-# Your turn. Run the cell as it is, and it says what it wants: together the ranks take each item once, and none of them gets more than one item
-# more than another. Which items a rank takes is up to you.
+# Now it is your turn. Run the cell as it is to see the task. Together, the ranks must take each item exactly once, and no rank may get more
+# than one item more than another. Which items a rank takes is up to you.
 #
-# Replace the `...`. The check runs your function on four real ranks. If it is wrong, you read why, and a hint; run
-# it again for the next hint. What you wrote is what the next cell runs. Leave it unsolved if you like: then it runs
-# the reference solution.
+# Replace the `...`. The check runs your function on four real ranks. If the answer is wrong, you see why, together with a hint; run the
+# cell again for the next hint. The next cell uses the function that you wrote. You may also leave the exercise unsolved: then the next cell
+# uses the reference solution.
 
 
 # %%
@@ -284,7 +286,7 @@ def my_share(items: list, rank: int, world_size: int) -> list:
 
 
 # %% [markdown]
-# `%exercise who_am_i --hint` gives the next hint without a try, and `%progress` lists all exercises and your guesses.
+# `%exercise who_am_i --hint` shows the next hint without counting as a try. `%progress` lists all exercises and your guesses.
 
 # %% tags=["nbval-check-output"]
 # %%torchrun -n 4 --pass my_share
@@ -296,12 +298,13 @@ print("takes", my_share(list("abcdefghij"), rank, world_size))
 # %% [markdown]
 # ## Take the cell with you
 #
-# `%%torchrun -n 4 --save FILE.py` writes a cell as a program. `torchrun --nproc-per-node 4 FILE.py` runs it, here or on
-# a cluster. It needs the workshop only where the cell imports from it (`report`, above), or where `--pass` gave it more than
-# numbers and text: a function lies in a second file beside the program, so take both.
+# `%%torchrun -n 4 --save FILE.py` writes a cell to a file as a program. You can then run it with `torchrun --nproc-per-node 4 FILE.py`,
+# here or on a cluster. The program needs the workshop package in two cases only: if the cell imports from it (`report`, above), or if
+# `--pass` gave it more than numbers and text. A function that you pass is saved in a second file beside the program, so take both files
+# with you.
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("00_welcome")
@@ -309,12 +312,12 @@ show.recorded_run("00_welcome")
 # %% [markdown]
 # ## What to take away
 #
-# - A **rank** is a process that runs the same program as the others and knows its number. How many there are is the **world size**.
-# - `torchrun` starts N processes and tells each its rank.
+# - A **rank** is a process that runs the same program as the others and knows its number. The number of ranks is the **world size**.
+# - `torchrun` starts N processes and tells each one its rank.
 # - `%%torchrun -n 4` runs a cell as a program on fresh ranks. `%%ranks` keeps ranks, and their variables, from cell to cell.
 # - A **collective** such as `all_reduce` is called by all ranks, and all of them wait for it.
-# - When one rank fails, look at the rank that failed **first**; the others only waited for it.
-# - Training with AdamW in fp32 holds 16 bytes a parameter, activations not counted. Half of it comes with the optimizer's first step.
+# - When a run fails, look at the rank that failed **first**; the others were only waiting for it.
+# - Training with AdamW in fp32 takes 16 bytes a parameter, not counting activations. Half of it is created in the optimizer's first step.
 #
 # Next: [11_numbers_and_tensors](../day1_one_device/11_numbers_and_tensors.ipynb), what 32, 16 and 8 bits keep.
 #
