@@ -3,16 +3,17 @@
 #
 # - **You need** `00_welcome` (what a rank is, what a parallel cell is).
 # - **It takes** 40 minutes to read and try, half a minute to run.
-# - **What runs where:** all of it on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of
-#   published figures comes from a cluster.
-# - **Model and text:** none. Ranks send each other plain numbers here, because what a collective costs depends on how many they are
-#   and not on what they mean. From the next lesson on they are the gradients of `TINY`.
+# - **What runs where:** everything runs on this machine, on CPU (gloo) or on GPUs (NCCL), with the same cells. One table of published
+#   figures comes from a cluster.
+# - **Model and text:** none. Ranks send each other plain numbers here, because the cost of a collective depends on how many numbers are
+#   sent and not on what they mean. From the next lesson on, the numbers are the gradients of `TINY`.
 # - **Links:** before this [18_scale_the_recipe](../day1_one_device/18_scale_the_recipe.ipynb), after it [22_ddp](22_ddp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Every technique of this workshop is a sequence of a few calls that all ranks make together: "take mine", "give me yours", "let us
-# add up". They are called **collectives**. What are they, how many bytes does each send, and how long does that take?
+# Every technique in this workshop is built from a few communication calls that all ranks make together, for example to add up their
+# tensors. These calls are named **collectives**. Which ones are there, how many bytes does each of them send, and how long does that
+# take?
 
 # %%
 # %load_ext workshop
@@ -26,15 +27,16 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 # %% [markdown]
 # ## Six collectives
 #
-# Four ranks, a few numbers each, one collective at a time. Look at the colours: a box has the colour of the rank
-# whose number it holds; a white box is a sum over all ranks.
+# The next cells run one collective at a time on four ranks, with a few numbers per rank. Look at the colors in the pictures: a box has
+# the color of the rank whose number it holds, and a white box is a sum over all ranks.
 #
-# - **Broadcast**: one gives, all have it.
-# - **Reduce**: all give, one has the sum. (What the others hold afterwards is not defined; we draw what they gave.)
-# - **All-reduce**: all give, all have the sum.
-# - **All-gather**: each gives a piece, all have all pieces.
-# - **Reduce-scatter**: each gives a full list, each has the sum of one piece of it.
-# - **All-to-all**: every rank holds one piece for every rank, and sends each piece to its owner.
+# - **Broadcast**: one rank sends its numbers, and afterwards all ranks have them.
+# - **Reduce**: all ranks contribute, and one rank gets the sum. (What the other ranks hold afterwards is not defined. The picture shows
+#   what they contributed.)
+# - **All-reduce**: all ranks contribute, and all ranks get the sum.
+# - **All-gather**: each rank contributes one piece, and all ranks get all the pieces.
+# - **Reduce-scatter**: each rank contributes a full list, and gets the sum of one piece of it.
+# - **All-to-all**: every rank holds one piece for every rank, and sends each piece to the rank it is meant for.
 
 # %%
 # %%guess two_make_one --choices gather+reduce,reduce_scatter+all_gather,broadcast+reduce
@@ -111,16 +113,19 @@ print("reduce_scatter gave each rank one of:", sum(four.values()).tolist())
 beside("two_make_one", measured="reduce_scatter+all_gather")
 
 # %% [markdown]
-# A **reduce-scatter followed by an all-gather is an all-reduce**: first each rank gets the full sum of one piece, then
-# everybody gets all pieces. (A reduce followed by a broadcast would be one as well, but then all numbers go through one rank. The
-# other way round, as in the third choice, it is none.) Keep that in mind. It is how libraries do it for large tensors, and it is the whole idea of
-# ZeRO and FSDP (lessons 24 and 25): do the two halves at different times, and in between hold only
-# your piece.
+# A **reduce-scatter followed by an all-gather is an all-reduce**: first each rank gets the full sum of one piece, and then every rank
+# gets all the pieces. Libraries implement the all-reduce of a large tensor in this way.
+#
+# (A reduce followed by a broadcast is an all-reduce as well, but then all numbers have to pass through one rank. In the opposite order,
+# as in the third choice, the two do not make an all-reduce.)
+#
+# Keep this in mind, because it is the whole idea of ZeRO and FSDP (lessons 24 and 25): they do the two halves at different times, and in
+# between each rank holds only its own piece.
 #
 # ## Not all ranks at once: groups
 #
-# A collective need not include everybody. `dist.new_group` makes a group of some ranks. *All* ranks call it, also those that will not be in
-# it. Day 3 uses such groups for everything.
+# A collective does not have to include all ranks. `dist.new_group` creates a group of some of them. *All* ranks must call it, including
+# those that will not be in the group. Day 3 uses such groups throughout.
 
 # %%
 # %%ranks -n 4 --into grouped
@@ -139,15 +144,16 @@ assert totals == [30.0, 30.0, 70.0, 70.0]
 # %% [markdown]
 # ## All-reduce by hand: the ring
 #
-# How would you add up a tensor over N ranks? Send everything to rank 0, add, send back: then rank 0 receives N - 1
-# tensors and sends N - 1, and the others wait. The ring shares the work. Cut the tensor into N chunks and put the ranks in a
-# circle. In each step every rank passes one chunk to the right and takes one from the left.
+# How would you add up a tensor over N ranks? If all ranks send to rank 0, which adds and sends the sum back, rank 0 receives N - 1
+# tensors and sends N - 1 while the others wait. The ring shares this work. We cut the tensor into N chunks and arrange the ranks in a
+# circle. In each step, every rank passes one chunk to its right neighbor and receives one from its left neighbor.
 #
-# - N - 1 steps of **adding**: after them each rank has the full sum of one chunk.
-# - N - 1 steps of **handing out**: after them everybody has all of them.
+# - The first N - 1 steps **add**: after them, each rank has the full sum of one chunk.
+# - The next N - 1 steps **hand out** the sums: after them, every rank has all the chunks.
 #
-# Here is the first half. Sending and receiving begin together, in one `batch_isend_irecv`. That matters on GPUs: if every rank first sends and
-# then receives, NCCL does one after the other, and all wait for someone to receive.
+# The next cell shows the first half. It starts each send together with the matching receive, in one `batch_isend_irecv`. This matters on
+# GPUs: NCCL carries out a rank's calls one after the other, so if every rank sent first and received afterwards, every rank would be
+# waiting for another rank to receive.
 
 # %%
 # %%ranks --into half
@@ -187,10 +193,11 @@ for rank in range(4):
 # %% [markdown]
 # ### Exercise: the ring, by you
 #
-# Now all of it: the half above, and the handing out, which you have not seen. The check compares with `dist.all_reduce`
-# on four real ranks, for several sizes, and counts your bytes. (`dist.isend`, `dist.recv` and `wait` will do on CPUs,
-# `batch_isend_irecv` everywhere. Write all of it: `pass_on` lives on the ranks above, and those of the check do not
-# have it.)
+# Now write the complete ring: the first half, as above, and the handing out, which you have not seen. The check compares your result with
+# `dist.all_reduce` on four real ranks, for several sizes, and counts the bytes you send.
+#
+# On CPUs `dist.isend`, `dist.recv` and `wait` are enough; `batch_isend_irecv` works everywhere. Your function cannot use `pass_on` from
+# the cell above: it exists only on the ranks of this notebook, and the check starts ranks of its own.
 
 # %%
 # %%exercise ring_all_reduce
@@ -210,8 +217,8 @@ def ring_all_reduce(tensor: torch.Tensor) -> None:
 
 
 # %% [markdown]
-# Watch it. Each rank gives ones, so a number tells how many ranks are summed in it. The cell looks at the tensor at every message that your function
-# sends. (Until it is right, the reference solution runs.)
+# Now watch the ring. Each rank starts with ones, so a number tells how many ranks are summed in it. The next cell records the tensor each
+# time your function sends a message. (Until your function is right, the reference solution runs.)
 
 # %%
 # %%ranks --pass ring_all_reduce --into stepped
@@ -245,8 +252,8 @@ torch.testing.assert_close(by_you, by_library)
 print("yours and the library's: equal")
 
 # %% [markdown]
-# A box is one chunk on one rank. The fuller it is, the more ranks are summed in it. An arrow is a chunk that has just arrived from the left. Follow one
-# chunk through the rows.
+# In the picture, a box is one chunk on one rank. The fuller the box, the more ranks are summed in it. An arrow marks a chunk that has
+# just arrived from the left. Follow one chunk through the rows.
 
 # %%
 steps = [[stepped[rank].looks[step] for rank in range(4)] for step in range(7)]
@@ -256,7 +263,7 @@ show.ring_steps(steps)
 # %% [markdown]
 # ## Predict the bytes
 #
-# Count what one rank sends. A chunk is an Nth of the tensor, and it sends one chunk in each step.
+# How many bytes does one rank send? A chunk is one Nth of the tensor, and a rank sends one chunk in each step.
 #
 # ### Exercise: write that down
 
@@ -287,12 +294,13 @@ beside("sent_by_1024", calculated=ring_bytes(14e9, 1_024) / 1e9)
 # $$\text{bytes sent by a rank} = 2\,\frac{N-1}{N}\,n$$
 #
 # With 4 ranks that is 1.5 times the tensor; with 1,024 ranks, 1.998 times. **The traffic of a rank hardly grows with the number of
-# ranks.** That is why data parallelism scales as far as it does. (The number of *steps* does grow.)
+# ranks.** This is why data parallelism scales as far as it does. (The number of *steps* does grow.)
 #
-# ## What if one does not come?
+# ## What if one rank does not come?
 #
-# All ranks must make the same calls in the same order. Here rank 3 is alive, but busy with something else, and does not come to
-# the all_reduce. The others would wait for half an hour with gloo, for ten minutes with NCCL. We give them three seconds.
+# All ranks must make the same calls in the same order. In the next cell, rank 3 is alive but busy with something else, and never calls
+# the all_reduce. By default, the other ranks would wait for half an hour with gloo, or for ten minutes with NCCL. We set the timeout to
+# three seconds.
 
 # %%
 # %ranks stop
@@ -316,8 +324,8 @@ else:
     time.sleep(10)
 
 # %% [markdown]
-# The error says where each rank was when it ended: three of them in the line of the `all_reduce` (with NCCL it can be the line after it,
-# where they wait for the result), rank 3 in another. That is what to look for when a program hangs.
+# The error message shows where each rank was when it ended. Three ranks were in the line of the `all_reduce` (with NCCL it can be the
+# line after it, where they wait for the result), and rank 3 was in a different line. When a program hangs, look for such a difference.
 #
 # ## Predict the time
 #
@@ -325,13 +333,13 @@ else:
 #
 # $$t = \alpha + \frac{n}{\beta}$$
 #
-# where $\alpha$ is the price of sending anything at all and $\beta$ the bytes per second of the link
-# (Hockney, 1994). Two numbers describe a link. Let us have this machine's, by ping-pong between two ranks: out and back, halved.
-# We take the fastest of several tries: noise only ever adds.
+# Here $\alpha$ is the fixed cost of sending a message, however short, and $\beta$ is the rate of the link in bytes per second (Hockney,
+# 1994). These two numbers describe a link. We measure them on this machine with a ping-pong: one rank sends a message to the other, gets
+# it back, and we halve the time. We take the fastest of several tries, because noise can only make a try slower.
 #
-# In a ring every rank sends *and* receives at once, and then adds. Neither happens in a ping-pong, so both are clocked on their own: an **exchange** of
-# half a message in each direction, and adding one half to the other. Last come the two that we want to predict: the library's
-# all-reduce, and the ring that you wrote.
+# In a ring, every rank sends *and* receives at the same time, and then adds. A ping-pong does neither, so we also time these two parts:
+# an **exchange**, in which half a message travels in each direction at once, and the addition of one half to the other. Last come the two
+# times that we want to predict: the library's all-reduce, and the ring that you wrote.
 
 # %%
 # %%ranks -n 2 --into clocked
@@ -392,8 +400,8 @@ report(exchanged=exchanged, added=added, yours=yours, on_cpu=device.type == "cpu
 # %% [markdown]
 # ### Exercise: two numbers from thirteen points
 #
-# Find $\alpha$ and $\beta$ from the measured points. Timings are off by a share of themselves, so 5 % on a small message must count as
-# much as 5 % on a large one.
+# Find $\alpha$ and $\beta$ from the measured points. Timing errors grow with the time itself, so an error of 5 % on a small message must
+# count as much as one of 5 % on a large message.
 
 # %%
 # %%exercise alpha_beta
@@ -423,13 +431,17 @@ print("half of the time is the start and half is the bytes")
 ...
 
 # %% [markdown]
-# The ring has 2 (N - 1) steps, each with a message of n / N bytes:
+# We make two predictions. Neither of them is fitted to an all-reduce.
+#
+# The first one uses $\alpha$ and $\beta$ from the ping-pong. The ring has 2 (N - 1) steps, each with a message of n / N bytes:
 #
 # $$t_{\text{all-reduce}} = 2\,(N-1)\left(\alpha + \frac{n}{N\beta}\right)$$
 #
-# That is the first prediction; $\alpha$ and $\beta$ come from the ping-pong. The second one takes what a ring really does: with two ranks, **two exchanges
-# and one addition** of half the message. (It is the one that stands beside your guess below.) Neither is fitted to an all-reduce. Lines are predictions, dots are all-reduces. The *knee* is the size at
-# which start and bytes cost equally much.
+# The second one uses the parts that a ring consists of. With two ranks, these are **two exchanges and one addition** of half the message.
+# (Further down, your guess is shown beside this second prediction.)
+#
+# In the figure, lines are predictions and dots are measured all-reduces. The *knee* is the message size at which the fixed start costs as
+# much time as the bytes.
 
 # %%
 N = 2
@@ -466,16 +478,22 @@ assert clocked[0].added[-1] < clocked[0].exchanged[-1]
 beside("of_16_mib", predicted=1e3 * by_exchange[-1], measured=1e3 * library[-1])
 
 # %% [markdown]
-# The shape is right for both: flat while $\alpha$ rules, then straight while $\beta$ does. But the ping-pong promises too little time, and the exchanges come
-# close. The addition is the smaller part of it: what costs is to send and receive **at once**. A real network link has its own wires for each
-# direction. Here there are none: both directions are copies in memory, made by the same few cores. So measure a link in the way in which you will use it.
+# Both predictions have the right shape: flat while $\alpha$ dominates, and straight once $\beta$ does. But the prediction from the
+# ping-pong is too low, and the one from exchanges comes close. The addition is the smaller part of the difference. The larger part comes
+# from sending and receiving **at the same time**. A real network link has separate wires for each direction. Here there are no wires: in
+# both directions a message is a copy in memory, and the same few cores make all the copies. So measure a link in the way you will use it.
 #
 # ## The same curve on a cluster
 #
-# Measured by others with NCCL, on one node with eight H200 and over four nodes with eight B200 each (source in the table and
-# below). They clock how many bytes *of the tensor* are summed in a second, and call it `algbw`. From that they calculate the bus bandwidth,
-# $2\frac{N-1}{N}\frac{n}{t}$: the bytes that a ring would send in a second, as **your** `ring_bytes` counts them. So it can be held against the link's own
-# rate. We turn it back into seconds. For the 32 B200 the table has both columns: does your function lead from one to the other?
+# Others have measured the same curve with NCCL, on one node with eight H200 and on four nodes with eight B200 each (the source is in the
+# table and below). They report two rates:
+#
+# - `algbw`: the bytes *of the tensor* that are summed per second.
+# - The bus bandwidth, $2\frac{N-1}{N}\frac{n}{t}$: the bytes per second that a rank would send in a ring, as **your** `ring_bytes` counts
+#   them. It can be compared with the rate of the link itself.
+#
+# The next cell turns the bus bandwidth back into seconds. For the 32 B200 the table has both rates: does your function lead from one to
+# the other?
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.published import published_table
@@ -494,8 +512,10 @@ for payload, published in algbw.items():
     assert abs(ours - published) < 0.006  # the table has two decimals
 
 # %% [markdown]
-# All four agree to a hundredth, which is as far as the table goes: your function is their formula. (Nobody has counted bytes there. We come back to
-# that.) Now **your** `fit`, on all sizes:
+# All four agree to a hundredth, which is the precision of the table. So your function is the formula that they used. (They did not count
+# any bytes on the wire. We come back to that.)
+#
+# Now apply **your** `fit` to all sizes:
 
 # %%
 points, lines = {}, {}
@@ -519,40 +539,41 @@ for device, curve in curves.items():
 show.message_curve(payloads, points, lines)
 
 # %% [markdown]
-# $\beta$ has changed its meaning: it is now bytes *of the tensor* per second, for a whole all-reduce. Times $2\frac{N-1}{N}$ it is the rate on
-# the wire, which may be compared with the link's own.
+# The meaning of $\beta$ has changed: it is now the bytes *of the tensor* per second, for a whole all-reduce. Multiplied by
+# $2\frac{N-1}{N}$, it is the rate on the wire, which can be compared with the rate of the link.
 #
-# Two numbers follow more than five decades of sizes, and are never off by much more than a factor of two. They are worst between 2 and 16 MiB. NCCL chooses another
-# algorithm and protocol for other sizes, which is a likely reason: no single line fits them all. Four nodes cost a longer start and a
-# lower rate, so their knee lies farther to the right. Below the knee you pay mostly for the start.
+# Two numbers describe more than five decades of sizes, and are never off by much more than a factor of two. The fit is worst between 2
+# and 16 MiB. A likely reason is that NCCL chooses its algorithm and protocol by size, so no single line fits all sizes. Four nodes have a
+# longer start and a lower rate than one, so their knee lies farther to the right. Below the knee, most of the time goes into the start.
 #
-# One number looks impossible. The eight H200 reach 482 GB/s on the wire, and their NVLink sends 450 GB/s in one direction. A ring cannot
-# do that. It is not a ring: the source says that there the switch between the GPUs does the adding (*SHARP*), so a rank sends fewer bytes than `ring_bytes` counts.
+# One number looks impossible. The eight H200 reach 482 GB/s on the wire, but their NVLink sends only 450 GB/s in one direction. A ring
+# cannot do that. The source explains that this is not a ring: the switch between the GPUs does the adding (*SHARP*), so a rank sends
+# fewer bytes than `ring_bytes` counts.
 #
-# If you send many small gradients one at a time, you pay $\alpha$ for each and never reach the link's full rate. So DDP packs them
-# into buckets of 25 MB. You now know why 25 and not 0.25.
+# If you send many small gradients one at a time, you pay $\alpha$ for each of them and never reach the full rate of the link. So DDP
+# packs gradients into buckets of 25 MiB. You now know why it uses 25 and not 0.25.
 #
 # ## Who carries it?
 #
 # | | gloo | NCCL | MPI |
 # |---|---|---|---|
 # | made for | CPUs, and as a fallback | NVIDIA GPUs (RCCL: the same for AMD) | supercomputers, CPUs and GPUs |
-# | goes through | TCP, also within a machine | NVLink, InfiniBand, straight from GPU memory | whatever the centre has tuned |
+# | goes through | TCP, also within a machine | NVLink, InfiniBand, straight from GPU memory | whatever the computing center has tuned |
 # | waits | on the CPU, in the call | on the GPU's stream: the call returns at once | on the CPU, in the call |
-# | in PyTorch | always there | with a CUDA build | only if you build PyTorch from source with MPI |
+# | in PyTorch | always available | with a CUDA build | only if you build PyTorch from source with MPI |
 # | in this workshop | without GPUs | with GPUs | not used |
 #
-# The functions are the same, so are their meanings. What differs is when a call has *finished*: with NCCL `all_reduce` comes back
-# before the numbers are there, and the GPU waits for them, not you. That is why the cell above calls
-# `torch.accelerator.synchronize()` before it stops the clock.
+# The functions and their meanings are the same. What differs is when a call has *finished*: with NCCL, `all_reduce` returns before the
+# result is there, and the GPU waits for it while Python continues. That is why the cell above calls `torch.accelerator.synchronize()`
+# before it stops the clock.
 #
 # ## At scale
 #
-# How long does one all-reduce of a 7-billion-parameter gradient in bf16 (14 GB) take over 1,024 GPUs? Each sends nearly 28 GB.
+# How long does one all-reduce of a 7-billion-parameter gradient in bf16 (14 GB) take over 1,024 GPUs? Each GPU sends nearly 28 GB.
 #
-# A first thought: each GPU has a network adapter of 400 Gbit/s, 50 GB/s. That would be 560 ms. But inside a node of eight GPUs the ring runs over
-# NVLink. It leaves each node only once, through one of the node's eight adapters, and the other seven would idle. So libraries run eight rings at
-# once, one through each adapter, and each carries an eighth of the tensor:
+# Here is a first estimate. Each GPU has a network adapter of 400 Gbit/s, which is 50 GB/s, so 28 GB would take 560 ms. But inside a node
+# of eight GPUs the ring runs over NVLink. It leaves each node only once, through one of eight adapters, and the other seven would be
+# idle. So libraries run eight rings at the same time, one through each adapter, and each ring carries an eighth of the tensor:
 
 # %% tags=["nbval-check-output"]
 gradient_bytes, N, adapter, per_node = 14e9, 1024, 50e9, 8
@@ -576,13 +597,14 @@ for device, (start, rate) in lines.items():
 assert eight_adapters < predicted < one_adapter / 3
 
 # %% [markdown]
-# The predictor lies above the bare eight rings: no network reaches its nominal rate, and every hop over the 128 nodes adds its $\alpha$. Your fits are of
-# one node and of four, so they only give the order of magnitude. A tenth of a second in every step, then, unless it is hidden behind backward.
+# The predictor's time is longer than that of the ideal eight rings for two reasons: no network reaches its nominal rate, and the start
+# takes longer the more nodes there are. Your fits come from one node and from four, so they give only the order of magnitude. So the
+# all-reduce takes about a tenth of a second in every step, unless it is hidden behind backward.
 #
 # ## Tomorrow's script
 #
-# Before you trust a new cluster, measure it: all-reduces of growing size, alpha and beta. `torchrun --nproc-per-node 8 bench_all_reduce.py` runs
-# it, on several nodes with `--nnodes` too.
+# Before you trust a new cluster, measure it: time all-reduces of growing size, and derive alpha and beta. You can run the script with
+# `torchrun --nproc-per-node 8 bench_all_reduce.py`; on several nodes, add `--nnodes`.
 
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/bench_all_reduce.py
@@ -641,13 +663,13 @@ show.recorded_run("21_collectives", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Six collectives carry almost everything: broadcast, reduce, all-reduce, all-gather, reduce-scatter, all-to-all.
-# - All-reduce = reduce-scatter + all-gather. The two halves will be pulled apart in ZeRO and FSDP.
-# - In a ring each rank sends 2 (N - 1) / N times the tensor, however many ranks there are.
-# - t = alpha + n / beta. Below alpha x beta bytes you pay for the start: send few large messages.
-# - Measure a link in the way in which you will use it: to send and receive at once is not a ping-pong.
-# - All ranks must call the same collectives in the same order. One that does not makes the others wait.
-# - Between GPUs, begin sends and receives together: `batch_isend_irecv`.
+# - Six collectives carry almost all traffic: broadcast, reduce, all-reduce, all-gather, reduce-scatter, all-to-all.
+# - All-reduce = reduce-scatter + all-gather. ZeRO and FSDP will use the two halves separately.
+# - In a ring each rank sends 2 (N - 1) / N times the tensor: less than twice the tensor, however many ranks there are.
+# - t = alpha + n / beta. Below alpha x beta bytes you pay mostly for the start, so send few large messages.
+# - Measure a link in the way you will use it: sending and receiving at the same time is not the same as a ping-pong.
+# - All ranks must call the same collectives in the same order. If one rank does not, the others wait.
+# - Between GPUs, start sends and receives together with `batch_isend_irecv`.
 #
 # Next: [22_ddp](22_ddp.ipynb). How do N copies stay one model?
 #
@@ -655,7 +677,9 @@ show.recorded_run("21_collectives", share_gpu=True)
 #
 # - P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69 (2009).
 # - R. Hockney, *The communication challenge for MPP: Intel Paragon and Meiko CS-2*, Parallel Computing 20 (1994).
-# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704) (buckets).
+# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020,
+#   [arXiv:2006.15704](https://arxiv.org/abs/2006.15704) (buckets).
 # - All-reduce bandwidth by payload, `algbw`, and why 482 GB/s are more than NVLink's 450: S. Bekman, *Machine Learning Engineering*,
 #   [network/benchmarks](https://github.com/stas00/ml-engineering/blob/0cc3de50b2dd083c34d848a1dcb5bfe65fe3dace/network/benchmarks/README.md).
-# - PyTorch documentation, *Distributed communication package*: backends. NVIDIA, *NCCL documentation*, environment variables (`NCCL_ALGO`, `NCCL_PROTO`).
+# - PyTorch documentation, *Distributed communication package*: backends. NVIDIA, *NCCL documentation*, environment variables
+#   (`NCCL_ALGO`, `NCCL_PROTO`).

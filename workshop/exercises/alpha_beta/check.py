@@ -65,13 +65,13 @@ def _fitted(fit: Any, message_bytes: Any, seconds: Any) -> tuple[float, float]:
 def _why(found: tuple[float, float], beta: float, spread: float, first: float) -> str:
     """The usual reasons, recognised by what they make of alpha and beta."""
     if abs(found[1] * beta - 1) < TOLERANCE:
-        return "That beta is seconds per byte: turn it over."
+        return "That beta is in seconds per byte: take its inverse."
     if abs(found[0] / beta - 1) < TOLERANCE:
-        return "The two stand in the other order: alpha first."
+        return "The two are in the wrong order: alpha comes first."
     if found[0] == 0:
         return "Without an alpha a message of 8 bytes would take no time; give the fit a constant column."
     if spread and found[0] == first:
-        return "Two points are not enough: each of them is off. Let all points count."
+        return "Two points are not enough, because each of them has an error. Use all points."
     if spread:
-        return "With noise the largest messages decide everything: divide each equation by its `seconds`."
+        return "With noise, the largest messages decide the whole fit: divide each equation by its `seconds`."
     return ""

@@ -16,8 +16,8 @@ from workshop.exercises.engine.check import Wrong, nobody_waits, shown
 TOLERANCE = 1e-6  # of the largest value: the sums of a ring are added in another order than the library's
 
 SEND_FIRST = (
-    "All do the same at the same time: where all wait to receive, nobody sends; where all wait in a send, "
-    "nobody receives. Begin the send with `dist.isend`, which returns at once, then receive, then wait for "
+    "All ranks do the same at the same time: if all wait to receive, none sends; if all wait in a send, "
+    "none receives. Start the send with `dist.isend`, which returns at once, then receive, then wait for "
     "the send."
 )
 
@@ -55,22 +55,22 @@ def _check_random(cases: tuple[dict[str, Any], ...]) -> None:
             )
         if case["collectives"]:
             raise Wrong(
-                f"The sums are right, but `dist.{case['collectives'][0]}` made them: here it is to be "
-                "written with `dist.isend` and `dist.irecv`."
+                f"The sums are right, but `dist.{case['collectives'][0]}` made them. Here, write "
+                "the sends and receives yourself, with `dist.isend` and `dist.irecv`."
             )
         wanted = 2 * (world_size - 1) * case["tensor_bytes"] // world_size
         if case["sent_bytes"] != wanted:
             raise Wrong(
                 f"The sums are right, but rank {rank} sent {shown(case['sent_bytes'])} bytes for a tensor of "
                 f"{shown(case['tensor_bytes'])} bytes; wanted {shown(wanted)}, which is 2 (N - 1) / N of it. "
-                "A ring sends chunks, and adds on the way."
+                "A ring sends chunks, and adds them up on the way."
             )
 
 
 def _why(reports: list[dict[str, Any]], wanted: list[float]) -> str:
     """The stage that was reached, read from the digits."""
     if all(report["held"] == report["began_with"] for report in reports):
-        return "The tensor is as it was: write the sums into it, in place."
+        return "The tensor has not changed: write the sums into it, in place."
     size = len(wanted) // len(reports)
     full = [
         sum(_chunk(report["held"], c, size) == _chunk(wanted, c, size) for c in range(len(reports)))
@@ -83,7 +83,7 @@ def _why(reports: list[dict[str, Any]], wanted: list[float]) -> str:
         )
     return (
         "The digits tell whose numbers arrived: the ones are rank 0's, the tens rank 1's, and so on. "
-        "Which chunk goes in which step?"
+        "Which chunk do you send in which step?"
     )
 
 

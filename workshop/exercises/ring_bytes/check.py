@@ -17,15 +17,15 @@ CALLS = tuple(Call(args) for args in ((1000, 4), (4096, 2), (999, 3), (10**9, 8)
 MISTAKES = (
     Mistake(
         lambda n, _: 2 * n,
-        "That is the limit for very many ranks; with few, a rank keeps a chunk to itself.",
+        "That is the limit for very many ranks; with few ranks, a rank sends noticeably less.",
     ),
     Mistake(
         lambda n, world: n * (world - 1),
-        "That is what sending the whole tensor to every other rank costs; the ring sends chunks.",
+        "That is what sending the whole tensor to every other rank would cost; the ring sends chunks.",
     ),
     Mistake(
         lambda n, world: n * (world - 1) / world,
-        "That is one trip round the ring (the reduce-scatter); there is a second, the all-gather.",
+        "That is one trip around the ring (the reduce-scatter); there is a second, the all-gather.",
     ),
     Mistake(
         lambda n, world: 2 * n * (world - 1),
