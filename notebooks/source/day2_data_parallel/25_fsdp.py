@@ -3,16 +3,16 @@
 #
 # - **You need** `24_zero` (what stage 3 does) and `21_collectives`.
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on CPU (gloo) or on GPUs (NCCL) with the same cells. The cells with 512 ranks rehearse.
-# - **Model and text:** `TINY` and the reference manual, with four layers in place of two: what is gathered at once is often a layer, and
-#   two would make too short a picture. One cell has the stack of lesson 23, because there it did not fit, and the last part Llama 7B, because 512
-#   ranks want a model that needs them.
+# - **What runs where:** everything runs here, on CPU (gloo) or on GPUs (NCCL), with the same cells. The cells with 512 ranks are rehearsals.
+# - **Model and text:** `TINY` and the reference manual, but with four layers instead of two: a layer is often what is gathered at once, and two
+#   layers would make too short a picture. One cell uses the stack of layers from lesson 23, because it did not fit there. The last part uses
+#   Llama 7B, because 512 ranks only make sense for a model that needs them.
 # - **Links:** before this [24_zero](24_zero.ipynb), after it [26_accelerate](26_accelerate.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Lesson 24 cut the state of training into N parts, and a library did it for us. PyTorch does it with one function, `fully_shard`, and leaves
-# one choice to you: **which modules are gathered at once?** What does a bad choice cost, and how do you see that you made one?
+# In lesson 24 the training state was cut into N parts, and a library did the cutting for us. PyTorch does it with one function, `fully_shard`,
+# and leaves one choice to you: **which modules are gathered at once?** What does a bad choice cost, and how do you notice that you made one?
 
 # %%
 # %load_ext workshop
@@ -30,8 +30,9 @@ on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 # %% [markdown]
 # ## Gathering is a function
 #
-# A rank keeps a shard; `whole = gather(shard)` is what a layer computes with. All ranks use the whole, each on its own part of the batch, so
-# afterwards each rank has a gradient of all of it. What is the gradient of *this rank's shard*?
+# A rank holds only its shard of a weight. Before a layer computes, the rank calls `whole = gather(shard)`, and the layer computes with `whole`.
+# All ranks use the same whole weight, each on its own part of the batch. After backward, each rank therefore has a gradient of the whole weight.
+# What is the gradient of *this rank's shard*?
 
 # %%
 # %%guess derivative --choices all_gather,all_reduce,reduce_scatter,broadcast
@@ -41,8 +42,8 @@ on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 # %% [markdown]
 # ### Exercise: the way back
 #
-# A gather copies a number to N places, and the derivative of a copy is a sum: what all ranks have found for this shard is added up. The loss of the
-# step is the mean of the ranks' losses, so the sum is divided by N. Write it:
+# A gather copies a number to N places. The derivative of a copy is a sum: the gradients that all ranks computed for this shard are added up. The
+# loss of the step is the mean of the ranks' losses, so the sum is then divided by N. Write this function:
 
 # %%
 # %%exercise gradient_of_shard
@@ -59,7 +60,8 @@ def gradient_of_shard(gradient: torch.Tensor) -> torch.Tensor:
 
 
 # %% [markdown]
-# Told to autograd, the gather and your function are the whole of fully sharded data parallelism:
+# Now we put both directions into one autograd function: forward is the gather, backward is your function. Fully sharded data parallelism is built
+# on this pair.
 
 
 # %%
@@ -79,7 +81,7 @@ class Gather(torch.autograd.Function):
 
 
 # %% [markdown]
-# One layer by hand, by PyTorch, and by one process with the whole batch:
+# We compute the gradient of one layer three times: by hand, with PyTorch's `fully_shard`, and in one process that sees the whole batch.
 
 # %%
 # %%ranks --into gathered
@@ -116,14 +118,14 @@ print("by hand, fully_shard and one process: the same gradient of each rank's sh
 beside("derivative", measured=gathered[0].used[-1])
 
 # %% [markdown]
-# What `fully_shard` adds is speed and room: after forward the whole is dropped, and gathered again for backward; and the next layer is gathered
-# while this one computes. The layer stays a `Linear`, its weight becomes a `DTensor`, which knows that it is one part of four. (`HandSharded` in
-# `workshop/parallel/fsdp.py` puts `Gather` around any module, in 50 lines.)
+# `fully_shard` adds two things to the version by hand. It saves memory: the whole weight is dropped after forward, and gathered again for backward.
+# It saves time: the next layer is gathered while this one computes. The layer is still a `Linear`, but its weight is now a `DTensor`, a tensor that
+# knows that it is one part of four. (`HandSharded` in `workshop/parallel/fsdp.py` puts `Gather` around any module, in 50 lines.)
 #
 # ## The model that did not fit
 #
-# Eight layers of width 768 failed in lesson 23 under 64 MiB, on any number of ranks. Here they are under `fully_shard`. Each layer is
-# sharded as soon as it is made, so that the model is never whole anywhere.
+# In lesson 23, eight layers of width 768 did not fit into 64 MiB, on any number of ranks. Here we train them under `fully_shard`. Each layer is
+# sharded as soon as it is made, so that the whole model never exists on any rank.
 
 # %%
 import torch.distributed as dist
@@ -191,18 +193,18 @@ assert abs(fits[0].held / predicted - 1) < 0.01
 # %% [markdown]
 # ## Predict: which modules are units?
 #
-# A *unit* is what is gathered at once. In our GPT one could wrap
+# A *unit* is what is gathered at once. In our GPT you could make a unit of
 #
-# - **nothing but the model** ("root"): one unit;
+# - **nothing but the model** ("root"): there is one unit;
 # - **each layer** ("layers");
 # - **every linear map** ("every-linear"): seven in each layer, and the head.
 #
-# What lies in no unit belongs to the root, and the root is gathered for the whole step. With $P$ bytes of weights, $R$ of them in the root, each
-# rank receives in a step, times (N - 1)/N,
+# Parameters outside all of these units belong to the root, and the root stays gathered for the whole step. Let $P$ be the bytes of all weights, and
+# $R$ the bytes of those in the root. In one step each rank receives (N - 1)/N times
 #
 # $$\underbrace{R + 2\,(P - R)}_{\text{gathers}} + \underbrace{P}_{\text{reduce-scatter}}$$
 #
-# In code, a policy is a loop over modules, and `fully_shard` on those that are units, the innermost first:
+# In code, a wrapping policy is a loop over the modules that calls `fully_shard` on each unit, the innermost first:
 #
 # ```python
 # for layer in model.model.layers:
@@ -218,9 +220,9 @@ assert abs(fits[0].held / predicted - 1) < 0.01
 # %% [markdown]
 # ## Run
 #
-# `shard_model` is that loop for any policy, after a broadcast that makes all ranks begin alike. It is one function, so that we can vary one choice
-# at a time. Each variant trains `TINY` with four layers on four ranks, with the same global batch, beside a single process. All ranks do the
-# same, so one of them is measured.
+# `shard_model` runs this loop for any policy, after a broadcast that gives all ranks the same weights. It is one function, so that we can vary one
+# choice at a time. Each variant trains `TINY` with four layers on four ranks. We compare its losses with those of a single process that has the same
+# global batch. All ranks do the same work, so we measure only one of them.
 
 # %%
 wraps = {
@@ -238,7 +240,7 @@ choices = {
 
 
 # %% [markdown]
-# Model, text and loop are as in lesson 22, on ranks that stay:
+# Model, text and training loop are those of lesson 22. These ranks stay alive for the cells that follow:
 
 # %%
 # %%ranks
@@ -271,7 +273,7 @@ def train(model, text, steps=2):  # the second uses what the optimizer did in th
 
 
 # %% [markdown]
-# And each variant: cut the model, train it, measure rank 0. `shard_by_hand` puts `Gather` from above around each layer.
+# For each variant, the next cell cuts the model, trains it and measures rank 0. `shard_by_hand` puts `Gather` from above around each layer.
 
 # %%
 # %%ranks --pass wraps,choices --into tried
@@ -312,8 +314,8 @@ for name in ("by hand", *wraps, *choices):
     print(f"{name:<14} losses of a single process, to {allowed:g}")
 
 # %% [markdown]
-# In bf16 we only ask for 0.02, because that is its precision here. Eight significant bits are a rounding of up to 0.4 %, and 0.4 % of a loss near
-# 5 is 0.02.
+# For bf16 the cell only requires an agreement to 0.02, because bf16 is no more precise than that here. Eight significant bits mean a rounding error
+# of up to 0.4 %, and 0.4 % of a loss near 5 is 0.02.
 #
 # ## Compare: three wraps
 
@@ -348,25 +350,27 @@ assert peaks["every linear"] <= peaks["layers"] < peaks["root"]
 beside("lowest_peak", measured=min(peaks, key=peaks.get).replace(" ", "-"))
 
 # %% [markdown]
-# The pictures say why. First the model as **one unit**. Look at the gathered weights: all of them are there from the first moment of forward to the
-# last of backward. (Yellow in forward is the flat tensor in which they came; in backward it is the gradients, whole, before they are reduced.)
+# The memory pictures show why the peaks differ. First the model as **one unit**. Look at the gathered weights: all of them are in memory from the
+# first moment of forward to the last of backward. (The yellow area in forward is the flat tensor in which the weights arrived. In backward it is the
+# whole gradients, before they are reduced.)
 
 # %%
 show.memory_timeline(found["root"]["measured"])
 
 # %% [markdown]
-# And **a unit for each layer**: the root stays from forward to backward, and on top of it gathered weights come and go, layer by layer.
+# The second picture has **a unit for each layer**. The root stays from forward to backward. On top of it, gathered weights come and go, layer by
+# layer.
 
 # %%
 show.memory_timeline(found["layers"]["measured"])
 
 # %% [markdown]
-# *Every linear* needs even less room, but it sends more than six times as many messages: 59 where 9 would do. On a real link a message below a
-# megabyte or so costs its start and little else (lesson 21).
+# *Every linear* needs even less memory, but it makes more than six times as many gathers: 59 instead of 9. On a real link, a message below about a
+# megabyte costs its start-up time and little else (lesson 21).
 #
 # ### Exercise: find the wrong wrap
 #
-# A colleague's wrap says yes to `Attention` and to `Linear`. It trains; it is only slow. Repair it.
+# A colleague's `is_unit` says yes to `Attention` and to `Linear`. The model trains correctly, but slowly. Repair the function.
 
 
 # %%
@@ -378,7 +382,7 @@ def is_unit(module) -> bool:
 
 
 # %% [markdown]
-# Your `is_unit` on the model of the table above. It should make as many gathers as *layers*:
+# The next cell uses your `is_unit` on the model of the table above. It should make as many gathers as the row *layers*:
 
 # %%
 # %%ranks --pass is_unit --into yours
@@ -400,15 +404,15 @@ assert yours[0].gathers == wanted
 # %% [markdown]
 # ## Compare: the other choices
 #
-# All of them with a unit for each layer:
+# All of these variants have a unit for each layer:
 #
-# - **keep weights** (`reshard_after_forward=False`): what was gathered for forward stays until backward. There is no second gather, and all
-#   weights are whole in between. That is the traffic of ZeRO-2.
-# - **keep in pairs** (`reshard_after_forward=2`): in between, each weight is kept by every pair of ranks. On a cluster the pair is a node, and the
-#   gathers of backward stay inside it.
-# - **prefetch 2**: two layers under way, not one. Helps where layers take unequal times; costs a layer of room.
-# - **bf16**: gathers in 16 bits; shards, gradients' sum and the optimizer in fp32.
-# - **offload**: shards, gradients and moments in the host's memory. (On a CPU, host and device are the same, and nothing is saved.)
+# - **keep weights** (`reshard_after_forward=False`): the weights that were gathered for forward stay until backward. There is no second gather, but
+#   after forward all weights are whole. The traffic is that of ZeRO-2.
+# - **keep in pairs** (`reshard_after_forward=2`): between forward and backward, each weight is spread over a pair of ranks only. On a cluster you
+#   would take a node instead of a pair, so that the gathers of backward stay inside the node.
+# - **prefetch 2**: two layers are gathered ahead, not one. This helps where layers take unequal times, and costs memory for one more layer.
+# - **bf16**: gathers are in 16 bits. Shards, the sum of the gradients and the optimizer stay in fp32.
+# - **offload**: shards, gradients and moments lie in the host's memory. (On a CPU, host and device are the same, so nothing is saved.)
 
 # %%
 table = []
@@ -428,8 +432,9 @@ assert kept < by_name["layers"][1] < 1.6 * kept
 assert by_name["bf16"][1] < 0.8 * by_name["layers"][1]
 
 # %% [markdown]
-# Saving memory costs bytes on the wire. So the question is not what saves most, but what sends least **among what fits**. Here it is for the rows
-# in fp32 (bf16 would win everywhere), under a generous cap and under one that is just too small for keeping all weights:
+# The first three rows show the trade: what saves memory sends more bytes. So do not ask which row saves most memory. Ask which row sends least
+# **among those that fit**. The next cell finds it for the rows in fp32 (bf16 would win in both cases), first under a generous memory limit, and
+# then under a limit that is just too small to keep all weights:
 
 # %%
 in_fp32 = [row for row in table if row[0] != "bf16"]
@@ -443,9 +448,11 @@ assert list(best.values()) == ["keep weights", "keep in pairs"]
 # %% [markdown]
 # ## When is a gather hidden?
 #
-# `fully_shard` gathers the next layer while this one computes (*prefetch*). When does each gather and each layer begin? A gather waits for
-# the one before it, because they share a wire, and for room: with a prefetch of 1, one gathered layer may wait beside the one at work. A layer waits for
-# its gather and for the layer before.
+# `fully_shard` gathers the next layer while the current one computes. This is called *prefetch*. When does each gather begin, and when each layer?
+#
+# - A gather waits for the gather before it, because both use the same wire. It also waits for room: with a prefetch of 1, only one gathered layer
+#   may wait beside the one that computes.
+# - A layer waits for its own gather and for the layer before it.
 
 
 # %%
@@ -463,8 +470,8 @@ def forward_times(gather, computes, prefetch):
 
 
 # %% [markdown]
-# Does a program run like that? Below, eight layers compute for real, for about 20 ms each. The wire is a second thread, on which a gather is 20 ms of
-# sleep. It is asked for a layer's weights as many layers ahead as `prefetch` says.
+# Does a real program follow this schedule? Below, eight layers really compute, for about 20 ms each. A second thread plays the wire, and a gather is
+# 20 ms of sleep on it. The program requests a layer's weights `prefetch` layers ahead.
 
 # %%
 # %%guess forward_ms --unit ms
@@ -510,8 +517,9 @@ planned = forward_times(WIRE, LAYERS * [COMPUTE], 1)[1][-1][1]
 beside("forward_ms", predicted=1e3 * planned, measured=1e3 * clocked[1])
 
 # %% [markdown]
-# Nine times 20 ms: one gather, and then the wire and the layers work at the same time. That needs layers that compute at least as long as their gather
-# takes. A layer of $p$ weights in bf16 is $2p$ bytes on the wire, and $2p$ FLOPs for each token in forward.
+# The forward pass takes nine times 20 ms: the first gather takes 20 ms, and then the wire and the layers work at the same time. This only works if
+# a layer computes for at least as long as a gather takes. A layer of $p$ weights in bf16 puts $2p$ bytes on the wire, and needs $2p$ FLOPs for each
+# token in forward.
 
 # %%
 # %%guess tokens_to_hide
@@ -520,8 +528,8 @@ beside("forward_ms", predicted=1e3 * planned, measured=1e3 * clocked[1])
 ...
 
 # %% [markdown]
-# Move the sliders. Without prefetch each layer waits for its own gather. With it, only the first gather is exposed, once there are enough tokens.
-# (On a page you see the picture of the first values.)
+# Move the sliders. Without prefetch, each layer waits for its own gather. With prefetch and enough tokens, only the first gather is exposed.
+# (On a web page you see the picture of the first values.)
 
 # %%
 FLOPS, LAYER = 400e12, 202_383_360  # one layer of Llama 7B; eight are drawn
@@ -587,14 +595,17 @@ assert uneven[2] < 0.6 * uneven[1], "here the second one ahead helps"
 beside("tokens_to_hide", calculated=FLOPS / 50e9)
 
 # %% [markdown]
-# The layer's size cancels: $t = F / \beta$, 8,000 tokens. More prefetch does not help a wire that is too slow. More tokens a rank, or a faster wire, do.
-# It helps where layers take unequal times, as in the last row: every other layer takes three times as long as its neighbours.
+# The layer's size cancels: $t = F / \beta$, which is 8,000 tokens here. If the wire is too slow, more prefetch does not help; more tokens a rank or
+# a faster wire do. More prefetch helps where layers take unequal times, as in the last row, where every other layer takes three times as long as
+# its neighbors.
 #
 # ## Accumulation and clipping
 #
-# Two things of every real loop that look different here. **Accumulation**: DDP has `no_sync()`. A sharded model has
-# `set_requires_gradient_sync(False)`. Until the last micro-batch a rank then keeps *whole* gradients. **Clipping**: the norm is over
-# all ranks' parts. `clip_grad_norm_` knows that, because gradients are DTensors.
+# Every real training loop accumulates and clips gradients, and both look different with sharded models:
+#
+# - **Accumulation**: DDP has `no_sync()`, and a sharded model has `set_requires_gradient_sync(False)`. With it, a rank keeps *whole* gradients until
+#   the last micro-batch.
+# - **Clipping**: the norm has to include the parts of all ranks. `clip_grad_norm_` does this, because the gradients are DTensors.
 
 # %%
 # %%ranks --into loops
@@ -642,14 +653,14 @@ assert end["peak"] > each["peak"]
 print(f"one process with the whole batch: norm {loops[0].alone:.5f}")
 
 # %% [markdown]
-# Reduced at the end it sends a quarter, and pays with whole gradients on every rank. At 8 billion parameters these would be 32 GB: with
-# `reduce_dtype=float32` they add up in fp32.
+# When gradients are reduced only at the end, a rank sends a quarter of the bytes, but has to hold whole gradients. For 8 billion parameters these
+# would take 32 GB, because with `reduce_dtype=float32` they are accumulated in fp32.
 #
 # ## Compile, and recompute
 #
-# Both are settings of a layer, made before it is sharded: `layer.compile()`, and `recompute` for activation
-# checkpointing. `torch.compile` needs a C++ compiler, on GPUs too, beside Triton; where there is none the cell tells
-# you and goes on. The first step takes seconds: that is the compiler. So here `TINY` has one layer.
+# You choose both for each layer, before it is sharded: `layer.compile()` compiles it, and `recompute` turns on activation checkpointing.
+# `torch.compile` needs a C++ compiler. On GPUs it needs one as well, in addition to Triton. If there is none here, the cell tells you and continues.
+# The first step takes seconds, because the compiler runs in it. To keep that short, `TINY` has one layer here.
 
 # %%
 import os
@@ -713,8 +724,9 @@ else:
 # %% [markdown]
 # ## Saved on four ranks, loaded on two
 #
-# A sharded model is saved sharded: every rank writes its parts, and a file says what is where. So the number of ranks may change between runs.
-# Four ranks train four steps, saving after the second; two ranks load and take the other two. The global batch is the same.
+# A sharded model is saved in shards: every rank writes its own parts, and one file says where each part is. The number of ranks may therefore change
+# between runs. Below, four ranks train four steps and save after the second. Then two ranks load that checkpoint and run the last two steps. The
+# global batch stays the same, so the losses should be the same.
 
 # %%
 import os
@@ -793,13 +805,13 @@ for step in (2, 3):
     assert abs(on_four - on_two) < 1e-5
 
 # %% [markdown]
-# In `workshop.train` this is `Checkpoints`, which also survives a save that is killed half-way.
+# In `workshop.train` the class `Checkpoints` does this. It also survives a save that is killed halfway.
 #
 # ## At scale
 #
-# Llama 7B in bf16 as one of 512 ranks, a unit for each layer, one sequence of 2,048 tokens a rank. The model is born on the meta device, where
-# parameters have no bytes. `cut` says how the 512 are laid out: in one row, or as a mesh of 64 x 8, where the 64 replicate and the 8 shard. (We
-# rehearse both at once, and come to the second below.)
+# Now we rehearse Llama 7B in bf16 as one of 512 ranks, with a unit for each layer and one sequence of 2,048 tokens a rank. The model is created on
+# the meta device, where parameters have shapes but no bytes. `cut` says how the 512 ranks are arranged: in one row, or as a mesh of 64 x 8, in
+# which the model is replicated 64 times and each replica is sharded over 8 ranks. (We rehearse both now, and discuss the second one further below.)
 
 
 # %%
@@ -843,9 +855,9 @@ with ThreadPoolExecutor(2) as pool:  # side by side
     flat, hybrid = rehearsals
 
 # %% [markdown]
-# Beside it the closed form: gathers in 2 bytes, the sum of gradients in 4, and the root gathered once. One detail is needed: `fully_shard` cuts each
-# weight along its first dimension, and 11,008 rows do not divide by 512. They are padded to 11,264. And `predict_memory`, which has never seen
-# this program.
+# We compare the rehearsal with two predictions. The first is the closed form for the traffic: gathers in 2 bytes, the sum of the gradients in 4,
+# and the root gathered once. It needs one detail: `fully_shard` cuts each weight along its first dimension, and 11,008 rows are not divisible by
+# 512, so they are padded to 11,264. The second is `predict_memory`, which computes the peak from formulas alone, without running this program.
 
 # %%
 from dataclasses import replace
@@ -884,17 +896,18 @@ assert abs(expected_peak / peak - 1) < 0.1
 show.memory_by_part({"predicted": predicted, "rehearsed": flat})
 
 # %% [markdown]
-# Seven billion parameters need 108 GB with DDP. Here a rank holds 0.2 GB of state, and needs room for the layers at work, the root and the logits.
+# With DDP, seven billion parameters need 108 GB. Here a rank holds 0.2 GB of state. It also needs memory for the layers at work, the root and the
+# logits.
 #
-# The totals agree to a tenth. The parts do not. The rehearsal counts a layer's whole gradients as temporaries until they are reduced, and at its peak
-# the root and one layer are gathered. The prediction counts these gradients as gradients, and takes three layers as gathered beside the root,
-# because a GPU fetches the next ones while one computes.
+# The two totals agree to a tenth, but their parts do not, because the two count differently. The rehearsal counts a layer's whole gradients as
+# temporaries until they are reduced, and at its peak the root and one layer are gathered. The prediction counts these gradients as gradients. It
+# also takes three layers as gathered beside the root, because a GPU fetches the next layers while one computes.
 #
 # ### What a cluster measured
 #
 # torchtitan, PyTorch's own trainer, is built on `fully_shard`. Its authors [published](https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md)
-# the peak memory of Llama 3.1 8B on 8 GPUs and on 128, with the same two sequences of 8,192 tokens a GPU (tables 1 and 3). Weights, gradients and both
-# moments are in fp32.
+# the peak memory of Llama 3.1 8B on 8 GPUs and on 128, each time with two sequences of 8,192 tokens a GPU (tables 1 and 3). Weights, gradients and
+# both moments are in fp32.
 
 # %%
 # %%guess on_128 --unit GiB
@@ -920,15 +933,15 @@ on_8, on_128 = peaks_of["0", "0"]
 beside("on_128", predicted=on_8 - saved, measured=on_128)
 
 # %% [markdown]
-# Sixteen times the GPUs save less than a fifth of the peak. N divides the state, 16 bytes a parameter: 15 GiB of it were on each of 8 GPUs, and one is on
-# each of 128. Activations, logits and the gathered layers stay what they were. (The formula misses at most a tenth of the saving. The table counts what
-# PyTorch's allocator has reserved, and that is more than the tensors.)
+# Sixteen times as many GPUs lower the peak by less than a fifth. N only divides the state, which is 16 bytes a parameter: each of 8 GPUs held 15
+# GiB of it, and each of 128 GPUs holds one. Activations, logits and the gathered layers do not shrink. (The formula misses at most a tenth of the
+# saving. The table shows what PyTorch's allocator reserved, which is more than the tensors take.)
 #
 # ### Shard inside a node
 #
-# A ring over 512 ranks crosses many nodes for every layer. **Hybrid sharding** (HSDP) shards inside a node, over
-# fast links, and replicates over nodes: a mesh of 64 x 8. Each rank holds more state. In return no layer waits for another
-# node: only gradients cross between nodes, once a step, while backward runs. Here are both rehearsals side by side:
+# With one ring over 512 ranks, the gathers of every layer cross many nodes. **Hybrid sharding** (HSDP) shards inside a node, over fast links, and
+# replicates across nodes: this is the mesh of 64 x 8. Each rank holds more state. In return, no layer waits for another node: only gradients cross
+# between nodes, once a step, while backward runs. Here are both rehearsals side by side:
 
 # %%
 show.traffic_table({"512": flat, "64 x 8": hybrid})
@@ -949,12 +962,14 @@ assert calls == [98, 33], "two gathers a layer, sums, the root; sums alone"
 assert abs(peaks[1] - peaks[0] - 12.5e9) < 0.5e9
 
 # %% [markdown]
-# A node's network cards carry as many bytes as before. What changes is *when*: gathers, for which a layer waits, stay inside the node.
-# Each rank takes part in a third as many collectives that cross, of 64 ranks in place of 512. And under accumulation only the last micro-batch's
-# have to (`set_requires_all_reduce`). The price is twelve and a half gigabytes a rank.
+# A node's network cards carry as many bytes as before. What changes is *when* they carry them: the gathers, for which a layer has to wait, stay
+# inside the node. Each rank takes part in only a third as many collectives that cross between nodes, and each of these has 64 ranks instead of 512.
+# With gradient accumulation, moreover, only the last micro-batch has to cross (`set_requires_all_reduce`). The price is twelve and a half gigabytes
+# a rank.
 #
-# Zhao et al. count otherwise (3.2.2). With M bytes of weights, all in one type, W ranks and G of them in a node, they have each GPU send to other hosts
-# $2M\,\frac{W-1}{W}$ when the model is replicated, $3M\,\frac{W-1}{W}$ when it is sharded, and $2M\,\frac{W-1}{GW}$ when it is hybrid:
+# Zhao et al. count the traffic in a different way (3.2.2). Take M bytes of weights, all of one type, and W ranks with G of them in a node. In their
+# count each GPU sends to other hosts $2M\,\frac{W-1}{W}$ when the model is replicated, $3M\,\frac{W-1}{W}$ when it is sharded, and
+# $2M\,\frac{W-1}{GW}$ when it is hybrid:
 
 # %% tags=["nbval-check-output"]
 M, W, G = 4 * llama.num_params, 512, 8
@@ -969,13 +984,13 @@ print(f"hybrid     {far / 1e9:6.2f} GB a GPU rehearsed")
 assert abs(far / paper["hybrid"] - 1) < 0.02
 
 # %% [markdown]
-# For hybrid sharding formula and rehearsal agree. For full sharding the paper counts every byte as leaving the host. In a ring that visits each
-# node once, seven of eight ranks send to a neighbour in their own node. So where the paper sees "a drastic reduction", a ring's *node* sends
-# as much as before.
+# For hybrid sharding, the formula and the rehearsal agree. For full sharding, the paper counts every byte as leaving the host. But in a ring that
+# visits each node once, seven of eight ranks send to a neighbor in their own node. So where the paper sees "a drastic reduction", a *node* in a ring
+# sends as much as before.
 #
 # ## Tomorrow's script
 #
-# FSDP2 without this workshop: units, mixed precision, accumulation, clipping, and a checkpoint that any number of ranks can load.
+# This script uses FSDP2 without this workshop: units, mixed precision, accumulation, clipping, and a checkpoint that any number of ranks can load.
 # `torchrun --nproc-per-node 8 train_fsdp.py` runs it.
 
 # %%
@@ -1045,7 +1060,7 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("25_fsdp", share_gpu=True)
@@ -1053,16 +1068,18 @@ show.recorded_run("25_fsdp", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - A gather's derivative is a reduce-scatter. That, and gathering again for backward, is all of FSDP.
-# - **Wrap the repeated layer.** The whole model as one unit saves state only; every matrix for itself pays for its start each time. What you leave
-#   out belongs to the root, and stays.
-# - Traffic: the root once, all other weights twice, gradients once. `reshard_after_forward=False` saves a third of it and costs the weights.
-# - A gather is hidden from about $F / \beta$ tokens a rank on, whatever the layer's size.
-# - Accumulate with `set_requires_gradient_sync(False)` if whole gradients have room; clip with `clip_grad_norm_`, which knows DTensors.
-# - bf16 gathers halve the largest part of the traffic; shards and optimizer stay in fp32.
-# - `fully_shard` does not make ranks begin alike. Broadcast, or seed alike, or use `shard_model`.
-# - N divides the state and nothing else. From some N on, the peak is activations and the layers at work.
-# - Where links differ, shard inside a node and replicate over nodes: no layer waits for a far gather. It costs state.
+# - The derivative of a gather is a reduce-scatter. FSDP is that, plus a second gather for backward.
+# - **Wrap the repeated layer.** With the whole model as one unit, you save state only. With every matrix as a unit, each one pays the start-up time
+#   of its own messages. Parameters that you leave out belong to the root and stay gathered.
+# - Traffic: the root is gathered once, all other weights twice, and gradients are reduced once. `reshard_after_forward=False` saves a third of this
+#   traffic, and needs memory for all weights.
+# - From about $F / \beta$ tokens a rank on, a gather is hidden, whatever the layer's size.
+# - Accumulate with `set_requires_gradient_sync(False)` if there is room for whole gradients. Clip with `clip_grad_norm_`, which knows DTensors.
+# - Gathers in bf16 halve the largest part of the traffic. Shards and optimizer stay in fp32.
+# - `fully_shard` does not give all ranks the same weights. Broadcast them, seed all ranks alike, or use `shard_model`.
+# - N divides the state and nothing else. From some N on, the peak consists of activations and the layers at work.
+# - Where links differ in speed, shard inside a node and replicate across nodes. No layer then waits for a gather from far away, but each rank holds
+#   more state.
 #
 # Next: [26_accelerate](26_accelerate.ipynb), one script for all of these.
 #

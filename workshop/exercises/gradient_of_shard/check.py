@@ -25,7 +25,7 @@ def check(reports: list[dict[str, Any]]) -> str:
     if sent > 1.01 * needed:
         raise Wrong(
             f"The numbers are right. But a rank sends {sent:,.0f} bytes, {sent / needed:.0f} times as many "
-            "as needed: of the sum a rank needs its own rows alone."
+            "as needed: a rank needs only its own rows of the sum."
         )
     return f"Each of {len(reports)} ranks has its own rows of the mean, and sent {sent:,.0f} bytes for them."
 
@@ -51,7 +51,7 @@ def _why(found: list[float], mine: dict[str, Any], of_rank_0: list[float], ranks
     if _same(found, [ranks / 2 * value for value in mine["wanted"]]):
         return f"That is half of the sum, but there are {ranks} ranks."
     if _same(found, mine["alone"]):
-        return "That is what this rank alone has found. The others computed with your shard, too."
+        return "That is what this rank alone computed. The other ranks computed with your shard as well."
     if _same(found, of_rank_0):
         return "That is rank 0's part. Rank 1 has the second part, and so on."
     return ""

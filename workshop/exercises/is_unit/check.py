@@ -23,16 +23,16 @@ def check(reports: list[dict[str, Any]]) -> str:
     if largest > layer and largest == rest:
         raise Wrong(
             f"The largest gather is the root's: {largest / model:.0%} of the model. What lies in no unit "
-            "belongs to the root and is there for the whole step: put all of a layer in units."
+            "belongs to the root and stays gathered for the whole step: put all parts of a layer in units."
         )
     if largest > layer:
         raise Wrong(
-            f"One gather brings {largest / model:.0%} of the model, a layer is {layer / model:.0%}: a unit "
-            "that holds several layers needs room for all of them at once."
+            f"One gather brings {largest / model:.0%} of the model, but a layer is {layer / model:.0%}: a "
+            "unit that contains several layers needs room for all of them at once."
         )
     if gathers > 2 * layers + 1:
         raise Wrong(
             f"A step makes {gathers} gathers for {layers} layers, the smallest of {said['smallest_bytes']:,} "
-            f"bytes. Each pays for its start. Wanted at most {2 * layers + 1}."
+            f"bytes. Each pays for its start. At most {2 * layers + 1} are needed."
         )
     return f"{gathers} gathers a step, the largest {largest / model:.0%} of the model: a layer at a time."
