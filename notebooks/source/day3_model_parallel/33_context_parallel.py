@@ -1,21 +1,22 @@
 # %% [markdown]
 # # Cut the sequence: how can ranks share one long text?
 #
-# - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are positions x positions.
+# - **You need** `21_collectives`; `31_tensor_parallel`; softmax attention, and that its scores are a matrix of positions x positions.
 # - **It takes** 45 minutes to read and try, half a minute to run.
-# - **What runs where:** all of it here, on four ranks, on the CPU or on GPUs with the same cells. On GPUs the last
-#   sequence is 16 times longer: a GPU's allocator reserves 20 MiB at a time, and a cap of 30 MiB would measure only
-#   that. The last part rehearses one rank of 256.
-# - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Attention alone is counted on
-#   random numbers, for only its sizes matter; the last part has a layer of the widths of Llama 70B.
+# - **What runs where:** everything runs here on four ranks, on the CPU or on GPUs. On GPUs, the sequence that one device cannot hold is
+#   16 times longer, because a GPU's allocator reserves 20 MiB at a time and a cap of 30 MiB would measure only that. The last part
+#   rehearses one rank of 256.
+# - **Model and text:** `TINY` and one sequence of 256 bytes of the reference manual, as in the lessons before. Where we measure attention by
+#   itself, we use random numbers, because only the sizes matter. The last part uses one layer with the widths of Llama 70B.
 # - **Links:** before this [32_pipeline](32_pipeline.ipynb), after it [34_experts](34_experts.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Data parallelism gives each rank other sequences. With one *long* sequence that is no help: what a layer keeps grows
-# with every position, and one device must keep all of it. Can four ranks each take a quarter of the positions? Norms,
-# matrix products and the loss treat each position by itself, so cutting the sequence changes nothing for them. But in
-# attention every position looks at all positions before it.
+# Data parallelism gives each rank different sequences. That does not help with a single *long* sequence: the activations
+# that a layer keeps grow with every position, and one device has to hold them all. Can each of four ranks take a quarter of the positions?
+#
+# Norms, matrix products and the loss treat every position separately, so cutting the sequence changes nothing for them. Attention is the
+# exception: each position looks at all positions before it.
 
 # %%
 # %load_ext workshop
@@ -24,19 +25,21 @@ from workshop.exercises import beside
 from workshop.facts.units import format_bytes
 
 # %% [markdown]
-# ## One way: let keys and values go round
+# ## One way: pass keys and values around a ring
 #
-# Each rank keeps its queries. In N steps it sees the keys and values of all ranks, one block at a time, and passes each
-# block on. It never holds all of them. Keys of a later rank are masked, and skipped:
+# Each rank keeps its own queries. In N steps it sees the keys and values of all ranks, one block at a time, and passes each
+# block on to the next rank. No rank ever holds all keys at once. Keys that belong to a later rank are masked, so a rank skips their block:
 
 # %%
 show.ring_blocks(4)
 
 # %% [markdown]
-# But softmax divides by a sum over **all** keys. How can it be computed in parts? Beside each output we keep the logarithm of the sum by
-# which it was divided, `lse`. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then be merged into one:
+# But softmax divides by a sum over **all** keys. How can we compute it in parts? Next to each output we keep `lse`, the logarithm of the sum
+# that the output was divided by. Two parts $(a, \ell_a)$ and $(b, \ell_b)$ can then be merged into one:
 #
 # $$\ell = \log(e^{\ell_a} + e^{\ell_b}) \qquad o = a\,e^{\ell_a - \ell} + b\,e^{\ell_b - \ell}$$
+#
+# The next cell tests this on six keys in two parts.
 
 # %% tags=["nbval-check-output"]
 import numpy as np
@@ -89,8 +92,8 @@ def rotate_the_ring(query, key, value, attend):
 
 
 # %% [markdown]
-# Your ring goes into a model: it takes the place of attention in every layer of `TINY`. Each rank reads 64 of the 256 bytes. The rotary
-# embedding is told where they stand in the whole text; nothing else changes. (Forward only: messages have no backward.)
+# Now your ring replaces the attention in every layer of `TINY`. Each rank reads 64 of the 256 bytes. The rotary embedding has to know where
+# these bytes stand in the whole text; nothing else changes. (We only run forward, because your messages have no backward.)
 
 # %%
 # %%torchrun -n 4 --pass rotate_the_ring --into yours
@@ -139,15 +142,15 @@ print("TINY with your ring, 64 bytes a rank: the logits of one process, to 1e-4"
 # %% [markdown]
 # ## Another way: change what is cut
 #
-# Attention never mixes heads. So before it, an **all_to_all**: each rank gives away "my positions, all heads" and gets "all positions, my
-# heads". Plain attention runs, and another all_to_all changes it back (*Ulysses*, Jacobs et al., 2023). Four tensors travel: q, k, v there,
-# the output back.
+# Attention never mixes heads. So an **all_to_all** before attention can change what each rank holds, from "my positions, all heads" to "all
+# positions, my heads". Each rank then runs ordinary attention on its heads, and a second all_to_all changes the result back. This is
+# *Ulysses* (Jacobs et al., 2023). Four tensors travel: q, k and v there, and the output back.
 
 # %%
 show.positions_for_heads(4)
 
 # %% [markdown]
-# By hand: cut a tensor along one dim, send a part to each rank, and join what comes along the other dim.
+# By hand: cut a tensor along one dim, send one part to each rank, and join the parts that arrive along another dim.
 
 # %%
 # %%ranks -n 4
@@ -183,8 +186,8 @@ if rank == 0:
     )
 
 # %% [markdown]
-# PyTorch's own word for it: a `DTensor` is a tensor that knows how it is cut over the ranks, and `redistribute` changes the cut. It has a
-# backward, too, so attention can be trained.
+# PyTorch can do this exchange for you. A `DTensor` is a tensor that knows how it is cut over the ranks, and its method `redistribute` changes
+# the cut. `redistribute` also has a backward, so attention can be trained this way.
 
 # %%
 # %%ranks
@@ -221,12 +224,12 @@ if rank == 0:
 # %ranks stop
 
 # %% [markdown]
-# (On GPUs `redistribute` sends an all_to_all. On CPUs it gathers everything and keeps its part, and warns of it. That
-# gives the same, and sends more.)
+# (On GPUs `redistribute` sends an all_to_all. On CPUs it gathers the whole tensor, keeps the rank's part, and warns about it. The result is
+# the same, but more bytes are sent.)
 #
 # ## Predict
 #
-# A rank has 1 / N of the positions. What does it send, forward, in one layer? How does that change with N?
+# A rank has 1 / N of the positions. How many bytes does it send in the forward of one layer? How does that change with N?
 
 
 # %%
@@ -242,7 +245,7 @@ def context_bytes(
 
 
 # %% [markdown]
-# Attention of Llama 3 70B (64 query heads, 8 for keys and values, width 128), 131,072 positions:
+# We apply your function to the attention of Llama 3 70B (64 query heads, 8 heads for keys and values, width 128) with 131,072 positions:
 
 # %% tags=["nbval-check-output"]
 print("ranks        ring     Ulysses")
@@ -258,18 +261,22 @@ for n in (2, 4, 8, 16):
     assert context_bytes("ulysses", S, 64, 64, 128, n) == papers * (n - 1) / n
 
 # %% [markdown]
-# Few key heads make the ring cheap at first. But all keys pass every rank, however many ranks there are. In Ulysses
-# each rank sends only what is its own. Without shared heads the paper counts $4Sh/N$ numbers, for S positions, width h
-# and N ranks (it writes N for positions and P for ranks). An N-th of these stays where it is, and that is the
-# $(N-1)/N$ in the assert. (At 16 ranks a key head is sent to two ranks; that is counted.) **And every rank needs a
-# head:** past 64 ranks there is none left to give.
+# With few key heads the ring is cheap at first. But nearly all keys and values pass every rank, however many ranks there are. With Ulysses,
+# a rank sends only its own positions, so it sends less if there are more ranks. (With 16 ranks, each key head goes to two ranks; the table
+# counts that.)
+# Ulysses also has a limit: **every rank needs a head.** With 64 heads, it cannot use more than 64 ranks.
+#
+# The second loop compares with the paper, where keys have as many heads as queries. It counts $4Sh/N$ numbers for a rank, with S
+# positions, width h and N ranks. (The paper writes N for positions and P for ranks.) An N-th of these numbers stays on the rank: hence the
+# factor $(N-1)/N$ in the assert.
 #
 # ## Run: forward and backward on four ranks
 #
-# `workshop/parallel/context.py` has both, forward and backward, in less than 300 lines. In backward the keys and values
-# go round once more and carry along the gradients that each rank adds to them; the gradient of a rank's own queries
-# stays where it is. We compare with plain attention over the whole sequence, and count bytes and FLOPs. Positions can
-# be dealt out in order, or *zigzag*; you will see why.
+# `workshop/parallel/context.py` contains both methods, forward and backward, in less than 300 lines. In the ring's backward, the keys and
+# values go around once more, together with their gradients, to which each rank adds. The gradient of a rank's own queries stays on the rank.
+#
+# The next cell compares both methods with plain attention over the whole sequence, and counts bytes and FLOPs. Positions can be dealt out in
+# order (*contiguous*) or *zigzag*; you will soon see why.
 
 # %%
 # %%torchrun -n 4 --into ran
@@ -345,25 +352,25 @@ for name in ("ring, contiguous", "ring, zigzag", "ulysses, contiguous"):
 print("output and gradients of q, k, v are those of one process, to 1e-5")
 
 # %% [markdown]
-# Equal to the byte. The ring's backward sends twice as much as its forward: the keys and values once more, and their
-# gradients. (In 16 bits it sends three times as much: our gradients travel in fp32, because they are sums.) Ulysses
-# sends the same four tensors back.
+# The prediction is equal to the byte. The ring's backward sends twice as much as its forward: the keys and values once more, and their
+# gradients. (In 16 bits it sends three times as much, because our gradients are sums and travel in fp32.) With Ulysses, the gradients of the
+# same four tensors travel back.
 #
 # ## Who works, and who waits?
 #
-# Under a causal mask the last query sees all keys and the first only one. Dealt out in order, the last rank has most of the work. *Zigzag*
-# cuts the sequence into 2N runs and gives rank r the runs r and 2N-1-r: an early and a late one.
+# Under a causal mask the last query sees all keys, and the first sees only one. If positions are dealt out in order, the last rank has the
+# most work. *Zigzag* cuts the sequence into 2N runs and gives rank r the runs r and 2N-1-r, an early one and a late one.
 
 # %%
 show.causal_work({"contiguous": [0, 1, 2, 3], "zigzag": [0, 1, 2, 3, 3, 2, 1, 0]})
 
 # %% [markdown]
-# **Predict** the FLOPs of each rank in the forward: $4 \cdot$ heads $\cdot$ head_dim for each pair of a query and a key that is computed.
-# Our ring computes whole blocks, those on the diagonal too, and skips those that are all masked. (The picture counts only the pairs that
-# are not masked. So the busiest rank has 1.75 times the mean there, and 1.60 times here.)
+# **Predict** the FLOPs of each rank in the forward. Count $4 \cdot$ heads $\cdot$ head_dim for each pair of a query and a key that is computed.
+# Our ring computes whole blocks, also those on the diagonal, and skips the blocks that are completely masked. (The picture counts only
+# the pairs that are not masked. So the busiest rank has 1.75 times the mean in the picture, and 1.60 times the mean below.)
 #
-# - Dealt out in order, rank r computes $r + 1$ blocks of $(S/N)^2$.
-# - In zigzag every rank computes three blocks in its own step and two in each other: $2N + 1$ of $(S/2N)^2$.
+# - If positions are dealt out in order, rank r computes $r + 1$ blocks of $(S/N)^2$.
+# - With zigzag, every rank computes three blocks in its first step and two in every other step: $2N + 1$ blocks of $(S/2N)^2$.
 
 # %% tags=["nbval-check-output"]
 a_pair, S, N = 4 * 8 * 16, 256, 4
@@ -381,18 +388,20 @@ for name, wanted in predicted.items():
     assert measured == wanted
 
 # %% [markdown]
-# The ring waits for its slowest rank in **every** step. So dealt out in order, the work that is saved saves no time:
-# three ranks wait for the last. Striped Attention (Brandon et al., 2023) deals out single positions in turn instead,
-# for the same reason: up to 1.45 times the throughput at 256k positions. Megatron-LM, Llama 3 and PyTorch cut 2N runs
-# as we do. Ulysses has no such problem: all heads have the same
-# work.
+# In **every** step the ring waits for its slowest rank. So if positions are dealt out in order, skipping masked blocks saves work but no
+# time: the other three ranks wait for the last one.
+#
+# Megatron-LM, Llama 3 and PyTorch cut the sequence into 2N runs as we do. Striped Attention (Brandon et al., 2023) deals out single
+# positions in turn, for the same reason, and reports up to 1.45 times the throughput at 256k positions.
+# Ulysses does not have this problem, because all heads have the same work.
 #
 # ## A whole GPT
 #
 # What else depends on the position? Only the rotary embedding, which turns a key by its place in the *whole* sequence.
-# So `cut_context` gives each layer the attention from above, and the decoder its positions, and that is all. Each
-# rank's loss is the mean over its own positions. So the loss is the mean over ranks, and the gradients are averaged:
-# **just as in data parallelism**. DDP or FSDP over these ranks does it.
+# So `cut_context` changes just two things: each layer gets the attention from above, and the decoder gets its positions.
+#
+# Each rank's loss is the mean over its own positions. So the whole loss is the mean over ranks, and gradients are averaged
+# **just as in data parallelism**. DDP or FSDP over these ranks can do that.
 
 # %%
 # %%torchrun -n 4 --into gpt
@@ -475,18 +484,18 @@ for method in ("ring", "ulysses"):
     assert 0.22 < share < 0.3
 
 # %% [markdown]
-# Each rank keeps a quarter of what forward keeps, and no weight has been cut. (A little more under Ulysses: it keeps
-# the output before and after the all_to_all.) What is **not** divided: weights, gradients, optimizer. ZeRO divides
+# Each rank keeps about a quarter of what one process keeps for backward, and no weight has been cut. (With Ulysses it is a little more,
+# because the output is kept before and after the all_to_all.) Weights, gradients and optimizer states are **not** divided. ZeRO can divide
 # those, over the same ranks.
 #
 # ## A sequence that one device cannot hold
 #
-# 8,192 positions (on GPUs 16 times as many), four heads of 32. Two limits have to be told apart:
+# Now we take 8,192 positions (16 times as many on GPUs) and four heads of width 32. Two kinds of memory have to be told apart:
 #
-# - **The scores**, heads x positions². Plain attention writes them down. Fused kernels (FlashAttention) never do, on one device too. So for
-#   these alone nobody needs several ranks.
-# - **What is left, in proportion to the positions:** q, k, v, the output, its gradient and theirs. No kernel helps against that. It is what
-#   context parallelism divides.
+# - **The scores**, heads x positions². Plain attention writes them to memory. Fused kernels (FlashAttention) never do, even on one device. So
+#   the scores are no reason to use several ranks.
+# - **Everything that is proportional to the positions:** q, k, v, the output, and the gradients of these four. No kernel can avoid
+#   them. Context parallelism divides them.
 
 # %%
 import os
@@ -518,8 +527,8 @@ print("what a rank may hold              ", format_bytes(CAP))
 assert 8 * tensor // 4 < CAP < 8 * tensor < 4 * HEADS * POSITIONS**2
 
 # %% [markdown]
-# One program for all cases. Launched without a cap, it stands for a device that is large enough, and saves its results.
-# The other runs are compared with those, number by number.
+# The next cell saves one program for all cases and runs it without a cap, as on a device that is large enough. It saves its results, and the
+# other runs are compared with them, number by number.
 
 # %%
 # %%torchrun -n 1 --pass POSITIONS,HEADS,WIDTH,folder --save {folder}/attend.py
@@ -577,7 +586,7 @@ elif way != "fused":
 dist.destroy_process_group()
 
 # %% [markdown]
-# **Predict:** which of these fit under that cap, and what fails first?
+# **Predict:** which of the four ways fit under that cap, and where do the others fail?
 
 # %%
 # %%guess first_that_fits --choices plain,fused,ring,ulysses
@@ -621,16 +630,16 @@ fitting = [way for way, said in ended.items() if not isinstance(said, str)]
 beside("first_that_fits", measured=fitting[0])
 
 # %% [markdown]
-# Plain attention fails where it writes the scores down. The fused kernel comes through forward, where four tensors are
-# held. Backward holds a fifth, the gradient of the output, and wants three more: there it fails. Four ranks with the same cap each do what neither can. Our
-# ring writes scores of 256 x 256 tiles at a time, in Python, on GPUs too; a ring for real work calls a fused kernel for
-# each block.
+# Plain attention fails when it writes the scores to memory. The fused kernel finishes forward, when four tensors are held. Backward starts
+# with a fifth, the gradient of the output, and asks for three more. There it fails. Four ranks with the same cap each do what neither can.
+#
+# Our ring computes tiles of 256 x 256 scores in Python, on GPUs too. A ring for real work calls a fused kernel for each block.
 #
 # ## At scale: 131,072 positions
 #
-# One layer with the widths of Llama 70B in bf16, one training step, rehearsed: as the last of 256 ranks with the ring, 512 positions each,
-# and as the last of 64 with Ulysses, 2,048 each (64 heads are enough for 64 ranks). This function is a program: to start it on real ranks
-# add your data, a seed, and `.to(device)`.
+# We rehearse one training step of one layer with the widths of Llama 70B in bf16: with the ring as the last of 256 ranks, 512 positions each,
+# and with Ulysses as the last of 64 ranks, 2,048 positions each (64 heads are enough for 64 ranks). This function is a complete program: to
+# start it on real ranks, add your data, a seed, and `.to(device)`.
 
 
 # %%
@@ -695,12 +704,13 @@ for name, found in rehearsed.items():
     assert averaging == wire_bytes("all_reduce", 2 * weights, world_sizes[name])
 
 # %% [markdown]
-# Equal to the byte again. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. It is
-# needed once a step, and DDP hides it behind backward. What attention sends grows with the positions, and every layer sends it.
+# Again equal to the byte. Averaging the gradients, as in data parallelism, sends about 3.5 GB, however many positions there are. That happens
+# once a step, and DDP hides it behind backward. What attention sends grows with the positions, and every layer sends it.
 #
-# Can that be hidden? While a block travels, a rank computes with the one before. In bf16 a block of $c$ positions is $4 c d$ bytes (keys and
-# values of width $d$), and works for $4 c^2 d$ FLOPs. With $F$ FLOPs and $B$ bytes a second, sending takes no longer than work if
-# $c \ge F/B$ (Liu et al., section 3). Their table 2 says what that means for five devices, at their peak:
+# Can we hide that as well? While one block travels, a rank can compute with the block before it. In bf16, a block of $c$ positions takes
+# $4 c d$ bytes (keys and values of width $d$), and computing with it takes $4 c^2 d$ FLOPs. If a device does $F$ FLOPs a second and its link
+# carries $B$ bytes a second, sending takes no longer than computing when $c \ge F/B$ (Liu et al., section 3). Their table 2 gives this
+# smallest $c$ for five devices, at their peak:
 
 
 # %% tags=["nbval-check-output"]
@@ -722,8 +732,10 @@ for name, teraflops, gigabytes, in_the_paper in [
     assert abs(block - in_the_paper) < max(0.05, 0.02 * in_the_paper)
 
 # %% [markdown]
-# (For InfiniBand the paper prints 24.5; 312 / 12.5 is 25.0.) Our layer of Llama 70B differs in two ways. Keys and values are an eighth as
-# wide as queries, so there is less to send. And under a causal mask a rank computes half as much.
+# (For InfiniBand the paper prints 24.5, but 312 / 12.5 is 25.0.)
+#
+# Our layer of Llama 70B differs from the paper's formula in two ways. Its keys and values are an eighth as wide as its queries, so there is
+# less to send. And under a causal mask, a rank computes half as much.
 
 # %% tags=["nbval-check-output"]
 flops = 400e12  # what a GPU reached in training Llama 3, about
@@ -741,17 +753,21 @@ for name, bandwidth in {
     assert (backward < 512) == ("NVLink" in name)
 
 # %% [markdown]
-# So with 512 positions a rank, sending is hidden inside a node and **not** between nodes: 131,072 positions are too few for 256 ranks.
-# (Your ring hides nothing: it waits for a block before it attends. To hide it, start sending, attend to the block that you have, and wait
-# then, as `_RingAttention` in `workshop/parallel/context.py` does.) Llama 3 took 16 ranks for that length, 8,192 positions each (Dubey et
-# al., table 4), and an all_gather of the few keys in place of a ring.
+# With 512 positions on each rank, sending is hidden inside a node, but **not** between nodes. So 131,072 positions are too few
+# for 256 ranks. Llama 3 used 16 ranks for that length, 8,192 positions each (Dubey et al., table 4), and an
+# all_gather of its few keys and values instead of a ring.
+#
+# (Your ring hides nothing, because it waits for a block before it attends to it. To hide the messages, start sending the block that you have,
+# attend to it, and only then wait. `_RingAttention` in `workshop/parallel/context.py` does this.)
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# Ulysses without this workshop. Twelve lines are all that is parallel in the model: your exchange, with a backward. (For
-# the ring, PyTorch has `context_parallel` in `torch.distributed.tensor.experimental`; it needs a GPU's attention kernels.) The optimizer is SGD: an update of Adam hides a gradient that is twice too large.
-# `torchrun --nproc-per-node 4 train_context.py` runs it; run again it goes on.
+# This script trains with Ulysses, without this workshop. Only the class `Exchange` (twelve lines of code) makes the model parallel: it is the
+# exchange from above, now with a backward. (For the ring, PyTorch has `context_parallel` in `torch.distributed.tensor.experimental`, which
+# needs a GPU's attention kernels.) The optimizer is SGD, because an update of Adam would hide a gradient that is twice as large as it should be.
+#
+# `torchrun --nproc-per-node 4 train_context.py` runs the script. If you run it again, it continues from its checkpoint.
 
 # %%
 import os
@@ -847,7 +863,7 @@ dist.barrier()  # nobody leaves before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
-# One rank with whole sequences. The same losses:
+# The same script on one rank, with whole sequences, gives the same losses:
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "alone")
@@ -869,15 +885,16 @@ show.recorded_run("33_context_parallel", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Only attention looks across positions. Cut the sequence, and everything else runs as it is; the loss and the gradients are averaged, as
+# - Only attention looks across positions. Cut the sequence, and everything else runs unchanged; the loss and the gradients are averaged, as
 #   in data parallelism.
-# - **Ring:** keys and values go round, and parts of a softmax are merged by their lse. A rank sends nearly all keys, whatever N is.
-# - **Ulysses:** an all_to_all swaps positions for heads, another swaps them back. A rank sends about 1 / N, and there
-#   must be a head for each rank.
-# - Under a causal mask deal out early and late runs together, or all wait for the last rank.
-# - A fused kernel removes the scores. Context parallelism divides what is left: everything that grows with the positions.
+# - **Ring:** keys and values go around, and each rank merges the parts of its softmax by their lse. A rank sends nearly all keys and
+#   values, whatever N is.
+# - **Ulysses:** one all_to_all swaps positions for heads, and another swaps them back. A rank sends about 1 / N of the four tensors, and
+#   each rank needs at least one head.
+# - Under a causal mask, give each rank an early run and a late run of positions. Otherwise all ranks wait for the last one.
+# - A fused kernel removes the scores. Context parallelism divides everything else that grows with the positions.
 #
-# Next: [34_experts](34_experts.ipynb) has more parameters for the same FLOPs.
+# Next: [34_experts](34_experts.ipynb) adds parameters without adding FLOPs.
 #
 # ## Sources
 #

@@ -34,7 +34,7 @@ WHY = {
         "`(rank + 1) % world_size` and come from `(rank - 1) % world_size`: in step s a rank has those of "
         "`(rank - s) % world_size`."
     ),
-    "every_block": "That sees later keys too: of another rank's keys only those of a rank before count.",
+    "every_block": "That sees later keys too: of the other ranks' keys, only those of earlier ranks count.",
 }
 
 
