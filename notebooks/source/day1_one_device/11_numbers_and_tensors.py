@@ -3,20 +3,22 @@
 #
 # - **You need** Python, and to have seen a tensor.
 # - **It takes** 40 minutes to read and try, a few seconds to run.
-# - **What runs where:** all of it here, in the notebook. A number rounds the same on every device.
-# - **Model and text:** none, for nothing is trained yet. The tensors are small enough to be drawn element by element. The model that days 1
-#   to 5 share comes in lesson 12.
+# - **What runs where:** everything runs here, in the notebook. A number is rounded the same way on every device.
+# - **Model and text:** none, because nothing is trained yet. The tensors are small enough to be drawn element by element. The model that
+#   days 1 to 5 share comes in lesson 12.
 # - **Links:** before this [00_welcome](../day0_welcome/00_welcome.ipynb), after it [12_flops_and_mfu](12_flops_and_mfu.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A tensor is a row of bytes, and a rule to read them. The rule has two halves: the **format** says which number some bits stand for, and the
-# **strides** say where in the row an element lies. What is lost, and what is copied, when you change one of them?
+# A tensor is a row of bytes together with a rule for reading them. The rule has two parts. The **format** says which number a group of bits
+# stands for. The **strides** say where in the row each element lies. If you change one of these two parts, what do you lose, and what has
+# to be copied?
 #
-# - **The format.** A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. Half the bytes is half the devices,
-#   or twice the speed. So everybody wants fewer bits. What does a number lose on the way down?
-# - **The strides.** A tensor is transposed, cut and reshaped all the time. Which of it is free, because only the rule changes, and which moves
-#   every byte?
+# - **The format.** A model of 70 billion numbers takes 280 GB in 32 bits, 140 GB in 16 and 70 GB in 8. With half the bytes you need half
+#   the devices, or you run at twice the speed. That is why everybody wants to use fewer bits. What does a number lose when it gets fewer
+#   bits?
+# - **The strides.** Tensors are transposed, sliced and reshaped all the time. Which of these operations are free because they change only
+#   the rule, and which ones move every byte?
 
 # %%
 # %load_ext workshop
@@ -33,15 +35,15 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 # %% [markdown]
 # ## A number is three fields
 #
-# A **sign**, an **exponent** that says which power of two lies just below, and a **mantissa** that says how far it is from there
-# to the next power of two:
+# A floating-point number has a **sign**, an **exponent** and a **mantissa**. The exponent says which power of two lies just below the
+# number. The mantissa says how far the number lies between that power of two and the next one:
 #
 # $$\text{value} = \pm\, 2^{\,E - \text{bias}} \times (1 + M / 2^m)$$
 #
-# $E$ and $M$ are the two fields read as whole numbers, and $m$ is the number of mantissa bits. The bias moves $E$, so that numbers below
-# 1 have an exponent too: it is 127 with 8 exponent bits, 15 with 5, and 7 with 4.
+# Here $E$ and $M$ are the exponent and mantissa fields, read as integers, and $m$ is the number of mantissa bits. The bias shifts $E$, so
+# that numbers below 1 can have an exponent too. It is 127 with 8 exponent bits, 15 with 5, and 7 with 4.
 #
-# The exponent's bits buy range. The mantissa's bits buy digits. Every format is a choice between the two.
+# The exponent's bits give you range, and the mantissa's bits give you digits. Every format is a compromise between the two.
 #
 # ## Predict
 
@@ -52,7 +54,7 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 ...
 
 # %% [markdown]
-# Type any number below. Each box is a bit. The second control multiplies by a power of two.
+# Type any number below. Each box is one bit. The second control multiplies the number by a power of two.
 
 # %%
 from workshop.jupyter.widgets import number_explorer
@@ -60,9 +62,9 @@ from workshop.jupyter.widgets import number_explorer
 number_explorer(0.3952)
 
 # %% [markdown]
-# fp16 has three bits of mantissa more than bf16, and comes nearer. E4M3 has one more than E5M2, and comes nearer too. Multiplying by
-# two changes the exponent only, and the error stays. **Find the power of two at which that ends** for fp16 and for E4M3. What does
-# bf16 do there?
+# fp16 has three more mantissa bits than bf16, so it comes closer to the number. E4M3 has one more than E5M2, so it comes closer too.
+# Multiplying by two changes only the exponent, and the relative error stays the same. For fp16 and for E4M3 this stops at some power of
+# two. **Find that power of two.** What does bf16 do there?
 
 # %% tags=["nbval-check-output"]
 rounded = {}
@@ -78,7 +80,7 @@ off = {name: abs(rounded[name] - 0.3952) for name in ("fp16", "bf16")}
 beside("nearer", predicted="fp16", measured=min(off, key=off.get))
 
 # %% [markdown]
-# The bits of fp16, read by the formula, without the workshop:
+# Now we read the bits of fp16 with the formula above, without using the workshop:
 
 # %% tags=["nbval-check-output"]
 half = torch.tensor(0.3952).to(torch.float16)
@@ -89,7 +91,8 @@ print(f"{bits[0]} {bits[1:6]} {bits[6:]}: E = {E}, M = {M}, value {value:.6f}")
 assert half == value == rounded["fp16"]
 
 # %% [markdown]
-# The answer to the other question. Multiply 0.3952 by smaller and smaller powers of two. At which does the format first lose a digit?
+# The next cell answers the question about the power of two. It multiplies 0.3952 by smaller and smaller powers of two. At which power does
+# the format first lose a digit?
 
 # %% tags=["nbval-check-output"]
 for name in ("fp16", "bf16", "e4m3"):
@@ -100,12 +103,13 @@ for name in ("fp16", "bf16", "e4m3"):
     assert power == {"fp16": -13, "bf16": -126, "e4m3": -5}[name]
 
 # %% [markdown]
-# (bf16's power is far beyond the slider's end. At $2^{-125}$ it has one bit less already, and loses nothing only because that bit is 0.)
+# (bf16's power is far beyond the end of the slider. At $2^{-125}$ bf16 already has one bit less. It loses nothing there only because that
+# bit is 0.)
 #
 # ## Range
 #
-# Dark is where a format has all its digits. Pale is where it loses them one by one, before everything becomes zero: there the
-# exponent can fall no further, and numbers are called *subnormal*.
+# The picture shows the range of each format. In the dark part a format has all its digits. In the pale part the exponent cannot get any
+# smaller, so the format loses its digits one by one until everything becomes zero. The numbers in the pale part are called *subnormal*.
 
 # %%
 show.format_ranges()
@@ -119,19 +123,22 @@ for form in FORMATS.values():
 assert (FORMATS["e4m3"].largest, FORMATS["e5m2"].largest) == (448, 57344)
 
 # %% [markdown]
-# - **bf16** is fp32 with the last 16 bits cut: all of its range, a third of its digits. **tf32** has bf16's range and fp16's digits.
-#   It exists only inside a GPU's matrix units (NVIDIA calls them Tensor Cores).
-# - **fp16** spends its bits the other way. Its largest number is 65,504, and below $6 \times 10^{-8}$ there is nothing.
-# - **E4M3** has no infinity, and uses its code for more range: by the usual rule it would end at 240. **E5M2** is fp16 with eight
-#   mantissa bits cut.
-# - **E2M1** has eight magnitudes: 0, ½, 1, 1½, 2, 3, 4, 6. It never comes alone; see *Blocks* below.
+# - **bf16** is fp32 with the last 16 bits cut off: it has all of fp32's range and a third of its digits. **tf32** has bf16's range and
+#   fp16's digits. It exists only inside a GPU's matrix units (NVIDIA calls them Tensor Cores).
+# - **fp16** divides its bits differently: fewer for the exponent, more for the mantissa. Its largest number is 65,504, and it has no
+#   numbers below $6 \times 10^{-8}$.
+# - **E4M3** has no infinity and uses those codes for more range: by the usual rule it would end at 240. **E5M2** is fp16 with eight
+#   mantissa bits cut off.
+# - **E2M1** has eight magnitudes: 0, ½, 1, 1½, 2, 3, 4, 6. It is never used on its own but always with a scale; see *Blocks* below.
 #
 # ### Exercise: write the rounding
 #
-# You need no bits for it. Between two powers of two a format is a ruler with equal steps. Find the step, and count in steps.
+# You do not need to look at bits for this. Between two powers of two, a format is a ruler with equal steps. Find the size of the step, and
+# then count in steps.
 #
-# One rule more. A number exactly half way between two values goes to the one whose last mantissa bit is zero: **ties to even**. Always
-# upwards would make sums drift. Python's `round` does the same, `round(0.5) == 0` and `round(1.5) == 2`.
+# There is one more rule. A number exactly half way between two values goes to the one whose last mantissa bit is zero. This is called
+# **ties to even**. If ties were always rounded up, sums would drift. Python's `round` follows the same rule: `round(0.5) == 0` and
+# `round(1.5) == 2`.
 
 # %%
 # %%exercise round_e4m3
@@ -148,7 +155,8 @@ def round_e4m3(value: float) -> float:
 
 
 # %% [markdown]
-# Yours, beside torch's cast, on numbers of every size. (A NaN is no number to round; E4M3 keeps two codes for it, one for each sign.)
+# Here is your function beside torch's cast, on numbers of every size. (The test includes no NaN, because a NaN cannot be rounded to a
+# number. E4M3 reserves two codes for it, one for each sign.)
 
 # %% tags=["nbval-check-output"]
 generator = torch.Generator().manual_seed(0)
@@ -161,12 +169,13 @@ print("differences to torch's cast:", int((mine != theirs).sum()), "of", len(num
 assert torch.equal(mine, theirs)
 
 # %% [markdown]
-# `workshop.precision.formats` does the same to whole tensors and to every format here. Its tests hold it against torch's casts, bit
-# for bit, on a million numbers and on every code there is.
+# `workshop.precision.formats` does the same for whole tensors and for every format in this lesson. Its tests compare it with torch's casts,
+# bit for bit, on a million numbers and on every code there is.
 #
 # ## Run: how far off?
 #
-# For every size from $2^{-30}$ to $2^{20}$: the error of a thousand numbers (root mean square), relative to their size.
+# We now measure the rounding error for every size from $2^{-30}$ to $2^{20}$. At each size we round a thousand numbers and take the error
+# (root mean square) relative to their size.
 
 # %%
 from workshop.precision.formats import round_to, rounding_error
@@ -184,12 +193,12 @@ show.error_by_size(sizes, errors)
 # %% [markdown]
 # ## Compare
 #
-# Each line is flat where the format has all its digits: **relative error does not depend on the size**. That is the point of
-# floating point. On the left a line climbs to 1: there a number is so small that it becomes zero (**underflow**). On the right a line
-# ends where numbers become infinite, or climbs again: E4M3 turns everything large into 448.
+# Each line is flat where the format has all its digits: **the relative error does not depend on the size of the number**. That is the point
+# of floating point. On the left, a line climbs to 1 where the numbers are so small that they become zero (**underflow**). On the right, a
+# line ends where numbers become infinite. E4M3 has no infinity, so its line climbs again instead: everything too large becomes 448.
 #
-# How high should the flat part lie? A mantissa of $m$ bits puts $2^m$ values between two powers of two. So rounding is off by at
-# most half a step, $2^{-m-1}$ of the number.
+# How high should the flat part be? A mantissa of $m$ bits puts $2^m$ values between two powers of two. So rounding is off by at most half a
+# step, which is $2^{-m-1}$ of the number.
 
 # %%
 # %%guess typical --unit %
@@ -207,10 +216,11 @@ expected = 100 / 16 / math.sqrt(7)
 beside("typical", predicted=expected, measured=100 * errors["e4m3"][at_one])
 
 # %% [markdown]
-# *Predicted*: errors spread evenly from 0 to half a step have a root mean square of $1/\sqrt{3}$ of the largest, and numbers spread evenly from 1 to
-# 2 have one of $\sqrt{7/3}$. The quotient is $1/\sqrt{7}$ of the largest relative error.
+# Where does the *predicted* value come from? Errors that are spread evenly from 0 to half a step have a root mean square of $1/\sqrt{3}$ of
+# the largest error. Numbers that are spread evenly from 1 to 2 have a root mean square of $\sqrt{7/3}$. The quotient of the two is
+# $1/\sqrt{7}$ of the largest relative error.
 #
-# The two ends of the picture, as numbers:
+# The next cell prints numbers for the left end of the picture:
 
 # %% tags=["nbval-check-output"]
 print(f"at 2^-22: fp16 is off by {errors['fp16'][sizes.index(2.0**-22)]:.0%}")
@@ -219,14 +229,16 @@ assert errors["bf16"][0] < 0.01 < errors["fp16"][sizes.index(2.0**-22)]
 assert errors["e4m3"][0] == errors["e5m2"][0] == 1  # all zeros
 
 # %% [markdown]
-# The weights of a trained model are a few hundredths, and gradients can be a millionth or less. For bf16 both lie in the flat part,
-# which goes on to $10^{-38}$. fp16 holds weights well. A gradient of a millionth loses digits, and one of $10^{-8}$ is gone. E5M2 has
-# fp16's range, so weights keep its two bits of mantissa. E4M3 begins to lose digits at 0.016, in the middle of the weights. So numbers
-# are first multiplied into the flat part: that is **scaling**, the subject of lessons 14 and 41.
+# The weights of a trained model are a few hundredths, and gradients can be a millionth or less. In bf16 both lie in the flat
+# part, which goes down to $10^{-38}$. fp16 holds weights well, but a gradient of a millionth loses digits, and a gradient of $10^{-8}$
+# becomes zero. E5M2 has the range of fp16, so weights keep both of its mantissa bits. E4M3 begins to lose digits at 0.016, in the middle of
+# the weights. For this reason numbers are first multiplied so that they lie in the flat part. This is called **scaling**, and it is the
+# subject of lessons 14 and 41.
 #
 # ## Blocks: share a scale
 #
-# The newest formats have the scale built in: a few neighbours share one. Which is best for weights that look normal?
+# In the newest formats the scale is part of the format: a small block of neighboring numbers shares one scale. Which format is best for
+# weights that are roughly normally distributed?
 
 # %% tags=["nbval-check-output"]
 from workshop.precision.blocks import encode_blocks
@@ -251,7 +263,8 @@ for name in ("mxfp8", "mxfp4", "nvfp4", "nf4"):
 assert in_blocks["nf4"] < in_blocks["nvfp4"] < in_blocks["mxfp4"]
 
 # %% [markdown]
-# Look at the last four lines. MXFP8 is E4M3 with a power of two as the scale of every 32 numbers. By hand:
+# Look at the last four lines of the table, which are the formats with shared scales. MXFP8 is E4M3 with one power of two as the scale of
+# every 32 numbers. Here it is by hand:
 
 # %%
 rows = weights.view(-1, 32)
@@ -261,18 +274,20 @@ decoded = (codes.float() * 2.0**powers).view_as(weights)
 assert torch.equal(decoded, encode_blocks(weights, "mxfp8").decode())
 
 # %% [markdown]
-# MXFP4 does the same with four bits. NVFP4 has smaller blocks and a finer scale: it takes more bits, and has the smaller error. NF4 is no
-# floating-point format at all. Its 16 values are quantiles of a normal distribution, which suits numbers that look
-# normal: of the four-bit formats it has the smallest error here, though NVFP4 is close behind. `52_qlora` trains on it.
+# MXFP4 does the same with four bits. NVFP4 has smaller blocks and a finer scale, so it takes more bits and has a smaller error. NF4 is not
+# a floating-point format at all. Its 16 values are quantiles of a normal distribution, which suits numbers that are roughly normal. Of the
+# four-bit formats it has the smallest error here, but NVFP4 is close behind. `52_qlora` trains with NF4.
 #
 # ## Where the numbers lie
 #
-# That was the format. The other half of the rule says where an element lies. Memory is one long row. A tensor is a **storage**, an **offset**, and one **stride** for each dim. A stride is the distance in the storage
-# from an element to its neighbour along that dim:
+# So far we looked at the format. The other part of the rule says where each element lies. Memory is one long row. A tensor consists of a
+# **storage** (its piece of that row), an **offset**, and one **stride** for each dim. The stride of a dim is the distance in the storage
+# between an element and its neighbor along that dim:
 #
 # $$\text{place}(r, c) = \text{offset} + r \times \text{stride}_0 + c \times \text{stride}_1$$
 #
-# In the picture an arrow to the right or down has the stride of that dim. Change only strides and offset, and you have a new tensor (a **view**) without moving a number.
+# In the picture, each arrow to the right or down is labeled with the stride of that dim. If you change only the strides and the offset, you
+# get a new tensor (a **view**) without moving a single number.
 
 # %% tags=["nbval-check-output"]
 x = torch.arange(12.0).view(3, 4)
@@ -291,7 +306,7 @@ for name, view in views.items():
 show.storage_and_views(12, described)
 
 # %% [markdown]
-# Four tensors, one storage. Write to one and all have changed:
+# These are four tensors with one storage. If you write to one of them, all of them change:
 
 # %% tags=["nbval-check-output"]
 x.T[3, 2] = 100
@@ -299,8 +314,9 @@ print(x[2].tolist())
 x[2, 3] = 11
 
 # %% [markdown]
-# The format can change alone, too: `view(dtype)` reads the same bytes in another format. Take the number 1 in fp32 and read its 32 bits as a
-# whole number. Written in binary, it shows the three fields of the formula at the top: sign 0, exponent 127, mantissa 0.
+# You can also change only the format: `view(dtype)` reads the same bytes in a different format. The next cell takes the number 1 in fp32
+# and reads its 32 bits as an integer. Written in binary, this integer shows the three fields of the formula at the top: sign 0, exponent
+# 127, mantissa 0.
 
 # %% tags=["nbval-check-output"]
 as_bits, address = x.view(torch.int32), x.untyped_storage().data_ptr()
@@ -311,13 +327,14 @@ print(f"{x[0, 1].item()} is stored as {bits[0]} {bits[1:9]} {bits[9:]}")
 assert as_bits[0, 1] == 127 * 2**23
 
 # %% [markdown]
-# So there are two kinds of view, other strides and another format, and in both no byte has moved. `to(torch.float16)` is no view: it rounds each
-# number, and writes the result to a new storage.
+# So there are two kinds of view, one with different strides and one with a different format. In both cases no byte has moved.
+# `to(torch.float16)` is not a view: it rounds each number and writes the result to a new storage.
 #
 # ### A slider that decides
 #
-# One dim, one stride, one offset. **Which stride reads the diagonal of the 3 x 4 table, 0, 5, 10?** Which stride and offset read its last
-# column? Move the sliders until the picture shows it. (Strides of a tensor cannot be negative in PyTorch: `flip` copies.)
+# The view below has one dim, so it has one stride and one offset. **Which stride reads the diagonal of the 3 x 4 table, 0, 5, 10?** Which
+# stride and offset read its last column? Move the sliders until the picture shows it. (In PyTorch a tensor cannot have negative strides, so
+# `flip` makes a copy.)
 
 # %%
 # %%guess diagonal
@@ -347,12 +364,13 @@ beside("diagonal", predicted=4 + 1, measured=x.diagonal().stride()[0])
 draw(3, 5, 0)
 
 # %% [markdown]
-# One down and one to the right: the two strides added. (The last column is stride 4, offset 3. The last picture is the slider's answer, for pages without a kernel.)
+# The diagonal goes one row down and one column to the right, so its stride is the sum of the two strides. (For the last column, use stride
+# 4 and offset 3. The last picture shows the sliders at the answer, for pages without a running kernel.)
 #
 # ### Exercise: which of them copy?
 #
-# A tensor is *contiguous* when its strides read the storage in order. `contiguous()` copies if it must, and so does `reshape`. `view` never
-# copies and complains instead. A copy costs time, and memory that no formula about the model knows of.
+# A tensor is *contiguous* when its strides read the storage in order. `contiguous()` and `reshape` copy only if they must. `view` never
+# copies: it raises an error instead. A copy costs time, and it takes memory that does not appear in any formula about the model.
 
 
 # %%
@@ -374,7 +392,7 @@ def which_copy() -> dict[str, bool]:
 
 
 # %% [markdown]
-# What torch does: a result was copied if it has another storage.
+# Here is what torch does. A result was copied if its storage is a different one:
 
 # %% tags=["nbval-check-output"]
 from einops import rearrange, reduce, repeat
@@ -387,7 +405,7 @@ for expression, said in which_copy().items():
     assert copied == said
 
 # %% [markdown]
-# Where strides cannot do it, `view` raises an error:
+# Where no choice of strides can describe the result, `view` raises an error:
 
 # %% tags=["nbval-check-output"]
 try:
@@ -398,9 +416,9 @@ except RuntimeError as error:
 # %% [markdown]
 # ### A copy to another device
 #
-# A view shares its storage, and a storage lies on one **device**. So `.to(device)` copies whenever the device is a different one, and returns the
-# tensor itself when it is the same. Two tensors of one operation must lie on the same device. That is why the code of this workshop
-# says `device=device` when it makes a tensor, in place of moving it afterwards.
+# A view shares its storage, and a storage lies on one **device**. So `.to(device)` copies whenever the device is a different one, and
+# returns the tensor itself when the device is the same. The tensors in one operation must all lie on the same device. That is why the code
+# of this workshop passes `device=device` when it creates a tensor, instead of moving the tensor afterwards.
 
 # %% tags=["nbval-check-output"]
 elsewhere = torch.empty(3, 4, device="meta")  # a device that keeps shapes and no bytes
@@ -417,8 +435,9 @@ assert raised == "RuntimeError"
 # %% [markdown]
 # ## Names for dims
 #
-# Attention turns (batch, sequence, hidden) into (batch, heads, sequence, width of a head), and back. With `view` and `transpose` one
-# has to count dims. **einops** lets you name them. Three words are enough: `rearrange` moves, `reduce` also shrinks, `repeat` also grows.
+# Attention turns (batch, sequence, hidden) into (batch, heads, sequence, width of a head), and back. With `view` and `transpose` you have
+# to count dims. With **einops** you can name them. Three functions are enough: `rearrange` moves numbers, `reduce` can also combine them
+# (by their mean, for example), and `repeat` can also copy them.
 
 # %% tags=["nbval-check-output"]
 # 2 sequences of 5 positions; 3 heads of width 4
@@ -438,7 +457,8 @@ assert torch.equal(shared, mean.repeat_interleave(2, dim=1))
 print("repeat   ", tuple(mean.shape), "->", tuple(shared.shape))
 
 # %% [markdown]
-# Splitting into heads is a view. Joining them again after attention depends on who wrote the result, and in which order:
+# Splitting into heads is a view. Whether joining the heads again after attention needs a copy depends on the order in which the result was
+# written:
 
 # %% tags=["nbval-check-output"]
 from torch.nn.functional import scaled_dot_product_attention
@@ -456,16 +476,17 @@ for name, attended in (("by hand", by_hand), ("fused", fused)):
     print(f"{name:<8} strides {attended.stride()!s:<15} joining the heads {verb}")
 
 # %% [markdown]
-# The fused kernel writes position after position, so the next layer finds its numbers in order.
+# The fused kernel writes position after position, so the joined heads are already in order, and the next layer can read them without a
+# copy.
 #
-# The names decide. Exchange two of them on the left, and the same numbers get a different meaning, without any error. So write down
-# what the dims *are*, and read it aloud.
+# With einops, the names decide what the code does. If you exchange two of them on the left, the same numbers get a different meaning, and
+# no error is raised. So write down what the dims *are*, and check it by reading it aloud.
 #
 # ## At scale
 #
-# The same arithmetic for models that do not fit. How many H100s hold the weights alone? (The "80 GB" of
-# its name are counted in powers of two. In the GB of $10^9$ bytes that we count here a program has a little more;
-# lesson 13 explains both units.)
+# The same arithmetic applies to models that do not fit on one device. How many H100s do you need to hold the weights, and nothing else?
+# (The "80 GB" in its name are counted in powers of two. Counted in the GB of $10^9$ bytes that we use here, a program can use a little more
+# than 80 GB; lesson 13 explains both units.)
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -481,14 +502,15 @@ for model_name in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b"):
     print(f"{model_name:<16}" + "".join(row))
 
 # %% [markdown]
-# That is enough to use a model. To train it you also need gradients and an optimizer, and those need more digits than the weights
+# That is enough to use a model. To train it you also need gradients and an optimizer, and these need more digits than the weights
 # (`13_memory_of_a_step`, `14_mixed_precision`).
 #
 # ## Tomorrow's script
 #
-# What would *your* weights lose? This script needs nothing of the workshop. It reads a state dict (`WEIGHTS=model.pt`) or takes
-# normal numbers of a few thousandths, and prints for each format the bytes, the error, and what became zero. For 8 bits it does so
-# twice: as they are, and with one scale for each tensor. `--save` writes the cell as a file.
+# What would *your* weights lose? This script does not need the workshop. It reads a state dict (`WEIGHTS=model.pt`), or else it uses
+# normally distributed numbers of a few thousandths. For each format it prints the bytes, the error, and the share of weights that became
+# zero. The 8-bit formats appear twice: once with the weights as they are, and once with one scale for each tensor. `--save` writes the cell
+# to a file.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/weigh_formats.py
@@ -531,11 +553,11 @@ for dtype in FORMATS:
         print(f"{held}, error {worst:7.3%}, {share:6.2%} became zero")
 
 # %% [markdown]
-# A weight of two thousandths lies where E4M3 runs out of numbers: more than a third of them become zero. One scale for the whole tensor
-# brings the error near that of three mantissa bits. Lesson 41 asks when one scale is not enough.
+# A weight of two thousandths lies at the lower end of E4M3's range, so more than a third of the weights become zero. One scale for the
+# whole tensor brings the error close to what three mantissa bits allow. Lesson 41 shows when one scale is not enough.
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("11_numbers_and_tensors")
@@ -543,16 +565,16 @@ show.recorded_run("11_numbers_and_tensors")
 # %% [markdown]
 # ## What to take away
 #
-# - Exponent bits are range, mantissa bits are digits. Relative error is at most $2^{-m-1}$, at any size, until range ends.
-# - **bf16** has fp32's range and 8 bits of precision; **fp16** has more digits and ends at 65,504 and near $10^{-7}$. **E4M3** ends at 448,
-#   **E5M2** at 57,344.
+# - Exponent bits give range, and mantissa bits give digits. The relative error is at most $2^{-m-1}$ at any size within the range.
+# - **bf16** has the range of fp32 and 8 bits of precision. **fp16** has more digits, and ends at 65,504 and near $10^{-7}$. **E4M3** ends
+#   at 448, **E5M2** at 57,344.
 # - 0.3952 becomes 0.395264 (fp16), 0.394531 (bf16), 0.40625 (E4M3), 0.375 (E5M2).
-# - With few bits, numbers share scales: a block of 16 to 64 numbers and one scale.
-# - Ties go to the even neighbour.
-# - A tensor is bytes (its storage) and a rule to read them: format, offset, strides. What a new rule can express is free; everything else
-#   copies. So does a change of device.
+# - With few bits, numbers share scales: one scale for a block of 16 to 64 numbers.
+# - Ties go to the even neighbor.
+# - A tensor is bytes (its storage) and a rule to read them: format, offset, strides. An operation is free if a new rule can express its
+#   result, and copies otherwise. A change of device copies too.
 #
-# Next: [12_flops_and_mfu](12_flops_and_mfu.ipynb), what a step costs; numbers come back in `14_mixed_precision`.
+# Next: [12_flops_and_mfu](12_flops_and_mfu.ipynb), what a step costs. Number formats come back in `14_mixed_precision`.
 #
 # ## Sources
 #

@@ -39,19 +39,28 @@ CALLS = tuple(
 )
 
 MISTAKES = (
-    Mistake(_other(nearest=math.floor), "That cuts the digits off. Rounding goes to the nearer of the two."),
+    Mistake(
+        _other(nearest=math.floor),
+        "This cuts the digits off. Rounding goes to the nearer of the two neighboring values.",
+    ),
     Mistake(
         _other(nearest=lambda steps: math.floor(steps + 0.5)),
-        "From the middle that always goes up, which adds a little to every sum. Go to the even number.",
+        "A tie always goes up here, which adds a little to every sum. Go to the even number.",
     ),
     Mistake(
         _other(lowest=-1000),
-        "Under 2^-6 there are no finer steps: the exponent stays at -6, and small numbers lose digits.",
+        "Below 2^-6 there are no finer steps: the exponent stays at -6, and small numbers lose digits.",
     ),
-    Mistake(_other(largest=math.inf), "E4M3 ends at 448: what is larger becomes 448."),
-    Mistake(_other(mantissa=2), "Eight steps from one power of two to the next: with 2 bits there are four."),
-    Mistake(_other(mantissa=4), "Eight steps from one power of two to the next: here there are sixteen."),
-    Mistake(_other(signed=False), "The sign is lost: round the magnitude, then give the sign back."),
+    Mistake(_other(largest=math.inf), "E4M3 ends at 448, so every larger number becomes 448."),
+    Mistake(
+        _other(mantissa=2),
+        "There must be eight steps from one power of two to the next. Here there are four, as with 2 bits.",
+    ),
+    Mistake(
+        _other(mantissa=4),
+        "There must be eight steps from one power of two to the next. Here there are sixteen.",
+    ),
+    Mistake(_other(signed=False), "The sign is lost. Round the magnitude, then restore the sign."),
 )
 
 

@@ -27,14 +27,14 @@ TRUTH = {
 WHY = {
     "x.T": "The strides change places, and nothing moves.",
     "x[:, ::2]": "Every second column is reached by twice the stride.",
-    "x.reshape(2, 6)": "In storage order 2 x 6 is the same row of numbers: other strides do it.",
+    "x.reshape(2, 6)": "In storage order, 2 x 6 is the same row of numbers: different strides are enough.",
     "x.T.reshape(12)": "No single stride reads columns one after another: 0, 4, 8, then back to 1.",
-    "x.contiguous()": "x is in order already, so it is handed back as it is.",
-    "x.T.contiguous()": "x.T is not in order, and to put it in order is to write it anew.",
-    "x[[0, 2]]": "A list of rows could name any rows, and strides know only equal distances.",
+    "x.contiguous()": "x is in order already, so it is returned as it is.",
+    "x.T.contiguous()": "x.T is not in order, and putting it in order means writing it to a new place.",
+    "x[[0, 2]]": "A list could name any rows, and strides can only express equal distances.",
     "x[:1].expand(5, 4)": "A stride of 0 reads the same row five times.",
-    "x.to(torch.float32)": "It is float32 already, so `to` hands it back.",
-    "rearrange(x, 'r c -> (c r)')": "einops is reshape behind a clearer name: column by column is no stride.",
+    "x.to(torch.float32)": "It is float32 already, so `to` returns it as it is.",
+    "rearrange(x, 'r c -> (c r)')": "No single stride reads column by column, whatever einops calls it.",
 }
 
 
