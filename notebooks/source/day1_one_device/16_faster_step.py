@@ -3,19 +3,21 @@
 #
 # - **You need** `12_flops_and_mfu` (rooflines), `13_memory_of_a_step` (what a step keeps) and `15_optimizers`.
 # - **It takes** 60 minutes to read and try, about 40 seconds to run.
-# - **What runs where:** all of it here, on a CPU or unchanged on a GPU. What only a GPU has (pinned memory, a flex_attention that skips blocks)
-#   is chosen by device in the code. One kernel needs the package `triton`, which comes with PyTorch for CUDA.
-# - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the things that are slow. The text is
-#   Python's reference manual, cut into paragraphs, because their *lengths* are another.
+# - **What runs where:** everything runs here, on a CPU or unchanged on a GPU. For features that only a GPU has (pinned memory, a
+#   flex_attention that skips blocks) the code checks the device. One kernel needs the package `triton`, which comes with PyTorch for
+#   CUDA.
+# - **Model and text:** `TINY` with a vocabulary of 8,192 words instead of 256, because the loss is one of the slow parts. The text is
+#   Python's reference manual, cut into paragraphs, because their different *lengths* also cost time.
 # - **Links:** before this [15_optimizers](15_optimizers.ipynb), after it [17_profile_and_monitor](17_profile_and_monitor.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A GPU is idle when it **waits**: for data, for Python to hand over the next piece of work, or because Python stops to read a
-# number. It is as good as idle when its work is **for nothing**: padding, or bytes that are written and read again without need.
-# Below is a training script that does all of this. We mend it in five steps. Before each we predict what it will bring; then we
-# measure it, and keep it. At the end we ask the same question of three tools that promise help: the compiler, the allocator, and
-# a library's training loop.
+# A GPU is idle when it **waits**: for data, for Python to hand over the next piece of work, or because Python stops to read a number. It
+# might as well be idle when its work is **useless**: padding, or bytes that are written and read again without need.
+#
+# The training script below does all of this. We fix it in five steps. Before each step we predict how much it will gain, and then we
+# measure it. At the end we ask the same question about three tools that promise help: the compiler, the allocator, and a library's
+# training loop.
 
 # %%
 # %load_ext workshop
@@ -66,11 +68,13 @@ def wait():
 # %% [markdown]
 # ## A queue of kernels
 #
-# A **kernel** is a small program that runs on the GPU: one matrix product, one addition. Python does not run it. It *hands it
-# over*, which takes a few microseconds, and goes on without waiting. The GPU runs what is in its queue, one kernel after the
-# other. As long as the queue is not empty, the GPU has work. But `loss.item()` needs a number now: Python waits until the queue is
-# empty, and only then begins to fill it again. (So do `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and `x[mask]`, whose
-# shape nobody knows before. And so does `.to(device)` of a tensor in ordinary memory: it comes back when the bytes have left.)
+# A **kernel** is a small program that runs on the GPU, for example one matrix product or one addition. Python does not run it. It *hands
+# the kernel over* to the GPU, which takes a few microseconds, and continues without waiting. The GPU runs the kernels in its queue, one
+# after the other. As long as the queue is not empty, the GPU has work.
+#
+# But `loss.item()` needs a number now. Python waits until the queue is empty, and only then starts to fill it again. The same happens
+# with `print(loss)`, `.cpu()`, `.tolist()`, `if loss > 10`, and with `x[mask]`, whose shape depends on the values. It also happens with
+# `.to(device)` of a tensor in ordinary memory, which returns only when the bytes have left.
 #
 # ### Exercise: how long is it idle?
 
@@ -89,7 +93,7 @@ def idle_share(launch: float, kernels: list[float], waits: set[int]) -> float:
 
 
 # %% [markdown]
-# Say that Python needs 5 microseconds to hand a kernel over. (That is an assumption: measure yours with lesson 17.)
+# Suppose that Python needs 5 microseconds to hand over a kernel. (This is an assumption. You can measure your own value with lesson 17.)
 
 # %%
 # %%guess waiting --unit %
@@ -111,10 +115,10 @@ assert idle(2, 0) > 55 > 5 > idle(6, 0)
 beside("waiting", calculated=idle(6, 20))
 
 # %% [markdown]
-# Move `kernel` and `every`. Kernels **shorter than their launch** leave the GPU idle whatever else you do: the program is
-# *launch-bound*, and it needs fewer and larger kernels. With longer kernels only the **waits** cost something. At each wait the
-# queue runs empty, and the GPU is idle until Python has handed over the next kernel: for one launch. The longer the kernels, the
-# less is that beside them. **How long must a kernel be, so that a wait after each 20th costs less than 2 %?**
+# Move the sliders `kernel` and `every`. If kernels are **shorter than their launch**, the GPU is idle whatever else you do. Such a
+# program is *launch-bound*, and it needs fewer and larger kernels. If kernels are longer, only the **waits** cost something. At each wait
+# the queue becomes empty, and the GPU is idle for one launch, until Python has handed over the next kernel. The longer the kernels, the
+# smaller this loss is in comparison. **How long must a kernel be so that a wait after every 20th one costs less than 2 %?**
 
 
 # %%
@@ -145,13 +149,13 @@ assert idle(12, 20) > 2 > idle(2.5 * LAUNCH, 20)
 print(f"12 us: {idle(12, 20):.2f} % idle, 12.5 us: {idle(12.5, 20):.2f} %")
 
 # %% [markdown]
-# Here two and a half times the launch is enough. That is why the same loop can be fine with a large model and bad with a
+# Here two and a half times the launch is enough. This is why the same loop can be fast enough with a large model, and too slow with a
 # small one.
 #
 # ## The slow script
 #
-# 32 paragraphs of the manual, at most 512 tokens each. They lie on a file server: each request takes 10 ms. Read it as you would
-# read a colleague's code, and count what you would mend.
+# The script trains on 32 paragraphs of the manual, at most 512 tokens each. They are on a file server, and each request takes 10 ms. Read
+# the script as in a code review, and count what you would fix.
 
 # %%
 ROOM, IGNORED = 512, -100
@@ -186,7 +190,7 @@ print(f"paragraphs of {min(lengths)} to {max(lengths)} tokens, on average {mean:
 
 
 # %% [markdown]
-# Attention as its formula is written, with a mask that is made anew in each layer of each step:
+# Attention is written as its formula, with a mask that is created again in each layer of each step:
 
 
 # %%
@@ -211,8 +215,8 @@ def plain_loss(hidden, weight, targets):
 
 
 # %% [markdown]
-# And the loop. A `Recipe` holds what we will exchange, one by one. `watch` is what the colleague added to see whether all
-# is well: the norm of each gradient, and the loss, in every step.
+# Next comes the loop. A `Recipe` contains the parts that we will replace one by one. The flag `watch` turns on what the colleague added
+# to see whether all is well: in every step it reads the norm of each gradient and the loss.
 
 
 # %%
@@ -255,9 +259,9 @@ def one_step(model, optimizer, batch, recipe, part):
 # %% [markdown]
 # ## Count what a GPU would be handed
 #
-# On a CPU nothing runs ahead, so a wait costs nothing here, and no clock of this machine can show it. But it can be *counted*.
-# PyTorch calls each of its operators through a dispatcher, and a `TorchDispatchMode` stands in the middle. (On a GPU you have
-# `torch.cuda.set_sync_debug_mode("warn")`, which names the line.)
+# On a CPU, Python and the computation take turns, so a wait costs nothing here, and no clock on this machine can show it. But waits can
+# be *counted*. PyTorch calls each of its operators through a dispatcher, and a `TorchDispatchMode` can intercept these calls. (On a GPU
+# you can use `torch.cuda.set_sync_debug_mode("warn")`, which names the line that waits.)
 
 
 # %%
@@ -325,15 +329,15 @@ for kernel in (2.0, 20.0):
     print(f"if each ran for {kernel:>2.0f} us, the GPU would be idle for {share:.0%}")
 
 # %% [markdown]
-# (On a GPU the mask waits as well: it is copied from ordinary memory, in each of the two layers. Our counter cannot see it, because
-# the copy's name does not tell where it comes from. With these two a step waits 25 times.)
+# (On a GPU the mask also causes a wait in each of the two layers, because it is copied from ordinary memory. Our counter cannot see this,
+# because the name of the copy operator does not tell where the data comes from. With these two, a step waits 25 times.)
 #
 # ## Run it, and look where the time goes
 #
-# A clock for each part of a step (lesson 17 takes its time over such clocks). The first step warms up and is not counted. For the
-# parts that compute we take the median of the other steps, because a busy machine disturbs some. Waiting for data is added up: some
-# steps wait long and others not at all, so a median would hide it. What counts in the end are **real tokens a second**: targets
-# that are not padding.
+# We time each part of a step. (Lesson 17 explains such clocks in detail.) The first step is a warm-up and is not counted. For the parts
+# that compute, we take the median of the other steps, because a busy machine disturbs some of them. The time spent waiting for data is
+# summed instead: some steps wait long and others not at all, so a median would hide it. What matters in the end are **real tokens per
+# second**, that is, targets that are not padding.
 
 
 # %%
@@ -400,13 +404,14 @@ print(f"{speed('slow'):,.0f} real tokens a second; a step:")
 print(", ".join(f"{part} {took:.0f} ms" for part, took in step_parts("slow").items()))
 
 # %% [markdown]
-# ## Mend the attention
+# ## Fix the attention
 #
-# On a CPU a large part of this is `model` and its backward. (A GPU computes so much faster that there the requests, 80 ms
-# a step, are most of it. We come to them below.) Plain attention writes the whole matrix of scores, several times, and keeps
-# it for backward. Its mask is made on the host, and copied, in every layer of every step. `F.scaled_dot_product_attention`
-# works through it in tiles that fit into the cache, and computes them again in backward (FlashAttention). What autograd keeps
-# can be asked of autograd:
+# On a CPU, a large part of this time is `model` and its backward. (A GPU computes so much faster that most of its time is spent on the
+# requests, 80 ms per step. We come to them below.)
+#
+# Plain attention writes the whole matrix of scores several times, and keeps it for backward. Its mask is created on the host, and copied,
+# in every layer of every step. `F.scaled_dot_product_attention` instead processes the scores in tiles that fit into the cache, and
+# computes them again in backward (FlashAttention). The next cell asks autograd how many bytes it keeps:
 
 
 # %%
@@ -448,9 +453,9 @@ class TiledAttention(PlainAttention):
 
 
 # %% [markdown]
-# (Two query heads share a key here, which `enable_gqa` tells PyTorch. No tiled kernel of a GPU takes that in fp32:
-# FlashAttention wants 16 bits, the other one equal heads. PyTorch would take plain attention, without a word. So there each
-# query head gets a copy of its key.)
+# (In this model two query heads share a key, which `enable_gqa` tells PyTorch. No tiled GPU kernel supports that in fp32: FlashAttention
+# requires 16 bits, and the other one requires equally many heads. PyTorch would then use plain attention without a warning. So on a GPU,
+# the code gives each query head a copy of its key.)
 
 # %%
 # %%guess scores --unit MiB
@@ -477,8 +482,8 @@ beside(
 )
 
 # %% [markdown]
-# (What is measured beyond the probabilities are keys and values, repeated for four heads, and the mask.) **Predict:** each of the two
-# layers saves the difference that we just measured.
+# (The measured value is larger than the probabilities, because autograd also keeps the mask, and keys and values repeated for four
+# heads.) **Prediction:** each of the two layers saves the time difference that we just measured.
 
 # %%
 predicted = {}
@@ -496,12 +501,12 @@ print(f"predicted {predicted['attention in tiles']:,.0f}", end=" ")
 print(f"measured {speed('attention in tiles'):,.0f} tokens/s")
 
 # %% [markdown]
-# ## Mend the padding
+# ## Fix the padding
 #
-# Most of what is left is work for nothing: zeros after short paragraphs. (Krell et al. found that up to half of all tokens are
-# padding in common sets of texts.) Padding's share needs no run, it follows from the lengths. Four ways to make batches: pad all
-# to 512; pad each batch to its **longest**; sort first, so that batches have alike lengths (**bucketing**); or put several
-# documents into one row (**packing**).
+# Most of the remaining work is useless: zeros after short paragraphs. (Krell et al. found that up to half of all tokens are padding in
+# common text datasets.) You do not need a run to find out how much padding there is, because it follows from the lengths. There are four
+# ways to make batches: pad all paragraphs to 512; pad each batch to its **longest** paragraph; sort first, so that the paragraphs of a
+# batch have similar lengths (**bucketing**); or put several documents into one row (**packing**).
 
 # %%
 # %%guess padding --unit %
@@ -547,11 +552,11 @@ ways = list(predicted_padding.values())
 assert ways[0] > ways[1] > max(ways[2:])
 
 # %% [markdown]
-# Rows of packed documents have one more advantage: they all have the same length. Batches of changing shapes make an allocator
-# look for new blocks and `torch.compile` compile again; both come back below.
+# Rows of packed documents have another advantage: they all have the same length. If shapes change from batch to batch, the allocator has
+# to look for new blocks, and `torch.compile` has to compile again. We come back to both below.
 #
-# How large a pool of documents must there be to choose from? Move `pool` for the whole manual: **which pool brings packing below
-# 2 %?** And **from which pool on are buckets as good as packing, to within three points?**
+# How large must the pool of documents be from which the rows are filled? Move `pool` for the whole manual: **which pool brings packing
+# below 2 %?** And **from which pool size on are buckets as good as packing, to within three percentage points?**
 
 
 # %%
@@ -583,9 +588,9 @@ assert by_pool[512]["packed"] < 0.02 < by_pool[16]["packed"]
 # %% [markdown]
 # ## Packed, and still separate
 #
-# In a packed row a token must not look into the neighbour's document. So the mask has a block on its diagonal for each document
-# (*block-diagonal*), causal inside. Targets stop at each document's end. And positions? Rotary attention sees differences only,
-# so they may run on through the row.
+# In a packed row, a token must not attend to the neighboring document. So the mask contains one block on its diagonal for each document
+# (*block-diagonal*), and each block is causal. The targets stop at the end of each document. Positions need no change: rotary attention
+# depends only on differences between positions, so they may continue through the row.
 
 
 # %%
@@ -626,7 +631,7 @@ print(f"{len(rows)} rows instead of {len(documents)}")
 beside("padding", predicted=100 * ways[0], measured=100 * wasted)
 
 # %% [markdown]
-# The same picture as the model gets it: eight paragraphs padded, and packed.
+# The next picture shows what the model receives: eight paragraphs, padded and packed.
 
 # %%
 few = pack_documents(lengths[:8], ROOM)
@@ -648,7 +653,7 @@ for axis, (tokens, targets, _), name in zip(
 Picture(figure, f"8 paragraphs: 8 rows mostly of padding, or {len(few)} packed rows")
 
 # %% [markdown]
-# Is it the same training? The gradients must be those of the paragraphs, each in a row of its own:
+# Is it still the same training? To be sure, we compare the gradients with those of the paragraphs, each in a row of its own:
 
 
 # %%
@@ -674,10 +679,10 @@ print(f"without the blocks: by {apart(across, separate):.0%}")
 assert apart(together, separate) < 1e-4 < 0.01 < apart(across, separate)
 
 # %% [markdown]
-# Without the blocks there would be no error and no warning, only another gradient.
+# Without the blocks there would be no error and no warning, only a different gradient.
 #
-# **flex_attention** takes such a mask as a function of positions. Compiled, it skips the blocks of the score matrix in which nothing is
-# allowed. On a CPU it has no backward. Its result is the same on both:
+# **flex_attention** accepts such a mask as a function of positions. If it is compiled, it skips the blocks of the score matrix in which
+# nothing is allowed. On a CPU it has no backward. Its result is the same on both devices:
 
 # %%
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -710,9 +715,10 @@ assert worst < 1e-4
 assert blocks.sparsity() > 20
 
 # %% [markdown]
-# A step of the slow script had 8 of the 32 paragraphs. We now take three of the packed rows. (How many rows there are depends on the manual of your
-# Python: 8 on this page, which hold 4 paragraphs each on average.) **Predict:** a pass over the whole text has 8 rows instead of 32. So everything but the
-# data takes a quarter of the time. The data takes as long as before, because each paragraph is still one request.
+# A step of the slow script processed 8 of the 32 paragraphs. A step now processes three of the packed rows. (How many rows there are
+# depends on the manual of your Python version: 8 on this page, with 4 paragraphs each on average.) **Prediction:** a pass over the whole
+# text has 8 rows instead of 32, so everything except the data takes a quarter of the time. The data takes as long as before, because each
+# paragraph is still one request.
 
 # %%
 ROWS = 3
@@ -735,11 +741,11 @@ runs["packed"] = train(packed_loader(), slow._replace(core=tiled))
 print(f"predicted {predicted['packed']:,.0f}, measured {speed('packed'):,.0f} tokens/s")
 
 # %% [markdown]
-# ## Mend the loss
+# ## Fix the loss
 #
-# The logits are the largest tensor of the step: tokens x words. They are written, made into logarithms of probabilities, kept for
-# backward, made into their own gradient, and read again by two products. But the loss of a token needs the logits of that token
-# only. So take a few hundred tokens at a time, compute loss *and gradients*, and forget the logits.
+# The logits are the largest tensor of the step: tokens x words. They are written, turned into log-probabilities, kept for backward,
+# turned into their own gradient, and read again by two matrix products. But the loss of a token needs only the logits of that token. So
+# we can process a few hundred tokens at a time: compute their loss *and gradients*, and discard their logits.
 
 # %%
 # %%guess logits --unit MiB
@@ -766,7 +772,8 @@ def chunk_loss(hidden, weight, targets):
 
 
 # %% [markdown]
-# Around yours, an `autograd.Function`: its forward already has the gradients, and its backward hands them on.
+# The next cell wraps your function in an `autograd.Function`. Its forward already computes the gradients, and its backward only passes
+# them on.
 
 
 # %%
@@ -799,8 +806,8 @@ def chunked_loss(hidden, weight, targets):
 
 
 # %% [markdown]
-# PyTorch 2.13 has this as `F.linear_cross_entropy` with options. (It keeps the same two gradients, but in a place that
-# autograd does not show to hooks.) The three, equal:
+# PyTorch 2.13 provides this as `F.linear_cross_entropy` with options. (It keeps the same two gradients, but in a place that autograd does
+# not show to hooks.) We check that all three losses are equal:
 
 # %%
 losses = {"plain": plain_loss, "chunked": chunked_loss}
@@ -851,9 +858,9 @@ beside("logits", predicted=formulas["plain"] / 2**20, measured=kept["plain"] / 2
 
 # %% [markdown]
 # Do the same two formulas hold for a real model? Wijmans et al. (2025) measured the loss of **Gemma 2 (2B)**: 256,000 words, 2,304
-# numbers a token, a batch of 8,192 tokens in bf16, on an A100. Two of their figures are of a forward: PyTorch's plain loss takes
-# 24,000 MiB, and the same loss compiled 4,000 MiB. The third is of the backward of their own loss (*cut cross-entropy*), which
-# never holds all logits. Our formulas, with two bytes a number, beside theirs:
+# numbers per token, and a batch of 8,192 tokens in bf16, on an A100. Two of their figures are for the forward: PyTorch's plain loss takes
+# 24,000 MiB, and the same loss compiled takes 4,000 MiB. The third figure is for the backward of their own loss (*cut cross-entropy*),
+# which never holds all logits. The next cell compares our formulas, with two bytes per number, with their figures:
 
 # %% tags=["nbval-check-output"]
 gemma = loss_bytes(8_192, 256_000, 2_304, each=2)
@@ -866,9 +873,11 @@ for what, ours, theirs in (
     assert abs(ours / 2**20 / theirs - 1) < 0.003
 
 # %% [markdown]
-# The first and the third agree to 0.3 %. The factor six of the second is read off their figure and not predicted: the plain loss
-# holds several copies of the logits at once, some of them in fp32. So for a model of two billion parameters the loss alone needs
-# 24 GB, for numbers that nobody looks at afterwards. Now our script:
+# The first and the third agree to 0.3 %. The factor of six in the second is taken from their figure, not predicted: the plain loss holds
+# several copies of the logits at the same time, some of them in fp32. So in a model of two billion parameters, the loss alone needs 24
+# GB, for numbers that nobody looks at afterwards.
+#
+# Now we use the new loss in our script:
 
 # %%
 better = slow._replace(core=tiled, loss_of=chunked_loss)
@@ -878,9 +887,9 @@ print(f"predicted {predicted['loss in chunks']:,.0f}", end=" ")
 print(f"measured {speed('loss in chunks'):,.0f} tokens/s")
 
 # %% [markdown]
-# ## Mend the data
+# ## Fix the data
 #
-# Now look at the parts again:
+# Look at the parts of a step again:
 
 # %%
 data_share = {}
@@ -892,14 +901,15 @@ for name in ("slow", "loss in chunks"):
 assert data_share["slow"] < data_share["loss in chunks"]
 
 # %% [markdown]
-# The server is as slow as before. But its share has grown, because the rest has shrunk (on a CPU from a small part to a large
-# one). That is Amdahl's law, and it is why one looks again after each step.
+# The server is as slow as before. But its share has grown, because the rest has shrunk (on a CPU, from a small part of the step to a
+# large one). This is Amdahl's law, and it is the reason to look again after each fix.
 #
-# `num_workers=2` starts two processes that fetch ahead while the model computes. On a GPU two things belong to it:
-# `pin_memory=True` puts batches where the GPU can fetch them by itself, and `.to(device, non_blocking=True)` then does not wait
-# for the copy. **Predict:** k workers have a batch ready k times as often as one. Fetching and computing now run side by side, so a
-# step takes as long as the slower of the two. If computing is slower, as on most CPUs, the time spent waiting for data disappears. A
-# GPU wants more workers: eight there.
+# `num_workers=2` starts two processes that fetch data while the model computes. On a GPU, add two options: `pin_memory=True` puts batches
+# where the GPU can fetch them by itself, and with `.to(device, non_blocking=True)` Python then does not wait for the copy.
+#
+# **Prediction:** k workers prepare k times as many batches per second as one. Fetching and computing now run side by side, so a step
+# takes as long as the slower of the two. If computing is slower, as on most CPUs, the time spent waiting for data disappears. A GPU needs
+# more workers, so the code uses eight there.
 
 # %%
 num_workers = 8 if on_gpu else 2
@@ -913,11 +923,11 @@ print(f"predicted {predicted['workers']:,.0f}", end=" ")
 print(f"measured {speed('workers'):,.0f} tokens/s")
 
 # %% [markdown]
-# ## Mend the optimizer, and look less
+# ## Fix the optimizer, and look less often
 #
-# What is left on the list: AdamW as a loop over tensors (fused, lesson 15), and `watch`. We leave `watch` out. (Who wants to see
-# something takes the norm of all gradients by one call, `nn.utils.clip_grad_norm_`, which stays on the device, and prints every
-# hundredth step.) In kernels and waits:
+# Two items are left on the list: AdamW as a loop over tensors (the fused version is in lesson 15), and `watch`. We leave out `watch`. (If
+# you want to monitor the gradients, compute the norm of all of them with one call of `nn.utils.clip_grad_norm_`, which stays on the
+# device, and print it every hundred steps.) In kernels and waits this means:
 
 # %%
 packed = tuple(one.to(device) for one in small)
@@ -963,16 +973,17 @@ print(f"predicted {predicted['fused, no waits']:,.0f}", end=" ")
 print(f"measured {speed('fused, no waits'):,.0f} tokens/s")
 
 # %% [markdown]
-# On this CPU that is too little for a clock to see on a busy machine. On a GPU, by our model, the waits cost a few per cent of a
-# step, and they go. Where kernels are shorter than their launch, the launching itself stays, and it is the larger part. That
-# takes fewer kernels (`torch.compile`, a CUDA graph), which come below. (A real wait costs more than our model says, because
-# Python also has to wake up. And on a GPU the clock waits at the end of a step only, or it would do itself what `watch` did. The
-# other parts are then the time in which Python hands over.)
+# On this CPU the difference is too small for a clock to see on a busy machine. On a GPU, according to our model, the waits cost a few
+# percent of a step, and these disappear. If kernels are shorter than their launch, the launches themselves remain, and they are the
+# larger part. Only fewer kernels help there (`torch.compile`, a CUDA graph), as shown below.
+#
+# (A real wait costs more than our model says, because Python also has to wake up. And on a GPU, our clock waits only at the end of a
+# step, because otherwise it would do itself what `watch` did. The other parts then show how long Python needs to hand over their work.)
 #
 # ## Compare: all steps together
 #
-# The cell above has run `workers` again, in turns with the last step, and kept its quickest run. So its line may say a little more than
-# what was printed first.
+# The cell above ran `workers` again, alternating with the last step, and kept the fastest run. So its line may differ slightly from what
+# was printed first.
 
 # %%
 names = list(runs)
@@ -1010,7 +1021,7 @@ Picture(
 )
 
 # %% [markdown]
-# And it is the same mathematics: from the same weights, the mended step has the gradient of the slow one.
+# The mathematics has not changed: from the same weights, the fixed step computes the same gradient as the slow one.
 
 # %%
 off = apart(gradients(small, mended), separate)
@@ -1020,11 +1031,12 @@ assert off < 1e-4
 # %% [markdown]
 # ## torch.compile: fewer kernels, fewer bytes
 #
-# Two causes are still there: short kernels, and bytes that are moved again and again. The compiler mends both. The `RMSNorm` of
-# our model is six operators, so six kernels. Each reads its input from memory and writes its output there. Written as one kernel,
-# a row is read once, stays in registers or cache, and is written once. **By bytes:** in passes over `x`, `square` moves 2, `mean`
-# 1, the product with the scale 2, and that with the weight 2: seven. (The other two operators see one number a row.) One kernel
-# moves two.
+# Two causes remain: short kernels, and bytes that are moved again and again. The compiler reduces both. The `RMSNorm` of our model
+# consists of six operators, and so of six kernels. Each of them reads its input from memory and writes its output back. If it is written
+# as one kernel, a row is read once, stays in registers or cache, and is written once.
+#
+# **Prediction from bytes:** we count passes over `x`. `square` moves 2, `mean` 1, the product with the scale 2, and the product with the
+# weight 2: seven in all. (The other two operators process one number per row.) A single kernel moves two.
 
 # %%
 # %%guess pays
@@ -1091,17 +1103,18 @@ else:
 beside("pays", measured=calls)
 
 # %% [markdown]
-# A copy's rate is a yardstick and no strict limit. Eager can come out a little *below* its seven passes, because part of what
-# it wrote a moment ago is still in the cache when it is read. What counts is the ratio: seven passes against two.
+# The rate of a copy is a yardstick and not a strict limit. The eager version can take slightly *less* than its seven passes, because a
+# part of what it wrote a moment ago is still in the cache when it is read. What matters is the ratio: seven passes against two.
 #
-# The start-up is why one compiles what runs many thousand times, and one layer instead of the whole model: `for layer in
-# model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same shape.
-# With batches padded to their longest each new length would be compiled again, or compiled for any length.
+# Because of the start-up time, compile what runs many thousands of times, and compile one layer instead of the whole model:
+# `for layer in model.model.layers: layer.compile()` compiles once for all layers that are alike. Our packed rows always have the same
+# shape. If batches were padded to their longest paragraph, each new length would be compiled again, or the code would be compiled for any
+# length.
 #
 # ### Graph breaks
 #
-# What cannot be compiled breaks the function into two graphs, with Python in between. `torch._dynamo.explain` says where. The
-# usual suspect is an old friend:
+# Code that cannot be compiled splits the function into two graphs, with Python in between. `torch._dynamo.explain` shows where this
+# happens. The most frequent cause is one that you already know:
 
 
 # %%
@@ -1134,14 +1147,15 @@ one_graph = torch.compile(without_asking, fullgraph=True, backend="eager")
 assert torch.allclose(one_graph(few_rows, scale), guarded(few_rows, scale))
 
 # %% [markdown]
-# `torch.compile(..., fullgraph=True)` refuses to break, so nobody brings the `.item()` back unseen. And `mode="reduce-overhead"`
-# records the kernels of a graph as a CUDA graph, which is handed over at once: the cure for a launch-bound step.
+# `torch.compile(..., fullgraph=True)` raises an error instead of breaking the graph, so that an `.item()` cannot come back unnoticed. And
+# `mode="reduce-overhead"` records the kernels of a graph as a CUDA graph, which is handed over as a whole. This helps when a step is
+# launch-bound.
 #
 # ## One kernel by hand
 #
-# What the compiler writes for a GPU is Triton, and you can write it yourself. (The output on this page is from a machine without
-# a GPU, where Triton was installed.) A *program* takes one row: it loads it, computes, and stores it. Here it runs in Triton's
-# interpreter, a program at a time; on a GPU the same lines run for thousands of rows at once.
+# The compiler generates Triton code for a GPU, and you can also write Triton yourself. (The output on this page is from a machine without
+# a GPU, where Triton was installed.) In the next cell, a *program* processes one row: it loads the row, computes, and stores the result.
+# Here it runs in Triton's interpreter, one program at a time. On a GPU, the same lines run for thousands of rows at the same time.
 
 # %%
 try:
@@ -1172,8 +1186,8 @@ if triton:
 
 
 # %% [markdown]
-# Its bytes can be read off: a row of `x` and the weight in, a row out. The weight is the same for all rows and stays in a GPU's
-# cache.
+# You can read off how many bytes the kernel moves: it loads a row of `x` and the weight, and stores a row. The weight is the same for all
+# rows and stays in the GPU's cache.
 
 # %%
 if triton:
@@ -1194,8 +1208,8 @@ if triton:
         print("the interpreter tells whether a kernel is right, and nothing about time")
 
 # %% [markdown]
-# This is the kernel's time on an H200, beside the eager norm, PyTorch's own and the compiler's. Predicted is how long it takes to read `x` once and to
-# write as much.
+# The next table shows the kernel's time on an H200, together with the eager norm, PyTorch's own kernel and the compiler's. The prediction
+# is the time needed to read `x` once and to write the same number of bytes.
 
 # %%
 import json
@@ -1213,12 +1227,13 @@ for shape in ("(16384, 2048)", "(8192, 8192)"):
 show.measured_on_gpu("kernels", "norm (16384", "norm (8192")
 
 # %% [markdown]
-# Your dozen lines are within a quarter of what the bytes allow, as the compiler's are, and ahead of PyTorch's own kernel. Eager takes more than five times as
-# long as the bytes need: each of its operators reads and writes a whole matrix.
+# Your dozen lines take at most a quarter longer than the bytes require. The compiler's kernel is equally close, and both are faster than
+# PyTorch's own kernel. Eager takes more than five times as long as the bytes need, because each of its operators reads and writes a whole
+# matrix.
 #
-# For attention PyTorch has several kernels by others. The same H200, causal, in bf16, 16 heads of 128, forward and backward. There are 16,384 tokens
-# in all, and the name says how many of them attend to each other. Predicted is what the workshop's predictor takes for such a kernel, from what its authors and
-# others have timed:
+# For attention, PyTorch offers several kernels that others have written. The next table compares them on the same H200: causal, in bf16,
+# 16 heads of 128, forward and backward. There are 16,384 tokens in all, and the number in the name says how many of them attend to each
+# other. The prediction is the rate that the workshop's predictor assumes for such a kernel, from timings by its authors and others.
 
 # %%
 for length in (1_024, 4_096, 16_384):
@@ -1231,16 +1246,20 @@ for length in (1_024, 4_096, 16_384):
 show.measured_on_gpu("kernels", "attention")
 
 # %% [markdown]
-# `math` is plain attention, which keeps the scores: less than a tenth of FlashAttention-2's rate, which is `flash`. cuDNN's kernel was written for this GPU and is nearly
-# twice as fast. Both are within 12 % of the prediction. `F.scaled_dot_product_attention` chooses by itself. Which one it took, the profiler says (lesson 17); `sdpa_kernel` names one.
+# `math` is plain attention, which keeps the scores. It reaches less than a tenth of the rate of FlashAttention-2, which is called `flash`
+# here. cuDNN's kernel was written for this GPU and is nearly twice as fast. Both are within 12 % of the prediction.
+# `F.scaled_dot_product_attention` chooses a kernel by itself. The profiler shows which one it took (lesson 17), and with `sdpa_kernel`
+# you choose one yourself.
 
 # %% [markdown]
 # ## The allocator: waiting for memory
 #
-# There is one more wait that nobody wrote down. Each new tensor needs memory. To ask the GPU's driver for it (`cudaMalloc`) is slow,
-# and giving it back (`cudaFree`) waits until the queue is empty. So PyTorch keeps what it has once got, and cuts new tensors from
-# that. A block can be used again for anything that fits. Changing sizes defeat this. If every tensor is a little larger than all
-# before it, no kept block fits, and a new one is taken each time. Ten lines of it, for a tensor that is made anew in each step:
+# There is one more wait, and it is not visible in the code. Each new tensor needs memory. Requesting it from the GPU's driver
+# (`cudaMalloc`) is slow, and returning it (`cudaFree`) waits until the queue is empty. So PyTorch keeps the memory that it once got, and
+# cuts new tensors from it. A block can be used again for anything that fits.
+#
+# Changing sizes defeat this. If every tensor is slightly larger than all tensors before it, no kept block fits, and PyTorch has to
+# request a new one each time. The next cell imitates this in ten lines, for a tensor that is created again in each step:
 
 
 # %%
@@ -1282,15 +1301,15 @@ print(
 beside("fragments", calculated=grown / once)
 
 # %% [markdown]
-# This is fragmentation at its worst. PyTorch rounds sizes, splits blocks, and gives cached ones back before it fails, so in
-# practice it is less; but `torch.cuda.memory_reserved()` far above `memory_allocated()` is this. The cures: one shape for all
-# batches (packing), the largest batch *first*, or `PYTORCH_ALLOC_CONF=expandable_segments:True`, which is the flag of our
-# function.
+# This is fragmentation in its worst form. PyTorch rounds sizes, splits blocks, and returns cached ones before it fails, so in practice
+# the effect is smaller. You can recognize it when `torch.cuda.memory_reserved()` is far above `memory_allocated()`. There are three
+# remedies: the same shape for all batches (packing), the largest batch *first*, or `PYTORCH_ALLOC_CONF=expandable_segments:True`, which
+# is the flag `expandable` of our function.
 #
-# On a CPU the allocator is the C library's, and the wait can be counted. Above 32 MiB glibc asks the operating system for each
-# tensor anew and gives it back at once. The first touch of each new page is a *page fault*: the program stops until the page is
-# there. Our plain loss did this with every step's logits. Here are the faults of a program that makes 48 MiB twenty times.
-# `jemalloc` and `tcmalloc` replace the C library's allocator without a change of the program:
+# On a CPU, the C library's allocator is used, and the wait can be counted. For each tensor above 32 MiB, glibc requests new memory from
+# the operating system, and returns it as soon as the tensor is freed. The first access to each new page is a *page fault*: the program
+# stops until the page is available. Our plain loss did this with the logits of every step. The next cell counts the page faults of a
+# program that creates 48 MiB twenty times. `jemalloc` and `tcmalloc` replace the C library's allocator without any change to the program:
 
 # %%
 import ctypes.util
@@ -1323,10 +1342,10 @@ if sys.platform == "linux" and faults["as it is"] > 100:
 # %% [markdown]
 # ## Your loop, or a library's?
 #
-# A library's loop does the same step, and much besides: callbacks, logs, progress, checks. That is Python's time, and while
-# Python does it, it hands nothing over. What does that cost? `TINY` itself, whose step is short, so that the rest can be seen: 24
-# steps with your loop, with Accelerate, Lightning and transformers' `Trainer`. Each reads from the same stream, which notes the
-# time whenever a batch is asked for.
+# A library's loop performs the same step, and much more: callbacks, logs, progress bars, checks. All this is Python's time, and meanwhile
+# Python hands nothing over to the GPU. How much does that cost? We use `TINY` itself, whose step is short, so that the rest becomes
+# visible. The next cells run 24 steps with your own loop, with Accelerate, with Lightning and with transformers' `Trainer`. All of them
+# read from the same stream, which records the time whenever a batch is requested.
 
 # %%
 # %%guess library_ms --unit ms
@@ -1458,8 +1477,8 @@ assert max(step_ms.values()) < step_ms["own"] + 20  # on a busy machine, too
 beside("library_ms", measured=step_ms["Trainer"] - step_ms["own"])
 
 # %% [markdown]
-# The same weights at the end. Does a GPU wait for it? Ask the function of the first exercise. Spread the library's milliseconds over the kernels of
-# the mended step: each then takes that much longer to hand over.
+# All four end with the same weights. Would a GPU have to wait? The function of the first exercise can answer that. We distribute the
+# library's extra milliseconds over the kernels of the fixed step, so that each kernel takes that much longer to hand over.
 
 # %%
 count, extra = mended_handed.kernels, {}
@@ -1473,17 +1492,17 @@ for name in ("own", "Trainer"):
 assert extra["Trainer"][1] < 0.01 or step_ms["Trainer"] > step_ms["own"] + 5
 
 # %% [markdown]
-# With kernels of 50 us the library costs nothing: Python is far ahead. With kernels of 6 us it was hardly ahead before, so every
-# microsecond that a library adds to a launch can be one in which the GPU waits. This was a bare loop; callbacks, logs and metrics
-# add more. (Where Python's time goes, function by function, is a question of the next lesson.)
+# With kernels of 50 us the library costs nothing, because Python is far ahead. With kernels of 6 us Python was hardly ahead before, so
+# for every microsecond that a library adds to a launch, the GPU may have to wait. This was a loop without extras; callbacks, logs and
+# metrics add more. (The next lesson shows where Python's time goes, function by function.)
 #
-# One thing is left out on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
-# threads wait for each other, so PyTorch itself recommends `DistributedDataParallel` even on one node (`22_ddp`).
+# We leave out one thing on purpose: `nn.DataParallel`. It copies the model to all GPUs in each step, from one Python process whose
+# threads wait for each other. PyTorch itself recommends `DistributedDataParallel` even on one node (`22_ddp`).
 #
 # ## Tomorrow's script
 #
-# The mended loop without this workshop: packed rows of one shape, attention by device, a loss in chunks where PyTorch has it,
-# fused AdamW, losses that stay on the device until the epoch ends.
+# This is the fixed loop without this workshop: packed rows of one shape, attention that depends on the device, a loss in chunks if
+# PyTorch provides it, fused AdamW, and losses that stay on the device until the epoch ends.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/fast_loop.py
@@ -1572,24 +1591,32 @@ show.recorded_run("16_faster_step")
 # %% [markdown]
 # ## What to take away
 #
-# - A GPU is idle when kernels are shorter than their launch, when Python waits for a number, or when data comes late. Count kernels and waits.
-# - Padding's share follows from the lengths. Pack, with a block for each document in the mask, and check the gradient.
-# - Do not write what you can compute again in the cache: attention in tiles, a loss in chunks, fused kernels. Predict by bytes.
-# - After each mend look again: the part that was small is now large.
-# - `torch.compile` costs seconds and pays by the call. One shape, no `.item()`, one layer for all.
-# - Changing shapes cost memory in the allocator, and waits where it asks the driver for more.
-# - A library's loop adds about a millisecond a step here, or less. That matters when the step is short.
+# - A GPU is idle when kernels are shorter than their launch, when Python waits for a number, or when data comes late. Count kernels and
+#   waits.
+# - The share of padding follows from the lengths. Pack documents, with a block for each document in the mask, and check the gradient.
+# - Do not write to memory what you can compute again in the cache: attention in tiles, a loss in chunks, fused kernels. Predict from
+#   bytes.
+# - After each fix, look again: a part that was small may now be large.
+# - `torch.compile` costs seconds once and pays off with every call. Use one shape, no `.item()`, and one layer for all.
+# - Changing shapes cost memory in the allocator, and waits when it has to ask the driver for more.
+# - A library's loop adds about a millisecond per step here, or less. This matters when the step is short.
 #
 # Next: [17_profile_and_monitor](17_profile_and_monitor.ipynb), how to see all this in a program that you do not know.
 #
 # ## Sources
 #
-# - T. Dao et al., *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, 2022, [arXiv:2205.14135](https://arxiv.org/abs/2205.14135).
-# - J. Dong et al., *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*, 2024, [arXiv:2412.05496](https://arxiv.org/abs/2412.05496).
-# - P.-L. Hsu et al., *Liger Kernel: Efficient Triton Kernels for LLM Training*, 2024, [arXiv:2410.10989](https://arxiv.org/abs/2410.10989): the fused linear cross-entropy.
-# - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021, [arXiv:2107.02027](https://arxiv.org/abs/2107.02027).
+# - T. Dao et al., *FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness*, 2022,
+#   [arXiv:2205.14135](https://arxiv.org/abs/2205.14135).
+# - J. Dong et al., *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*, 2024,
+#   [arXiv:2412.05496](https://arxiv.org/abs/2412.05496).
+# - P.-L. Hsu et al., *Liger Kernel: Efficient Triton Kernels for LLM Training*, 2024,
+#   [arXiv:2410.10989](https://arxiv.org/abs/2410.10989): the fused linear cross-entropy.
+# - M. M. Krell et al., *Efficient Sequence Packing without Cross-contamination*, 2021,
+#   [arXiv:2107.02027](https://arxiv.org/abs/2107.02027).
 # - P. Tillet, H. T. Kung, D. Cox, *Triton: An Intermediate Language and Compiler for Tiled Neural Network Computations*, MAPL 2019.
-# - E. Wijmans et al., *Cut Your Losses in Large-Vocabulary Language Models*, ICLR 2025, [arXiv:2411.09009](https://arxiv.org/abs/2411.09009) (from 24 GB to
-#   1 MB, abstract); the three numbers to one decimal, there called MB, are in its [README](https://github.com/apple/ml-cross-entropy/blob/18e76ada05706ad9bc672804a35a940a07a21a13/README.md), "Benchmarking". Gemma 2's sizes: `Gemma2Config` of transformers.
-# - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, `torch.compile`, *CUDA semantics* ("Memory management"), *Performance Tuning
-#   Guide*, `DataParallel`. GNU C Library manual, *Malloc Tunable Parameters*.
+# - E. Wijmans et al., *Cut Your Losses in Large-Vocabulary Language Models*, ICLR 2025,
+#   [arXiv:2411.09009](https://arxiv.org/abs/2411.09009) (from 24 GB to 1 MB, abstract); the three numbers to one decimal, there called
+#   MB, are in its [README](https://github.com/apple/ml-cross-entropy/blob/18e76ada05706ad9bc672804a35a940a07a21a13/README.md),
+#   "Benchmarking". Gemma 2's sizes: `Gemma2Config` of transformers.
+# - PyTorch documentation: `linear_cross_entropy`, `flex_attention`, `torch.compile`, *CUDA semantics* ("Memory management"), *Performance
+#   Tuning Guide*, `DataParallel`. GNU C Library manual, *Malloc Tunable Parameters*.
