@@ -3,19 +3,19 @@
 #
 # - **You need** `12_flops_and_mfu`, `21_collectives` (all_to_all), `22_ddp`.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, four ranks where there are ranks, and unchanged on GPUs. The last part rehearses 256 ranks.
-# - **Model and text:** `TINY` and the reference manual, with eight experts in the place of each gated network. Some steps need only a
-#   mixture alone, on random vectors. The last part has the widths of DeepSeek-V3.
+# - **What runs where:** everything runs here, on four ranks where ranks are needed, and unchanged on GPUs. The last part rehearses 256 ranks.
+# - **Model and text:** `TINY` and the reference manual, with eight experts in place of each gated network. Some steps need only a single
+#   mixture layer and random vectors. The last part uses the widths of DeepSeek-V3.
 # - **Links:** before this [33_context_parallel](33_context_parallel.ipynb), after it [35_mesh](35_mesh.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Larger models usually reach a lower loss, but every parameter costs two FLOPs for each token forward and four backward.
-# Does it have to? A **mixture of experts** replaces one gated network by many. For each token a small *router* picks a few of them.
-# All the parameters are there, and most of them are idle.
+# Larger models usually reach a lower loss, but every parameter costs two FLOPs per token in the forward and four in the backward.
+# Can we avoid that? A **mixture of experts** replaces one gated network by many, and a small *router* picks a few of them for each token.
+# The model has many parameters, but each token uses only some of them.
 #
-# They still have to be stored somewhere. How are experts spread over ranks, what does it cost to send tokens to them,
-# and what happens if all tokens want the same one?
+# All of them still have to be stored somewhere. How are experts spread over ranks, what does it cost to send tokens to them,
+# and what happens if all tokens want the same expert?
 
 # %%
 # %load_ext workshop
@@ -24,8 +24,8 @@ from workshop.exercises import beside
 from workshop.facts import catalogue
 
 # %% [markdown]
-# **Predict:** Mixtral 8x7B has eight experts in each of 32 layers, and a token uses two. Does it have 56 billion
-# parameters? And how many does a token use?
+# **Predict:** Mixtral 8x7B has eight experts in each of its 32 layers, and each token uses two of them. Does the model have 56 billion
+# parameters? And how many of its parameters does a token use?
 
 # %% tags=["nbval-check-output"]
 for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.items():
@@ -42,19 +42,19 @@ for name, published in {"mixtral-8x7b": (47, 13), "deepseek-v3": (671, 37)}.item
     assert (round(model.num_params / 1e9), round(used / 1e9)) == published
 
 # %% [markdown]
-# 47 and 13, as published (Jiang et al., 2024). Only the gated networks exist eight times; attention does not. So in
-# FLOPs it costs what a model of 13 billion costs, and in memory what one of 47 billion costs. The second line is DeepSeek-V3, with many
-# more and smaller experts: 671 and 37 (DeepSeek-AI, 2024).
+# 47 billion and 13 billion, as published (Jiang et al., 2024). The total is less than 8 x 7, because only the gated networks exist eight
+# times; attention does not. So the model costs as many FLOPs as a model of 13 billion parameters, and as much memory as a model of 47 billion.
+# The second line is DeepSeek-V3, which has many more and smaller experts: 671 and 37 (DeepSeek-AI, 2024).
 #
 # ## A router, by hand
 #
-# A router is one matrix. It scores the experts. The best $k$ compute an answer, and the answers are weighted by their
-# scores, scaled to add up to one:
+# A router is one matrix. It gives each expert a score. The $k$ experts with the best scores each compute an answer, and the answers are
+# weighted by these scores, scaled so that they add up to one:
 #
 # $$y = \sum_{i \in \text{best } k} \frac{p_i}{\sum_{j \in \text{best } k} p_j} \, \text{expert}_i(x), \qquad p = \text{softmax}(W x)$$
 #
-# Written plainly, that is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
-# each expert runs once, on all its tokens together. Are they equal?
+# The simplest way to write this is a loop over tokens. `workshop.models.moe.MoE` sorts the tokens by expert instead, so that
+# each expert runs once, on all its tokens together. Are the results equal?
 
 # %% tags=["nbval-check-output"]
 import torch
@@ -89,7 +89,7 @@ torch.testing.assert_close(by_hand, mixture(x[None])[0], rtol=1e-4, atol=1e-7)
 print("a loop over tokens and the sorted mixture: equal")
 
 # %% [markdown]
-# Here is Mixtral's own layer, as the library *transformers* has it. Its weights have the same names, so it can load ours:
+# Next we compare with Mixtral's own layer from the library *transformers*. Its weights have the same names as ours, so it can load them:
 
 # %% tags=["nbval-check-output"]
 from workshop.process.quiet import quietly
@@ -115,15 +115,15 @@ torch.testing.assert_close(by_hand, theirs(x[None])[0], rtol=1e-4, atol=1e-7)
 print("a loop over tokens and Mixtral's layer in transformers: equal")
 
 # %% [markdown]
-# ## When all want the same expert
+# ## When all tokens want the same expert
 #
-# Nothing forces a router to use all experts. One that is a little better gets more tokens, learns more, and so gets
-# better still.
+# Nothing forces a router to use all experts. An expert that is a little better than the others gets more tokens, learns more from them, and
+# becomes better still.
 #
-# The classic cure is a loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, with $f_i$ the share of choices that fell on expert
-# $i$ and $P_i$ its mean score. It is 1 if all are used alike. The other end depends on how many experts a token chooses: where all tokens
-# choose the same $k$ of them, each of the $k$ has a share of $1/k$, and the loss is $N / k$. That is $N$ for the Switch Transformer, which
-# chooses one, and 8 / 2 = 4 here.
+# The classic cure is an additional loss (Switch Transformer, Fedus et al., 2021): $N \sum_i f_i P_i$, where $f_i$ is the share of choices that
+# fell on expert $i$, and $P_i$ is its mean score. This loss is 1 if all experts are used equally. The worst case depends on how many experts
+# a token chooses. If all tokens choose the same $k$ experts, each of these has a share of $1/k$, and the loss is $N / k$. That is
+# $N$ for the Switch Transformer, where a token chooses one expert, and 8 / 2 = 4 here. The next cell tests both cases.
 
 # %% tags=["nbval-check-output"]
 for k in (1, 2):  # all tokens choose the same k experts
@@ -138,10 +138,10 @@ for k in (1, 2):  # all tokens choose the same k experts
     assert abs(library - k * ours) < 1e-3
 
 # %% [markdown]
-# Mind the factor if you copy a coefficient: transformers adds up the shares of first and second choices, so its loss is $k$ times the
-# formula's. A small multiple, a hundredth, say, is added to the loss of the model.
+# Mind this factor if you copy a coefficient: transformers adds up the shares of first and second choices, so its loss is $k$
+# times the formula's. In training, a small multiple of this loss (for example a hundredth) is added to the loss of the model.
 #
-# We train `TINY` with eight experts a layer, without that loss and with it.
+# We now train `TINY` with eight experts in each layer, once without the balance loss and once with it.
 
 # %%
 from workshop.models.gpt import GPT, TINY
@@ -191,15 +191,18 @@ assert (alone < 0.02).sum() > (balanced < 0.02).sum()
 show.expert_shares({f"layer 1, {way}": ways[way][0][:, 1].tolist() for way in ways})
 
 # %% [markdown]
-# Each colour is an expert, and its height the share of choices that it got. A token makes two different choices, so an expert can get at
-# most half of them. In both trainings the router of layer 1 rushes to a few experts at first. With the balance loss it spreads its choices again. Left
-# alone it stays with few, and the others are stored for nothing. (Of layer 0 only the lines above tell.) The balance loss
-# has a price, too: it pulls the router away from the expert that is best for the token. What that costs the model, two short trainings
-# cannot tell.
+# In the picture, each color is an expert of layer 1, and its height is the share of choices that it got. (For layer 0, see the printed
+# lines.) Every token chooses two different experts, so an expert can get at most half of all choices.
 #
-# A busy expert is a bottleneck, too. So implementations often give an expert a **capacity**, 1.25 times its fair share, say. Choices beyond
-# that are *dropped*: the token goes on without that expert's answer. How many are dropped if every token wants expert 0? We set a router by
-# hand so that it does.
+# In both trainings, the router soon sends most tokens to a few experts. With the balance loss, it spreads its choices again. Without it, the
+# router keeps to a few experts, and the others are stored for nothing.
+#
+# The balance loss also has a price: it pulls the router away from the expert that is best for a token. Two short trainings cannot tell what
+# that costs the model.
+#
+# A busy expert is also a bottleneck. So many implementations give each expert a **capacity**, for example 1.25 times its fair share. Choices
+# beyond that are *dropped*: the token continues without that expert's answer. How many choices are dropped if every token wants expert 0? The
+# next cell sets a router by hand so that it favors expert 0.
 
 # %%
 torch.manual_seed(1)
@@ -216,8 +219,8 @@ assert share > 0.3
 assert dropped > share - 1.25 / 8 - 1e-3  # what expert 0 cannot take, at least
 
 # %% [markdown]
-# Balance can be had without a loss. Add a **bias** to each score, only for the choice, and adjust it by a rule after every
-# step (Wang et al., 2024).
+# A router can also be balanced without an additional loss. We add a **bias** to each expert's score, use the sum only to choose the experts,
+# and adjust the bias by a rule after every step (Wang et al., 2024).
 #
 # ### Exercise: fix the router without a loss
 
@@ -236,7 +239,7 @@ def balance_bias(
 
 
 # %% [markdown]
-# Your rule on the router that favours expert 0, in small steps. The router's weights do not move at all.
+# The next cell applies your rule, in small steps, to the router that favors expert 0. The weights of the router do not change at all.
 
 # %%
 import numpy as np
@@ -258,10 +261,10 @@ assert np.mean(shares[-20:]) < 0.15
 # %% [markdown]
 # ## Experts on ranks
 #
-# Now eight experts on four ranks, two each. Every rank has its own tokens and its own copy of all the rest, as in data
-# parallelism. The experts stay where they are and the **tokens travel**: one all_to_all brings them to the experts
-# (*dispatch*), another brings the results back (*combine*), and backward has two more. Before each dispatch one more
-# all_to_all, of whole numbers, says how many tokens will come.
+# Now we put eight experts on four ranks, two on each. Every rank has its own tokens and its own copy of everything else, as in data
+# parallelism. The experts stay where they are, and the **tokens travel**: one all_to_all brings them to their experts
+# (*dispatch*), and another brings the results back (*combine*). Backward has two more. Before each dispatch, a small
+# all_to_all of whole numbers tells each rank how many tokens will come.
 #
 # ### Exercise: send tokens to their experts
 
@@ -287,8 +290,9 @@ def send_to_experts(rows, expert, num_experts):
 
 
 # %% [markdown]
-# Your dispatch in a mixture alone. All ranks make the same eight experts, to compare, but each uses only its own two. It has six tokens, and
-# so twelve choices: a row for each. On the way home the lists of rows to and from each rank are swapped.
+# We test your dispatch in a single mixture layer. All ranks make the same eight experts, so that we can compare, but each rank uses only its
+# own two. Each rank has six tokens and therefore twelve choices, which makes twelve rows to send. On the way back, the lists of rows to and
+# from each rank are swapped.
 
 # %%
 # %%ranks -n 4 --pass send_to_experts --into travel
@@ -330,11 +334,12 @@ assert here == [travel[rank].came for rank in range(4)]
 show.rows_to_experts(sent)
 
 # %% [markdown]
-# Every rank sends twelve rows, but some ranks get more and others fewer. Still, each has found what the whole mixture makes of its tokens.
-# `workshop/parallel/expert.py` does the same under autograd: backward, an all_to_all sends the gradients back along the same way.
+# Every rank sends twelve rows, but some ranks receive more rows than others. Nevertheless, every rank gets the same answers for its
+# tokens as from the whole mixture. `workshop/parallel/expert.py` does the same under autograd: in backward, an all_to_all sends the
+# gradients back the way the rows came.
 #
-# One model, cut, beside the whole one with the joined batch. Each rank is seeded with its own number, and rank 0
-# broadcasts its weights.
+# Next, we compare a model whose experts are spread over ranks with a whole one that sees all ranks' batches. Each rank starts with a
+# different seed, and rank 0 broadcasts its weights.
 
 # %%
 # %%ranks
@@ -361,7 +366,7 @@ cut_experts(mine)
 right = {name: parameter.grad for name, parameter in whole.named_parameters()}
 
 # %% [markdown]
-# That was the whole, with the batch of all. Now the one that is cut, with two of the eight sequences:
+# That was the whole model, with the batch of all ranks. Now comes the cut model. Each rank gets two of the eight sequences:
 
 # %%
 # %%ranks --into cut
@@ -389,8 +394,8 @@ report(
 )
 
 # %% [markdown]
-# **Predict:** how many all_to_alls are there in the two layers, forward and backward? And how many bytes? Out, a rank
-# sends one row for each of its choices (2 x 16 tokens, two experts each). Back, it sends one row for each choice that
+# **Predict:** how many all_to_alls are there in the two layers, forward and backward together? And how many bytes? When tokens go out, a
+# rank sends one row for each of its choices (2 x 16 tokens, two experts each). When results go back, it sends one row for each choice that
 # reached it.
 
 # %%
@@ -421,13 +426,15 @@ print("every gradient is that of one process with the joined batch, to 1e-5")
 beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
 
 # %% [markdown]
-# Equal to the byte, the 8 counts of 8 bytes included. And look at how many choices arrived: 64 for each rank and layer
-# would be fair. **A layer takes as long as the rank with the most tokens**, and the others wait in the all_to_all. So
-# balance matters for time, not only for learning.
+# The prediction is equal to the byte, including the counts (8 counts of 8 bytes for each layer).
 #
-# Two kinds of parameters need two kinds of gradients. What all ranks hold is averaged, as in DDP. An expert has seen every rank's tokens, so
-# its gradient is a sum over ranks already. `cut_experts` divides it by their number, in a hook on the parameter, and it must not be averaged
-# over ranks as well. Written by hand, without that division, it is N times too large.
+# Now look at how many choices arrived at each rank. A fair number would be 64 for each rank and layer. **A layer takes as long as the rank
+# with the most tokens**, and the others wait in the all_to_all. So balance matters for speed as well as for learning.
+#
+# There are two kinds of parameters, and their gradients need different treatment. For parameters that all ranks hold, the gradients are
+# averaged over ranks, as in DDP. An expert has seen the tokens of every rank, so its gradient is already a sum over ranks.
+# `cut_experts` divides it by the number of ranks, in a hook on the parameter, and it must not be averaged again. If you forget the
+# division in your own code, the gradient is N times too large.
 
 # %%
 # %ranks stop
@@ -435,10 +442,12 @@ beside("all_to_alls", predicted=2 * 5, measured=cut[0].sent[0])
 # %% [markdown]
 # ## At scale: 256 ranks
 #
-# A model shaped like DeepSeek-V3: 256 experts, eight for each token, width 7,168, expert width 2,048. Two of its layers, one expert on
-# each of 256 ranks, 4,096 tokens a rank. (Its shared expert and its attention are left out. It was trained with experts over 64 ranks.) The program is rehearsed:
-# it runs as rank 17, nothing is sent, and every collective is written down. No tensor has values in a rehearsal, so no router can choose:
-# the tokens are assumed to be spread evenly. To start it on real ranks add your data, a seed, and `.to(device)`.
+# Our last model is shaped like DeepSeek-V3: 256 experts, eight for each token, width 7,168, expert width 2,048. We take two of its layers,
+# one expert on each of 256 ranks, and 4,096 tokens on each rank. (We leave out its shared expert and its attention. DeepSeek-V3 itself was
+# trained with the experts spread over 64 ranks.)
+#
+# The program is rehearsed: it runs as rank 17, nothing is sent, and every collective is recorded. In a rehearsal no tensor has values, so no
+# router can choose: we assume that tokens are spread evenly. To start it on real ranks, add your data, a seed, and `.to(device)`.
 
 # %%
 # %%rehearse -n 256 --rank 17 --steps 1 --into at_scale
@@ -505,19 +514,21 @@ print(
 assert computing < a_token / 50e9
 
 # %% [markdown]
-# Equal to the byte again. (Two of the all_reduces add up counts for the balance loss, 256 numbers a layer. The other 17 average what all
-# ranks hold. That can be hidden behind backward, as DDP does. But a layer cannot begin before its tokens are there.)
+# Again equal to the byte. (Two of the all_reduces add up counts for the balance loss, 256 numbers in each layer. The other 17 average the
+# gradients of what all ranks hold. That can be hidden behind backward, as in DDP. But experts cannot begin before their tokens arrive.)
 #
-# Between nodes, sending tokens takes longer than computing. That is why DeepSeek-V3 sends a token to
-# at most four nodes, sends fewer bits, and hides the sending behind the work on other micro-batches (DeepSeek-AI, 2024,
-# sections 2.1.2, 3.2 and 3.3). Expert parallelism needs fast links, as tensor parallelism does.
+# Between nodes, sending tokens takes longer than computing with them. That is why DeepSeek-V3 sends a token to at most four nodes, uses fewer
+# bits, and hides the sending behind the work on other micro-batches (DeepSeek-AI, 2024, sections 2.1.2, 3.2 and 3.3). Expert parallelism
+# needs fast links, as tensor parallelism does.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# Experts on ranks, without this workshop: a router, the counts, two all_to_alls that autograd knows, and the two kinds of gradients. An
-# expert has the number that it has in the whole model, so a checkpoint does not depend on who holds it. `torchrun --nproc-per-node
-# 4 train_experts.py` runs it. (It has neither a shared expert nor anything that balances the load: add your bias from above.)
+# Experts on ranks, without this workshop: a router, the counts, two all_to_alls with a backward, and the two kinds of
+# gradients. Each expert keeps the number that it has in the whole model, so a checkpoint does not depend on which rank holds it.
+# Nothing balances the load: you can add your bias from above.
+#
+# `torchrun --nproc-per-node 4 train_experts.py` runs it.
 
 # %%
 import os
@@ -635,7 +646,7 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# One rank with all eight experts. The same losses:
+# The same script on one rank, which holds all eight experts, gives the same losses:
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "alone")
@@ -653,12 +664,11 @@ show.recorded_run("34_experts", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Parameters cost memory, **used** parameters cost FLOPs. A mixture of experts separates the two.
-# - A router left alone prefers few experts. A loss evens it out, and so does a bias that only affects the choice.
-# - Experts stay, tokens travel: two all_to_alls forward, two backward in each layer, and one for the counts.
-# - A rank sends k copies of each token out, and gets k results back. The slowest rank is the one to which most tokens
-#   come.
-# - An expert's gradient already contains all ranks' tokens. Do not average it over ranks as you do the rest.
+# - All parameters cost memory, but only the parameters that a token **uses** cost FLOPs. A mixture of experts separates the two costs.
+# - Left to itself, a router prefers few experts. A loss evens out its choices, and so does a bias that only affects the choice.
+# - Experts stay, tokens travel: each layer has two all_to_alls in forward, two in backward, and one for the counts.
+# - A rank sends k copies of each token out and gets k results back. The rank that receives the most tokens is the slowest.
+# - An expert's gradient already contains the tokens of all ranks. Do not average it over ranks as you do with the other gradients.
 #
 # Next: [35_mesh](35_mesh.ipynb), where all axes meet.
 #
