@@ -3,17 +3,18 @@
 #
 # - **You need** `11_numbers_and_tensors` (E4M3, E5M2, blocks) and `14_mixed_precision` (loss scaling).
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on CPU or GPU. The model is real: SmolLM2-135M (`workshop assets fetch` brings it once).
-# - **Model and text:** SmolLM2, a Llama like `TINY` but trained on far more text, reading speeches: the outliers that break one scale for all
-#   are learned, and `TINY` has not had the time.
+# - **What runs where:** everything runs here, on CPU or GPU. The model is a real one: SmolLM2-135M (`workshop assets fetch` downloads it once).
+# - **Model and text:** SmolLM2 reads speeches. It is a Llama like `TINY`, but trained on far more text. A model learns the outliers that make
+#   a single scale fail, and `TINY` was not trained long enough for that.
 # - **Links:** before this [37_plan_the_layout](../day3_model_parallel/37_plan_the_layout.ipynb), after it [42_fp8_training](42_fp8_training.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# An H100 multiplies 8-bit floating-point numbers twice as fast as 16-bit ones. E4M3 keeps only three bits of mantissa.
-# Products can live with that rounding error. But E4M3 ends at 448, and below $2^{-9}$ it has nothing. Loss scaling
-# needed one S for all gradients, because fp16 has a range of $10^{12}$. E4M3 has $10^5$. Which numbers should share a
-# scale, and can that scale be known before the tensor exists?
+# An H100 multiplies 8-bit floating-point numbers twice as fast as 16-bit ones. The E4M3 format keeps only three bits of mantissa, and
+# products tolerate the rounding error that this causes. But E4M3 ends at 448, and below $2^{-9}$ it has no numbers at all.
+#
+# For fp16, loss scaling needed only one factor S for all gradients, because fp16 has a range of $10^{12}$. E4M3 has a range of $10^5$. So
+# which numbers should share a scale? And can that scale be known before the tensor exists?
 
 # %%
 # %load_ext workshop
@@ -32,8 +33,9 @@ device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 # %% [markdown]
 # ## What has to fit
 #
-# A linear layer has three products: $y = x W^T$, $dx = dy\,W$ and $dW = dy^T x$. So three tensors must fit into 8 bits: inputs, weights, and
-# gradients of outputs. Here they are, from one step of a real model on a real speech, for the last matrix of each MLP.
+# A linear layer has three products: $y = x W^T$, $dx = dy\,W$ and $dW = dy^T x$. So three tensors must fit into 8 bits: the inputs, the
+# weights, and the gradients of the outputs. The next cell collects them from one step of a real model on a real speech, for the last matrix of
+# each MLP.
 
 # %%
 model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=device)
@@ -79,24 +81,26 @@ assert 12 * 2.0**-16 < max(of_dy) == of_dy[0] < 15 * 2.0**-16
 assert max(largest["inputs x"]) / min(of_dy) > 1e8  # eight powers of ten
 
 # %% [markdown]
-# Read it line by line. **Weights** are calm: much the same in all layers. **Inputs** are not: in a layer or two the
-# largest is in the thousands, while the median is about a tenth. These are *massive activations* (Sun et al., 2024),
-# found in many language models: a handful of numbers, here at the first token alone. **Gradients** are tiny: their
-# median falls from 14 times the smallest number that E5M2 has, in the lowest layer, to about once in the highest. There
-# E5M2 has few digits for them, or none.
+# Let us look at the three tensors one by one:
+#
+# - **Weights** are calm: their largest values are similar in all layers.
+# - **Inputs** are not calm. In one or two layers the largest value is in the thousands, while the median is about a tenth. Such *massive
+#   activations* (Sun et al., 2024) are found in many language models. They are a handful of numbers, here only at the first token.
+# - **Gradients** are tiny. In the lowest layer their median is 14 times the smallest number of E5M2, and in the highest layer it is about that
+#   smallest number itself. There E5M2 has only few digits for them, or none.
 #
 # ## Predict
 #
-# How far off will $y$ and $dx$ be without a scale? And with one scale for each tensor, for each row, for each block of
-# 128 neighbours in a row (in W: for each square of 128 x 128), or for each block of 32 (MX, whose scale is a power of
-# two)? E4M3 rounds by up to 6 %, typically 2 to 3 %.
+# How far off will $y$ and $dx$ be without a scale? How far with one scale for each tensor, or for each row? How far with one for each block of
+# 128 neighbors in a row (in W: for each square of 128 x 128), or for each block of 32 (MX, where the scale is a power of
+# two)? E4M3 rounds a number by up to 6 %, typically by 2 to 3 %.
 
 # %% [markdown]
 # ## Run
 #
-# Such a product by hand, with one scale for each tensor: divide so that the largest number becomes 448, round, multiply
-# the 8-bit numbers, and multiply both scales back in. The package has it as `quantize`, which rounds a matrix with the
-# scales you ask for, and `product`. torch has it as `torch._scaled_mm`, which reads the second matrix by columns.
+# We first compute such a product by hand, with one scale for each tensor. We divide so that the largest number becomes 448, round, multiply
+# the 8-bit numbers, and multiply the result by both scales. This package has two functions for it: `quantize` rounds a matrix with the
+# scales you ask for, and `product` multiplies two such matrices. In torch it is `torch._scaled_mm`, which reads the second matrix by columns.
 
 # %%
 x, W = kept[12]["x"], kept[12]["W"]  # (96, 1536) and (576, 1536): multiples of 16
@@ -115,8 +119,8 @@ else:
     print("by hand and by the package: one product; torch._scaled_mm cannot run here")
 
 # %% [markdown]
-# On a GPU with 8-bit units `product` calls `torch._scaled_mm` where a tensor or a row has one scale. On a CPU it
-# emulates, and blocks and MX it emulates everywhere: the same 8-bit numbers, multiplied in fp32.
+# On a GPU with 8-bit units, `product` calls `torch._scaled_mm` if each tensor or each row has one scale. On a CPU, and for blocks and
+# MX everywhere, it emulates: it multiplies the same 8-bit numbers in fp32.
 
 
 # %%
@@ -200,22 +204,23 @@ assert mean_y["block"] < mean_y["row"] < mean_y["mx"]
 assert worst_y["mx"] > worst_y["tensor"]
 
 # %% [markdown]
-# - **Without a scale** it is not the mean of $y$ that suffers: most inputs lie where E4M3 has its digits. What suffers
-#   is the one token with the massive activation, which is cut from thousands to 448. Gradients suffer everywhere: they
-#   lie where E5M2 has few digits left, and up to a third of a layer's become zero.
-# - **One scale for a tensor** cures both. On average it is within half a percentage point of the best; for the worst
-#   token it is one to two points behind. That is the benefit of floating point: each number has an exponent
-#   of its own, and the scale only has to bring the largest into range.
-# - **Rows and blocks** gain a little more. **MX** gives it back again, because its scale is a power of two. For the worst
-#   $y$ it is worse than one scale for the tensor.
-# - **$dx$ is off by 1.7 times as much as $y$** (1.6 by the rule): one of its two operands, dy, has a bit less in E5M2. That format was
-#   chosen for its range. With good scales the range is not needed, which is why newer recipes (MX, DeepSeek-V3's blocks)
-#   take E4M3 for gradients too.
+# - **Without a scale**, the mean of $y$ does not suffer, because most inputs lie where E4M3 has its digits. The one
+#   token with the massive activation suffers: its input is cut from thousands to 448. Gradients suffer everywhere, because they
+#   lie where E5M2 has few digits left. In one layer up to a third of them become zero.
+# - **One scale for each tensor** cures both problems. On average it is within half a percentage point of the best method, and for the worst
+#   token it is one to two points behind. This is the benefit of floating point: each number has its own exponent, and
+#   the scale only has to bring the largest number into range.
+# - **Rows and blocks** gain a little more. **MX** loses that gain again, because its scale is a power of two. For the worst
+#   $y$ it is even worse than one scale for each tensor.
+# - **The error of $dx$ is 1.7 times the error of $y$** (1.6 by the rule). One of its two operands, dy, is in E5M2, which has one bit of mantissa
+#   less. E5M2 was chosen for its range. With good scales that range is not needed, so newer recipes (MX, DeepSeek-V3's blocks) use E4M3 for
+#   gradients as well.
 #
-# Why does a power of two cost anything? Not because a part of the range lies idle: in floating point an exponent that nobody uses costs nothing.
-# Map the largest number of each block to 448, to 224 or to 28, and the error is the same. But all three are numbers that E4M3 *has*. So the
-# largest number of each block, which weighs most, is not rounded at all. Map it to 300, which E4M3 does not have, or to wherever a power of two
-# takes it, and it is rounded like all others:
+# Why does it cost anything to make the scale a power of two? Such a scale leaves a part of the range unused, but this is not the reason: in
+# floating point, an unused exponent costs nothing. If you map the largest number of each block to 448, to 224 or to 28, the error is the same.
+#
+# The reason is that E4M3 *contains* the numbers 448, 224 and 28. So the largest number of each block, which has the most weight, is not rounded
+# at all. If you map it to 300, which E4M3 does not contain, or to wherever a power of two takes it, it is rounded like all the others:
 
 # %% tags=["nbval-check-output"]
 lost = {}
@@ -242,8 +247,9 @@ for how in ("largest to 300", "power of two"):
 # %% [markdown]
 # ## One scale for all?
 #
-# Is one scale per tensor enough, then? For this model, yes. Could **all** tensors share one? Between the largest input
-# and the median gradient lie eight powers of ten. So try every power of two, for inputs, weights and gradients alike:
+# So is one scale for each tensor enough? For this model, yes. Could **all** tensors share one scale? The largest input and the median gradient
+# are eight powers of ten apart. The next cell tries every power of two from $2^{-14}$ to $2^7$ as a scale for inputs, weights and gradients
+# together:
 
 
 # %%
@@ -289,14 +295,16 @@ assert worst["y, one for all"][best["dx"]] > 0.8
 assert worst["y, one for all"][best["y"]] > 0.25
 
 # %% [markdown]
-# The mean hides it: there, $2^{-5}$ serves both. But some token is lost at every shared scale. Where the worst $y$ is at
-# its best, and still off by more than a quarter, some dx is lost, and the other way round. The two valleys lie a factor of
-# hundreds apart.
+# The mean hides the problem: on average, $2^{-5}$ works for both $y$ and $dx$. But at every shared scale, some token is lost. At the scale
+# where the worst $y$ is at its best (and still off by more than a quarter), some $dx$ is lost, and the other way round. The best scales for the
+# two are apart by a factor of hundreds.
 #
-# Micikevicius et al. (section 4.3) asked the same of a GPT-3 with 1.3 billion parameters, forward alone: inputs, weights
-# and residuals in E4M3, and the best power of two for all of them against a scale for each tensor. Here is the
-# experiment with this model (its residuals keep their precision). Perplexity on a hundred words has luck in it. The KL
-# divergence, how far the distribution over the next token moves, has less.
+# Micikevicius et al. (section 4.3) did this experiment with a GPT-3 of 1.3 billion parameters, forward only. They put inputs, weights
+# and residuals in E4M3, and compared the best power of two for all of them with one scale for each tensor. We repeat the
+# experiment with our model, whose residuals keep their precision.
+#
+# We report two measures. The perplexity of a hundred words depends on luck. The KL divergence says how far the distribution over the next
+# token moves, and depends less on luck.
 
 # %%
 linears = [
@@ -357,15 +365,17 @@ whole, shared_one, own_one = (found for found, _ in ours.values())
 assert max(whole, own_one) < shared_one
 
 # %% [markdown]
-# Sharing one scale costs more than one scale per tensor, in both; in the paper's larger model much more. Two per cent of perplexity are
-# within the luck of so short a text: where the products round otherwise, one scale per tensor may even come out ahead of no rounding. The KL
-# compares two distributions and knows no luck of the text. It is about half as large with one scale per tensor.
+# In both models, one scale for all tensors costs more than one scale for each tensor. In the paper's larger model, it costs much more.
+#
+# Perplexity differences of two percent are within the luck of such a short text: on a machine where the products round differently, one scale
+# for each tensor may even come out better than no rounding. The KL divergence compares two distributions, so it does not matter with which word
+# the text happens to go on. It is about half as large with one scale for each tensor.
 #
 # ## Outliers, one at a time
 #
-# Under one scale per tensor this model's outliers do little harm. How large would one have to be? Make it yourself: take
-# normal numbers, 128 x 512, and multiply one **row**, or one **column**, by more and more. The picture has the error of
-# the other rows.
+# With one scale for each tensor, the outliers of this model do little harm. How large would an outlier have to be to do harm? We make one
+# ourselves: we take normal numbers, 128 x 512, and multiply one **row** or one **column** by larger and larger factors. The picture shows the
+# error of the other rows.
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -408,15 +418,17 @@ for factor, all_zero in ((64, False), (512, True)):  # int8: equal steps
     assert bool((plain[1:] / step).round().eq(0).all()) == all_zero
 
 # %% [markdown]
-# FP8 tolerates an outlier of some thousands with hardly any harm. The steps of int8 are all equal: there, an outlier of
-# a few hundred rounds all the other numbers to zero. Beyond that, what counts is which numbers share a scale. Row scales cure rows and not columns: **a
-# column outlier is in every row**. Only scales along the sum, in blocks, help there. The first of
-# sixteen blocks is lost and the others are not: an error of $\sqrt{1/16}$, 25 %.
+# FP8 tolerates an outlier of a few thousand almost without harm. In int8 all steps are equal, so an outlier of a few hundred already rounds
+# all the other numbers to zero.
+#
+# For larger outliers, it matters which numbers share a scale. Scales for rows help against an outlier row but not against an outlier column,
+# because **a column outlier is in every row**. Only scales for blocks along the sum help there. Then one of sixteen blocks is lost
+# and the others are not, which gives an error of $\sqrt{1/16}$, 25 %.
 #
 # ## When is amax known?
 #
-# *Current* scaling reads a tensor twice: once for its amax, once to round it. *Delayed* scaling takes the amax of past steps. Then
-# the kernel that makes the tensor can round it as well, and no 16-bit tensor is ever written.
+# *Current* scaling reads a tensor twice: once to find its amax, and once to round it. *Delayed* scaling takes the amax of past steps. So the
+# kernel that computes the tensor can also round it, and no 16-bit tensor is ever written to memory.
 #
 # ### Exercise: one step
 
@@ -433,8 +445,8 @@ def delayed_scale(
 
 
 # %% [markdown]
-# Your function at work on the amax of a gradient over forty steps: it falls slowly, wobbling from step to step, jumps
-# once, and falls again. With a history of 1, of 4 and of 16.
+# The next cell applies your function to the amax of a gradient over forty steps. It falls slowly, wobbles from step to step, jumps
+# once, and falls again. We try histories of 1, 4 and 16 steps.
 
 # %% tags=["nbval-check-output"]
 steps = [
@@ -463,12 +475,14 @@ assert cut[4] == cut[16] == 3
 show.delayed_scaling(steps, room)
 
 # %% [markdown]
-# A history of one step clips whenever amax goes up, and it wobbles up in more than half of the steps. The longer ones
-# remember the highest of a wobble. They clip three steps, whatever their length: the jump, and two at the start, where
-# the wobble's highest was still to come. Nothing in the past steps announced these. After the jump the scale leaves too
-# much room for as long as the history is. In floating point that costs little, as long as small numbers stay above the
-# smallest that the format has. So long histories are usual: Transformer Engine keeps 1,024 steps. `AmaxHistory` is the
-# same for tensors:
+# A history of one step clips whenever amax goes up, and that happens in more than half of the steps. Longer histories
+# remember the highest point of the wobble. They clip in three steps, whatever their length: at the jump, and twice at the start, before
+# they have seen the highest point of the wobble. Nothing in the past steps announced these three.
+#
+# After the jump, the scale leaves too much room for as many steps as the history is long. In floating point that costs little, as long as
+# small numbers stay above the smallest number of the format. So long histories are usual: Transformer Engine keeps 1,024 steps.
+#
+# `AmaxHistory` does the same for tensors:
 
 # %% tags=["nbval-check-output"]
 by_package = AmaxHistory("e5m2", length=4)
@@ -480,11 +494,12 @@ print(f"{len(scales)} scales of AmaxHistory are yours")
 # %% [markdown]
 # ## At scale: what does a scale cost?
 #
-# The four matrices of a Llama 70B layer on one H100, 8,192 tokens. Current scaling reads a matrix once for its amax (2
-# bytes a number), and once more to round it (read 2, write 1). The inputs are new in each product. Weights change once
-# per step. If all micro-batches share one rounded copy, its cost is spread over them; the column `faster` leaves it
-# out. If weights are rounded again in each product, read the last column. With delayed scaling the rounding happens
-# inside another kernel, at best at no extra cost.
+# The table covers the four matrices of a Llama 70B layer on one H100, with 8,192 tokens. Current scaling reads a matrix once for its amax (2
+# bytes a number), and once more to round it (read 2, write 1).
+#
+# The inputs are new in every product. Weights change only once per step. If all micro-batches share one rounded copy of the weights, its cost
+# is spread over them; the column `faster` leaves this cost out. If weights are rounded again in each product, read the last column. With
+# delayed scaling, another kernel does the rounding, at best at no extra cost.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -520,17 +535,19 @@ assert 1.5 < min(gains) <= max(gains) < 1.75
 assert 1.33 < min(gains_of_both) <= max(gains_of_both) < 1.55
 
 # %% [markdown]
-# The data sheet promises a factor of two. One and a half to one and three quarters is left; where weights are rounded
-# in each product too, 1.4 to 1.5. And this is one product of three, without anything around it. The fewer outputs a
-# product has, the more it loses: the passes over inputs do not shrink with them. In `42_fp8_training` whole steps are
-# compared.
+# The data sheet promises a factor of two. A factor of 1.5 to 1.75 is left. If the weights are also rounded in each product, it is
+# 1.4 to 1.5. And this is only one product of three, without anything around it. A product with fewer outputs loses more, because the
+# passes over the inputs do not shrink with the outputs. `42_fp8_training` compares whole steps.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# Which scale does each matrix of a file need? The script looks at the row that suffers most, because a mean would hide it, and counts the
-# numbers that become zero. Without a file it makes three matrices: one that is calm, one with an outlier row and one with an outlier
-# column. `MATRICES=file.safetensors python which_scale.py` reads yours. Weights are calm, as you saw: save the *inputs* of a layer, and give it those.
+# Which scale does each matrix of a file need? For each kind of scale, the script reports the row that suffers most, because a mean would hide
+# it, and the largest share of a row that becomes zero. Without a file, it makes three matrices: a calm one, one with an outlier row, and one with
+# an outlier column.
+#
+# `MATRICES=file.safetensors python which_scale.py` reads your file. Weights are calm, as you saw, so save the *inputs* of a layer and give the
+# script those.
 
 # %%
 from workshop import launch
@@ -592,13 +609,13 @@ show.recorded_run("41_fp8_scaling")
 # %% [markdown]
 # ## What to take away
 #
-# - FP8 needs a scale for each tensor, because tensors differ by more than the format's range. Weights are calm, inputs have massive
-#   activations, gradients are tiny.
-# - One scale for a **tensor** copes with outliers of a few thousand. Scales for **rows** cope with any outlier row,
-#   scales for **blocks** along the sum with outlier columns too.
-# - **Current** scaling fits each tensor and costs a pass. **Delayed** scaling saves that pass. It cuts numbers in every
-#   step in which a tensor exceeds its history, and after a jump it leaves too much room for as long as the history is.
-# - E4M3 for inputs and weights, E5M2 for gradients; with fine scales E4M3 for all.
+# - FP8 needs a scale for each tensor, because tensors differ by more than the range of the format. Weights are calm, inputs have massive
+#   activations, and gradients are tiny.
+# - One scale for each **tensor** copes with outliers of a few thousand. Scales for **rows** cope with any outlier row. Scales for **blocks**
+#   along the sum also limit the harm of outlier columns.
+# - **Current** scaling fits each tensor, but costs one more pass over it. **Delayed** scaling saves that pass. It clips numbers in every
+#   step in which a tensor exceeds its history. After a jump, it leaves too much room for as many steps as the history is long.
+# - Use E4M3 for inputs and weights, and E5M2 for gradients. With fine scales, use E4M3 for all three.
 #
 # Next: [42_fp8_training](42_fp8_training.ipynb).
 #
