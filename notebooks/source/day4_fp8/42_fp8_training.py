@@ -3,18 +3,18 @@
 #
 # - **You need** `41_fp8_scaling` and `14_mixed_precision`.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on one rank. On a CPU the 8-bit products are emulated: the same 8-bit numbers, multiplied in fp32, so
-#   the loss is that of FP8 and the time is not. On a GPU with 8-bit units the same cells call `torch._scaled_mm`;
-#   Accelerate and Transformer Engine need such a GPU too. Accelerate with torchao was run on an H200, Transformer Engine not yet.
+# - **What runs where:** everything runs here, on one rank. On a CPU the 8-bit products are emulated: the same 8-bit numbers are multiplied in
+#   fp32, so the loss is that of FP8, but the time is not. On a GPU with 8-bit units, the same cells call `torch._scaled_mm`.
+#   Accelerate and Transformer Engine also need such a GPU. Accelerate with torchao was run on an H200, Transformer Engine not yet.
 #   torchao is optional (`pip install torchao`): one cell compares with it, emulated.
-# - **Model and text:** some layers of SmolLM2, as in the lesson before, trained further on presidents' speeches; its vocabulary is cut to the
+# - **Model and text:** some layers of SmolLM2, as in the lesson before, trained further on presidents' speeches. Its vocabulary is cut to the
 #   tokens that occur in them.
 # - **Links:** before this [41_fp8_scaling](41_fp8_scaling.ipynb), after it [43_fp8_inference](43_fp8_inference.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# One product in FP8 is off by three per cent (`41_fp8_scaling`). A step has hundreds of them, and a training thousands
-# of steps. Does the loss still fall, and how far from that of bf16? And what is left of the factor of two?
+# One product in FP8 is off by three percent (`41_fp8_scaling`). A training step has hundreds of products, and a training run has thousands
+# of steps. Does the loss still fall, and how far is it from the loss in bf16? And how much is left of the factor of two in speed?
 
 # %%
 # %load_ext workshop
@@ -24,12 +24,12 @@ from workshop.exercises import beside
 # %% [markdown]
 # ## A model, cut to size
 #
-# SmolLM2, two of its thirty layers, with real weights on real text. Its head has 49,152 tokens and would take nearly
-# all of the time. So we keep only the tokens that occur in the text.
+# We use two of SmolLM2's thirty layers, with real weights on real text. Its head has 49,152 tokens and would take nearly
+# all of the time, so we keep only the tokens that occur in the text.
 #
-# One thing more. 8-bit units read sizes in multiples of 16. A head for GPT-2's vocabulary of 50,257 cannot run there.
-# Padded to 50,272, with tokens that never occur, it can. Many recipes pad for that reason. Others keep the head in 16
-# bits, as we do below, and then it need not be padded. We pad all the same, so that you can try both.
+# There is one more condition. 8-bit units read sizes in multiples of 16. So they cannot run a head for GPT-2's vocabulary of 50,257 tokens.
+# Padded to 50,272, with tokens that never occur, it can run, and many recipes pad for this reason. Others keep the head in 16
+# bits, as we do below, and then no padding is needed. We pad anyway, so that you can try both.
 
 
 # %%
@@ -72,17 +72,17 @@ assert 0 <= rows - num_used < 16
 # %% [markdown]
 # ## Three products, by hand
 #
-# A linear layer is one product forward and two backward: **dgrad** makes the gradient of the inputs, **wgrad** that of
-# the weights. Each of the three reads two matrices in 8 bits. Inputs and weights are rounded to E4M3, which has more
-# digits; gradients to E5M2, which has more range. Each matrix has one scale. Here they are for the layer that we shall
+# A linear layer has one product in forward and two in backward: **dgrad** computes the gradient of the inputs, and **wgrad** the gradient of
+# the weights. Each of the three products reads two matrices in 8 bits. Inputs and weights are rounded to E4M3, which has more
+# digits. Gradients are rounded to E5M2, which has more range. Each matrix has one scale. The picture shows the layer that we will
 # use, with 256 tokens, 256 inputs and 512 outputs:
 
 # %%
 show.three_products(tokens=256, inputs=256, outputs=512)
 
 # %% [markdown]
-# Each of x, W and dy stands in two of the products. It is rounded once, for both. So forward keeps its two rounded
-# operands, and backward is yours:
+# Each of x, W and dy appears in two of the products, but is rounded only once. So forward keeps its two rounded operands for backward. You
+# write the backward:
 #
 # ### Exercise: backward
 
@@ -129,7 +129,7 @@ class ThreeProducts(torch.autograd.Function):
 
 
 # %% [markdown]
-# One layer, its inputs, and a gradient of its outputs to compare with:
+# Next we make one layer, its inputs, and a gradient of its outputs. Below, we compare other implementations with your result:
 
 # %%
 torch.manual_seed(0)
@@ -154,8 +154,8 @@ def apart(found):
 by_hand = three_of(lambda x: ThreeProducts.apply(x, layer.weight), layer.weight)
 
 # %% [markdown]
-# In the package that is `Fp8Linear`, which keeps 8-bit numbers and scales apart so that real units can multiply them.
-# `swap` makes one of an `nn.Linear`:
+# In this package the layer is called `Fp8Linear`. It keeps the 8-bit numbers and their scales separately, so that real 8-bit units can
+# multiply them. `swap` turns an `nn.Linear` into an `Fp8Linear`:
 
 # %%
 import copy
@@ -170,8 +170,8 @@ print(f"y, dx, dW: the package is {off:.0e} away")
 assert off < 1e-5
 
 # %% [markdown]
-# torchao, PyTorch's library for narrow formats, calls it `convert_to_float8_training`. It is made for 8-bit units, but
-# it can emulate them as well:
+# In torchao, PyTorch's library for narrow formats, the function is called `convert_to_float8_training`. It is made for 8-bit units, but
+# it can also emulate them:
 
 # %%
 import contextlib
@@ -194,10 +194,12 @@ else:
 # %% [markdown]
 # ## Which layers?
 #
-# Not all of them. The **last** linear layer keeps its precision: it makes the logits, and no later layer can average
-# its errors out. The **first** is kept too, as Accelerate's filter does: it simply takes the first `nn.Linear` of the
-# model. In a Llama that is layer 0's `q_proj` alone; `k_proj` and `v_proj` read the same inputs and run in FP8. So read
-# what a filter keeps before you trust it.
+# Not every linear layer should run in FP8. The **last** one keeps its precision, because it makes the logits, and no later layer can average
+# out its errors.
+#
+# The **first** one is also kept, as Accelerate's filter does. That filter simply takes the first `nn.Linear` of the model. In a Llama, this is
+# only the `q_proj` of layer 0; `k_proj` and `v_proj` read the same inputs and still run in FP8. So check what a filter keeps before you trust
+# it.
 #
 # ### Exercise: choose
 
@@ -212,8 +214,8 @@ def runs_in_fp8(layers: list[tuple[str, int, int, bool]]) -> list[str]:
 # %% [markdown]
 # ## The swap
 #
-# `swap` changes the class of these layers, and nothing else. Parameters stay the very same tensors, so optimizer, checkpoint and
-# state_dict do not notice. The weight in fp32 is the **master**; its 8-bit copy is made for each product.
+# `swap` changes the class of these layers, and nothing else. The parameters stay the very same tensors, so the optimizer, checkpoints and the
+# state_dict do not change. The weight in fp32 is the **master**. An 8-bit copy of it is made for each product.
 
 # %% tags=["nbval-check-output"]
 from workshop.precision.fp8_swap import unswap, why_kept
@@ -251,10 +253,11 @@ del model, before, after
 # %% [markdown]
 # ## Predict
 #
-# Four runs from the same weights on the same text: operands in fp32, in bf16, in FP8 with delayed scaling, and in FP8
-# without scales. As in `14_mixed_precision` each micro-batch's loss is divided as if 0.5 million tokens made a step, so
-# gradients are small. **Predict** the mean loss of the twelve steps. One product is off by three per cent; are twelve
-# steps of them off by as much, by more, or by less?
+# We will train from the same weights and on the same text four times: with operands in fp32, in bf16, in FP8 with delayed scaling, and in FP8
+# without scales. As in `14_mixed_precision`, each micro-batch's loss is divided as if a step had 0.5 million tokens, so
+# gradients are small.
+#
+# **Predict** the mean loss of the twelve steps. One product is off by three percent. Is the mean loss off by as much, by more, or by less?
 
 # %%
 # %%guess fp8_apart --unit %
@@ -262,8 +265,8 @@ del model, before, after
 ...
 
 # %% [markdown]
-# And without scales? How much of a small gradient does E5M2 hold? Count it before the run, at the first step: the
-# gradients of each layer's outputs that become zero.
+# What happens without scales? How much of a small gradient can E5M2 hold? We can count that before training. The next cell runs the first step
+# and counts which share of the gradients of each layer's outputs becomes zero.
 
 # %%
 model, tokens, _ = cut_model()
@@ -289,7 +292,7 @@ del model
 # ## Run
 #
 # A model that has lost nine tenths of its layers is broken at first, and the smallest difference makes its loss jump.
-# So all runs share the first twelve steps; then they part.
+# So all runs share the first twelve steps. After that they separate.
 
 # %%
 # %%torchrun -n 1 --pass cut_model,DIVIDE --into trained
@@ -406,22 +409,24 @@ off = 100 * abs(mean["FP8, delayed"] / mean["bf16"] - 1)
 beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 
 # %% [markdown]
-# **With scales FP8 stays within one per cent of bf16** in the mean of the run. What could have been predicted? The four
-# GPT models of the FP8 paper, of 126 million to 175 billion parameters (Micikevicius et al., table 4), stand a fifth of
-# a per cent above 16 bits: that is the prediction beside your guess. (Twelve steps of a small model cannot confirm it.
-# They show that the difference is below one per cent.) Why so little? The errors of single products point in no
-# common direction, so they largely cancel in sums over many products and many steps. In a single step FP8 is further
-# from bf16 than fp32 is, here by about two per cent at the most.
+# **With scales, FP8 stays within one percent of bf16** in the mean of the run. Could we have predicted that? The paper on FP8 trained four
+# GPT models with 126 million to 175 billion parameters (Micikevicius et al., table 4). Their loss is a fifth of a percent above the loss in 16
+# bits, and that is the prediction next to your guess. (Twelve steps of a small model cannot confirm this number. They only
+# show that the difference is below one percent.)
 #
-# Without scales most output gradients of the swapped layers round to zero in E5M2. These layers hardly learn; only what
-# was not swapped still does.
+# Why is the difference so small? The errors of single products do not point in a common direction, so they largely cancel in sums over many
+# products and many steps. In a single step, FP8 is further from bf16 than fp32 is: here, by about two percent at most.
+#
+# Without scales, most output gradients of the swapped layers round to zero in E5M2. So these layers hardly learn; only the layers that were
+# not swapped still do.
 #
 # ## The third product
 #
-# Of the three, **wgrad** sums over tokens and goes straight into the optimizer. If a run is unstable, it is the
-# first to be put back into 16 bits. What each recipe costs in accuracy, for the one layer from above, its x and its
-# dy. First on paper. A number with m bits of mantissa is off by $2^{-m-1}/\sqrt{7}$ (`11_numbers_and_tensors`), and the
-# errors of two operands add up as squares:
+# Of the three products, **wgrad** is the one that sums over tokens, and its result goes straight into the optimizer. If a run is unstable,
+# wgrad is the first product to put back into 16 bits.
+#
+# What does each recipe cost in accuracy? We test this with the one layer from above, its x and its dy. First we predict: a
+# number with m bits of mantissa is off by $2^{-m-1}/\sqrt{7}$ (`11_numbers_and_tensors`), and the errors of two operands add up as squares:
 
 # %% tags=["nbval-check-output"]
 from workshop.precision.fp8 import Fp8Linear
@@ -465,10 +470,9 @@ assert careful[2] < 0.5 * eight[2]
 assert max(mx) < 1.1 * eight[0]
 
 # %% [markdown]
-# The rule of `11_numbers_and_tensors` holds to a fifth. With E5M2 both gradients have the larger error. Computing wgrad
-# in fp32 removes more than half of the error of dW, and takes one product of three out of 8 bits. What remains comes
-# from x: forward rounded it to E4M3, and wgrad reads that rounded copy. MX with E4M3 throughout has the small error
-# everywhere.
+# The rule of `11_numbers_and_tensors` holds to within a fifth. With E5M2, both gradients have the larger error. Computing wgrad
+# in fp32 removes more than half of the error of dW, but then one of the three products no longer runs in 8 bits. The rest of the error comes
+# from x: forward rounded x to E4M3, and wgrad reads this rounded copy. MX with E4M3 throughout has the small error everywhere.
 #
 # ## With a library
 #
@@ -488,12 +492,12 @@ for through in LIBRARIES:
 # | keeps first and last | yes | yes | you choose |
 # | state_dict | unchanged | unchanged | entries of its own (`_extra_state`) |
 #
-# If pip gives you Transformer Engine 0.0.0, you have a placeholder: no wheel fits. `why_not` says so.
+# If pip installs Transformer Engine 0.0.0, you have a placeholder, because no wheel fits your machine. `why_not` tells you so.
 #
 # ## What others measured
 #
-# 16 bits against 8, as published. Models **trained** in FP8, and models **rounded** to it afterwards; NVFP4 has four bits. Read the sources
-# below the table too: some are single runs by users.
+# The table shows published results in 16 bits and in 8 bits. Some models were **trained** in FP8, others were **rounded** to it afterwards.
+# (NVFP4 has four bits.) Read also the sources below the table: some rows are single runs by users.
 
 # %% tags=["nbval-check-output"]
 print(f"{'model':<47}{'metric':<45}{'format':<14}{'16 bits':>9} {'8 bits':>9}")
@@ -511,14 +515,15 @@ for source in sorted({row["source"] for row in elsewhere}):
     print(source)
 
 # %% [markdown]
-# Good runs end within a few thousandths of the loss. (In the FP8 paper 8 bits were simulated too.) Others were 1 to 3 %
-# off, early in training or with other settings. So watch a run in FP8 beside one in bf16 before you trust it. In these
-# rows a trained model loses little accuracy when it is rounded to 8 bits, and more when it is rounded to 4.
+# Good runs end within a few thousandths of the loss in 16 bits. (In the FP8 paper, the 8 bits were also emulated.) Other runs were 1 to 3 %
+# off, early in training or with other settings. So before you trust a run in FP8, compare it with a run in bf16. In these
+# rows, a trained model loses little accuracy when it is rounded to 8 bits, and more when it is rounded to 4 bits.
 #
-# ## At scale: what is left of two?
+# ## At scale: how much is left of the factor of two?
 #
-# Llama 2 on H100s, the layouts of NVIDIA's published FP8 runs. Predicted: tokens per second and GPU in bf16 and in FP8, and memory, in bf16, in
-# FP8, and in FP8 with the parameters themselves in 8 bits (Megatron's `--fp8-param-gather`). Published: FP8.
+# We take Llama 2 on H100s, with the layouts of NVIDIA's published FP8 runs. The table shows tokens per second and GPU: predicted in bf16,
+# predicted in FP8, and published in FP8. Its last columns predict memory in bf16, in FP8, and in FP8 with the parameters themselves in 8 bits
+# (Megatron's `--fp8-param-gather`).
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.implementation import implementation
@@ -578,9 +583,11 @@ for row in published_table("nvidia_nemo_2407_h100_fp8"):
     assert inputs[1] < inputs[0] - 2
 
 # %% [markdown]
-# It is not a factor of two. Attention, norms and the optimizer stay in 16 and 32 bits, and each scale and cast takes a
-# pass over memory. The time model's constants were fitted on published runs, and these were among them. So here is the
-# same again, by constants that never saw this source:
+# FP8 does not double the speed. Attention, norms and the optimizer stay in 16 and 32 bits, and each scale and each cast takes a
+# pass over memory.
+#
+# The constants of our time model were fitted on published runs, and these runs were among them. So we repeat the prediction with
+# constants that were fitted without this source:
 
 # %%
 import csv
@@ -600,19 +607,20 @@ for row in of_source:
 assert len(of_source) == 7
 
 # %% [markdown]
-# All seven are predicted 3 to 10 % too fast. That is one source. Runs that the model has not seen may be missed by more:
-# `64_plan_a_run` has some that come out almost a fifth too fast.
+# All seven predictions are 3 to 10 % too fast. This is only one source, and other runs that the model has not seen may be further off:
+# in `64_plan_a_run`, some predictions are almost a fifth too fast.
 #
-# And **memory does not halve**. By this prediction it grows where the 16-bit weights stay and get 8-bit copies beside
-# them, in both layouts that Hopper's units want. The inputs that wait for backward do shrink. Keep the parameters
-# themselves in 8 bits, and the copies go: a little less than bf16.
+# **Memory does not halve** either. According to the prediction, memory even grows if the 16-bit weights stay and get 8-bit copies next to
+# them, in both layouts that Hopper's units need. The inputs that wait for backward do shrink. If you keep the parameters
+# themselves in 8 bits, the copies disappear, and the total is a little below that of bf16.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# FP8 without this workshop and without a library: the three products from above, on 8-bit units where there are some, and
-# emulated elsewhere. Master weights, gradients between ranks and the two outer layers keep their precision. `torchrun --nproc-per-node 8
-# train_fp8.py` runs it; run again it goes on.
+# This script trains in FP8 without this workshop and without a library. It contains the three products from above, on 8-bit units if there are
+# any, and emulated elsewhere. The master weights, the gradients that travel between ranks, and the two outer layers keep their precision.
+#
+# `torchrun --nproc-per-node 8 train_fp8.py` runs it. If you run it again, it continues from its checkpoint.
 
 # %%
 import os
@@ -721,8 +729,9 @@ dist.destroy_process_group()
 # %% [markdown]
 # ## How much faster are the units?
 #
-# On an H200, the largest linear layer in a block of a model with 70 billion parameters, for 8,192 tokens. First the product alone, of numbers that are FP8 already.
-# Then the layer, forward and backward, with all its rounding: by torchao, compiled, and by this lesson's own module, not compiled.
+# These numbers were measured on an H200, for the largest linear layer in a block of a 70-billion-parameter model, with 8,192 tokens. First
+# comes the product alone, of numbers that are already in FP8. Then comes the layer, forward and backward, with all its rounding: by torchao,
+# compiled, and by this lesson's own module, not compiled.
 
 # %%
 import json
@@ -745,12 +754,15 @@ assert 1.4 < faster["torchao, rowwise"] < 1.5
 assert max(times for name, times in faster.items() if "by hand" in name) < 1
 
 # %% [markdown]
-# The product is 1.7 to 1.9 times as fast, the whole layer 1.67 times with a scale for each tensor, and 1.42 times with one for each row. Our own
-# module is *slower* than bf16. Its products run on the same units. But finding the largest number, dividing, clamping and rounding are a kernel each, and
-# every one of them reads and writes the matrix. torchao's compiled layer fuses them. So FP8 without a compiler, or without kernels made for it, gains
-# nothing.
+# The product alone is 1.7 to 1.9 times as fast as in bf16. The whole layer is 1.67 times as fast with one scale for each tensor, and 1.42 times
+# with one for each row.
 #
-# Does it learn as well there? A GPT of 12 layers of width 1,024, 200 steps on that GPU, not compiled, in bf16 and by this lesson's module:
+# Our own module is *slower* than bf16, although its products run on the same units. The reason is that finding the largest number, dividing,
+# clamping and rounding are separate kernels, and each of them reads and writes the matrix. torchao's compiled layer fuses them. So without a
+# compiler, or kernels made for it, FP8 gains nothing.
+#
+# Does FP8 learn as well on a GPU? We trained a GPT of 12 layers of width 1,024 for 200 steps on that GPU, not compiled, in bf16 and with this
+# lesson's module:
 
 # %%
 losses = [
@@ -766,7 +778,7 @@ assert took[1] > 2 * took[0]
 show.measured_on_gpu("fp8", "200 steps")
 
 # %% [markdown]
-# The losses are equal to one per cent. The step takes more than twice as long, for the reason above.
+# The two losses agree to within one percent. The step in FP8 takes more than twice as long, for the reason above.
 #
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
@@ -776,16 +788,16 @@ show.recorded_run("42_fp8_training")
 # %% [markdown]
 # ## What to take away
 #
-# - Three products a layer read 8 bits: forward in E4M3, gradients in E5M2 (or E4M3 with fine scales). Master weights,
-#   sums and everything else keep 16 and 32 bits.
-# - The swap is in place: same parameters, same state_dict.
-# - **Within one per cent of bf16** with scales; without them gradients vanish.
+# - The three products of a layer read 8-bit numbers: E4M3 in forward, E5M2 for gradients (or E4M3 with fine scales). Master weights,
+#   sums and everything else keep 16 or 32 bits.
+# - The swap works in place: the parameters and the state_dict stay the same.
+# - With scales, the loss stayed **within one percent of bf16**. Without them, gradients vanish.
 # - Keep the first and last layer in 16 bits. If the head runs in FP8, pad the vocabulary to a multiple of 16. If a run is
 #   unstable, put wgrad back into 16 bits first.
-# - On H100 the whole step is about one and a half times faster, not twice. Memory shrinks little, and grows where 8-bit
-#   copies lie beside 16-bit weights.
+# - On H100s, a whole step is about one and a half times as fast, not twice. Memory shrinks little, and it grows if 8-bit
+#   copies are kept next to 16-bit weights.
 #
-# Next: [43_fp8_inference](43_fp8_inference.ipynb), eight bits to serve a model that is trained.
+# Next: [43_fp8_inference](43_fp8_inference.ipynb) uses eight bits to serve a trained model.
 #
 # ## Sources
 #
