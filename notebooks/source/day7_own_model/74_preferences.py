@@ -1,16 +1,18 @@
 # %% [markdown]
 # # Which of two answers is better: how does a model learn from that?
 #
-# - **You need** `51_adapters` (LoRA), `22_ddp` and `25_fsdp` (gradients and weights over ranks). A little of probability.
+# - **You need** `51_adapters` (LoRA), `22_ddp` and `25_fsdp` (gradients and weights over ranks), and a little probability.
 # - **It takes** 50 minutes to read and try, about half a minute to run.
-# - **What runs where:** all of it on one CPU and on two CPU ranks, and unchanged on GPUs.
-# - **Model and text:** the course's `TINY`, with 16 words. Questions are three digits. The answer is the same digits in order, short or long.
+# - **What runs where:** everything runs on one CPU and on two CPU ranks, and unchanged on GPUs.
+# - **Model and text:** the course's `TINY`, with a vocabulary of 16 tokens. A question consists of three digits. The answer is the same digits in
+#   order, in a short or a long form.
 # - **Links:** before this [73_finetune](73_finetune.ipynb), after it [75_rl_over_ranks](75_rl_over_ranks.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# For many questions nobody can write the one right answer, but most people can say which of two they like better. Such a **preference pair** holds a question,
-# the answer that was chosen and the one that was rejected. How does a model learn from pairs, how far does it go, and how many models have to be in memory?
+# For many questions nobody can write the one right answer, but most people can say which of two answers they prefer. Such a **preference pair**
+# consists of a question, the chosen answer and the rejected one. How does a model learn from such pairs, how far does it go, and how many models
+# have to be in memory?
 
 # %%
 # %load_ext workshop
@@ -34,8 +36,8 @@ if device.type == "cpu":
     torch.set_num_threads(1)  # so small a model is slower with two
 
 # %% [markdown]
-# Both answers to a question are right. The short one is the digits in order. The long one says them twice, with a separator between. An answer ends with `END`,
-# and the shorter text is padded, so that both fit into one tensor.
+# Our questions have two right answers. The short one is the digits in order. The long one gives them twice, with a separator in between. Both end
+# with `END`. The shorter text is padded, so that both fit into one tensor.
 
 
 # %%
@@ -73,8 +75,8 @@ print("counts in the short text:", is_counted(short(asked))[0].int().tolist())
 # %% [markdown]
 # ## How likely is an answer?
 #
-# A model gives a probability for each next token. The probability of an answer is the product over its tokens, and its logarithm, the **log probability**, is a
-# sum. Everything below needs only this one number of each answer.
+# A model gives a probability for each next token. The probability of an answer is the product of its tokens' probabilities, so its logarithm, the
+# **log probability**, is a sum over the tokens. Everything below needs only this one number per answer.
 #
 # ### Exercise: the log probability of an answer
 
@@ -94,7 +96,8 @@ def answer_log_prob(
 
 
 # %% [markdown]
-# From now on your function does the work. First it trains: the model sees questions with a right answer, short or long as a coin falls, and learns to write both.
+# From now on we use your function. The first use is training: for each question a coin decides whether the model sees the short or the long answer,
+# so it learns to write both.
 
 
 # %%
@@ -123,7 +126,8 @@ def taught(seed=0, steps=250, rate=3e-3):
 reference = taught()
 
 # %% [markdown]
-# Is your sum right? Here is the slow way, which nobody can get wrong: give the model a text that ends before a token, and look up how likely this token is.
+# Is your sum right? We check it against a slow but simple method: give the model a text that ends before a token, and look up how likely this token
+# is as the next one.
 
 
 # %%
@@ -147,8 +151,8 @@ for name, kind in (("short", short), ("long", long)):
     print(f"{name}: {[round(x, 2) for x in fast.tolist()]}, slowly the same")
 
 # %% [markdown]
-# Both are not far from log 0.5 = -0.69, half of the probability each. For other answers not much is left. Later we shall want to know what the model writes by
-# itself, so it has to write.
+# Both numbers are close to log 0.5 = -0.69, which means that each answer has about half of the probability. Little is left for any other answer.
+# Later we want to know what the model writes on its own, so we now let it generate answers.
 
 
 # %%
@@ -190,18 +194,20 @@ assert 0.3 < before["long"] < 0.7
 # %% [markdown]
 # ## The loss of a pair
 #
-# Say that each answer has a reward r, a number that we do not know. **Bradley and Terry** (1952) take for the probability that one answer is chosen over another
+# Suppose that each answer has a reward r, a number that we do not know. **Bradley and Terry** (1952) model the probability that one answer is chosen
+# over another as
 #
 # $$P(chosen) = \sigma(r_{chosen} - r_{rejected}), \qquad \sigma(x) = \frac{1}{1 + e^{-x}}$$
 #
-# Classical **RLHF**, reinforcement learning from human feedback, trains a reward model on that, and then a language model by the rewards, which must not go too
-# far from the model that it began as, its **reference model**. **DPO**, direct preference optimization (Rafailov et al., 2023), needs no reward model. The
-# best that RLHF could reach is known as a formula, and read backwards it gives the reward that belongs to a model (equation 5):
+# Classical **RLHF**, reinforcement learning from human feedback, first trains a reward model with this formula. It then trains a language model on
+# the rewards, and keeps it close to the model it started from, its **reference model**. **DPO**, direct preference optimization (Rafailov et al.,
+# 2023), needs no reward model. There is a formula for the best model that RLHF could reach. Solved for the reward, it gives the reward that belongs
+# to a model (equation 5):
 #
 # $$r = \beta \log \frac{p_{model}(answer)}{p_{reference}(answer)} + \text{what depends on the question alone}$$
 #
-# In the difference of two rewards of one question the last part is gone. So the model is its own reward model, and learns by making what was chosen likely to
-# be chosen. That is equation 7.
+# The last part cancels in the difference of two rewards for the same question. The model is therefore its own reward model. It learns by increasing
+# the probability P(chosen) that its own rewards give. This is equation 7.
 #
 # ### Exercise: the loss
 
@@ -223,7 +229,7 @@ def dpo_loss(
 
 
 # %% [markdown]
-# The model begins as a copy of the reference. **Predict** the loss before the first step.
+# The model starts as a copy of the reference. **Predict** the loss before the first step.
 
 # %%
 # %%guess first_loss
@@ -240,11 +246,12 @@ assert all(abs(loss - log(2)) < 1e-5 for loss in first)
 beside("first_loss", predicted=log(2), measured=first[0])
 
 # %% [markdown]
-# log 2, whatever the model, the pairs and beta are: both rewards are 0, and of two equal answers each wins in half of the cases. If your own run begins with
-# another loss, then model and reference are not the same.
+# The loss is log 2 for any model, any pairs and any beta. Both rewards are 0, and if two answers have equal rewards, each wins in half of the cases.
+# If your own run starts with a different loss, the model and the reference are not the same.
 #
-# Which way does it push? By hand, the gradient by a pair's log probabilities is $\mp \beta\, \sigma(-\text{margin})$, where the **margin** is the
-# difference of the rewards. A pair that is already won by far hardly counts any more.
+# In which direction does this loss push? The gradient with respect to a pair's log probabilities, derived by hand, is $\mp \beta\,
+# \sigma(-\text{margin})$, where the **margin** is the difference of the two rewards. A pair that is already won by a large margin has almost no
+# effect any more.
 
 # %%
 numbers = -5 * torch.rand(4, 6, generator=torch.Generator().manual_seed(4)).double()
@@ -259,8 +266,9 @@ print("autograd's gradients, by hand; both answers are pushed equally hard")
 # %% [markdown]
 # ## Six of ten
 #
-# Now people judge. Short and long are a matter of taste: of ten judges six choose the long answer, and four the short one. So the loss of a question is six
-# tenths of the one in which long is chosen, and four tenths of the other. Both texts go through the model in one batch.
+# Now people judge the answers. Short or long is a matter of taste: six of ten judges choose the long answer, and four the short one. The loss of a
+# question is therefore six tenths of the loss with long chosen, plus four tenths of the loss with short chosen. Both texts go through the model in
+# one batch.
 
 
 # %%
@@ -298,8 +306,8 @@ def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
 
 
 # %% [markdown]
-# Rafailov et al. take beta = 0.1 unless they say otherwise (appendix B). **Guess:** six of ten like long answers. How often will the model
-# take the long one of the two?
+# Rafailov et al. use beta = 0.1 unless they say otherwise (appendix B). **Guess:** six of ten judges like long answers. If only the two answers are
+# compared, how often will the model take the long one?
 
 # %%
 # %%guess share_long
@@ -307,8 +315,8 @@ def learn(start, beta, seed=0, like_long=LIKE_LONG, keep=0.0):
 ...
 
 # %% [markdown]
-# The loss is smallest where the model wins as often as the judges say, $\sigma(\text{margin}) = 0.6$. So the margin is log(0.6 / 0.4) = 0.41, and what the model
-# adds to the log odds of long against short is 0.41 / beta.
+# The loss is smallest where the model's probability of a win equals the judges' share, $\sigma(\text{margin}) = 0.6$. The margin is then log(0.6 /
+# 0.4) = 0.41. A margin is beta times what training adds to the log odds of long against short, so training adds 0.41 / beta.
 
 # %%
 BETAS, SEEDS = (0.1, 0.3, 1.0), (0, 1)
@@ -349,14 +357,16 @@ assert expected_share(0.1) > 0.95
 beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long"])
 
 # %% [markdown]
-# A slight preference has become a rule: where six of ten judges choose the long answer, the model chooses it in 98 of 100. **A small beta does not mean "learn
-# little", it means "go far"**, because the same margin of rewards then takes a larger change of the model. And length is no made-up case: people's preferences have such a bias, and DPO exploits it (Park et al.,
-# 2024, abstract). Models that went through RLHF write longer answers than before (Singhal et al., 2023, abstract).
+# A slight preference has become a rule: six of ten judges choose the long answer, but the model chooses it in 98 of 100 cases. **A small beta does
+# not mean "learn little", it means "go far"**, because the model has to change more to reach the same margin of rewards. The preference for length
+# is not an invented example. People's preferences have such a bias, and DPO exploits it (Park et al., 2024, abstract). Models after RLHF write
+# longer answers than before (Singhal et al., 2023, abstract).
 #
 # ## What the loss does not see
 #
-# The prediction was right for each beta. So are we done? Let all ten judges choose the long answer. Then the loss has no smallest value, and the margin grows for as
-# long as we train. **Guess:** how likely is the long answer, which everybody chose, after training for it, compared with the reference?
+# The prediction was right for each beta, but that is not the whole story. Suppose now that all ten judges choose the long answer. The loss then has
+# no minimum, and the margin grows for as long as we train. **Guess:** compared with the reference, how likely is the long answer after training on
+# it as everybody's choice?
 
 # %%
 # %%guess long_is --choices likelier,as-likely,less-likely
@@ -392,9 +402,10 @@ print(f"KL if it wrote long answers and nothing else: {only_long:.2f}")
 beside("long_is", measured="less-likely" if fell < 0 else "likelier")
 
 # %% [markdown]
-# **Both answers became less likely; the chosen one only fell less.** The loss sees nothing but the difference of the two. When both fall, the probability goes to
-# texts that are in no pair, and most answers are now neither of the two. The loss does not show it, and the margin does not. The **KL** divergence does: how far the
-# model is from the reference, as the mean of log p(model) - log p(reference) over the model's own answers. Read what it writes:
+# **Both answers became less likely; the chosen one only fell less.** The loss sees only the difference between the two. When both fall, their
+# probability goes to texts that are in no pair, and most answers are now neither of the two. Neither the loss nor the margin shows this, but the
+# **KL** divergence does. It measures how far the model is from the reference, as the mean of log p(model) - log p(reference) over the model's own
+# answers. Read what the model writes:
 
 # %%
 asked = questions(6, torch.Generator().manual_seed(5))
@@ -403,11 +414,12 @@ for text in answer(models[0], asked).tolist():
     print("".join("0123456789=|.???"[token] for token in text).rstrip("."))
 
 # %% [markdown]
-# (`=` is the separator, `|` the end, `.` padding. The first four characters are the question. So small a model shows it drastically.)
+# (`=` is the separator, `|` the end and `.` padding. The first four characters are the question. In such a small model the effect is drastic.)
 #
-# This is known. Pal et al. (2024) show that DPO can lower the probability of what was chosen, above all where the two answers are much alike. Against that, Llama 3
-# was trained with one more term in the loss: 0.2 times the negative log likelihood of the chosen answer (section 4.1.4). That is the argument `keep`; as in
-# Pang et al. (2024) we take the mean over the answer's tokens. **The same training, now with it:**
+# This effect is known. Pal et al. (2024) show that DPO can lower the probability of the chosen answer, above all when the two answers are very
+# similar. Llama 3 was trained with an extra term in the loss against it: 0.2 times the negative log likelihood of the chosen answer (section 4.1.4).
+# In our code this is the argument `keep`. Like Pang et al. (2024), we take the mean over the answer's tokens. **The same training, now with this
+# term:**
 
 # %%
 by_keep, rows = {0.0: plain}, []
@@ -434,19 +446,21 @@ show.reach_and_leak(
 )
 
 # %% [markdown]
-# Left: six of ten judges, and how often the model takes the long answer. Right: all ten, and how many of its answers are neither of the two. With the extra term
-# the chosen answer is likelier than before, and the margin is nearly as large. In your own run watch three curves: the margin, the log probability of the
-# chosen answers, and the KL.
+# The left picture shows how often the model takes the long answer if six of ten judges do. The right one shows, for ten of ten judges, how many of
+# its answers are neither of the two. With the extra term the chosen answer is likelier than before, and the margin is nearly as large. In your own
+# runs, watch three curves: the margin, the log probability of the chosen answers, and the KL.
 #
 # ## How many models?
 #
-# RLHF by PPO holds four models: the one that learns, its reference, a reward model, and a **value model** that says how good an answer could still become. The first and
-# the last of them are trained. DPO holds two. And there are two ways to do with one:
+# RLHF with PPO holds four models: the model that learns, its reference, a reward model, and a **value model** that says how good an answer could
+# still become. The first and the last of these are trained. DPO holds two models, and there are two ways to need only one:
 #
-# - **Before training:** the reference never changes, so the log probabilities of all pairs are computed once, two numbers a pair, and the reference is thrown away.
-# - **LoRA:** the model without its adapter *is* the reference. Switch the adapter off, and the same weights answer as before.
+# - **Compute first:** the reference never changes. You can compute the log probabilities of all pairs before training, two numbers per pair, and
+#   then delete the reference.
+# - **LoRA:** the model without its adapter *is* the reference. With the adapter switched off, the weights answer as before.
 #
-# Do they give the same numbers? We train an adapter for a few steps, so that it does something, and ask all three.
+# Do both give the same numbers? We train an adapter for a few steps, so that it has an effect. Then we compare three results: computed first,
+# adapter off, and adapter on.
 
 # %%
 with quietly():  # it talks as it is loaded
@@ -475,8 +489,9 @@ print(f"computed before: {beforehand.nbytes // len(asked)} bytes a pair")
 print("adapter off: the reference's numbers; adapter on: others")
 
 # %% [markdown]
-# The same. Now what it is worth, in bytes. In fp32 with AdamW a weight that is trained takes 16 bytes: itself, its gradient and two moments. One that only
-# answers takes 4. **Predict:** how many times as much as DPO with LoRA does PPO hold, if all its models are of one size? (Leave out activations.)
+# Both ways give the same numbers. How much memory do they save? In fp32 with AdamW, a trained weight takes 16 bytes: the weight itself, its gradient
+# and two moments. A weight that is not trained takes 4. **Predict:** if all of PPO's models have the same size, how many times as many bytes do they
+# take as DPO with LoRA? (Leave out activations.)
 
 # %%
 # %%guess times_lora
@@ -554,8 +569,8 @@ beside(
 # %% [markdown]
 # ### At scale
 #
-# In mixed precision a trained weight takes 16 bytes as well, and a frozen one 2. So the factor grows. `predict_memory` knows the first from the run; a frozen
-# model is its weights alone. For LoRA we take rank 128 beside queries and values.
+# In mixed precision a trained weight also takes 16 bytes, but a frozen one only 2, so the factor grows. We let `predict_memory` compute the bytes of
+# a trained model. A frozen model consists of its weights alone. For LoRA we use rank 128 on the queries and values.
 
 # %%
 from workshop import Adapter, Run, predict_memory
@@ -585,8 +600,8 @@ head = "", "PPO", "DPO", "DPO, computed before", "PPO, four with LoRA", "DPO wit
 Table(head, rows, "GB of models, gradients and moments, without activations")
 
 # %% [markdown]
-# Santacroce et al. (2023, table 1) print what PPO with Llama 7B takes: an estimate of 220 GB if all is trained, and 68.0 GB with LoRA (rank 128) on four models,
-# activations included.
+# Santacroce et al. (2023, table 1) report the memory of PPO with Llama 7B, activations included: an estimated 220 GB if everything is trained, and
+# 68.0 GB with LoRA (rank 128) on four models.
 
 # %%
 full, lora = four["llama-7b"] / 1e9, float(rows[0][4])
@@ -598,8 +613,8 @@ assert 0.7 * 68 < lora < 68
 # %% [markdown]
 # ## Over ranks
 #
-# The pairs are divided among the ranks. Both answers of a pair stay on one rank, since the loss needs both. Two ranks that begin with other weights, under
-# DDP, must have the gradient of one process that has all pairs.
+# The pairs are divided among the ranks. Both answers of a pair stay on one rank, because the loss needs both. The next cells check that two ranks
+# under DDP get the same gradient as one process with all pairs, even if the ranks start with different weights.
 
 # %%
 policy_state = {k: w.cpu().clone() for k, w in learned[0.3][0].state_dict().items()}
@@ -640,8 +655,9 @@ print("two ranks with half of the pairs each: the gradient of one process")
 # %% [markdown]
 # ### One forward pass or two?
 #
-# We put both answers into one batch. One could as well call the model twice, once with the chosen answers, once with the rejected. The loss is the same. But under
-# FSDP the weights are cut, and gathered layer by layer whenever they are needed. **Predict:** how many times as many all_gathers has a step with two calls?
+# We put both answers into one batch. You could also call the model twice, once with the chosen and once with the rejected answers, and get the same
+# loss. But under FSDP the weights are sharded, and each layer is gathered whenever it is needed. **Predict:** how many times as many all_gathers
+# does a step with two calls make?
 
 # %%
 # %%guess gathers
@@ -686,14 +702,15 @@ assert two_calls > 1.3 * one
 beside("gathers", predicted=by_rule[1] / by_rule[0], measured=two_calls / one)
 
 # %% [markdown]
-# Each layer is gathered once for each forward and once for each backward, so twice as often with two calls. What lies outside the layers, embedding and head, stays
-# gathered and counts once. So put both answers into one batch.
+# Each layer is gathered once per forward and once per backward, so two calls gather it twice as often. The parameters outside the layers, embedding
+# and head, stay gathered and count only once. So put both answers into one batch.
 #
 # ### A text that is cut
 #
-# Where a long text is cut over ranks, as in [33_context_parallel](../day3_model_parallel/33_context_parallel.ipynb), each rank has the log probabilities of its own tokens.
-# In ordinary training each rank takes the mean loss of its tokens, and the ranks' losses are averaged. If you do the same here, a loss of each rank's half and then
-# the mean: is it higher or lower than the loss of the whole?
+# If a long text is cut over ranks, as in [33_context_parallel](../day3_model_parallel/33_context_parallel.ipynb), each rank has the log
+# probabilities of its own tokens. In ordinary training each rank takes the mean loss of its tokens, and the ranks' losses are averaged. Suppose you
+# do the same here: each rank computes a loss from its half of every answer, and then you take the mean. Is it higher or lower than the loss of whole
+# answers?
 
 # %%
 # %%guess mean_of_halves --choices higher,equal,lower
@@ -749,17 +766,18 @@ assert max(cut[rank]["off"] for rank in (0, 1)) < 1e-3
 beside("mean_of_halves", measured="higher" if averaged > alone else "lower")
 
 # %% [markdown]
-# **The sums have to be added up before the sigmoid**: an all_reduce of one number for each answer. The loss is no sum over tokens, so a mean of parts is another
-# loss. At the first step nobody would notice: there both give log 2.
+# **Add up the sums before the sigmoid**, with an all_reduce of one number per answer. The loss is not a sum over tokens, so the mean over parts is a
+# different loss. At the first step you would not notice the mistake, because both then give log 2.
 #
-# (`total += part - part.detach()` adds nothing to the value. It only says where the gradient goes: each rank's to its own tokens.) If the vocabulary is cut too, the
-# log_softmax is the one of [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb); what comes after it stays as it is here.
+# (`total += part - part.detach()` does not change the value. It only makes the gradient of each rank flow to its own tokens.) If the vocabulary is
+# sharded too, use the log_softmax of [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb); everything after it stays as it is here.
 #
 # ## Tomorrow's script
 #
-# DPO with transformers' models under plain DDP. The reference's numbers are computed before the first step, are kept in the checkpoint, and no second model is
-# held. A batch is the same on any number of ranks, so one rank prints the same losses as two. `MODEL=folder torchrun ...` takes your model; without one it takes a
-# small one. Beside the loss it prints how the log probability of the chosen answers has moved, and you know why.
+# This script does DPO with transformers' models and plain DDP. It computes the reference's numbers before the first step and stores them in the
+# checkpoint, so it holds no second model. A batch is the same on any number of ranks, so one rank prints the same losses as two. `MODEL=folder
+# torchrun ...` uses your model; without it the script uses a small one. Besides the loss it prints how far the log probability of the chosen answers
+# has moved. You now know why this matters.
 
 # %%
 import os
@@ -856,8 +874,8 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# TRL's `DPOTrainer` does this and much more: `DPOConfig(beta=0.1, precompute_ref_log_probs=True)` computes the reference's numbers first, and with a peft model and no `ref_model` it
-# takes the model with its adapter off.
+# TRL's `DPOTrainer` does this and much more. `DPOConfig(beta=0.1, precompute_ref_log_probs=True)` computes the reference's numbers first. If you
+# pass a peft model and no `ref_model`, it uses the model with its adapter off as the reference.
 #
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
 
@@ -867,23 +885,30 @@ show.recorded_run("74_preferences")
 # %% [markdown]
 # ## What to take away
 #
-# - All that is needed of an answer is its log probability, a sum over its tokens. DPO makes a loss of four such numbers, and it begins at log 2.
-# - beta says how far a preference reaches: the log odds between two answers move by the judges' log odds, divided by beta. **Six of ten judges became 98 of 100
-#   choices between the two.**
-# - The loss sees only the difference. **The chosen answers may become less likely too**, and did. Watch their log probability and the KL; a likelihood term helps.
-# - PPO holds four models, DPO two, and one is enough: with numbers computed before, or with the adapter switched off.
-# - Both answers of a pair go to one rank and through one call. Where a text is cut, its parts are added up before the sigmoid.
+# - All that preference learning needs from an answer is its log probability, a sum over its tokens. DPO makes a loss from four such numbers, and
+#   this loss starts at log 2.
+# - beta says how far a preference reaches: the log odds between two answers change by the judges' log odds, divided by beta. **Six of ten judges
+#   became 98 of 100 choices between the two.**
+# - The loss sees only the difference. **The chosen answers may become less likely too**, and here they did. Watch their log probability and the KL;
+#   a likelihood term helps.
+# - PPO holds four models and DPO two. One is enough if you compute the reference's numbers first, or switch the adapter off.
+# - Both answers of a pair belong on one rank and in one call. If a text is cut over ranks, add up its parts before the sigmoid.
 #
 # Next: [75_rl_over_ranks](75_rl_over_ranks.ipynb), where nobody has to judge, because answers can be checked.
 #
 # ## Sources
 #
-# - R. Rafailov et al., *Direct Preference Optimization*, 2023, [arXiv:2305.18290](https://arxiv.org/abs/2305.18290), equations 1 (Bradley and Terry), 5 and 7, appendix B (beta = 0.1).
-# - A. Pal et al., *Smaug: Fixing Failure Modes of Preference Optimisation with DPO-Positive*, 2024, [arXiv:2402.13228](https://arxiv.org/abs/2402.13228), abstract.
+# - R. Rafailov et al., *Direct Preference Optimization*, 2023, [arXiv:2305.18290](https://arxiv.org/abs/2305.18290), equations 1 (Bradley and
+#   Terry), 5 and 7, appendix B (beta = 0.1).
+# - A. Pal et al., *Smaug: Fixing Failure Modes of Preference Optimisation with DPO-Positive*, 2024,
+#   [arXiv:2402.13228](https://arxiv.org/abs/2402.13228), abstract.
 # - Llama Team, *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 4.1.4 (a likelihood term of 0.2).
-# - R. Y. Pang et al., *Iterative Reasoning Preference Optimization*, 2024, [arXiv:2404.19733](https://arxiv.org/abs/2404.19733) (that term, divided by the length).
-# - M. Santacroce et al., *Efficient RLHF: Reducing the Memory Usage of PPO*, 2023, [arXiv:2309.00754](https://arxiv.org/abs/2309.00754), table 1 (220 GB estimated, 68.0 GB with LoRA).
-# - P. Singhal et al., *A Long Way to Go*, 2023, [arXiv:2310.03716](https://arxiv.org/abs/2310.03716), and R. Park et al., *Disentangling Length from Quality in Direct Preference Optimization*, 2024,
+# - R. Y. Pang et al., *Iterative Reasoning Preference Optimization*, 2024, [arXiv:2404.19733](https://arxiv.org/abs/2404.19733) (that term, divided
+#   by the length).
+# - M. Santacroce et al., *Efficient RLHF: Reducing the Memory Usage of PPO*, 2023, [arXiv:2309.00754](https://arxiv.org/abs/2309.00754), table 1
+#   (220 GB estimated, 68.0 GB with LoRA).
+# - P. Singhal et al., *A Long Way to Go*, 2023, [arXiv:2310.03716](https://arxiv.org/abs/2310.03716), and R. Park et al., *Disentangling Length from
+#   Quality in Direct Preference Optimization*, 2024,
 #   [arXiv:2403.19159](https://arxiv.org/abs/2403.19159), abstracts.
 # - R. A. Bradley and M. E. Terry, *Rank Analysis of Incomplete Block Designs*, Biometrika, 1952.
 # - TRL documentation, *DPO Trainer*.

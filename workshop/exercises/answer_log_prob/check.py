@@ -25,28 +25,31 @@ def _not_shifted(logits: Any, texts: Any, counted: Any) -> Any:
 
 
 MISTAKES: tuple[tuple[Rule, str], ...] = (
-    (_not_shifted, "What the model gives at a place is about the token that comes next, not the one there."),
+    (
+        _not_shifted,
+        "Logits predict the token that comes next, not the one at their own position.",
+    ),
     (
         lambda g, t, _: _picked(g.log_softmax(-1), t).sum(1),
-        "The question's tokens and the padding were summed too. They do not count.",
+        "The sum includes the question's tokens and the padding. They do not count.",
     ),
     (
         lambda g, t, c: (_picked(g.log_softmax(-1), t) * c[:, :-1]).sum(1),
-        "`counted` is shifted against the tokens: it says which token counts, not which place predicts it.",
+        "`counted` is shifted against the tokens: it says which token counts, not where it is predicted.",
     ),
     (
         lambda g, t, c: _wanted(g, t, c) / c[:, 1:].sum(1),
-        "That is the mean over the answer's tokens. Probabilities are multiplied: sum their logarithms.",
+        "That is the mean over the answer's tokens. Probabilities are multiplied, so sum their logarithms.",
     ),
     (
         lambda g, t, c: (_picked(g, t) * c[:, 1:]).sum(1),
-        "Logits are not log probabilities yet: take their log_softmax over the words.",
+        "Logits are not log probabilities yet: take their log_softmax over the vocabulary.",
     ),
     (
         lambda g, t, c: (_picked(g.softmax(-1), t) * c[:, 1:]).sum(1),
         "Probabilities were summed. Take the logarithm of each first.",
     ),
-    (lambda g, t, c: -_wanted(g, t, c), "Its sign is turned: a log probability is never above 0."),
+    (lambda g, t, c: -_wanted(g, t, c), "It has the wrong sign: a log probability is never above 0."),
 )
 
 

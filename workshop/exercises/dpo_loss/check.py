@@ -29,24 +29,24 @@ MISTAKES: tuple[tuple[Rule, str], ...] = (
     ),
     (
         lambda c, r, *refs_and_beta: _loss(refs_and_beta[-1] * (c - r)).mean(),
-        "The reference is missing: a reward is what the model has added to it.",
+        "The reference is missing: a reward is model minus reference.",
     ),
     (
         lambda c, r, rc, rr, b: _loss(b * (c - r + rc - rr)).mean(),
-        "What the reference gives is added. It is subtracted: a reward is model minus reference.",
+        "The reference's numbers are added. Subtract them: a reward is model minus reference.",
     ),
     (
         lambda c, r, rc, rr, b: b * _loss(c - rc - r + rr).mean(),
-        "beta stands before the logarithm. It belongs inside: it multiplies the rewards.",
+        "beta is outside the logarithm. It belongs inside, because it multiplies the rewards.",
     ),
     (lambda c, r, rc, rr, b: _loss(b * (c - rc - r + rr)).sum(), "A sum over the pairs; wanted the mean."),
     (
         lambda c, r, rc, rr, b: 1 - (b * (c - rc - r + rr)).sigmoid().mean(),
-        "That is the probability that the rejected one wins; wanted minus the logarithm of the other's.",
+        "That is the rejected answer's probability; wanted minus the logarithm of the chosen one's.",
     ),
     (
         lambda c, r, rc, rr, b: _loss(b * (c - rc - r + rr).mean()),
-        "The mean was taken of the margins. Each pair has a loss, and the mean is taken of these.",
+        "The mean was taken over the margins. Each pair has a loss: take the mean over these.",
     ),
 )  # fmt: skip
 
