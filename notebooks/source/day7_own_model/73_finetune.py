@@ -74,8 +74,8 @@ assert "Paris" not in bare
 # it stops.
 #
 # We now teach it a second job. Each of TREC's questions has a label that says what *kind* of thing the question asks for. In our conversations the
-# assistant names the kind of one or several questions. The next cell builds such a conversation turn by turn, and with the template that
-# transformers stores with the tokenizer. Both give the same text:
+# assistant names the kind of one or several questions. The next cell builds such a conversation twice: by hand, turn by turn, and with the template
+# that comes with the tokenizer. Both give the same text:
 
 # %%
 data = questions.load(num_test=500)
@@ -444,8 +444,8 @@ beside("weighs", predicted=answers[-1] / answers[0], measured=fewest / most)
 # real run, chance decides which rank gets which.
 #
 # Gradient accumulation in transformers had this error until October 2024, when users noticed that losses with and without accumulation did not
-# match. Since then its models accept the count as an argument, `num_items_in_batch`, and divide the sum of the losses by it. In the next cell the
-# losses of two micro-batches then add up to the loss of one batch:
+# match. Since then its models accept the count as an argument, `num_items_in_batch`, and divide the sum of the losses by it. In the next cell, the
+# losses of two micro-batches add up to the loss of one batch:
 
 # %%
 short, long = (

@@ -365,8 +365,8 @@ beside("share_long", predicted=expected_share(0.1), measured=found[0.1][0]["long
 # ## What the loss does not see
 #
 # The prediction was right for each beta, but that is not the whole story. Suppose now that all ten judges choose the long answer. The loss then has
-# no minimum, and the margin grows for as long as we train. **Guess:** compared with the reference, how likely is the long answer after training on
-# it as everybody's choice?
+# no minimum, and the margin grows for as long as we train. **Guess:** how likely is the long answer after this training, compared with the
+# reference?
 
 # %%
 # %%guess long_is --choices likelier,as-likely,less-likely
@@ -614,7 +614,8 @@ assert 0.7 * 68 < lora < 68
 # ## Over ranks
 #
 # The pairs are divided among the ranks. Both answers of a pair stay on one rank, because the loss needs both. The next cells check that two ranks
-# under DDP get the same gradient as one process with all pairs, even if the ranks start with different weights.
+# under DDP get the same gradient as one process with all pairs, even if the ranks start with different weights (DDP copies rank 0's weights to the
+# other).
 
 # %%
 policy_state = {k: w.cpu().clone() for k, w in learned[0.3][0].state_dict().items()}
