@@ -1,22 +1,22 @@
 # %% [markdown]
 # # Combine the cuts: is a model that is cut three ways still one model?
 #
-# - **You need** `25_fsdp`, `31_tensor_parallel` and `32_pipeline`; for one layout what `33_context_parallel` does to a sequence.
+# - **You need** `25_fsdp`, `31_tensor_parallel` and `32_pipeline`. For one layout, you also need `33_context_parallel`.
 # - **It takes** 35 minutes to read and try, under a minute to run.
-# - **What runs where:** two cuts at once on four ranks, two and three cuts on eight, all of it here; the same cells on eight
-#   GPUs, on which nobody has tried them yet. The last part rehearses one rank of 512.
-# - **Model and text:** `TINY` on the reference manual, with four layers, so that each of two stages has two, and with one matrix for
-#   embedding and head: so the first stage and the last both have it, and their gradients must be added.
+# - **What runs where:** everything runs here: two cuts at once on four ranks, and two and three cuts on eight ranks. The same cells are meant
+#   for eight GPUs, but nobody has tried that yet. The last part rehearses one rank of 512.
+# - **Model and text:** `TINY` on the reference manual, with four layers, so that each of two stages has two. Embedding and head are one
+#   matrix, so the first and the last stage both hold it, and its gradients must be added.
 # - **Links:** before this [34_experts](34_experts.ipynb), after it [36_vision_lab](36_vision_lab.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A model can be cut inside its layers (*tensor*), between them (*pipeline*) and along the sequence (*context*), and the
-# batch can be dealt out (*data*), with the weights sharded over those who share it. Each lesson so far made one cut, and each cut has an
-# end: tensor parallelism has to wait for its sums, a pipeline waits longer with every stage, and a batch has only so many sequences. So a
-# large model is cut in several ways at once, and each of its ranks belongs to several groups.
+# A model can be cut inside its layers (*tensor*), between its layers (*pipeline*) and along the sequence (*context*). The
+# batch can be divided among ranks (*data*), and these ranks can share the weights as shards. Each lesson so far made one cut, and
+# each cut has a limit: tensor parallelism has to wait for its sums, a pipeline waits longer with every stage, and a batch has only so many
+# sequences. Therefore a large model is cut in several ways at once, and each of its ranks belongs to several groups.
 #
-# Do they still train one model? And which of the groups should have the fast links within a node?
+# Do all these ranks still train one model? And which of the groups should get the fast links within a node?
 
 # %%
 # %load_ext workshop
@@ -28,11 +28,11 @@ from workshop.facts.run import Run
 # %% [markdown]
 # ## A box of ranks
 #
-# How many ways on each axis: that is a *layout*. A rank has one place on each axis, so the ranks form a box. Two stages, two shards and two
-# halves of every matrix take eight ranks.
+# A *layout* says how many ways the run is cut on each axis. A rank has one place on each axis, so the ranks form a box. Two stages, two shards
+# and two halves of every matrix take eight ranks.
 #
-# Ranks are numbered through the box, one axis after another. Along the first axis rank numbers are consecutive, and
-# consecutive ranks share a node. Here is the box, as if four ranks were a node. Colours are pipeline stages.
+# Ranks are numbered through the box, one axis after another. Along the first axis the rank numbers are consecutive, and
+# consecutive ranks share a node. The next cell draws the box, as if a node had four ranks. Colors are pipeline stages.
 
 # %%
 three = Layout(
@@ -41,10 +41,10 @@ three = Layout(
 show.rank_map(three, devices_per_node=4)
 
 # %% [markdown]
-# In a `Layout`, *shard* is data parallelism with ZeRO, and *replicate* is data parallelism without.
+# In a `Layout`, *shard* is data parallelism with ZeRO, and *replicate* is data parallelism without ZeRO.
 #
-# **Predict:** who are the neighbours of rank 5: with whom does it share a layer's matrices, with whom a batch's weights, and to
-# whom does it send activations?
+# **Predict:** who are the neighbors of rank 5? Which rank holds the other half of its matrices? Which rank holds another shard of the same
+# weights? And with which rank does it exchange activations?
 
 # %%
 # %%guess shares_weights
@@ -85,8 +85,9 @@ beside("shares_weights", calculated=other)
 # %% [markdown]
 # Every rank is in three groups, one for each axis, and each group is a row of the box. PyTorch calls the box a *device mesh*.
 #
-# A published box is numbered in the same way. The authors of Llama 3 draw sixteen GPUs, two on each of four axes, in the order tensor, context,
-# pipeline, data (Dubey et al., 2024, figure 5). GPU 0 is there with GPU 1 on the first axis, and with 2, 4 and 8 on the others:
+# Published layouts are numbered in the same way. The authors of Llama 3 draw sixteen GPUs, two on each of four axes, in the order tensor,
+# context, pipeline, data (Dubey et al., 2024, figure 5). In this figure, GPU 0 is with GPU 1 on the first axis, and with 2, 4 and 8 on the
+# others. Does your function say so too?
 
 # %% tags=["nbval-check-output"]
 figure_5 = {"tensor": 2, "context": 2, "pipeline": 2, "data": 2}
@@ -97,16 +98,16 @@ assert with_gpu_0 == [1, 2, 4, 8]
 # %% [markdown]
 # ## Two cuts by hand
 #
-# First on four ranks, tensor 2 and data 2, with two matrices and a ReLU after each. Tensor parallelism cuts first: it deals out the
-# outputs of *up* and the inputs of *down*. What a rank has left is then sharded, by rows, with the rank that reads the other half of
-# the batch:
+# We start with four ranks, tensor 2 and data 2, and a model of two matrices with a ReLU after each. Tensor parallelism cuts first: it divides
+# the outputs of *up* and the inputs of *down*. Then the part that a rank has left is sharded by rows. It shares them with the rank that reads
+# the other half of the batch:
 
 # %%
 show.two_cuts()
 
 # %% [markdown]
 # By hand, each step is a collective in the right group. Along *data*, shards are gathered before they are used, and gradients are
-# added up after. Along *tensor*, the parts of a sum are added up.
+# added afterwards. Along *tensor*, the parts of a sum are added.
 
 # %%
 # %%guess held_of_128
@@ -114,7 +115,7 @@ show.two_cuts()
 ...
 
 # %% [markdown]
-# Your `group_of` says who is in which group. (All ranks take part in making every group, in one order.)
+# Your `group_of` tells which ranks are in which group. (All ranks must take part in making every group, in the same order.)
 
 # %%
 # %%ranks -n 4 --pass group_of
@@ -167,8 +168,8 @@ for one in (by_hand[rank] for rank in range(4)):
 beside("held_of_128", predicted=128 / 4, measured=by_hand[0].held)
 
 # %% [markdown]
-# Now the same with PyTorch. `init_device_mesh` makes all the groups. `parallelize_module` cuts along one of them, `fully_shard` along the
-# other. Both put their collectives into forward and backward.
+# Now we do the same with PyTorch. `init_device_mesh` makes all the groups. `parallelize_module` cuts along one axis, and `fully_shard` along
+# the other. Both put their collectives into forward and backward.
 
 # %%
 # %%ranks
@@ -202,14 +203,14 @@ if rank == 0:
 # %% [markdown]
 # ## Run: 2D, 3D, and one process beside them
 #
-# Three layouts of eight ranks, each a `Run`:
+# We try three layouts of eight ranks. Each is described by a `Run`:
 #
 # - **2D**: FSDP over four, tensor over two, as above.
 # - **3D**: two pipeline stages, FSDP over two, tensor over two, with sequence parallelism.
 # - **3D with context**: two stages, two parts of the sequence, tensor over two.
 #
-# `apply_layout` does it in one fixed order: context, pipeline, tensor, recompute, compile, shard, optimizer. Each step must see
-# what the one before has made. A tensor rank's columns can be sharded; a shard could not be cut into heads.
+# `apply_layout` applies a layout in one fixed order: context, pipeline, tensor, recompute, compile, shard, optimizer. Each step has to see
+# what the step before has made. For example, the columns of a tensor rank can be sharded, but a shard cannot be cut into heads.
 
 # %%
 # %ranks stop
@@ -299,8 +300,8 @@ for name, run in runs.items():
 dist.destroy_process_group()
 
 # %% [markdown]
-# One process, same seed as rank 0, same eight sequences a step. Then once more with every gradient doubled: under SGD that is the same as
-# twice the learning rate.
+# For comparison, one process trains with the same seed as rank 0 and the same eight sequences in each step. Then we repeat this with every
+# gradient doubled; under SGD, that is the same as twice the learning rate.
 
 # %%
 from workshop.train import train
@@ -337,20 +338,21 @@ assert small.num_params / 8 < most_held["2D"] < most_held["3D"]
 assert most_held["3D with context"] == 2 * most_held["3D"]
 
 # %% [markdown]
-# Two steps, with an update between them. We train with SGD, whose update is the gradient times the rate. So a gradient
-# that is wrong moves the second loss, and these are right: summed where they come in parts, averaged where ranks see
-# different tokens, and for the tied embedding, of which two stages hold a copy, summed over both. (AdamW would not do:
-# its first update is the same for a gradient and for twice that gradient. And two matrices of each layer escape this
-# test: in an untrained model the gradients of queries and keys are nearly zero. `tests/parallel/test_mesh.py` compares every
+# We train two steps, so there is one update between the two losses. SGD's update is the gradient times the learning rate, so a
+# wrong gradient moves the second loss. All losses agree, so the gradients are right: they are summed where they come in parts, and averaged
+# where ranks see different tokens. The gradients of the tied embedding, which two stages hold, are summed over both.
+#
+# (AdamW would not show this, because its first update is the same for a gradient and for twice that gradient. Two matrices of each layer escape
+# even this test: in an untrained model, the gradients of queries and keys are nearly zero. `tests/parallel/test_mesh.py` compares every
 # gradient by itself.)
 #
-# In 2D a rank holds an eighth of every matrix. In 3D it holds a little more than that: the first and the last stage have a copy of the embedding
-# each. With context a rank holds twice as much: two ranks share a sequence, not weights.
+# In 2D, a rank holds an eighth of every matrix. In 3D it holds a little more, because the first and the last stage each have a copy of the
+# embedding. With context, a rank holds twice as much, because two ranks share a sequence, but not weights.
 #
 # ## Compare: traffic by axis
 #
-# `measure` writes down the group of each collective, and the mesh gave groups their names. So bytes can be counted by axis, on
-# real ranks, and put beside the closed form:
+# `measure` records the group of each collective, and the mesh has named the groups. So we can count bytes by axis on real ranks, and compare
+# with the closed form:
 
 # %%
 from workshop.predict.traffic import predict_traffic
@@ -408,18 +410,18 @@ print(f"2D, tensor: {count} all_reduces")
 assert count == 7 * small.num_layers + 2  # two: of the embedding and of the head
 
 # %% [markdown]
-# Equal to the byte, for each axis and each collective. (The matrices are cut by the short plan of lesson 31. In 2D it sums
-# seven times a layer, where four would do. The context run is left out here; its ring has a formula too, and a test that
-# counts it.)
+# The counts are equal to the byte, for each axis and each collective. (The matrices are cut by the short plan of lesson 31. In 2D it sums
+# seven times in a layer, where four sums would be enough. We leave out the context run here. There is a formula for its ring, and a
+# test that counts it.)
 #
 # ## Which axis belongs within a node?
 #
-# Here a rank sends most along tensor, then shard, then pipeline. That is no law. Tensor
-# parallelism sends activations, so its bytes grow with the tokens of a micro-batch; FSDP sends weights, however many
-# tokens there are. With half of the tokens our shard axis would send more.
+# Here a rank sends most along tensor, then along shard, then along pipeline. This order is not fixed. Tensor
+# parallelism sends activations, so its bytes grow with the tokens of a micro-batch. FSDP sends weights, however many
+# tokens there are. With half as many tokens, our shard axis would send more than tensor.
 #
-# So let the links decide: bytes divided by speed. Inside a node of H100s a GPU sends 450 GB/s to the others, by NVLink. To another
-# node it sends 50 GB/s, by its network adapter. There are six orders of three axes.
+# So we compare times instead: bytes divided by the speed of the link. Inside a node of H100s, a GPU sends 450 GB/s to the others by NVLink. To
+# another node it sends 50 GB/s by its network adapter. Three axes can be put in six orders.
 #
 # ### Exercise: which axis goes innermost?
 
@@ -472,17 +474,18 @@ for axis in sorted(sent, key=lambda axis: -sent[axis]):
     )
 
 # %% [markdown]
-# Inside a node each axis takes a ninth of the time. The axis that sends most gains most, so it goes inside. And bytes
-# are not everything: FSDP gathers the next layer while this one computes, and a pipeline has other micro-batches to
+# Inside a node, each axis takes a ninth of the time. So the axis that sends most gains most, and it goes inside.
+#
+# Bytes are not the only reason. FSDP gathers the next layer while this layer computes, and a pipeline has other micro-batches to
 # work on. Tensor parallelism has to wait for its sums.
 #
-# Programs fix such an order once. Megatron-LM's is "tp-cp-dp-pp" from the innermost to the outermost, and `AXES` in `workshop/facts/layout.py`
-# follows it: the box above puts tensor and shard inside a node of four. (Llama 3's has data outside, as in its figure 5. Both have tensor
-# inside.) What crosses is the activations between stages, and once a step the
-# gradient of the tied embedding, which the first stage and the last share (*embedding* in the picture; no axis of its own, so
-# the exercise leaves it out).
+# Programs use a fixed order. Megatron-LM's order is "tp-cp-dp-pp", from the innermost to the outermost axis, and `AXES` in
+# `workshop/facts/layout.py` follows it. So the box above puts tensor and shard inside a node of four. (Llama 3 has data outermost, as in its
+# figure 5. Both have tensor innermost.) Between nodes, our box sends only the activations between stages and, once a step, the
+# gradient of the tied embedding, which the first and the last stage share. (The picture calls it *embedding*. It is not an axis of its own, so
+# the exercise leaves it out.)
 #
-# Move the length of the sequences, and see when the fast links go to another axis. `axis_order` is yours.
+# Change the length of the sequences with the slider, and see when the fast links go to another axis. The cell uses your `axis_order`.
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -502,12 +505,12 @@ explore(sent_with, [Control("tokens", 128, (16, 32, 64, 128, 256))])
 # %% [markdown]
 # ## At scale: one rank of 512
 #
-# Llama 3 8B, eight stages, FSDP over eight, tensor over eight: 512 GPUs. It is the same `apply_layout`. No tensor has
-# any bytes and nothing is sent, but every collective is written down by axis. We are rank 500, on the last stage, with
+# We take Llama 3 8B on 512 GPUs, with eight stages, FSDP over eight and tensor over eight. The same `apply_layout` cuts it. No tensor has
+# any bytes and nothing is sent, but every collective is recorded by axis. We are rank 500, on the last stage, with
 # sequences of 4,096 tokens.
 #
-# **Predict:** on eight ranks tensor sent 1.8 times as much as shard. Now the hidden vector is 64 times as wide, a micro-batch has 16 times as
-# many tokens, and four times as many ranks share a matrix. What becomes of the 1.8?
+# **Predict:** on eight ranks, tensor sent 1.8 times as many bytes as shard. Now the hidden vector is 64 times as wide, a micro-batch has 16
+# times as many tokens, and four times as many ranks share a matrix. What happens to the ratio of 1.8?
 
 # %%
 # %%guess tensor_over_shard --unit times
@@ -579,20 +582,22 @@ beside(
 )
 
 # %% [markdown]
-# The program on 512 ranks and the formula agree, and `axis_order` puts tensor inside the node of eight. The ratio has hardly moved, from 1.8 to
-# 1.7. Tensor sends tokens times width; FSDP sends weights, width times width over the tensor ranks. So the ratio goes with *tokens x tensor
-# ranks / width*: 256 x 2 / 64 before, 4,096 x 8 / 4,096 now. Both are 8.
+# The rehearsed program and the formula agree, and `axis_order` puts tensor inside the node of eight. The ratio has hardly changed, from 1.8 to
+# 1.7. Tensor sends tokens times width, and FSDP sends weights, which are width times width divided by the tensor ranks. So the ratio
+# is proportional to *tokens x tensor ranks / width*: 256 x 2 / 64 before, and 4,096 x 8 / 4,096 now. Both are 8.
 #
-# FSDP is not far behind: under a pipeline it gathers each layer twice for *every* micro-batch. That is why the two are
-# seldom combined in this way. Llama 3 kept the weights whole in its stages and sharded gradients and state (ZeRO-2), and
-# torchtitan by default does not reshard after forward where there is a pipeline.
+# FSDP sends more than half as much as tensor, because under a pipeline it gathers each layer twice for *every* micro-batch. For this reason the
+# two are seldom combined in this way. Llama 3 kept the weights whole in its stages and sharded gradients and optimizer state (ZeRO-2). By
+# default, torchtitan does not reshard after forward if there is a pipeline.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# Two dimensions without this workshop: a mesh with names, tensor parallelism along one, FSDP2 along the other. The order matters
-# twice. The last name of the mesh is the inmost, with ranks that are neighbours. And a matrix is cut by the plan first, then sharded.
-# `torchrun --nproc-per-node 8 train_2d.py` runs it as 4 x 2; run again it goes on.
+# The next cell trains on two axes, without this workshop: it makes a mesh with names, then applies tensor parallelism along one axis and FSDP2
+# along the other. The order matters twice. The last name of the mesh is the innermost axis, whose ranks are neighbors. And the plan cuts a
+# matrix first, then FSDP shards the part.
+#
+# `torchrun --nproc-per-node 8 train_2d.py` runs it as 4 x 2. If you run it again, it continues from its checkpoint.
 
 # %%
 import os
@@ -688,7 +693,7 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# One rank, nothing cut, nothing sharded. The same losses:
+# The same script on one rank, where nothing is cut or sharded, gives the same losses:
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "alone")
@@ -706,15 +711,16 @@ show.recorded_run("35_mesh", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - A layout is a box of ranks. A rank has a place on each axis, and for each axis a group: the ranks that differ in that place alone.
-# - Cut by context, pipeline and tensor first, shard what is left, and make the optimizer last.
-# - Then eight ranks train the model of one: the same losses, in two and in three cuts. Gradients are summed where they come in
-#   parts, and averaged where ranks see different tokens.
-# - Bytes by axis can be predicted to the byte, counted on ranks, and divided by the speed of a link. **That decides which axis is
-#   inside.** In both runs it was tensor.
-# - FSDP under a pipeline gathers for every micro-batch. On 512 ranks it sends more than half of what tensor parallelism sends.
+# - A layout is a box of ranks. A rank has one place on each axis. Its group on an axis is the set of ranks that differ from it only in that
+#   place.
+# - Cut by context, pipeline and tensor first, then shard what is left, and make the optimizer last.
+# - Then eight ranks train the same model as one process, with the same losses, whether it is cut two or three ways. Gradients are summed
+#   where they come in parts, and averaged where ranks see different tokens.
+# - Bytes by axis can be predicted to the byte, counted on ranks, and divided by the speed of a link. **That decides which axis goes
+#   inside the node.** In both runs it was tensor.
+# - FSDP under a pipeline gathers weights for every micro-batch. On 512 ranks it sends more than half of what tensor parallelism sends.
 #
-# Which sizes to give the axes is lesson [37](37_plan_the_layout.ipynb).
+# Lesson [37](37_plan_the_layout.ipynb) is about the sizes of the axes.
 #
 # Next: [36_vision_lab](36_vision_lab.ipynb), where layers differ and a plan begins with a profile.
 #
