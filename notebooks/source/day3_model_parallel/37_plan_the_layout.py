@@ -3,19 +3,19 @@
 #
 # - **You need** `35_mesh` (what each cut sends, and which belongs within a node), `32_pipeline`, and memory by part (`13_memory_of_a_step`).
 # - **It takes** 45 minutes to read and try, seconds to run.
-# - **What runs where:** everything is on paper. Layouts are predicted and held against published runs, without a single rank.
-#   A GPU would change no number.
-# - **Model and text:** none is trained. The models are those of published runs, from 1.7 billion parameters to a trillion.
+# - **What runs where:** everything is calculated. Layouts are predicted and compared with published runs, without a single rank.
+#   A GPU would not change any number.
+# - **Model and text:** no model is trained. The models are those of published runs, from 1.7 billion parameters to a trillion.
 # - **Links:** before this [36_vision_lab](36_vision_lab.ipynb), after it [41_fp8_scaling](../day4_fp8/41_fp8_scaling.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# You have cut models in two and three ways at once, and raced layouts on two ranks. On 16,384 GPUs nobody races. There are thousands of
-# combinations; most do not fit, or are slow by a factor of two or ten, and each try takes the whole machine. How do people find the
-# good one, and how could you?
+# You have cut models in two and three ways at once, and you have raced layouts on two ranks. On 16,384 GPUs, nobody can race layouts.
+# There are thousands of combinations. Most of them do not fit, or are slow by a factor of two or ten, and each try takes the whole machine.
+# How do people find a good one, and how could you?
 #
-# A prediction decides, so it must be one that you can trust. This lesson makes a rule, then a formula, then a search, and holds
-# each of them against runs whose layouts and times are published. At the end you have a page of Python that chooses a layout.
+# You need a prediction that you can trust. This lesson develops a rule, then a formula, then a search, and compares
+# each of them with runs whose layouts and times are published. At the end, you have a page of Python that chooses a layout.
 
 # %%
 # %load_ext workshop
@@ -30,9 +30,8 @@ from workshop.facts.units import format_bytes, format_seconds
 # %% [markdown]
 # ## Which sizes multiply?
 #
-# A layout is a box of ranks. Each rank has one coordinate on each axis, so the sizes multiply. Not everything with "parallel" in
-# its name is an axis, though: sequence parallelism is done by the tensor-parallel ranks, and experts are spread over
-# ranks that already exist.
+# A layout is a box of ranks. Each rank has one coordinate on each axis, so the sizes multiply. However, not everything with "parallel" in
+# its name is an axis: the tensor-parallel ranks do sequence parallelism, and experts are spread over ranks that already exist.
 #
 # ### Exercise: how many GPUs?
 
@@ -52,8 +51,8 @@ def gpus_of_layout(
 
 
 # %% [markdown]
-# Two famous boxes. MT-NLG has 530 billion parameters (Smith et al., 2022). Megatron-LM's largest had a trillion (Narayanan et
-# al., 2021).
+# We test your function on two famous boxes. MT-NLG has 530 billion parameters (Smith et al., 2022). Megatron-LM's largest model had a trillion
+# (Narayanan et al., 2021).
 
 # %% tags=["nbval-check-output"]
 print(
@@ -68,15 +67,16 @@ assert gpus_of_layout(tensor=8, pipeline=35, data=16) == 4_480
 assert gpus_of_layout(tensor=8, pipeline=64, data=6) == 3_072
 
 # %% [markdown]
-# In a `Layout`, *replicate* is plain data parallelism, and *shard* is data parallelism with ZeRO. Their product is what this lesson
-# calls *data*.
+# In a `Layout`, *replicate* is plain data parallelism, and *shard* is data parallelism with ZeRO. This lesson calls the product of the two
+# *data*.
 #
 # ## Which axis sends how much?
 #
-# In `35` the bytes of real ranks were those of a formula, so on paper the formula will do. And tensor sent most there, the pipeline least.
+# In `35_mesh`, the bytes that real ranks sent were equal to those of a formula, so here we only use the formula. There, tensor sent the most
+# and the pipeline the least.
 #
-# **Predict:** how far apart are the two in a large model? GPT-3 on 512 GPUs, 8 x 8 x 8, each micro-batch one sequence of 2,048 tokens, eight
-# micro-batches a step.
+# **Predict:** how far apart are the two in a large model? We take GPT-3 on 512 GPUs, 8 x 8 x 8, with one sequence of 2,048 tokens in each
+# micro-batch and eight micro-batches in a step.
 
 # %%
 # %%guess tensor_over_pipeline --unit times
@@ -85,8 +85,8 @@ assert gpus_of_layout(tensor=8, pipeline=64, data=6) == 3_072
 ...
 
 # %% [markdown]
-# Inside a node of H100s a GPU sends 450 GB/s to the others, by NVLink, and 50 GB/s to another node. So a byte is nine times as
-# dear outside:
+# Inside a node of H100s, a GPU sends 450 GB/s to the others by NVLink. To another node it sends 50 GB/s. So a byte takes nine times as long
+# between nodes:
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.collectives import wire_bytes
@@ -120,12 +120,12 @@ assert by_tensor > 300 * by_pipeline
 beside("tensor_over_pipeline", calculated=by_tensor / by_pipeline)
 
 # %% [markdown]
-# Tensor parallelism sends more than three hundred times what the pipeline sends, and the next product has to wait for the
-# sum. Data parallelism sends once a step, and can do so behind the backward pass. The pipeline hardly sends
+# Tensor parallelism sends more than three hundred times as much as the pipeline, and the next product has to wait for its
+# sums. Data parallelism sends once a step, and can do so behind the backward pass. The pipeline hardly sends
 # anything.
 #
-# So the rule that Narayanan et al. (2021, section 3) draw from this: **tensor inside the node, pipeline across nodes, no more of
-# both than the model needs to fit; data for the rest.**
+# Narayanan et al. (2021, section 3) derive a rule from this: **tensor inside the node, pipeline across nodes, no more of
+# both than the model needs to fit, and data for the rest.**
 #
 # ### Exercise: write the rule down
 
@@ -141,9 +141,9 @@ def choose_axes(gpus: int, gpus_per_node: int, pieces: int) -> tuple[int, int, i
 
 
 # %% [markdown]
-# Does it find the layouts that experts found? Table 1 of the Megatron-LM paper has ten models from 1.7 billion parameters to a trillion,
-# on up to 3,072 A100s in nodes of eight; seven of them stand in this project's open tables. How many pieces a model needs we take from the
-# paper. Given that number, does the rule choose the same axes?
+# Does this rule find the layouts that experts found? Table 1 of the Megatron-LM paper lists ten models from 1.7 billion parameters to a
+# trillion, on up to 3,072 A100s in nodes of eight. Seven of them are in this project's open tables. We take the number of pieces that each
+# model needs from the paper. Given that number, does the rule choose the same axes?
 
 # %% tags=["nbval-check-output"]
 table = published_table("megatron_sc21_table1_a100")
@@ -160,13 +160,13 @@ for row in table:
 assert choose_axes(4_480, 8, 280) == (8, 35, 16), "MT-NLG"
 
 # %% [markdown]
-# All seven, and MT-NLG. Given the number of pieces, three lines of rule deal them out as the authors did.
+# It does for all seven, and for MT-NLG. Given the number of pieces, the three lines of your rule choose the same layout as the authors.
 #
 # ## What a pipeline costs
 #
-# The rule uses the pipeline last, though it sends least. Why? Because of its **bubble**. The last stage waits until the
-# first micro-batch has come through; at the end the first stage has nothing left to do. Four stages, eight
-# micro-batches, backward twice as long as forward:
+# The rule uses the pipeline only after tensor parallelism, although the pipeline sends least. The reason is its **bubble**. At the start, the
+# last stage waits until the first micro-batch arrives. At the end, the first stage has nothing left to do. The picture shows four stages and
+# eight micro-batches, where backward takes twice as long as forward:
 
 # %%
 from workshop.predict.pipeline import Durations, simulate_pipeline
@@ -178,10 +178,11 @@ show.pipeline_gantt(
 )
 
 # %% [markdown]
-# White is waiting. With $p$ stages, a rank waits for the time of $p - 1$ micro-batches, whatever their number $m$.
-# (Papers divide that in two ways. The Megatron papers divide by the time without waiting: $(p-1)/m$. We divide by the
-# whole time, waiting included, since that is the share that you lose: $(p-1)/(m+p-1)$.) The *interleaved* schedule
-# gives each rank several thin chunks of layers instead of one thick one, and so the pipe fills sooner.
+# White is waiting time. With $p$ stages, a rank waits for as long as $p - 1$ micro-batches take, however many micro-batches $m$ there are.
+# (Papers turn this into a share in two ways. The Megatron papers divide by the time without waiting: $(p-1)/m$. We divide by the
+# whole time, including the waiting, because that is the share that you lose: $(p-1)/(m+p-1)$.)
+#
+# The *interleaved* schedule gives each rank several thin chunks of layers instead of one thick chunk, so the pipeline fills sooner.
 #
 # ### Exercise: the share of waiting
 
@@ -194,7 +195,7 @@ def bubble_share(stages: int, micro_batches: int, chunks: int = 1) -> float:
 
 
 # %% [markdown]
-# The formula beside the simulation. The simulation uses no formula: it plays each rank's list of actions, one by one.
+# The next cell compares your formula with a simulation. The simulation uses no formula: it plays each rank's list of actions one by one.
 
 # %% tags=["nbval-check-output"]
 for name, p, m, v in [
@@ -214,17 +215,17 @@ for name, p, m, v in [
     assert abs(played.idle_share - bubble_share(p, m, v)) < 1e-9
 
 # %% [markdown]
-# GPipe and 1F1B wait equally long, and differ in memory: GPipe holds all $m$ micro-batches at once, 1F1B at most $p$. Interleaving
-# waits less, but sends more often. Lesson [32](32_pipeline.ipynb) clocks and simulates them, and newer schedules.
+# GPipe and 1F1B wait equally long, but differ in memory: GPipe holds all $m$ micro-batches at once, and 1F1B at most $p$. Interleaving
+# waits less, but sends more often. Lesson [32](32_pipeline.ipynb) measures and simulates these schedules and newer ones.
 #
-# The cheapest cure for a bubble is more micro-batches, which means a larger batch or fewer data-parallel ranks.
+# The cheapest way to reduce a bubble is to use more micro-batches. This takes a larger batch or fewer data-parallel ranks.
 #
 # ## Compare: the open rows of the table, one by one
 #
-# Now everything together: products, attention, norms, recomputation, each collective, the bubble, the optimizer. The
-# time model has a few constants for each kind of device, fitted on part of the published rows. Here is every row of
-# the table from before, and whether the fit has seen it. FLOPs are counted as the paper counts them, recomputation
-# included.
+# Now we predict everything together: products, attention, norms, recomputation, each collective, the bubble, and the optimizer. Our
+# time model has a few constants for each kind of device, which were fitted on a part of the published rows. The next cell shows every row of
+# the table from before, and whether the fit has seen it. FLOPs are counted as in the paper, including
+# recomputation.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.published import FOLDER
@@ -254,16 +255,17 @@ assert max(map(abs, errors)) < 0.05
 assert sum(unseen) == 5
 
 # %% [markdown]
-# From 32 GPUs to 3,072 the rate for each GPU does not fall. It even rises, from 137 to 163, since larger models have
+# The rate of each GPU does not fall from 32 GPUs to 3,072. It even rises, from 137 to 163, because larger models have
 # larger products. **That is the point of the table**: with the right layout, and a model that grows with the machine,
-# each of 3,072 GPUs works as well as each of 32. The prediction is off by 5 % at most, and five of
-# the seven rows were held back: the fit has never seen them.
+# each of 3,072 GPUs works as well as each of 32.
+#
+# The prediction is off by 5 % at most, and five of the seven rows were held back: the fit has never seen them.
 #
 # ## MT-NLG: 8 x 35 x 16
 #
-# Why not another box of 4,480? The batch of 1,920 sequences that MT-NLG had at the end is dealt out to 16 data-parallel ranks. So 120
-# micro-batches go through 35 stages, and your `bubble_share` says how long a rank waits. Tensor parallelism over 16 would
-# leave eight data-parallel ranks, with 240 micro-batches each, and little more than half the bubble:
+# Why did the authors not use another box of 4,480 GPUs? At the end of its training, MT-NLG had a batch of 1,920 sequences, which 16
+# data-parallel ranks shared. So 120 micro-batches go through 35 stages, and your `bubble_share` tells how long a rank waits. With tensor
+# parallelism over 16, there would be eight data-parallel ranks with 240 micro-batches each, and little more than half of the bubble:
 
 # %% tags=["nbval-check-output"]
 for tensor, data in ((8, 16), (16, 8)):
@@ -278,7 +280,7 @@ assert 0.5 < bubble_share(35, 240) / bubble_share(35, 120) < 0.6
 ...
 
 # %% [markdown]
-# Let the predictor try this box and some others. Their GPUs are counted by your `gpus_of_layout`.
+# We let the predictor try this box and some others. Your `gpus_of_layout` counts their GPUs.
 
 
 # %%
@@ -334,8 +336,8 @@ slower = fitting[16, 35, 8] > fitting[8, 35, 16]
 beside("beyond_the_node", calculated="slower" if slower else "faster")
 
 # %% [markdown]
-# Where the memory goes, on the fullest stage of each box. The bars are live tensors; the allocator and the driver want some GiB besides, so
-# what comes near the line does not fit either.
+# The next picture shows where the memory goes, on the fullest stage of each box. The bars are live tensors. The allocator and the driver need
+# some GiB more, so a bar that comes close to the line does not fit either.
 
 # %%
 by_part = {}
@@ -346,13 +348,13 @@ for box, found in memories.items():
 show.memory_by_part(by_part, cap=memories[boxes[0]].capacity, compare=False)
 
 # %% [markdown]
-# Four of the seven do not fit, and the published box is the fastest of the rest. With seven stages instead of 35 it
-# would be no slower, but a GPU would have to hold 170 GiB. With tensor parallelism over 16, which reaches beyond the
-# node, it would fit twice over and still be slower.
+# Four of the seven boxes do not fit, and the published box is the fastest of the other three. With seven stages instead of 35 it
+# would be no slower, but a GPU would have to hold 170 GiB. Tensor parallelism over 16 would easily fit, but it reaches beyond the
+# node, and so it would be slower.
 #
-# The price of the published box is the bubble, more than a fifth of the time. It grows
-# with every data-parallel rank that is added, because the batch stays the same. The authors measured it (section 2.4).
-# Their step times, and ours:
+# The price of the published box is its bubble, which takes more than a fifth of the time. The bubble grows
+# with every data-parallel rank that you add, because the batch stays the same. The authors measured this (section 2.4).
+# The next cell compares their step times with ours:
 
 # %% tags=["nbval-check-output"]
 gpu_seconds = {}  # of all GPUs together: published, predicted
@@ -381,15 +383,16 @@ print(
 assert 0.05 < more_predicted < more_published
 
 # %% [markdown]
-# Here the prediction is too hopeful, by 17 to 21 %. None of its constants was fitted on this run, and it knows no
-# stragglers. Keep that in mind when you plan: it predicts a well-tuned program. It sees that more GPUs cost efficiency,
-# but not how much: from 2,240 to 3,360 it adds 6 % to the GPU seconds, where the authors lost 11 %. No times are
-# published for other boxes of 4,480 GPUs. So the order of the seven above is a prediction only.
+# Here the prediction is too optimistic, by 17 to 21 %. None of its constants was fitted on this run, and it does not know about
+# stragglers. Keep that in mind when you plan: it predicts a well-tuned program.
+#
+# The prediction sees that more GPUs cost efficiency, but not how much. From 2,240 to 3,360 GPUs it adds 6 % to the GPU seconds, while the
+# authors lost 11 %. Nobody has published times for other boxes of 4,480 GPUs, so the order of the seven boxes above is only a prediction.
 #
 # ## A plan for 405B
 #
-# Rules are for thinking; a search is for deciding. `plan` times every layout that divides, drops what does not fit, and explains
-# the best. Llama 3.1 405B on 16,384 H100, 16 million tokens a step in sequences of 8,192:
+# Rules are for thinking, and a search is for deciding. `plan` predicts the time of every layout whose sizes divide, drops those that do not
+# fit, and explains the best ones. We plan Llama 3.1 405B on 16,384 H100s, with 16 million tokens a step in sequences of 8,192:
 
 # %%
 from workshop.predict.plan import Search, plan
@@ -414,13 +417,13 @@ assert best.tensor == 8
 assert best.pipeline == 16
 
 # %% [markdown]
-# Below the table stand the reasons, one axis each: what would the best layout be with another value there, and how much slower is it? Tensor 8
-# fills a node; with less, other axes have to grow. The pipeline has as many stages as it needs, and *virtual stages* make its
-# bubble small.
+# The lines below the table give the reasons, one axis each: what would be the best layout with another value on this axis, and how much slower
+# would it be? Tensor 8 fills a node; with less, other axes would have to grow. The pipeline has as many stages as it needs, and *virtual
+# stages* make its bubble small.
 #
-# Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). Here are their rates, and ours
-# for the same layouts. But ours are no forecast: the H100's constants were fitted on these three rows, among others.
-# So beside them stand the rates of constants that were fitted without them.
+# Meta trained this model with tensor 8 and pipeline 16 (Dubey et al., 2024, table 4). The next cell shows their rates and our predictions
+# for the same layouts. These predictions are no real test, because the constants of the H100 were fitted on these three rows, among others.
+# So the last column shows predictions with constants that were fitted without these rows.
 
 # %% tags=["nbval-check-output"]
 import csv
@@ -450,14 +453,14 @@ print(f"without them too hopeful by {sum(hopeful) / len(hopeful):.0%} on average
 assert 0.17 < sum(hopeful) / len(hopeful) < 0.2
 
 # %% [markdown]
-# With them in the fit ours are 5 to 13 % too hopeful, without them 18 %. So expect the larger error of a plan for a
-# model that nobody has run.
+# With these rows in the fit, our predictions are 5 to 13 % too optimistic, and without them 18 %. For a model that nobody has run yet, expect
+# the larger error.
 #
-# In sequences of 131,072 tokens context parallelism enters. Sixteen million tokens are only 128 such sequences, and one of them
-# is far too much for eight GPUs. So 16 of the 128 data-parallel ranks now share a sequence, and 128 becomes 8.
+# With sequences of 131,072 tokens, context parallelism becomes necessary. Sixteen million tokens are only 128 such sequences, and one of them
+# is far too much for eight GPUs. So 16 of the 128 data-parallel ranks now share one sequence, and data shrinks from 128 to 8.
 #
-# Our plan has the axes of theirs but for two: context 2 and data 64 at 8,192 tokens, where they had context 1 and data 128. A plan is an
-# argument, and you can argue back. Fix an axis, and see what it costs. Then fix another:
+# At 8,192 tokens, our plan differs from Meta's on two axes: it has context 2 and data 64, where they had context 1 and data 128. You can
+# question such a plan. Fix one axis, and see what it costs. Then fix another:
 
 # %%
 from workshop.predict.plan import SearchSpace
@@ -484,16 +487,16 @@ assert recomputed == ["none", "full", "full"]
 assert best_with["context 1"].seconds < best_with["context 1, pipeline 16"].seconds
 
 # %% [markdown]
-# The difference is memory. Context 2 halves the activations on a GPU. Without it the search has to recompute everything, and then eight stages
-# are faster than sixteen. Yet Meta did train with tensor 8 and pipeline 16, at 8,192 tokens, and recomputed nothing. How? Their section 3.3.2
-# explains it, and each sentence is a field of `Layout`:
+# The difference is memory. Context 2 halves the activations on a GPU. Without it, the search has to recompute everything, and then eight stages
+# are faster than sixteen. But Meta did train with tensor 8 and pipeline 16 at 8,192 tokens, and recomputed nothing. How was that possible?
+# Section 3.3.2 of their paper explains it, and each explanation is a field of `Layout`:
 #
-# - the optimizer's state *and the gradients* are sharded over the data-parallel ranks, the weights stay whole: `zero=2` (the
-#   search tries only 1 and 3);
-# - one layer is taken off the first stage and one off the last, whose chunks then hold only the embedding and only the head. So a
+# - The optimizer state *and the gradients* are sharded over the data-parallel ranks, while the weights stay whole: `zero=2`. (The
+#   search tries only 1 and 3.)
+# - One layer is taken off the first stage and one off the last. One chunk then holds only the embedding, and one only the head. So a
 #   chunk is one layer, and 126 layers make 128 chunks: `virtual_stages=8`, `embedding_in_stages=True`.
 #
-# Does it need both?
+# Are both needed?
 
 # %%
 # %%guess makes_it_fit --choices gradients,layer,both
@@ -502,7 +505,7 @@ assert best_with["context 1"].seconds < best_with["context 1, pipeline 16"].seco
 ...
 
 # %% [markdown]
-# Each alone, then both:
+# We try each change alone, and then both:
 
 
 # %%
@@ -565,25 +568,28 @@ fits = {"gradients": sharded.fits, "layer": off_alone.fits, "both": had.fits}
 beside("makes_it_fit", calculated=next(name for name, fit in fits.items() if fit))
 
 # %% [markdown]
-# **Sharding the gradients decides it**: from what does not fit to what just fits. A layer off alone does not do. Sharding
-# takes about twelve GiB off every stage, for gradients in fp32 are twice as large as the weights. A layer taken off
-# takes another eight off the first stage, which had the embedding as well. But then its neighbour is the fullest, and
-# that one stays nearly as it was: the stages in between keep 8 layers of 16 micro-batches, and those are nearly all that
-# is left.
+# **Sharding the gradients makes the difference** between a layout that does not fit and one that just fits. Taking off a layer is not enough.
 #
-# So 71 of the device's 79 GiB are live tensors, and the driver and NCCL want two more. That is tight: a caching
-# allocator would like some GiB for blocks that fit nothing. That is why their section ends with two more habits.
-# Tensors are freed as soon as nothing will use them, inputs and outputs of stages among them, and a send that is under
-# way keeps no second reference to its tensor. Our verdict tells how tight it is:
+# Sharding the gradients takes about twelve GiB off every stage, because gradients in fp32 are twice as large as the weights. Taking off a layer
+# saves another eight GiB on the first stage, which also had the embedding. But then the next stage is the fullest, and its memory hardly
+# changes: the stages in between keep 8 layers of 16 micro-batches, and almost all that is left there are these activations.
+#
+# So live tensors take 71 of the 79 GiB of the device, and the driver and NCCL need two more. That is tight, because a caching
+# allocator also needs some GiB for blocks that fit nothing. The section in Meta's paper therefore ends with two more habits.
+# Tensors are freed as soon as nothing will use them, including the inputs and outputs of stages. And a send that is
+# in progress keeps no second reference to its tensor.
+#
+# Our verdict shows how tight it is:
 
 # %%
 print(had.verdict)
 
 # %% [markdown]
-# A planner that does not know such a trick rules such layouts out. So read the reasons, and ask which of them you could
+# A planner that does not know such a trick rules out these layouts. So read its reasons, and ask which of them you could
 # remove.
 #
-# Move it yourself, from the layout that Meta had. Which ZeRO stages fit? And with everything computed again, how few pipeline stages would do?
+# Now start from Meta's layout and move the sliders yourself. Which ZeRO stages fit? And if everything is recomputed, how few pipeline stages
+# are enough?
 
 # %%
 from workshop.jupyter.widgets import memory_explorer
@@ -593,7 +599,7 @@ memory_explorer(meta_run, only=("pipeline", "zero", "recompute"))
 # %% [markdown]
 # ## Why a layout wins
 #
-# Put the pieces side by side. Each axis buys memory or time, and pays with something else:
+# The table puts the pieces next to each other. Each axis saves memory or time, and pays for it with something else:
 #
 # | axis | divides | pays with | so it belongs |
 # |---|---|---|---|
@@ -603,17 +609,19 @@ memory_explorer(meta_run, only=("pipeline", "zero", "recompute"))
 # | data | the batch | gradients once a step, mostly hidden | everything that is left |
 # | data, sharded (ZeRO) | state | gathers and scatters | as far as the network hides them |
 #
-# The batch is fixed, and the sizes multiply to the number of GPUs. **So a larger axis always means a smaller one
-# elsewhere.** The best layout is the one that fits and has the least that cannot be hidden.
+# The batch is fixed, and the sizes multiply to the number of GPUs. **So if one axis grows, another has to shrink.** The best layout is the one
+# that fits and has the least cost that cannot be hidden.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# A page that chooses, without this workshop: it writes down every box that divides what it cuts, estimates memory and time of each by the
-# formulas of this lesson, and takes the fastest that fits. What lies within 2 % no such formula can tell apart; of those it takes the one
-# with the fewest pieces. `choose_axes` was told by the paper how many pieces a model needs. This page finds that out by itself.
+# The script is a page of Python that chooses a layout, without this workshop. It writes down every box whose sizes divide what they cut,
+# estimates memory and time of each box with the formulas of this lesson, and takes the fastest box that fits. No such formula can
+# distinguish boxes within 2 % of each other, so among those it takes the one with the fewest pieces. Your `choose_axes` got the number of
+# pieces from the paper. This page finds it by itself.
 #
-# Of the machine it knows the peak, the speeds of two links and the room. That products reach 0.6 of the peak is a guess.
+# Of the machine, the script knows the peak, the speeds of two links, and the memory. It also assumes that products reach 0.6 of the peak,
+# which is a guess.
 
 # %%
 from workshop import launch
@@ -685,8 +693,9 @@ if __name__ == "__main__":
         assert published in (None, box), f"published: {published}"
 
 # %% [markdown]
-# All eight layouts are the published ones: the seven rows, and MT-NLG. It was told the GPUs, the batch, and how many sequences are computed at
-# once. How much of that is luck? Four shares of the peak, three ideas of what a weight takes, and three of the room:
+# All eight chosen layouts are the published ones: the seven rows of the table, and MT-NLG. The script was given the number of GPUs, the batch,
+# and how many sequences are computed at once. How much of this success is luck? We vary the guesses: four shares of the peak, three
+# assumptions about the bytes of a weight, and three about the memory:
 
 # %% tags=["nbval-check-output"]
 import runpy
@@ -713,13 +722,14 @@ assert deeper == (8, 128, 3)
 assert 0.999 < fastest / page["estimate"](used, run)[0] < 1
 
 # %% [markdown]
-# In every one. What decides is no fine constant: how much fits, and that a link to another node is twelve times as slow. The 2 % decide once: the
-# trillion in twice as many stages would be faster by a thousandth.
+# The page chooses the published layout in every case. So no precise constant decides. Two facts do: how much fits, and that a link to another
+# node is twelve times as slow. The 2 % decide only once: the trillion-parameter model would be faster by a thousandth with twice as many
+# stages.
 #
 # ### The page beside the predictor
 #
-# The predictor of this package knows kernels, links and buffers; the page knows none of them. Here are the seven boxes of MT-NLG once more, by
-# both:
+# The predictor of this package knows kernels, links and buffers, and the page knows none of them. Here are the seven boxes of MT-NLG once more,
+# with both:
 
 # %% tags=["nbval-check-output"]
 *run, _ = page["RUNS"]["530B"]
@@ -736,13 +746,14 @@ for box in boxes:
     assert box[0] <= 8 or 1.6 < seconds / other < 2
 
 # %% [markdown]
-# Memory agrees within 4 %, and so do all verdicts. Within a node the times agree within 10 %. Beyond it the page is too hard by a factor of 1.7 to 2: it
-# sends all bytes of a group of 16 at the speed of its slowest link, where a good library sums within each node first.
+# The memory agrees within 4 %, and all verdicts agree. Within a node, the times agree within 10 %. Beyond a node, the page is too pessimistic
+# by a factor of 1.7 to 2, because it sends all bytes of a group of 16 at the speed of its slowest link. A good library sums within each node
+# first.
 #
 # ### Three runs that it was not made for
 #
-# Table 2 of the Megatron-LM paper has GPT-3 on 384 to 1,536 GPUs, with one sequence at once and 96 pieces: 8 x 12. What does the page say, how
-# far behind its fastest box does it see the published one, and how good is its rate?
+# Table 2 of the Megatron-LM paper has GPT-3 on 384 to 1,536 GPUs, with one sequence at once and 96 pieces: 8 x 12. Which box does the page
+# choose, how far behind its fastest box does it see the published one, and how good is its predicted rate?
 
 # %% tags=["nbval-check-output"]
 for row in published_table("megatron_sc21_table2_zero3_vs_ptd_a100"):
@@ -767,11 +778,11 @@ for row in published_table("megatron_sc21_table2_zero3_vs_ptd_a100"):
     assert 0.07 < rate / 1e12 / told - 1 < 0.1
 
 # %% [markdown]
-# Here it takes fewer pieces than the authors did. But in its own numbers their box is less than 2 % slower than its fastest: it cannot
-# tell them apart, and a page that says so is worth more than one that names a winner. Its rate is too high by 7 to 10 %.
+# Here the page takes fewer pieces than the authors did. But by its own numbers, the authors' box is less than 2 % slower than its fastest, so
+# it cannot distinguish the two. A page that says so is worth more than one that names a winner. Its rate is too high by 7 to 10 %.
 #
-# It knows no stragglers, hides nothing behind anything else, has only whole layers a stage, and recomputes all of them. For 405B, where Meta
-# recomputed nothing, ask the search.
+# The page does not know about stragglers, does not overlap anything with anything else, puts only whole layers into a stage, and recomputes all
+# of them. For 405B, where Meta recomputed nothing, use the search.
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
@@ -782,15 +793,15 @@ show.recorded_run("37_plan_the_layout", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Tensor, context, pipeline and data sizes multiply. MT-NLG: 8 x 35 x 16 = 4,480; Megatron-LM's trillion: 8 x 64 x 6 = 3,072.
-# - **Tensor inside the node, pipeline across nodes, no more than the model needs, data for the rest.** Told how many pieces a model needs,
-#   that rule deals them out as the Megatron-LM authors did, in every open row.
-# - With a good layout, and a model that grows with the machine, each GPU of 3,072 works as well as one of 32. With one model, one batch
-#   and more GPUs it does not: every data-parallel rank that is added takes micro-batches from the others, and MT-NLG's bubble grew.
-# - A step can be predicted before a GPU is rented, to within the 1 to 21 % seen above. Layouts differ by more than that, but the
+# - The sizes of tensor, context, pipeline and data multiply. MT-NLG: 8 x 35 x 16 = 4,480; Megatron-LM's trillion: 8 x 64 x 6 = 3,072.
+# - **Tensor inside the node, pipeline across nodes, no more than the model needs, data for the rest.** Given the number of pieces that a model
+#   needs, this rule chooses the layout of the Megatron-LM authors in every open row.
+# - With a good layout, and a model that grows with the machine, each GPU of 3,072 works as well as one of 32. With one model and one batch, more
+#   GPUs work less well: every data-parallel rank that you add takes micro-batches from the others, and MT-NLG's bubble grew.
+# - You can predict a step before you rent a GPU, to within the 1 to 21 % seen above. Most layouts differ by more than that, but the
 #   best few do not. Ask of every axis what it would cost to change it.
-# - What fits, and which links are fast: a page of Python that knows little else chose all eight published layouts.
-# - Sharding gradients is what made 405B fit. A planner rules out what it does not know.
+# - The most important facts are what fits, and which links are fast. A page of Python that knows little else chose all eight published layouts.
+# - Sharded gradients are what made 405B fit. A planner rules out what it does not know.
 #
 # That is the end of day 3. Lesson [64](../day6_cluster/64_plan_a_run.ipynb) plans the rest of a run: days, money, failures.
 #
@@ -802,7 +813,7 @@ show.recorded_run("37_plan_the_layout", share_gpu=True)
 #   [arXiv:2104.04473](https://arxiv.org/abs/2104.04473): tables 1 and 2, sections 2.2 and 3, equation 3. The later figures of table 1:
 #   github.com/NVIDIA/Megatron-LM, `images/cases_april2021.png`.
 # - S. Smith et al., *Using DeepSpeed and Megatron to Train Megatron-Turing NLG 530B*, 2022, [arXiv:2201.11990](https://arxiv.org/abs/2201.11990).
-#   Its step times are quoted in github.com/cli99/llm-analysis, `examples/megatron-turing-nlg`, too.
+#   Its step times are also quoted in github.com/cli99/llm-analysis, `examples/megatron-turing-nlg`.
 # - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.2 and table 4.
 # - M. Shoeybi et al., *Megatron-LM*, 2019, [arXiv:1909.08053](https://arxiv.org/abs/1909.08053) (four all-reduces a layer).
 # - V. Korthikanti et al., *Reducing Activation Recomputation in Large Transformer Models*, 2022,
