@@ -49,9 +49,9 @@ def _one(function: Any, bias: Any, counts: Any, rate: float, wanted: Any) -> Non
         step = np.array(counts) - np.mean(counts)
         said = ""
         if np.allclose(found, given + rate * np.sign(step)):
-            said = "It goes the wrong way: who has too many choices gets even more."
+            said = "It goes the wrong way: an expert that has too many choices gets even more."
         elif np.allclose(found, wanted - given):
-            said = "That is the step alone. The bias adds up over steps."
+            said = "That is the step alone. Add it to the old bias: the bias adds up over steps."
         elif np.allclose(found, given - rate * step) or np.allclose(
             found, given - rate * step / np.mean(counts)
         ):

@@ -29,7 +29,7 @@ def check(reports: list[dict[str, Any]]) -> str:
         rows, came = report["found"]
         if rows != report["wanted"]["rows"]:
             raise Wrong(
-                f"On rank {rank} not the right rows came. Each rank sends its rows in the order of experts."
+                f"Rank {rank} did not get the right rows. Each rank sends its rows in the order of experts."
             )
         if came != report["wanted"]["came"]:
             raise Wrong(
@@ -71,7 +71,7 @@ def _reason(report: dict[str, Any]) -> str:
         )
     if from_ranks == report["together"]:
         return (
-            "That is what all ranks together send to each rank. Wanted is what each rank sends to this one: "
+            "That is what all ranks together send to each rank. You need what each rank sends to this one: "
             "an all_to_all of the counts."
         )
     return ""
