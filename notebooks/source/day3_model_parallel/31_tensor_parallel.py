@@ -3,18 +3,19 @@
 #
 # - **You need** `21_collectives`; `13_memory_of_a_step` for what forward keeps; how a product of matrices is differentiated.
 # - **It takes** 45 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on four ranks. On GPUs the same code runs over NCCL. The last part rehearses one rank of eight with
+# - **What runs where:** everything runs here, on four ranks. On GPUs the same code uses NCCL. The last part rehearses one rank of eight with
 #   a 70-billion-parameter Llama.
-# - **Model and text:** `TINY` and the reference manual, with eight heads for keys and values too, so that four ranks
-#   get two each. (On GPUs a fused fp32 kernel needs as many of these as of query heads.) Before that two matrices of
-#   random numbers; the last part has the widths of Llama 70B.
-# - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
+# - **Model and text:** `TINY` and the reference manual. The model has eight heads for keys and values, as many as for queries, so that each of four
+#   ranks gets two. (On GPUs a fused fp32 kernel needs equally many of both.) Before that we use two matrices of random numbers, and the last part
+#   uses the widths of Llama 70B.
+# - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the
+#   [glossary](../glossary.md).
 #
 # ## Question
 #
-# ZeRO and FSDP store a part of each layer, but to *compute* a layer they gather all of it on every rank. So the largest
-# layer decides what fits. Can four ranks compute one layer without any of them ever holding the whole of it? What must
-# they send each other, and how often?
+# With ZeRO and FSDP a rank stores only a part of each layer, but to *compute* a layer, every rank gathers all of it. So the largest layer decides
+# whether a model fits. Can four ranks compute one layer without any of them ever holding the whole layer? What must they send each other, and how
+# often?
 
 # %%
 # %load_ext workshop
@@ -25,9 +26,10 @@ from workshop.facts.units import format_bytes
 # %% [markdown]
 # ## Two ways to cut a product
 #
-# A layer computes $y = xA$. We can deal out the columns of $A$: each rank then computes some *columns of y*, and they
-# are finished. Or we deal out its rows, together with the matching columns of $x$: each rank then computes one *term of
-# the sum* that makes up all of $y$.
+# A layer computes $y = xA$. There are two ways to distribute $A$ over the ranks:
+#
+# - **By columns.** Each rank gets some columns of $A$ and computes the same *columns of y*. They are final.
+# - **By rows.** Each rank gets some rows of $A$ and the matching columns of $x$. It computes one *term of a sum*. The sum over all ranks is $y$.
 
 # %%
 # %%ranks -n 4
@@ -59,16 +61,16 @@ if rank == 0:
     )
 
 # %% [markdown]
-# Both give the right answer, and both need one collective. A transformer block has two products, with an activation
+# Both ways give the right answer, and both need one collective. A transformer block has two products, with an activation
 # between them:
 #
 # $$y = \mathrm{relu}(x A)\,B$$
 #
-# **Predict:** which cut for $A$, and which for $B$, so that one collective is enough for both?
+# **Predict:** which cut do you choose for $A$, and which for $B$, so that the whole block needs only one collective?
 #
 # ## The activation decides
 #
-# Cut $A$ by rows, and each rank has one term of a sum. May it apply the ReLU to its own term? Two numbers settle it.
+# If $A$ is cut by rows, each rank has one term of a sum. May a rank apply the ReLU to its own term? Two numbers are enough to find out.
 # Suppose that rank 0 has 3 and rank 1 has −2:
 
 # %% tags=["nbval-check-output"]
@@ -79,9 +81,9 @@ print(f"ReLU of the sum: {of_the_sum}   sum of the ReLUs: {of_each}")
 assert of_the_sum != of_each
 
 # %% [markdown]
-# So with rows first, the ranks would have to sum *before* the activation. With columns first they send nothing there: a
-# rank's columns are finished, and ReLU (or GELU, or SiLU) looks at one number at a time. What is more, a rank's columns
-# of $xA$ meet exactly its own rows of $B$:
+# The results differ, so if $A$ is cut by rows, the ranks have to sum *before* the activation. If $A$ is cut by columns, they send nothing at that
+# point: a rank's columns are final, and ReLU (or GELU, or SiLU) looks at one number at a time. There is a second advantage: a rank's columns of
+# $xA$ are multiplied by exactly its own rows of $B$:
 #
 # $$\mathrm{relu}(x\,[A_0\ A_1])\begin{bmatrix}B_0\\B_1\end{bmatrix} = \mathrm{relu}(xA_0)B_0 + \mathrm{relu}(xA_1)B_1$$
 
@@ -113,8 +115,8 @@ def columns_first(x, a, b, ranks):
 
 
 # %% [markdown]
-# The four ranks from above are still there, and know $x$ and $A$. Give them a $B$, and let each compute what *your* function says is its
-# part. One sum, and that is all that is sent:
+# The four ranks from above are still running, and hold $x$ and $A$. The next cell gives them a $B$. Each rank computes the part that *your* function
+# assigns to it, and one sum is all that is sent:
 
 # %%
 # %%ranks --pass columns_first
@@ -129,11 +131,11 @@ if rank == 0:
 # %% [markdown]
 # ## And backward? f and g
 #
-# At the exit the parts are summed: an all_reduce, which the paper calls **g** (Shoeybi et al., 2019). Its backward
-# sends nothing: when one part changes by some amount, the sum changes by the same amount, so each part's gradient is
-# simply the gradient of the sum. At the entrance it is the other way round. Nothing is sent forward, because all ranks
-# have $x$ already. But all of them *used* it, so its gradients must be summed: **f** does nothing forward, and an
-# all_reduce backward. The two mirror each other:
+# At the exit of the block the parts are summed with an all_reduce, which the paper calls **g** (Shoeybi et al., 2019). The backward of g sends
+# nothing: if one part changes by some amount, the sum changes by the same amount, so each part's gradient is simply the gradient of the sum.
+#
+# At the entrance it is the other way round. Forward sends nothing, because all ranks already have $x$. But all ranks *used* $x$, so in backward
+# their gradients for $x$ must be summed. This is **f**: it does nothing in forward, and an all_reduce in backward. So f and g mirror each other:
 
 # %%
 show.f_and_g()
@@ -164,8 +166,8 @@ def column_parallel_backward(
 
 
 # %% [markdown]
-# That is enough to train with, without autograd. Each rank holds a quarter of $A$ and of $B$. All hold $x$, and it learns too, as an
-# embedding does: so its gradient must be right on every rank, or the four drift apart.
+# Your two functions are enough to train the block without autograd. Each rank holds a quarter of $A$ and of $B$. All ranks hold $x$, which is
+# trained too, like an embedding. Its gradient must therefore be right on every rank; otherwise the four copies of $x$ drift apart.
 
 
 # %%
@@ -193,7 +195,7 @@ def on_four_ranks():
 by_hand = on_four_ranks()
 
 # %% [markdown]
-# Beside it one process, with the whole block and autograd:
+# For comparison, the next cell trains the whole block in one process, with autograd:
 
 
 # %%
@@ -230,10 +232,9 @@ assert whole[-1] < 0.5 * whole[0], "and it learns"
 # %% [markdown]
 # ## A transformer
 #
-# The gated MLP of a Llama has two matrices at its entrance, gate and up. Both are cut by columns, the same columns of
-# each; then down is cut by rows. In attention, what must stay whole in between is a *head*. So q, k and v are cut by
-# columns, whole heads at a time, and o by rows. Each block has one f and one g. Our small model, to scale: width 64,
-# eight heads, inner width 192.
+# The gated MLP of a Llama has two matrices at its entrance, gate and up. Both are cut by columns, at the same places, and then down is cut by rows.
+# In attention, a *head* must stay whole. So q, k and v are cut by columns, whole heads at a time, and o is cut by rows. Attention and MLP have one
+# f and one g each. The picture shows a layer of our small model, to scale: width 64, eight heads, inner width 192.
 
 # %%
 show.cut_matrices(
@@ -251,21 +252,20 @@ show.cut_matrices(
 )
 
 # %% [markdown]
-# Outside the layers, embedding and head are cut by words of the vocabulary. A rank looks up the words that it holds and
-# puts zeros for the others; an all_reduce adds the ranks up. At the end a rank has the logits of its own words, and the
-# loss is computed **without ever gathering the logits**. For each position softmax needs the largest logit and the sum
-# of exponentials, and the loss needs the target's logit. So three numbers for each position are sent, instead of a
-# whole vocabulary.
+# Outside the layers, embedding and head are cut along the vocabulary. In the embedding, a rank looks up the words that it holds and writes zeros
+# for all other words; then an all_reduce adds up the ranks. At the end, a rank has the logits of its own words, and the loss is computed **without
+# ever gathering the logits**. For each position, softmax needs the largest logit and the sum of exponentials, and the loss needs the logit of the
+# target. So the ranks send three numbers for each position instead of a whole vocabulary.
 #
-# `workshop/parallel/tensor.py` does all this by hand. PyTorch does it from a *plan*, which names each matrix and its cut; what must be sent
-# follows from that. We run both, and the plan stands in a cell below.
+# `workshop/parallel/tensor.py` does all this by hand. PyTorch does it from a *plan*, which names each matrix and how it is cut; PyTorch works out
+# what must be sent. We run both. The plan is in a cell below.
 #
-# **Predict:** for one layer, forward and backward: how many all_reduces?
+# **Predict:** how many all_reduces does one layer need, forward and backward together?
 #
 # ## Run: four ranks, four ways to cut, one process beside them
 #
-# The ranks are seeded differently. So rank 0's weights are sent to all first. Each rank also keeps the whole model: that is our one
-# process. We compare the loss, and every gradient. While forward runs we note what autograd keeps for backward, without the weights.
+# The ranks start from different seeds, so rank 0's weights are first sent to all. Each rank also keeps the whole model: this is our single process.
+# We compare the loss and every gradient. During forward we also record how many bytes autograd keeps for backward, not counting the weights.
 
 
 # %%
@@ -321,8 +321,9 @@ def pair(layers):
 
 
 # %% [markdown]
-# The plan. `ColwiseParallel` gives each matrix that it cuts an f of its own. So q, k and v would have one each, and sum three times what
-# could be summed once. `PrepareModuleInput` puts one f at the entrance of the block instead. The head gives each rank the logits of its own words.
+# Next is the plan. `ColwiseParallel` gives each matrix that it cuts an f of its own. So q, k and v would have one f each, and three tensors would
+# be summed where one sum is enough. `PrepareModuleInput` puts a single f at the entrance of the block instead. The head gives each rank the logits
+# of its own words.
 
 # %%
 # %%ranks
@@ -352,8 +353,8 @@ top_plan = {
 }
 
 # %% [markdown]
-# Two functions: one cuts a model by the plan, the other computes its loss. `loss_parallel` takes the logits as the ranks have them, in
-# parts.
+# The next cell has two functions: one cuts a model by the plan, and the other computes its loss. `loss_parallel` computes the loss from logits that
+# are spread over the ranks.
 
 # %%
 # %%ranks
@@ -376,8 +377,8 @@ def loss_by_plan(model):
 
 
 # %% [markdown]
-# One step of a copy, cut in one of four ways. The *short plan* is the package's own, `workshop/parallel/tensor_plans.py`, with which lesson
-# 35 trains. It does without `one_f` and `loss_parallel`.
+# The function `step` below makes one step of a copy that is cut in one of four ways. The *short plan* is the workshop's own,
+# `workshop/parallel/tensor_plans.py`, which lesson 35 trains with. It does not use `one_f` or `loss_parallel`.
 
 # %%
 # %%ranks
@@ -411,7 +412,7 @@ def step(way, copy):
 
 
 # %% [markdown]
-# To compare, what each rank has of a gradient is brought together again, under the name that it has in the uncut model:
+# To compare gradients, we collect each rank's part of a gradient again, under the name that the parameter has in the uncut model:
 
 # %%
 # %%ranks
@@ -437,7 +438,7 @@ def whole_gradients(model):
 
 
 # %% [markdown]
-# Now one step with one layer and one with two, in each of the four ways:
+# Now we make one step with one layer and one with two layers, in each of the four ways:
 
 # %%
 # %%ranks --into cut
@@ -468,7 +469,7 @@ for layers in (1, 2):
 # %% [markdown]
 # ## Compare
 #
-# First of all, is it still the same model?
+# First we check whether it is still the same model.
 
 # %% tags=["nbval-check-output"]
 for way in ("by hand", "sequence parallel", "by plan", "short plan"):
@@ -481,7 +482,7 @@ for way in ("by hand", "sequence parallel", "by plan", "short plan"):
     )
 
 # %% [markdown]
-# Now for the traffic. The model ran with one layer and with two: the difference is what one layer sends.
+# Now we look at the traffic. The model ran with one layer and with two layers, so the difference is what one layer sends.
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.collectives import wire_bytes
@@ -529,16 +530,19 @@ print(f"short plan, once a step: the logits, gathered, {logits[1]:,} B")
 beside("all_reduces", predicted=4, measured=of_a_layer("by hand")["all_reduce"][0])
 
 # %% [markdown]
-# **Four all_reduces a layer**, as in figure 4 of the paper: forward the g of attention and that of the MLP, backward their two f. The bytes
-# are the predicted ones, by hand and by the plan. The short plan gives the right gradients as well, but it sums seven times, and gathers
-# the logits. So count what a plan sends: equal losses do not show it.
+# **Four all_reduces a layer**, as in figure 4 of the paper: in forward the g of attention and the g of the MLP, in backward their two f. By hand
+# and by the plan, the bytes are those that we predicted. The short plan gives the right gradients as well, but it sums seven times a layer, and it
+# gathers the logits. So count what your plan sends: equal losses do not show such a difference.
 #
 # ## Sequence parallelism: the same bytes, less kept
 #
-# Between g and the next f every rank does the same work: norm and residual, on the same numbers, and each keeps them. Korthikanti et al.
-# (2022) cut that part along the *sequence*. The all_reduce splits into its halves. g becomes a reduce_scatter: each rank gets the sum for
-# its own positions. f becomes an all_gather. In backward g is the all_gather, and f the reduce_scatter. So there are **4 all_gathers and 4
-# reduce_scatters** a layer, and a ring all_reduce *is* one of each. The bytes for activations are the same:
+# Between g and the next f, every rank computes the same norm and the same residual on the same numbers, and every rank keeps them for backward.
+# Korthikanti et al. (2022) cut this part along the *sequence*. Each all_reduce is split into its two halves:
+#
+# - g becomes a reduce_scatter, which gives each rank the sum for its own positions. In backward, g is an all_gather.
+# - f becomes an all_gather. In backward, f is a reduce_scatter.
+#
+# A layer now makes **4 all_gathers and 4 reduce_scatters**. A ring all_reduce *is* one of each, so the bytes for activations are the same:
 
 # %% tags=["nbval-check-output"]
 all_reduces = of_a_layer("by hand")["all_reduce"][1]
@@ -550,18 +554,19 @@ print(
 assert all_reduces == both
 
 # %% [markdown]
-# (The two small all_reduces are ours: a norm now sees only a rank's own positions. So the gradient of its weight, 64 numbers, is summed
-# over ranks.)
+# (The two small all_reduces in the table come from the norms. A norm now sees only a rank's own positions, so the gradient of its weight, 64
+# numbers, has to be summed over ranks.)
 #
-# And what is kept for backward? Count one layer of our model, in units of batch x sequence x hidden. With $k$ the width of all keys
-# relative to the hidden width (1 here, 1/8 in Llama 70B), and $m$ that of the inner layer:
+# And what is kept for backward? We count one layer of our model, in units of batch x sequence x hidden. Let $k$ be the width of all keys
+# relative to the hidden width (1 here, 1/8 in Llama 70B), and $m$ the relative width of the inner layer:
 #
-# - **outside:** two norms, each keeps its input and the normalised input: 4; and one fp32 number for each position (the norm's scale).
-# - **at the entrance:** the blocks' inputs, which their first products keep: 2.
-# - **inside:** q, k, v, and what attention gives: $2 + 2k$. Gate, its SiLU, up, and the product: $4m$. And one number for
-#   each position and head (attention's logarithm of a sum).
+# - **outside:** each of the two norms keeps its input and the normalized input: 4. It also keeps one fp32 number for each position (the norm's
+#   scale).
+# - **at the entrance:** the first products of the two blocks keep the blocks' inputs: 2.
+# - **inside:** attention keeps q, k, v and its result: $2 + 2k$. The MLP keeps gate, its SiLU, up, and the product: $4m$. Attention also keeps one
+#   number for each position and head (the logarithm of a sum).
 #
-# Tensor parallelism divides what is inside. Sequence parallelism divides what is outside too.
+# Tensor parallelism divides what is inside. Sequence parallelism also divides what is outside.
 
 # %% tags=["nbval-check-output"]
 k, m, positions, hidden, heads = 64 / 64, 192 / 64, 1 * 32, 64, 8
@@ -601,14 +606,14 @@ for name, wanted, found in [
     assert abs(found / wanted - 1) < 0.01, (name, wanted, found)
 
 # %% [markdown]
-# The 2 at the entrance remains: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
-# gathers it *again*, while the gradient of $x$ is computed (section 4.2.2). So two more gathers a layer, which hide behind a product, save
-# memory, and everything is divided by $t$. Ours stays simple.
+# The 2 at the entrance is not divided: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
+# gathers the sequence *again*, while the gradient of $x$ is computed (section 4.2.2). These two extra gathers a layer are hidden behind a product
+# and save memory, so that everything is divided by $t$. Our code stays simple and keeps the whole sequence.
 #
-# The paper counts a GPT of its time in bytes, times batch x sequence x hidden (table 2). A layer keeps 10 outside and 24 inside. Besides, it
-# keeps the scores of attention, $5as/h$ with $a$ heads, $s$ positions and hidden width $h$. (Dropping the scores, to compute them again in
-# backward, is *selective recomputation*. A fused kernel never keeps them.) How much of tensor parallelism's memory is then left on eight
-# ranks? Beside the formula stand the bars of the paper's figure 7:
+# The paper counts bytes for a GPT of its time, in units of batch x sequence x hidden (table 2). A layer keeps 10 outside and 24 inside. It also
+# keeps the scores of attention, $5as/h$ with $a$ heads, $s$ positions and hidden width $h$. (Dropping the scores and computing them again in
+# backward is called *selective recomputation*. A fused kernel never keeps them.) Compared with tensor parallelism alone, how much memory remains on
+# eight ranks? The next cell prints the formula beside the bars of the paper's figure 7:
 
 # %% tags=["nbval-check-output"]
 ranks, s = 8, 2_048
@@ -629,8 +634,8 @@ for name, a, h, with_scores, without in [
 # %% [markdown]
 # ## At scale
 #
-# One training step, as a function. It lets us run the very same code here, on four ranks, and rehearse it as one rank of many, with a Llama
-# of 70 billion parameters.
+# We put the training into a function. The same code then runs here on four ranks, and as the rehearsal of one rank of many, with a Llama of 70
+# billion parameters.
 
 
 # %%
@@ -661,8 +666,8 @@ def one_step(
 
 
 # %% [markdown]
-# The closed form of all that a rank sends: $4L$ times a block of activations, once more each for embedding and head, and the loss with its
-# three numbers a position. Under sequence parallelism the norms' gradients come on top.
+# All that a rank sends has a closed form: $4L$ times a block of activations for $L$ layers, one more block each for embedding and head, and three
+# numbers a position for the loss. With sequence parallelism, the gradients of the norms are added.
 
 
 # %%
@@ -676,7 +681,7 @@ def sent_in_a_step(ranks, layers, hidden, positions, value_bytes, sequence_paral
 
 
 # %% [markdown]
-# First live:
+# First we check it on four real ranks:
 
 # %%
 # %%torchrun -n 4 --pass one_step --into live
@@ -708,8 +713,8 @@ by_plan = sum(size for _, size in cut[0]["by plan, 2"]["traffic"].values())
 assert by_plan == sent_in_a_step(4, 2, 64, 32, 4, sequence_parallel=False)
 
 # %% [markdown]
-# Now eight ranks, 8,192 positions, bf16, and four of the eighty layers of Llama 70B. (They are all alike: four are enough to check the
-# formula.)
+# Now we rehearse eight ranks with 8,192 positions in bf16, and four of the eighty layers of Llama 70B. (All layers are alike, so four are enough to
+# check the formula.)
 
 # %%
 from workshop.rehearse import rehearse
@@ -736,8 +741,8 @@ for name, found in rehearsed.items():
     assert total == wanted
 
 # %% [markdown]
-# And what all eighty layers keep for their backward pass, with Megatron's kernels. The paper's closed form (Korthikanti et al., table 2) is
-# for a GPT. Llama has another MLP, with three matrices, and fewer heads for keys and values. The predictor does the sums for it:
+# Last, we ask what all eighty layers keep for backward, with Megatron's kernels. The paper's closed form (Korthikanti et al., table 2) is for a
+# GPT. Llama has a different MLP, with three matrices, and fewer heads for keys and values. `predict_memory` does the sums for Llama:
 
 # %% tags=["nbval-check-output"]
 from workshop import Layout, Run, predict_memory
@@ -762,13 +767,15 @@ assert abs(sequence_parallel / (kept["one device"] / 8) - 1) < 0.01
 # %% [markdown]
 # ### Why it stays inside a node
 #
-# Written like this, the next product waits for each sum. (There are kernels that cut a product into slices and send one slice while they
-# compute the next: Megatron Core's `tp_comm_overlap`, PyTorch's asynchronous tensor parallelism. Here nothing is hidden.) So it matters
-# which wire the sums take. The table compares three placements: eight H100s of one node, over NVLink; one GPU in each of eight nodes, over
-# 400 Gbit/s InfiniBand; and whole nodes. The last two columns are the time of the products with the layer's weights, and the share of the
-# time that is spent waiting. A product takes 6 FLOPs per weight and token, at 400 TFLOP/s, about what a GPU reached in the training of
-# Llama 3 (380 to 430, all in all). With more ranks than key and value heads, eight, several ranks would have to hold the same head;
-# what that costs is left out here.
+# In this code, the next product waits for each sum. (Some kernels cut a product into slices and send one slice while they compute the next:
+# Megatron Core's `tp_comm_overlap`, PyTorch's asynchronous tensor parallelism. Here nothing is hidden.) It therefore matters over which wire the
+# sums travel. The table compares three kinds of placement: eight H100s of one node, over NVLink; one GPU in each of eight nodes, over 400 Gbit/s
+# InfiniBand; and several whole nodes.
+#
+# The last two columns are the time of the products with the layer's weights, and the share of the time that is spent waiting. A product takes 6
+# FLOPs per weight and token. We assume 400 TFLOP/s, about what a GPU reached in the training of Llama 3 (380 to 430, everything included). With
+# more than eight ranks, several ranks would have to hold the same key and value head, because there are only eight; the table leaves out what that
+# costs.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.catalogue import cluster
@@ -801,13 +808,13 @@ assert in_nodes[0] < one_each
 assert waits["64 ranks, eight nodes"] < 3 * waits["8 ranks, one node"]
 
 # %% [markdown]
-# - **One GPU a node** is bad: each has a single adapter, and spends most of its time waiting.
-# - **Whole nodes together** take less than three times as long for the sums as one node over NVLink: eight adapters a node work on one
-#   ring. (That holds for a network that reaches its full speed.) But look at the products. More ranks divide the work, and **not what is
-#   sent**: for each sum a rank sends $2(t-1)/t$ blocks of activations, between one and two, and more ranks never make
-#   it less. So the share of time spent waiting grows with $t$, and would grow even if NVLink joined all nodes. And data parallelism
-#   needs those adapters too.
-# - The heads set a limit too. Our code gives each rank whole heads of its own, so it refuses sixteen ranks before anything is computed:
+# - **One GPU a node** is bad: each node uses a single network adapter, and a GPU spends most of its time waiting.
+# - **Several whole nodes** take less than three times as long for the sums as one node over NVLink, because eight adapters a node work on one
+#   ring. (This holds for a network that reaches its full speed.) But look at the products. More ranks divide the computation, but **not what is
+#   sent**: for each sum a rank sends $2(t-1)/t$ blocks of activations, which is between one and two, and more ranks never make
+#   it less. So the share of time spent waiting grows with $t$, and would grow even if NVLink connected all nodes. Data parallelism also
+#   needs those adapters.
+# - The heads set a limit as well. Our code gives each rank whole heads of its own, so it refuses sixteen ranks before anything is computed:
 
 # %% tags=["nbval-check-output"]
 from workshop.rehearse import RehearsalError
@@ -819,18 +826,18 @@ except RehearsalError as error:
 print(said)
 
 # %% [markdown]
-# The rule: tensor parallelism inside the node, and there no more of it than memory needs.
+# The rule is: use tensor parallelism inside the node, and no more of it than memory requires.
 #
-# Published: Shoeybi et al. trained 8.3 billion parameters on 512 V100s, 8-way tensor parallel inside a node times 64-way data parallel, at
+# A published example: Shoeybi et al. trained 8.3 billion parameters on 512 V100s, 8-way tensor parallel inside a node times 64-way data parallel, at
 # 15.1 PFLOP/s. One GPU alone reached 39 TFLOP/s, and 15,100 / (512 x 39) = 76 %.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# Tensor parallelism without this workshop. PyTorch's `parallelize_module` takes a plan, which says for each linear layer whether it is cut
-# by columns or by rows, and puts f and g where they belong. The forward code is that of one device, but for one `-1`: a rank has
-# some of the heads. Before training, the cut model is compared with the whole one. `torchrun --nproc-per-node 4
-# train_tensor_parallel.py` runs it; run again it goes on.
+# This script uses tensor parallelism without this workshop. PyTorch's `parallelize_module` takes a plan, which says for each linear layer whether
+# it is cut by columns or by rows, and puts f and g where they belong. The forward code is that of one device, except for one `-1`: a rank has only
+# some of the heads. Before training, the script compares the cut model with the whole one. `torchrun --nproc-per-node 4 train_tensor_parallel.py`
+# runs it. If you run it again, it continues from its last checkpoint.
 
 # %%
 import os
@@ -942,7 +949,7 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# On one rank nothing is cut. The same data, the same weights, the same losses:
+# On a single rank nothing is cut. With the same data and the same weights, the losses must be the same:
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "alone")
@@ -952,7 +959,7 @@ assert "epoch 2" in alone
 assert alone == in_parts.text
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("31_tensor_parallel", share_gpu=True)
@@ -960,12 +967,13 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Columns first, then rows. Then the activation, or a head, needs nothing from other ranks, and one sum at the end
+# - Cut the first matrix by columns and the second by rows. Then the activation, or a head, needs nothing from other ranks, and one sum at the end
 #   serves both products.
-# - **f**: nothing forward, all_reduce backward. **g**: all_reduce forward, nothing backward. A layer has two of each: **four all_reduces**.
-# - Sequence parallelism: 4 all_gathers and 4 reduce_scatters, **the same bytes**; norms and residuals are divided too.
-# - The vocabulary is cut as well, and the logits are never brought together.
-# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with t. In every layer the ranks wait for them.
+# - **f**: nothing in forward, all_reduce in backward. **g**: all_reduce in forward, nothing in backward. A layer has two of each: **four
+#   all_reduces**.
+# - Sequence parallelism makes 4 all_gathers and 4 reduce_scatters, which are **the same bytes**, and also divides norms and residuals.
+# - The vocabulary is cut as well, and the logits are never gathered.
+# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with $t$. In every layer the ranks wait for them.
 #   So tensor parallelism stays inside the node.
 #
 # Next: [32_pipeline](32_pipeline.ipynb) cuts between the layers, where there is far less to send.

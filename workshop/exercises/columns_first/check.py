@@ -20,7 +20,7 @@ def check(names: dict[str, Any]) -> str:
     for ranks in (2, 3, 4):
         x, a, b = (numbers.normal(size=shape) for shape in ((3, 12), (12, 2 * ranks), (2 * ranks, 5)))
         _one(names, x, a, b, ranks)
-    return "The parts add up to the whole block on 2, 3 and 4 ranks, and nothing was said before the sum."
+    return "The parts add up to the whole block on 2, 3 and 4 ranks, and nothing was sent before the sum."
 
 
 def _one(names: dict[str, Any], x: Any, a: Any, b: Any, ranks: int) -> None:
@@ -74,5 +74,5 @@ def _why(found: Any, wanted: Any, block: tuple[Any, Any, Any], ranks: int) -> st
         return "That is x @ a @ b: the ReLU plays no part."
     halves = zip(np.array_split(x, ranks, 1), np.array_split(a, ranks, 0), strict=True)
     if np.allclose(found, sum(np.maximum(x_part @ a_part, 0) @ b for x_part, a_part in halves)):
-        return "That is rows first: a sum of ReLUs, where the ReLU of a sum is wanted."
-    return "Which rows of b meet a rank's columns of a?"
+        return "That is rows first: a sum of ReLUs, but you need the ReLU of a sum."
+    return "Which rows of b belong to a rank's columns of a?"

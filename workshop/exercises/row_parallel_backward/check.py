@@ -43,15 +43,15 @@ def _why(name: str, found: list[float], mine: dict[str, Any], all_ranks: list[di
     """What the number is instead."""
     ranks, wanted = len(all_ranks), mine["wanted"]
     if name == "x" and _same(found, mine["alone"]):
-        return "That is this rank's part alone: all ranks used x, so what they find for it adds up."
+        return "That is this rank's part alone: all ranks used x, so their gradients for x add up."
     if name == "x" and _same(found, [value / ranks for value in wanted]):
         return "That is the mean. The ranks hold parts of one block, not copies of it: the parts add up."
     if name != "x" and _same(found, [ranks * value for value in wanted]):
-        return f"That is {ranks} times too much: the gradient of y is whole on every rank already."
+        return f"That is {ranks} times too much: the gradient of y is already whole on every rank."
     total = [sum(values) for values in zip(*(other["wanted"] for other in all_ranks), strict=True)]
     if name != "x" and _same(found, total):
         held = "activations" if name == "h" else "weights"
-        return f"That is the sum over ranks. But these are different {held} on each: nothing is to be added."
+        return f"That is the sum over ranks. But each rank has different {held}: there is nothing to add."
     return ""
 
 
