@@ -3,18 +3,25 @@
 #
 # - **You need** `51_adapters` (LoRA) and `22_ddp`, `25_fsdp` for the ranks at the end.
 # - **It takes** 30 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on CPU, with a real model. The last cell on ranks uses GPUs where there are some;
-#   memory is measured on the host everywhere. Paged optimizers need an NVIDIA GPU. bitsandbytes, the library beside ours, is optional:
-#   without it all goes by hand.
-# - **Model and text:** SmolLM2 as in the lesson before. The distribution of a trained model's weights decides what four bits can hold. All of
-#   it reads one of Lincoln's addresses; eight of its layers are measured, and two are trained on ranks, on the reference manual.
-# - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in the [glossary](../glossary.md).
+# - **What runs where:** everything runs here, on CPU, with a real model. The last cell on ranks uses GPUs if there are
+#   any; memory is measured
+#   on the host everywhere. Paged optimizers need an NVIDIA GPU. The library bitsandbytes is optional: without it, our
+#   own code
+#   does everything.
+# - **Model and text:** SmolLM2, as in the previous lesson, because the distribution of a trained model's weights
+#   decides what four bits can
+#   hold. The whole model reads one of Lincoln's addresses. Eight of its layers are measured, and two are trained on
+#   ranks, on the reference manual.
+# - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in
+#   the [glossary](../glossary.md).
 #
 # ## Question
 #
-# LoRA freed us from gradients and moments. What is left is the frozen model: 2 bytes a parameter in bf16, 130 GB for 65
-# billion. But a frozen weight is never updated. It need not represent a change of 0.00001; it only has to be close
-# enough to what it was. How close is close enough, and how few bits is that?
+# LoRA freed us from gradients and moments. What remains is the frozen model: 2 bytes a parameter in bf16, which is 130
+# GB for 65 billion
+# parameters. But a frozen weight is never updated. It does not have to represent a change of 0.00001; it only has to
+# stay close
+# enough to its original value. How close is close enough, and how few bits does that take?
 
 # %%
 # %load_ext workshop
@@ -42,13 +49,19 @@ print(
 # %% [markdown]
 # ## Sixteen numbers
 #
-# Four bits are sixteen codes. Cut a matrix into blocks of 64 weights, divide each block by its largest absolute value,
-# and all weights lie in -1 to 1. Which sixteen numbers should the codes stand for? Equal steps spend most codes where
-# there are few weights. NF4 (Dettmers et al., 2023) takes *quantiles of the normal distribution*, so that more codes
-# lie where more weights are. A quantile is the number below which a given share of the distribution lies. The two sides
-# of zero are made apart, so that zero itself is among the sixteen: eight numbers above it and seven below, at equal
-# steps of the share. The outermost cannot be at a share of one, where the quantile is infinite; it lies half a step
-# inside. Then all are divided by the largest. The paper prints the result (appendix E):
+# With four bits we have sixteen codes. Divide a matrix into blocks of 64 weights, and divide each block by its largest
+# absolute value
+# (its **absmax**). Then all weights lie between -1 and 1. Which sixteen numbers should the codes stand for? Equal steps
+# spend many of the codes
+# on ranges that contain few weights. NF4 (Dettmers et al., 2023) uses *quantiles of the normal distribution* instead,
+# so that more codes
+# lie where there are more weights. A quantile is the number below which a given share of the distribution lies.
+#
+# The two sides of zero are constructed separately, so that zero itself is one of the sixteen numbers. There are eight
+# numbers above zero and
+# seven below, at equal steps of the share. The outermost number cannot be at a share of one, because that quantile is
+# infinite, so it lies half
+# a step inside. At the end, all numbers are divided by the largest. The paper prints the result (appendix E):
 
 # %%
 from statistics import NormalDist
@@ -92,10 +105,13 @@ show.codes_used(
 )
 
 # %% [markdown]
-# (A stem stands at each number, as high as the share of weights that use it; the dotted line marks equal use of all
-# sixteen codes. NF4 is more even, but not quite even: the largest of 64 numbers lies further out than NF4's outermost
-# quantile, 1.85 standard deviations. These weights are from a file that holds them in 4 bits already, in other blocks,
-# each with a scale and an offset; `53_quantization` says more about it.)
+# (The height of the line at each number is the share of weights that use it. The dotted line marks equal use of all
+# sixteen codes. NF4 is more
+# even than equal steps, but not quite even: the largest of 64 numbers lies further out than NF4's outermost quantile,
+# 1.85 standard deviations.
+# These weights come from a file that already holds them in 4 bits, but in other blocks, each with a scale and an
+# offset; `53_quantization` says
+# more about it.)
 #
 # ### Exercise: the codes of a block
 
@@ -112,7 +128,8 @@ def nf4_codes(block: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, float]
 
 
 # %% [markdown]
-# Your function on every block of this matrix, and bitsandbytes, the library that everybody uses, on the whole of it:
+# The next cell applies your function to every block of this matrix, and bitsandbytes, the library that most people use,
+# to the whole matrix:
 
 # %% tags=["nbval-check-output"]
 blocks = weight.view(-1, nf4.BLOCK).numpy()
@@ -133,8 +150,8 @@ print(
 assert alike > 0.9999  # a weight half way between two values may go either way
 
 # %% [markdown]
-# How far off is a weight? NF4 is closer than equal steps, for numbers that are normally distributed and for this
-# model's weights:
+# How large is the error of a rounded weight? NF4 comes closer than equal steps, both for normally distributed numbers
+# and for this model's weights:
 
 # %% tags=["nbval-check-output"]
 normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
@@ -159,12 +176,15 @@ for name, numbers in {"normal numbers": normal, "weights": weight}.items():
 # %% [markdown]
 # ## How few bits?
 #
-# Rounding moves a weight by nine percent of the typical weight: is that close enough? Only the model can tell. So round all linear maps of
-# all thirty layers, and let the model read. The **KL divergence** says how far its distribution over the next token has
-# moved from that of the model as it was, as in `43_fp8_inference`.
+# In NF4, rounding moves a weight by about nine percent of a typical weight. Is that close enough? Only the model can
+# tell, so we round all linear maps in
+# all thirty layers and let the model read. The **KL divergence** measures how far the model's distribution over the
+# next token has
+# moved from that of the original model, as in `43_fp8_inference`.
 #
-# **Predict:** with one bit less the steps, and so the errors, are twice as large. The KL divergence is zero where
-# nothing changes, and nowhere less. What does twice the error make of it?
+# **Predict:** with one bit less, the steps are twice as large, and so are the errors. The KL divergence is zero if
+# nothing changes, and it is
+# never negative. What happens to it when the error doubles?
 
 # %%
 # %%guess kl_by_bit
@@ -216,19 +236,23 @@ show.kl_by_bits(by_bits, four_times, {"NF4": (4, harm["4 bits, NF4"])})
 beside("kl_by_bit", predicted=4, measured=by_bits[5] / by_bits[6])
 
 # %% [markdown]
-# Near its lowest point every smooth curve is a parabola: **twice the error, four times the KL**. From 8 bits to 5 the
-# measured points lie on that line. At 3 bits the change is not small any more, and the model is destroyed. Four bits are
-# at the edge, and there it matters which sixteen numbers they stand for: NF4 loses less than half of what equal steps
-# lose. (Perplexity over 128 tokens has luck in it, look at 5 bits.)
+# Near its lowest point, every smooth curve is a parabola. Therefore **twice the error means four times the KL
+# divergence**. From 8 bits down to 5, the
+# measured points lie on that line. At 3 bits the change is no longer small, and the model is destroyed. Four bits are
+# at the edge, and there the choice of the sixteen numbers matters: NF4 causes less than half the KL divergence of equal
+# steps.
+# (Perplexity over 128 tokens depends partly on luck, as you can see at 5 bits.)
 #
 # The QLoRA paper finds the same order in models of 125 million to 13 billion parameters (table 2, mean perplexity):
-# equal steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. And what four bits have moved, LoRA
-# can partly move back: it is trained beside the rounded weights.
+# equal steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. LoRA can partly undo the damage
+# of four bits, because it
+# is trained beside the rounded weights.
 #
 # ## Double quantization
 #
-# 4 bits, and one fp32 scale for each 64 weights: 4.5 bits. Half a bit for scales is a lot. So quantize the *scales*
-# too: 8 bits each, and one fp32 number for 256 of them.
+# A weight takes 4 bits, and 64 weights share one fp32 scale: 4.5 bits a weight. Half a bit for scales is a lot.
+# **Double quantization**
+# therefore quantizes the *scales* too: each takes 8 bits, and 256 of them share one fp32 number.
 #
 # ### Exercise: bytes on paper
 
@@ -243,7 +267,7 @@ def qlora_bytes(num_frozen: int, num_trained: int, double: bool = True) -> float
 
 
 # %% [markdown]
-# **Predict:** how many bytes do the eight layers of our model take, with 28,311,552 weights in linear maps?
+# **Predict:** how many bytes do the eight layers of our model take? Their linear maps have 28,311,552 weights.
 
 # %%
 # %%guess packed_megabytes --unit MB
@@ -270,8 +294,10 @@ beside("packed_megabytes", predicted=expected / 1e6, measured=found / 1e6)
 # %% [markdown]
 # ## Store in four bits, compute in full precision
 #
-# A product needs numbers, not codes. So forward unpacks a matrix, uses it, and drops it; backward needs it once more,
-# for the gradient of x, and unpacks it again. If autograd kept the unpacked matrix, nothing would be saved:
+# A matrix product needs numbers, not codes. The forward pass therefore unpacks a matrix, uses it and drops it. The
+# backward pass needs the
+# matrix again, for the gradient of x, and unpacks it a second time. If autograd kept the unpacked matrix, we would save
+# nothing:
 
 
 # %%
@@ -292,7 +318,7 @@ class FourBitProduct(torch.autograd.Function):
 
 
 # %% [markdown]
-# The library's call for the same product, on the matrix that it packed above:
+# Here is the library's call for the same product, with the matrix that it packed above:
 
 # %% tags=["nbval-check-output"]
 x = torch.randn(32, weight.shape[1], generator=torch.Generator().manual_seed(0))
@@ -311,8 +337,9 @@ else:
     print("no bitsandbytes here to compare with")
 
 # %% [markdown]
-# Now two layers in this way, with LoRA beside them, by hand and by bitsandbytes. Both get the same random A and B. At
-# LoRA's usual start B is zero and adds nothing, so equal outputs would prove nothing about it.
+# Next come two such layers with LoRA beside them, once with our own code and once with bitsandbytes. Both get the same
+# random A and B. At
+# LoRA's usual start, B is zero and adds nothing, so equal outputs would prove nothing about LoRA.
 
 # %%
 from workshop.adapt import lora, methods
@@ -353,10 +380,12 @@ else:
 # %% [markdown]
 # ### A silent failure
 #
-# On CPUs that have AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. The repacked
-# matrix passes no gradient on to what lies below it: training goes on, the loss is computed, and **no LoRA weight gets
-# a gradient**. On other CPUs this does not happen. `quantize_base` switches it off. If transformers makes the model,
-# call `guard` at once:
+# On CPUs with AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. No gradient passes
+# through the repacked
+# matrix to the layers below it. Training continues and the loss is computed, but **no LoRA weight gets
+# a gradient**. On other CPUs this does not happen. `quantize_base` switches the repacking off. If transformers creates
+# the model,
+# call `guard` immediately after that:
 #
 # ```python
 # config = BitsAndBytesConfig(
@@ -366,7 +395,7 @@ else:
 # qlora.guard(model)
 # ```
 #
-# Guarded, the model may be evaluated in between:
+# A guarded model may be evaluated between training steps:
 
 # %% tags=["nbval-check-output"]
 adapted = by_library if library else by_hand
@@ -379,7 +408,7 @@ qlora.check_gradients(adapted)
 print("evaluated in between, guarded: every trained parameter has a gradient")
 
 # %% [markdown]
-# And unguarded? One 4-bit matrix, and a parameter below it:
+# What happens without the guard? Here is a single 4-bit matrix, with one parameter below it:
 
 # %%
 import warnings
@@ -409,15 +438,18 @@ for guarded in (True, False) if library else ():
     assert gradient is not None or not guarded
 
 # %% [markdown]
-# Where this CPU repacks, the second has no gradient. An optimizer steps over a parameter without one and says nothing;
-# torch's warning is the only sign, and it comes once. So ask after the first backward: `check_gradients` raises an
-# error then.
+# On a CPU that repacks, the second case has no gradient. An optimizer skips a parameter without a gradient and reports
+# nothing.
+# The only sign is torch's warning, which appears once. Therefore check after the first backward pass: `check_gradients`
+# raises an
+# error if a trained parameter has no gradient.
 
 # %% [markdown]
 # ## Memory: full, LoRA, QLoRA
 #
-# Predict first. The frozen linear maps have 4.127 bits a weight; embedding and head stay in fp32, and in this small
-# model they are the larger part.
+# We predict first. The frozen linear maps take 4.127 bits a weight. The embedding, which is also the head, stays in
+# fp32, and in this small
+# model it is the larger part.
 
 # %%
 from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
@@ -457,7 +489,7 @@ for name, found in predicted.items():
     )
 
 # %% [markdown]
-# And measured. Two ranks start here, which train together at the end; for now rank 0 works alone.
+# Now we measure. The cell starts two ranks. They will train together at the end; for now only rank 0 works.
 
 # %%
 # %%ranks -n 2 --on 0 --pass WAY,LAYERS,ROWS,TOKENS --into memory
@@ -517,23 +549,34 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# Predicted within two percent. (In *full*, the temporaries are two more tensors as large as the embedding's gradient,
-# see `51_adapters`.)
-# LoRA removed moments and gradients; QLoRA also shrinks the layers' weights. What is left here is the embedding, which
-# stays in fp32, and the activations.
+# The predictions are within two percent of the measured peaks. (In *full*, the temporaries are two more tensors as
+# large as the embedding's
+# gradient, see `51_adapters`.) LoRA removed moments and gradients, and QLoRA also shrinks the layers' weights. What
+# remains here is the
+# embedding, which stays in fp32, and the activations.
 #
 # ## On two ranks
 #
-# Each rank reads its part of a batch, as in `22_ddp`. The ranks are seeded differently, so their A differ. FSDP sends
-# nothing at its start: `take_from_rank_0` makes the ranks one model. Under DDP it matters where ranks could have
-# *different* bases: DDP sends parameters and buffers, and bitsandbytes keeps its scales in neither. (Here all read one
-# file.) FSDP needs one dtype for all parameters that it shards together. So bitsandbytes stores the packed bytes in a
-# tensor that claims to be fp32 (`storage=torch.float32`), and FSDP shards it like the rest. The embedding, which is
-# also the head, stays whole here: if it were gathered for each forward, it would be most of the traffic. The losses
-# must be those of one process. (A model cut to two layers writes nonsense, so the loss starts high. What counts here
-# is that the three losses agree, and fall.)
+# Each rank reads its part of a batch, as in `22_ddp`. We train under DDP and under FSDP, and the losses must equal
+# those of a single process.
+# Four details need care:
 #
-# By hand the packed bytes are a buffer, and FSDP shards no buffers: without bitsandbytes only DDP runs.
+# - **Equal adapters.** The ranks are seeded differently, so their A differ, and FSDP sends nothing when it starts.
+#   `take_from_rank_0` gives all
+#   ranks the same model.
+# - **Equal bases.** DDP sends parameters and buffers at its start, but bitsandbytes keeps its scales in neither.
+#   `take_from_rank_0` therefore
+#   matters under DDP too if the ranks could have *different* bases. (Here all ranks read the same file.)
+# - **One dtype.** FSDP needs one dtype for all parameters that it shards together. With `storage=torch.float32`,
+#   bitsandbytes stores the packed
+#   bytes in a tensor that is declared as fp32, and FSDP shards it like the rest.
+# - **The embedding.** It is also the head, and it stays whole here. If it were gathered for each forward pass, it would
+#   be most of the traffic.
+#
+# (A model cut to two layers writes nonsense, so the loss starts high. What counts here is that the three losses agree
+# and fall.)
+#
+# Our own code keeps the packed bytes in a buffer, and FSDP does not shard buffers. Without bitsandbytes, only DDP runs.
 
 # %%
 # %%ranks --pass WAY --into ranks
@@ -621,8 +664,10 @@ else:
 # %% [markdown]
 # ## At scale
 #
-# The paper's figure: a model of 65 billion parameters, fine-tuned on **one GPU of 48 GB**. Ours, on paper: LoRA of rank 64 beside every matrix, sequences of
-# 512, each layer recomputed. In 16 bits, in NF4, and with double quantization:
+# The paper fine-tunes a model of 65 billion parameters on **one GPU of 48 GB**. The next cell calculates this case:
+# LoRA of rank 64 beside
+# every matrix, sequences of 512 tokens, every layer recomputed. The frozen weights are in 16 bits, in NF4, and in NF4
+# with double quantization:
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -652,14 +697,18 @@ for name, bits in (
     assert expected.fits == (bits < 16)
 
 # %% [markdown]
-# Double quantization is what turns "too close to call" into "fits". (The authors add a *paged* optimizer, whose moments the driver moves to the host when a long
-# sequence comes: `qlora.paged_adamw`, on NVIDIA GPUs.)
+# Double quantization turns "too close to call" into "fits". (The authors also use a *paged* optimizer: when a long
+# sequence comes, the driver
+# moves its moments to the host. Here it is `qlora.paged_adamw`, for NVIDIA GPUs.)
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# QLoRA without this workshop: frozen weights in NF4, by bitsandbytes where it is installed and by hand where it is not, with LoRA
-# beside them. The assert in the loop is the one that finds the silent failure from above. The saved file holds the adapter alone.
+# This script trains with QLoRA, without this workshop. It keeps the frozen weights in NF4, with bitsandbytes if that is
+# installed and with its
+# own code otherwise, and puts LoRA beside them. The assert in the loop detects the silent failure from above. The saved
+# file contains the
+# adapter and its optimizer's state, but not the frozen weights.
 
 # %%
 import os
@@ -793,21 +842,28 @@ show.recorded_run("52_qlora")
 # %% [markdown]
 # ## What to take away
 #
-# - A frozen weight only has to be close. From 8 bits down to 5, each bit less makes the model's KL divergence four times
-#   as large, and below that even more; four bits are the least that this small model bears, and only with the right
+# - A frozen weight only has to be close to its original value. From 8 bits down to 5, each bit less makes the model's
+#   KL divergence four times
+#   as large, and below that it grows even faster. Four bits are the fewest that this small model tolerates, and only
+#   with the right
 #   sixteen numbers.
-# - **NF4**: sixteen numbers at quantiles, an absmax for each 64: 4.5 bits; **double quantization: 4.127**.
-# - Store in four bits, compute in 16 or 32; backward unpacks again. By hand equal to bitsandbytes.
-# - LoRA removes gradients and moments, QLoRA shrinks the weights. Activations stay: recompute them
+# - **NF4** means sixteen numbers at quantiles and one absmax for each 64 weights: 4.5 bits a weight, or **4.127 with
+#   double quantization**.
+# - Store in four bits, compute in 16 or 32; the backward pass unpacks again. Our own code and bitsandbytes give equal
+#   results.
+# - LoRA removes gradients and moments, and QLoRA shrinks the weights. Activations stay: recompute them
 #   (`13_memory_of_a_step`).
-# - After every change of libraries check that each trained weight **has a gradient**.
-# - On ranks: `take_from_rank_0`, and under FSDP a storage dtype that the other parameters have.
+# - After every change of libraries, check that each trained weight **has a gradient**.
+# - On ranks, use `take_from_rank_0`. Under FSDP, also use a storage dtype that the other parameters have.
 #
 # Next: [53_quantization](53_quantization.ipynb), where the weights are *used* in few bits.
 #
 # ## Sources
 #
-# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): abstract (65B on 48 GB),
+# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023,
+#   [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): abstract (65B on 48 GB),
 #   section 3, table 2, appendix E (the sixteen values).
-# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022, [arXiv:2110.02861](https://arxiv.org/abs/2110.02861) (dynamic 8-bit numbers).
-# - E. Hu et al., *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). bitsandbytes 0.50: github.com/bitsandbytes-foundation/bitsandbytes.
+# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022,
+#   [arXiv:2110.02861](https://arxiv.org/abs/2110.02861) (dynamic 8-bit numbers).
+# - E. Hu et al., *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). bitsandbytes 0.50:
+#   github.com/bitsandbytes-foundation/bitsandbytes.

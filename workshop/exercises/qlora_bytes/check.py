@@ -32,18 +32,20 @@ CALLS = (
 )
 
 MISTAKES = (
-    Mistake(_formula(0, 0), "That is 4 bits alone: the scales are missing."),
-    Mistake(_formula(32 / 64), "`double` changes nothing yet: the scales take 8 bits then."),
-    Mistake(_formula(8 / 64), "The fp32 number that 256 scales share is missing: small, but it is there."),
+    Mistake(_formula(0, 0), "That counts only the 4 bits of each weight: the scales are missing."),
+    Mistake(_formula(32 / 64), "`double` changes nothing yet: with it, the scales take 8 bits."),
+    Mistake(
+        _formula(8 / 64), "The fp32 number that 256 scales share is missing: it is small, but it counts."
+    ),
     Mistake(
         _formula(8 / 64 + 32 / 256),
         "The fp32 number is shared by 256 *scales*, and each of these stands for 64 weights.",
     ),
-    Mistake(_formula(8 + 32 / 256, 32), "A scale is shared by 64 weights: divide."),
+    Mistake(_formula(8 + 32 / 256, 32), "64 weights share a scale: divide by 64."),
 )
 
 
 def check(names: dict) -> str:
     """One block of blocks, with and without double quantization, and two models."""
     compare(names["qlora_bytes"], "qlora_bytes", CALLS, _formula(8 / 64 + 32 / (64 * 256)), MISTAKES)
-    return "65 billion weights are 33.5 GB: with adapters and activations they fit one GPU of 48 GB."
+    return "65 billion weights take 33.5 GB: with adapters and activations, they fit on one GPU of 48 GB."
