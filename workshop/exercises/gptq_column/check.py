@@ -52,7 +52,7 @@ def _one(names: dict[str, Any], weight: Any, hessian: Any, j: int) -> None:
     if not np.allclose(found[:, j], rounded):
         raise Wrong(
             f"Column {j} is {shown(found[:, j].tolist())}; rounded it is {shown(rounded.tolist())}, "
-            "and stays so."
+            "and it must stay so."
         )
     if not np.allclose(change[:, :j], 0):
         raise Wrong("Columns before j have moved: they are rounded already, and must stay on the grid.")
@@ -74,9 +74,9 @@ def _why(change: Any, wanted: Any, added: Any, hessian: Any, j: int) -> str:
     if np.allclose(change, 0):
         return "The later columns have not moved: that is rounding to nearest."
     if np.allclose(change, -wanted):
-        return "That is the other way: it makes the error larger. What was rounded up must be taken back."
+        return "The move goes the other way and makes the error larger: it must make up for the rounding."
     if np.allclose(change, np.outer(added, inverse[j, later] / inverse[j, j])):
-        return "That is the answer if the columns before j move, too: take hessian without them."
+        return "That would be right if the columns before j moved too: leave them out of the hessian."
     if np.allclose(change, -np.outer(added, hessian[j, later] / np.diag(hessian)[later])):
         return "Each column makes up for the error as if it were alone. Together they do too much."
     return ""

@@ -32,7 +32,7 @@ def check(names: dict[str, Any]) -> str:
     _one(names, np.array([[0.2, -0.7, 0.35, 0.1], [70.0, 31.0, -11.0, 20.0]]), 2, 4, 1.0)
     for group_size, bits, clip in ((8, 4, 1.0), (4, 8, 1.0), (16, 3, 1.0), (8, 4, 0.6), (8, 2, 0.5)):
         _one(names, numbers.normal(size=(3, 16)) * numbers.uniform(0.1, 9, (3, 1)), group_size, bits, clip)
-    return "Codes and scales are right for 2, 3, 4 and 8 bits, and what lies beyond the ends stays at them."
+    return "Codes and scales are right for 2, 3, 4 and 8 bits, and numbers beyond the ends are clipped."
 
 
 def _one(names: dict[str, Any], weight: Any, group_size: int, bits: int, clip: float) -> None:
@@ -69,11 +69,11 @@ def _why(scales: Any, weight: Any, group_size: int, bits: int, clip: float) -> s
     if np.allclose(scales, magnitudes.max((1, 2))[:, None] / largest):
         return "That is one scale for a row: each group has its own."
     if np.allclose(scales, magnitudes.max(-1) / (largest + 1)):
-        return (
-            f"The largest number would get code {largest + 1}, one more than there is: the last is {largest}."
-        )
+        return f"The largest number would get code {largest + 1}, one too many: the last is {largest}."
     if np.allclose(scales, magnitudes.max(-1) / (2**bits - 1)):
-        return f"2^bits - 1 = {2**bits - 1} steps are the whole range; from zero to its end are {largest}."
+        return (
+            f"2^bits - 1 = {2**bits - 1} steps are the whole range; from zero to its end there are {largest}."
+        )
     if np.allclose(scales, clip * groups.max(-1) / largest):
         return "A large negative number is large too: take the magnitude."
     return "A scale is clip times the group's largest magnitude, divided by the largest code."
