@@ -67,14 +67,14 @@ def _multiplied(student: Any, teacher: Any, t: float) -> float:
 MISTAKES: tuple[tuple[Loss, str], ...] = (
     (_without_square, "The T^2 is missing: the gradient shrinks with the square of the temperature."),
     (_once, "That is T, not its square."),
-    (_backwards, "That is KL(student || teacher), the reverse one: p, the teacher's, stands in front."),
+    (_backwards, "That is KL(student || teacher), the reverse one: p, the teacher's, must weigh the sum."),
     (_hard_student, "The student's logits are not divided by T: both must be equally soft."),
     (_multiplied, "Logits are divided by the temperature. Multiplied, they get harder, not softer."),
     (_entropy_left, "That is the cross-entropy, without p log p: a perfect student would still have a loss."),
     (_summed, "That is the sum over positions; wanted is the mean."),
     (
         _over_words,
-        "That is the mean over words, too (`reduction='mean'`): sum over them, mean over positions.",
+        "That takes the mean over words too (`reduction='mean'`): sum over words, mean over positions.",
     ),
 )
 
@@ -141,7 +141,7 @@ def check(names: dict[str, Any]) -> str:
             f"A student that says just what the teacher says has a loss of {perfect}; wanted 0. With logits "
             "in the thousands some probability is 0: take `log_softmax`, not the logarithm of it."
         )
-    return "A perfect student has a loss of 0, and hot or cold the gradient keeps its size."
+    return "A perfect student has a loss of 0, and the gradient about keeps its size at a high temperature."
 
 
 def _same(found: list[float], wanted: list[float]) -> bool:
