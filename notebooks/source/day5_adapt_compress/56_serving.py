@@ -3,17 +3,22 @@
 #
 # - **You need** `12_flops_and_mfu` (the roofline), `31_tensor_parallel` for the part on two ranks.
 # - **It takes** 60 minutes to read and try, about a minute to run.
-# - **What runs where:** all of it here, on a CPU, and unchanged on a GPU. The first time, SmolLM2-135M is fetched as a package; after that it
-#   works offline. Figures of GPUs are predicted, beside published ones.
-# - **Model and text:** SmolLM2, because it answers questions. Where many requests have to be compared token for token, `TINY` with four layers, which
+# - **What runs where:** everything runs here on a CPU, or unchanged on a GPU. The first time, SmolLM2-135M is fetched
+#   as a package. After that,
+#   the lesson works offline. Numbers for large GPUs are predicted and compared with published ones.
+# - **Model and text:** SmolLM2, because it answers questions. Where we compare many requests token for token, we use
+#   `TINY` with four layers. It
 #   learns two pages of the Python reference manual by heart in a few seconds.
-# - **Links:** before this [55_pruning](55_pruning.ipynb), after it [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [55_pruning](55_pruning.ipynb), after it
+#   [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A trained model writes one token after the other. A user wants to see the first one soon and the next ones steadily, and
-# there are many users. What does a server do that a loop around `model(tokens)` does not? Every step of this lesson but one has to
-# leave the text as it is: **the same tokens as the plain loop**. (The one is fewer bits.)
+# A trained model writes one token after the other. A user wants to see the first token soon and the next ones steadily,
+# and
+# there are many users. What does a server do that a loop around `model(tokens)` does not? Every step of this lesson
+# except one must
+# leave the text unchanged: **the same tokens as the plain loop**. (The exception is fewer bits.)
 
 # %%
 # %load_ext workshop
@@ -43,9 +48,11 @@ smol = as_gpt(from_hub)  # the same weights, in the model of day 1
 # %% [markdown]
 # ## One token at a time
 #
-# The plain loop: read everything, take the most likely token, append it, read everything again. We also keep the **margin**:
-# how far the best logit is ahead of the second. Other ways to compute the same logits round differently, in the sixth digit or
-# so. While the margin is much larger than that, they must give the same token.
+# The plain loop reads everything, takes the most likely token, appends it, and reads everything again. We also record
+# the **margin** of each token:
+# how far the best logit is ahead of the second. Other ways to compute the same logits round differently, in the sixth
+# digit or
+# so. As long as the margin is much larger than that, they must give the same token.
 
 
 # %%
@@ -85,12 +92,15 @@ print(repr(tokenizer.decode(plain[0])), f"smallest margin {min(plain[1]):.2f}")
 # %% [markdown]
 # ### Why a batch of one wastes a GPU
 #
-# A pass over $m$ tokens does $2Pm$ FLOPs with $P$ weights, and reads these weights once: $2m$ FLOPs for each weight, however many
-# bytes it has. In 16 bits that is $m$ FLOPs a byte. An H100 computes 295 FLOPs in the time in which it reads a byte. So
-# reading a prompt (*prefill*) of 512 tokens keeps it busy. Writing one token (*decode*) leaves it idle nearly all of the time, and 295
-# users could have one each for about the same price.
+# A pass over $m$ tokens takes $2Pm$ FLOPs with $P$ weights, and it reads these weights once. That is $2m$ FLOPs for
+# each weight, whatever its
+# number of bytes, and in 16 bits it is $m$ FLOPs a byte. An H100 computes 295 FLOPs in the time in which it reads a
+# byte. Reading a prompt of
+# 512 tokens (*prefill*) therefore keeps it busy. Writing one token (*decode*) leaves it idle nearly all of the time,
+# and 295
+# users could have one token each for about the same price.
 #
-# How much of that holds on this machine?
+# How much of this holds on this machine?
 
 # %%
 # %%guess sixteen
@@ -140,13 +150,18 @@ assert 0.5 < line[16] / (best[16] / best[1]) < 2, "a straight line"
 beside("sixteen", predicted=round(line[16], 1), measured=round(best[16] / best[1], 1))
 
 # %% [markdown]
-# The prediction is a straight line through the times measured for 1 and for 64 tokens: the weights are read once, and each further token adds its arithmetic. On an H100,
-# 16 tokens would take about as long as one, because they are far below the ridge. A CPU core has a low ridge: with 64 tokens, computing takes longer than reading the weights. So **batching wins less on a CPU**, and the reason is the device, not the idea.
+# The prediction is a straight line through the times measured for 1 and for 64 tokens: the weights are read once, and
+# each further token adds its
+# arithmetic. On an H100, 16 tokens would take about as long as one, because they are far below the ridge. A CPU core
+# has a low ridge: with 64
+# tokens, computing takes longer than reading the weights. So **batching gains less on a CPU**. The reason is the
+# device, not the idea.
 #
 # ## The cache
 #
-# The plain loop reads the prompt again for each token. But keys and values of earlier positions never change: attention is causal.
-# So keep them in a **KV cache**, and compute the new token alone. By hand, for one sequence:
+# The plain loop reads the prompt again for each token. But the keys and values of earlier positions never change,
+# because attention is causal.
+# We can therefore keep them in a **KV cache** and compute only the new token. This is our own cache, for one sequence:
 
 
 # %%
@@ -179,8 +194,9 @@ def with_cache(model, tokens, cache, first):
 
 
 # %% [markdown]
-# First the prompt as a whole, then one token at a time. Beside it what you would call tomorrow, transformers' `generate`, with its
-# own cache.
+# First we read the prompt as a whole, then one token at a time. We compare the result with the function that you would
+# use in practice,
+# transformers' `generate` with its own cache.
 
 # %%
 # %%guess kv_bytes
@@ -211,14 +227,19 @@ assert held == formula * len(tokens)
 beside("kv_bytes", predicted=formula, measured=held // len(tokens))
 
 # %% [markdown]
-# Equal, by hand and from the library, and predicted to the byte. The cache trades FLOPs for memory. It loses where nothing more is written: to score a text, or for an
-# answer of one token, the cache is filled and never read.
+# The tokens are the same with our cache and with the library's, and the size was predicted to the byte. The cache
+# trades memory for FLOPs. It gains
+# nothing if no further tokens are written: when you score a text or need an answer of one token, the cache is filled
+# and never read.
 #
 # ### Fewer bytes a token
 #
-# In a batch each user has a cache, and soon these are larger than the weights. Four ways to make them smaller: fewer heads
-# for keys and values than for queries (GQA), a single one (MQA), one short **latent** vector from which all heads make their keys
-# and values (MLA), or layers that read the cache of the layer below. First what we can measure, with the server's own cache:
+# In a batch each user has a cache, and together the caches soon become larger than the weights. There are four ways to
+# make them smaller: fewer
+# heads for keys and values than for queries (GQA), a single such head (MQA), one short **latent** vector from which all
+# heads make their keys
+# and values (MLA), or layers that read the cache of the layer below. We start with what we can measure, in the server's
+# own cache:
 
 # %%
 from workshop.serve.paged import PagedCache
@@ -231,9 +252,11 @@ for name, heads in {"MHA": 4, "GQA": 2, "MQA": 1}.items():
     assert measured == formula
 
 # %% [markdown]
-# MLA is less obvious. Keys and values of all heads are products of one latent vector: $k_h = A_h c$ and $v_h = B_h c$. Stored is $c$ only. To compute scores
-# without making the keys again, multiply the *query* by $A_h$ instead: $q \cdot (A_h c) = (A_h^T q) \cdot c$. (DeepSeek adds a short rotary
-# part, which cannot be moved like this, and stores it too.)
+# MLA is less obvious. Keys and values of all heads are products of one latent vector: $k_h = A_h c$ and $v_h = B_h c$.
+# Only $c$ is stored. To
+# compute scores without computing the keys again, we multiply the *query* by $A_h$ instead: $q \cdot (A_h c) = (A_h^T
+# q) \cdot c$. (DeepSeek
+# adds a short rotary part, which cannot be moved to the query, and stores that too.)
 
 # %%
 torch.manual_seed(0)
@@ -268,16 +291,23 @@ for name, way, share in (
     print(f"{name:<12} {way:<22} {each:>8,} B   {40e9 / each / 8_192:7.1f} users")
 
 # %% [markdown]
-# A model of 671 billion parameters with MLA needs less for a token than one of 7 billion with MHA. What is lost is paid in training: the
-# model has to be trained like this. With few users and short texts a smaller cache saves no time, because the weights are what is read. With long
-# texts it does: 8,192 tokens of one user would be 4.3 GB in Llama-2-7B (which was trained on texts half as long), and its weights are 13.5 GB.
+# A model of 671 billion parameters with MLA needs fewer bytes for a token than a model of 7 billion with MHA. The price
+# is paid in training: the
+# model has to be trained in this form. With few users and short texts, a smaller cache saves no time, because a step
+# mostly reads weights. With long
+# texts it does save time: 8,192 tokens of one user would be 4.3 GB in Llama-2-7B (which was trained on texts half as
+# long), and its weights are
+# 13.5 GB.
 #
 # ## Memory in pages
 #
-# How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows. Whoever reserves the longest possible answer
-# wastes most of it. Paged attention (Kwon et al., 2023) does what operating systems do: memory comes in **blocks** of 16
-# tokens, and each sequence has a **block table**. A block is taken when the last one is full. And two sequences that begin alike can hold the
-# same block, until one of them writes into it.
+# How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows in advance. A
+# server that reserves memory for
+# the longest possible answer wastes most of it. **Paged attention** (Kwon et al., 2023) does what operating systems do.
+# The memory is divided into
+# **blocks** of 16 tokens, and each sequence has a **block table**. A sequence takes a new block when its last one is
+# full. Two sequences that begin
+# alike can hold the same block, until one of them writes into it.
 #
 # ### Exercise: where is the next token written?
 
@@ -296,8 +326,9 @@ def slot_for(position, table, blocks):
 
 
 # %% [markdown]
-# For the rest we want many short requests, so we take a small model: `TINY` with four layers, which learns two pages of the manual by
-# heart. What it writes can be read, and its margins are wide.
+# For the rest of the lesson we want many short requests, so we use a small model: `TINY` with four layers, which learns
+# two pages of the manual by
+# heart. We can read what it writes, and its margins are wide.
 
 # %%
 from pydoc_data.topics import topics
@@ -336,8 +367,11 @@ known = sum(
 assert known >= 6, "it knows the pages"
 
 # %% [markdown]
-# Now your `slot_for` on real keys and values. One sequence reads a prompt; a second one begins with the same blocks and goes on with another
-# letter. `forward` from the package is `with_cache` for several sequences at once, with keys and values at the slots that it is given.
+# Now we use your `slot_for` with real keys and values. One sequence reads a prompt. A second one begins with the same
+# blocks and continues with a
+# different letter. The package's `forward` does the same as `with_cache`, but for several sequences at once, with keys
+# and values at the slots
+# that it is given.
 
 # %%
 from workshop.serve.paged import Chunk, forward
@@ -370,14 +404,22 @@ assert first[2] != second[2], "and each its own third"
 assert blocks.num_free == 16 - len({*first, *second}), "and no block was lost"
 
 # %% [markdown]
-# Both texts are the plain loop's. The third block was shared when the second sequence wrote its `x`: it took a copy.
+# Both texts are the same as the plain loop's. The third block was still shared when the second sequence wrote its `x`,
+# so that sequence made a copy.
 #
 # ### What it saves
 #
-# The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system before, reserves one
-# piece in a row: for the longest request there can be, for the next power of two, or for exactly what will come (which only
-# an oracle knows); these three are the paper's own versions of it. We replay such a stream of requests. No model is needed, only lengths matter. From the paper we take 15,700 slots, at most 2,048 tokens, prompts of
-# 161.31 and answers of 337.99 tokens on average, pieces from a buddy allocator. The shape of their distribution is our choice: exponential.
+# The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system
+# before vLLM, reserves one
+# contiguous piece for each request. The paper uses three versions of it. They reserve for the longest possible request,
+# for the next power of two, or for
+# exactly the tokens that will come (which only an oracle knows).
+#
+# We replay such a stream of requests. This needs no model, because only lengths matter. From the paper we take 15,700
+# slots, at most 2,048 tokens,
+# prompts of 161.31 and answers of 337.99 tokens on average, and pieces from a buddy allocator. The shape of the
+# distribution is our choice:
+# exponential.
 
 # %%
 # %%guess paged_share
@@ -435,9 +477,11 @@ replayed = round(100 * shares["Orca (max)"][0].tokens, 1)
 beside("paged_share", predicted=replayed, measured=20.4)
 
 # %% [markdown]
-# Predicted is our replay, measured is the paper. Without a fitted number the replay comes within five points of all four. (The real lengths need not be exponential.) The paper's server has about
-# four times as many requests at once with pages as with pieces of 2,048. What do pages cost? Half a block for each request, and an attention kernel that jumps. With
-# blocks too large they lose what they had won:
+# "Predicted" is our replay, and "measured" is the paper. Without any fitted number, the replay comes within five points
+# of all four shares. (The real
+# lengths need not be exponential.) The paper's server has about four times as many requests at once
+# with pages as with pieces of 2,048. What do pages cost? Half a block for each request, and an attention kernel that
+# has to jump between blocks. If the blocks are too large, the gain is lost again:
 
 # %%
 print("block   tokens   requests at once")
@@ -451,11 +495,13 @@ assert by_size[16].requests > 3 * shares["Orca (max)"][-1].requests
 # %% [markdown]
 # ## Many users
 #
-# Requests come at any time and want answers of any length. A *static* batch begins together and ends when the longest answer is done; a
-# request that has finished early leaves a place that computes nothing. **Continuous** batching (Orca) lets requests in and out at every step.
+# Requests come at any time and want answers of any length. A *static* batch begins together and ends when the longest
+# answer is done. A
+# request that finishes early leaves a place that computes nothing. **Continuous batching** (Orca) lets requests in and
+# out at every step.
 #
-# What comes in brings a prompt, and a prompt of thousands of tokens makes a step so long that everybody else waits for
-# their next token. So a step has a **budget** of tokens, and prompts are cut to it: **chunked prefill**.
+# A new request brings a prompt, and a prompt of thousands of tokens makes a step so long that everybody else waits for
+# their next token. Therefore a step has a **budget** of tokens, and prompts are cut to fit it: **chunked prefill**.
 #
 # ### Exercise: who gets what in a step?
 
@@ -472,8 +518,10 @@ def share_budget(wants, budget):
 
 
 # %% [markdown]
-# The server from the package puts the parts together, in less than 200 lines that are worth reading (`workshop/serve/server.py`): let in who waits, share the budget, find
-# slots, one forward pass, a token for each. With your two functions:
+# The package's server puts the parts together, in less than 200 lines that are worth reading
+# (`workshop/serve/server.py`). At each step it lets in
+# waiting requests, shares the budget, finds slots, runs one forward pass, and gives each request a token. The next
+# cells run it with your two functions:
 
 # %%
 from workshop.serve.server import Server
@@ -521,13 +569,14 @@ assert max(ends) == uneven_steps > sum(uneven) / 4
 beside("steps", predicted=max(ends), measured=uneven_steps)
 
 # %% [markdown]
-# All 48 texts are the plain loop's. Predicted to the step: each request takes the first place that is free. (All tokens over four places would be 54 steps. But at the end
-# the last long answer runs alone.) And with answers of equal
-# length, continuous batching **wins nothing**.
+# All 48 texts are the same as the plain loop's. The number of steps was predicted exactly: each request takes the first
+# place that is free. (All tokens divided by
+# four places would be 54 steps, but at the end the last long answer runs without others.) If all answers have the same
+# length, continuous batching **gains nothing**.
 #
 # ### A long prompt among short ones
 #
-# Three users are being written to when a prompt of 480 tokens arrives.
+# Three users are in the middle of their answers when a prompt of 480 tokens arrives.
 
 # %%
 long_prompt = pages[:480].tolist()
@@ -556,15 +605,22 @@ for budget in (512, 64, 16):
     assert len(waited) == math.ceil(480 / (budget - 3))
 
 # %% [markdown]
-# A small budget keeps the time *between* tokens even. The price is the time *to the first* token of the long prompt: more steps, and in each of them the
-# weights are read again. That is the trade, and the budget is the knob; vLLM calls it `--max-num-batched-tokens`. (The milliseconds are one run's, on whatever else this
-# machine does.)
+# A small budget keeps the time *between* tokens even. The price is the time *to the first* token of the long prompt:
+# the prompt takes more steps,
+# and each of them reads the weights again. The budget controls this trade-off; vLLM calls it
+# `--max-num-batched-tokens`. (The milliseconds are
+# from a single run, and they depend on what else this machine was doing.)
 #
 # ### Beginnings that come again
 #
-# Chats begin with the same instructions, and every turn repeats the whole chat. A full block has a name: a hash of its tokens and of
-# the name of the block before it. A request that begins alike finds the blocks by name in this **prefix cache**, and reads only the rest. **Predict:** twelve prompts begin with the same 64 tokens
-# and go on with 16 of their own. The first is served before the others come. How many tokens need not be read again?
+# Chats begin with the same instructions, and every turn repeats the whole chat. A full block has a name: a hash of its
+# tokens and of
+# the name of the block before it. A request with the same beginning finds these blocks by name in the **prefix cache**,
+# and reads only the rest.
+#
+# **Predict:** twelve prompts begin with the same 64 tokens and continue with 16 tokens of their own. The first is
+# served before the others come. How many
+# tokens do not have to be read again?
 
 # %%
 instructions = pages[:64].tolist()
@@ -587,12 +643,14 @@ for name, texts in chats.items():
     assert server.reused == predicted
 
 # %% [markdown]
-# Exactly as predicted. Where the prompts have nothing in common, the hashes were computed in vain. And one different character *in the first block* (today's date in the
-# instructions, say) changes the names of all blocks behind it.
+# The result is exactly as predicted. If the prompts have nothing in common, the hashes were computed in vain. A single
+# different character *in the
+# first block* (for example, today's date in the instructions) changes the names of all blocks behind it.
 #
 # ## SmolLM2, served live
 #
-# The same server, a real model, eight users. Seconds are the processor's, so that what else runs here does not count.
+# Now the same server runs a real model for eight users. The seconds are processor time, so that other programs on this
+# machine do not count.
 
 # %%
 questions = (
@@ -636,10 +694,15 @@ if device.type == "cpu":
 assert speed["continuous, 8 users"] > speed["cache, one user"]
 
 # %% [markdown]
-# Eight tokens each, prompts included, so most of this time goes into reading the prompts. For one user, the cell checks on a CPU only that the cache is faster. On a GPU a pass over
-# forty tokens of so small a model may take as long as one over a single token, because Python hands over the same kernels for both: there the cache pays for longer texts.
-# `benchmarks/serving.py` takes longer: eight users, 32 tokens each, every step of this lesson, and beside them
-# transformers' `generate` and llama.cpp, one after the other in the same run. Its record:
+# Each user gets only eight tokens and the time includes the prompts, so most of this time goes into reading the
+# prompts. For one user, the cell checks
+# only on a CPU that the cache is faster. On a GPU, a pass over forty tokens of so small a model may take as long as a
+# pass over a single token,
+# because Python launches the same kernels for both. There the cache pays off for longer texts.
+#
+# `benchmarks/serving.py` takes longer. It serves eight users with 32 tokens each, with every step of this lesson, and
+# runs
+# transformers' `generate` and llama.cpp for comparison, one after the other in the same run. This is its record:
 
 # %%
 from workshop.facts.tree import ROOT
@@ -667,17 +730,27 @@ assert texts["speculation, n-gram"] == "4 of 4"
 assert texts["int8, by hand"] == texts["NF4, by hand"] == "0 of 1"
 
 # %% [markdown]
-# The table also has what gained nothing. It has speculation too, which the next section explains: something cheap guesses the next tokens, and the
-# model checks them all in one pass. Our cache, batches and speculation left every text as it was. (Of transformers' batch of eight one text differs.) Where the
-# weights are rounded, the model is another one: after 27 tokens (int8 by hand) or 10 (NF4) it writes something else.
+# The table also shows what gained nothing. One of its methods is speculation, which the next section explains:
+# something cheap guesses the next
+# tokens, and the model checks them all in one pass. Our cache, batches and speculation left every text unchanged. (Of
+# transformers' batch of eight,
+# one text differs.) If the weights are rounded, it is a different model, and after 27 tokens (int8 by hand) or 10 (NF4)
+# it writes something else.
 #
-# For one user llama.cpp is four times as fast: it reads 4 bits a weight, in kernels made for that, where we read 32. With eight users there is more to compute for each weight
-# that is read, and llama.cpp is 14 % ahead. Speculation wins nothing here. The n-gram way guesses what followed the last few tokens where they stood before: 29 % of
-# its guesses are right, which gives 1.15 tokens a pass and about pays for the longer passes. Guesses by half of the model's own layers, which were not trained for it,
-# are expensive and never right. NF4 by hand takes longer to unpack than it saves.
+# For one user, llama.cpp is four times as fast. It reads 4 bits a weight, in kernels made for that, where we read 32.
+# With eight users, each weight
+# that is read is used in more computation, and llama.cpp is 14 % ahead.
 #
-# And on a GPU? The same server on an H200, with a model of 1.3 billion parameters in bf16; each user has a prompt of 256 tokens and gets 64. Beside what it
-# reached stands what reading the weights and the caches would allow:
+# Speculation gains nothing here. The n-gram method looks for an earlier place with the same last few tokens and guesses
+# the tokens that followed there:
+# 29 % of its guesses are right, which gives 1.15 tokens a pass and just about pays for the longer passes. The other
+# method guesses with half of the
+# model's own layers, which were not trained for that. These guesses are expensive and never right. NF4 by hand takes
+# longer to unpack than it saves.
+#
+# What about a GPU? The next cell shows the same server on an H200, with a model of 1.3 billion parameters in bf16. Each
+# user has a prompt of 256 tokens
+# and gets 64 tokens. The second number in a row is the rate that reading the weights and the caches would allow:
 
 # %%
 record = ROOT / "data" / "measurements" / "gpu" / "serving.json"
@@ -692,14 +765,20 @@ assert (min(reached), max(reached)) == (3, 7)
 show.measured_on_gpu("serving", "beside bytes alone")
 
 # %% [markdown]
-# It reaches 3 to 7 %. Eight users wait no longer for their next token than one does, and 128 not twice as long. So it is not the bytes that take the time. Our server
-# hands over one kernel after the other, and the GPU waits for Python (lesson 16). A server in earnest records the kernels of a step once, as a CUDA graph, and plays them back.
+# The server reaches 3 to 7 % of that rate. Eight users wait no longer for their next token than a single user, and 128
+# users wait less than twice as
+# long. Reading the bytes is therefore not what takes the time. Our server launches one kernel after the other, and the
+# GPU waits for Python (lesson
+# 16). A production server records the kernels of a step once, as a CUDA graph, and replays them.
 
 # %% [markdown]
 # ## Guess ahead
 #
-# Decode waits for memory, so a pass over five tokens costs little more than over one. But which five? The next four are not known yet. **Speculative decoding**: a small, fast *draft* model
-# writes four tokens, and the large one reads all of them in one pass. Where it would have written the same, they stay.
+# Decode waits for memory, so a pass over five tokens costs little more than a pass over one. But which five? The next
+# four tokens are not known yet. In
+# **speculative decoding**, a small, fast *draft* model writes four tokens, and the large model reads all of them in one
+# pass. The tokens that it would
+# have written itself stay.
 #
 # ### Exercise: what stays?
 
@@ -715,8 +794,10 @@ def keep_drafted(drafted, chosen):
 
 
 # %% [markdown]
-# A real draft, trained here: one layer of `TINY`, which learns the same pages. If each guess is right with probability $\alpha$, independently of the others, then $\gamma$ guesses yield on average $1 + \alpha + \dots + \alpha^\gamma = \frac{1 - \alpha^{\gamma + 1}}{1 - \alpha}$ tokens
-# a pass. We measure $\alpha$ with two guesses, and predict four and eight.
+# Here is a real draft model: one layer of `TINY`, which we train on the same pages. If each guess is right with
+# probability $\alpha$, independently of the others, then $\gamma$ guesses yield on average $1 + \alpha + \dots +
+# \alpha^\gamma = \frac{1 - \alpha^{\gamma + 1}}{1 - \alpha}$ tokens
+# a pass. We measure $\alpha$ with two guesses, and predict the results for four and eight.
 
 # %%
 draft = learnt_by_heart(replace(TINY, num_layers=1), steps=120)
@@ -764,10 +845,17 @@ for g, (tokens, _, seconds) in measured.items():
 beside("per_pass", predicted=round(yielded(alpha, 4), 2), measured=measured[4][0])
 
 # %% [markdown]
-# The text is the large model's own, token for token. (The formula is a little high: near the end of a text a pass has less room to guess.) Is it also faster? A pass now costs $\gamma$ steps of the draft, each $c$ times a step of the large model. So the speed-up is
-# $\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(\gamma c + 1)}$, if checking five tokens takes as long as one. One layer of four is not a small $c$, and here Python takes most of the time. In the paper, with drafts a hundred times smaller, $c$ was below 0.05.
+# The text is the large model's own, token for token. (The formula is a little high: near the end of a text, a pass has
+# less room to guess.)
 #
-# **How many guesses pay?** Move the sliders: what if a quarter of the guesses is wrong, and the draft costs a tenth?
+# Is it also faster? A pass now also costs $\gamma$ steps of the draft, and each takes $c$ times as long as a step of
+# the large model. The speed-up is therefore
+# $\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(\gamma c + 1)}$, if checking five tokens takes as long as one. With a
+# draft of one layer and a model of four, $c$ is not small, and here Python takes most of the time. In the paper, with
+# drafts a hundred times smaller, $c$ was below 0.05.
+#
+# **How many guesses pay off?** Move the sliders. What happens if a quarter of the guesses are wrong, and the draft
+# costs a tenth?
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -813,9 +901,12 @@ assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess a
 assert best[0.75, 0.1] == 5
 
 # %% [markdown]
-# **Where it loses.** A bad draft, an expensive one, and also a *good* one under load: with 64 users, a pass over 64 x 5 tokens computes instead of waiting
-# for memory, and wrong guesses are paid for. Engines then stop speculating. A draft without weights is the n-gram: look for where the last few tokens stood before, and guess what followed. Beside it a draft
-# that has learnt nothing:
+# **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft
+# loses: with 64 users, a pass over
+# 64 x 5 tokens is limited by computing instead of memory, so wrong guesses cost time. Engines then stop speculating.
+# The n-gram method is a draft without weights:
+# it looks for an earlier place with the same last few tokens, and guesses what followed. The next cell compares it with
+# a draft that has learned nothing:
 
 # %%
 torch.manual_seed(1)
@@ -834,8 +925,11 @@ for name, (tokens, alpha_of, seconds) in found.items():
 assert found["one layer, untrained"][0] < 1.2 < found["one layer, trained"][0]
 
 # %% [markdown]
-# With sampling, equal tokens cannot be asked for; the equal *distribution* can. A guess $x$, drawn from the draft's $q$, is kept with probability $\min(1, p(x)/q(x))$; otherwise a token is
-# drawn from what $p$ has more than $q$. Together that is $p$ exactly, and $\alpha = \sum \min(p, q)$:
+# With sampling, we cannot require equal tokens, but we can require the equal *distribution*. A guess $x$, drawn from
+# the draft's $q$, is kept with
+# probability $\min(1, p(x)/q(x))$. Otherwise a token is drawn from the part of $p$ that exceeds $q$. Together this
+# gives exactly $p$, and
+# $\alpha = \sum \min(p, q)$:
 
 # %%
 p, q = torch.rand(2, 6).softmax(-1)
@@ -852,10 +946,14 @@ assert torch.allclose(kept.sum(), torch.minimum(p, q).sum())
 # %% [markdown]
 # ## Two ranks for one model
 #
-# If weights are what is read, two devices with half of the weights each read them in half of the time. That is tensor parallelism (lesson 31), forward only: heads and columns are
-# cut, and after `o_proj` and `down_proj` the halves are added. The server does not notice: with half of the heads, its cache is half as wide.
+# If a step is limited by reading weights, two devices that each have half of the weights read them in half of the time.
+# This is tensor parallelism
+# (lesson 31), forward only: heads and columns are split, and the results of the two halves are added after `o_proj` and
+# `down_proj`. The server needs
+# no change: with half of the heads, its cache is half as wide.
 #
-# **Predict** what a rank sends for one token: two all_reduces a layer, each of a vector of 64 numbers in fp32. For two ranks, 2 (N - 1) / N is 1.
+# **Predict** what a rank sends for one token. Each layer has two all_reduces, each of a vector of 64 numbers in fp32.
+# For two ranks, the factor 2 (N - 1) / N is 1.
 
 # %%
 # %%guess token_bytes
@@ -941,13 +1039,17 @@ print(f"{where}: one process {1e3 * seconds:.0f} ms, two ranks {1e3 * both:.0f} 
 beside("token_bytes", predicted=2 * 4 * 64 * 4, measured=per_token)
 
 # %% [markdown]
-# Equal texts, half of the cache, bytes as predicted. Faster it is not: eight all_reduces for each step, of a few hundred bytes, and each waits for a socket. **Tensor parallelism pays for
-# itself where a wire takes microseconds** and the weights are large.
+# The texts are equal, the cache is half as large, and the bytes are as predicted. But it is not faster: each step has
+# eight all_reduces of a few hundred
+# bytes a token, and each of them waits for a socket. **Tensor parallelism pays off where a message takes microseconds**
+# and the weights are large.
 #
 # ## Fewer bits for the weights
 #
-# The other way to read less. Weight-only int8: a scale for each row, codes of one byte; NF4 in half a byte (lesson 52). The text is a new model's, so
-# it is compared with the plain loop of that model.
+# The other way to read less is to store the weights in fewer bits. We try weight-only int8, with a scale for each row
+# and codes of one byte, and NF4, with half
+# a byte (lesson 52). Rounded weights make a different model, so the server's text is compared with the plain loop of
+# that model.
 
 # %%
 from torch import nn
@@ -1019,16 +1121,25 @@ with torch.inference_mode():
 assert speeds["NF4"] < speeds["fp32"], "unpacking costs more than it saves"
 
 # %% [markdown]
-# A quarter and a seventh of the bytes. On this page all 24 tokens are the same, because this model knows its two pages by heart and its margins are wide. SmolLM2's texts in the
-# record are not the same. And PyTorch first makes 32-bit weights of the codes again, in every pass. In this small model, whose weights lie in the processor's cache anyway, fewer bytes
-# gain nothing. In SmolLM2 (the record above) there is memory to wait for, and int8 gains. NF4 loses all the same, because unpacking it takes longer than reading what it saves. What it
-# takes is a kernel that reads codes and multiplies in one go, and that helps only while decode waits for memory.
+# The layers take a quarter and a seventh of the bytes. On this page all 24 tokens are the same, because this model
+# knows its two pages by heart and
+# its margins are wide. SmolLM2's texts in the record above are not the same.
+#
+# PyTorch first turns the codes back into 32-bit weights, in every pass. In this small model, whose weights fit into the
+# processor's cache anyway, fewer bytes
+# gain nothing. SmolLM2 (the record above) has to wait for memory, and there int8 gains. NF4 loses even there, because
+# unpacking takes longer than
+# reading the bytes that it saves. A gain needs a kernel that reads codes and multiplies in one pass, and it helps only
+# while decode waits for memory.
 
 # %% [markdown]
 # ## At scale
 #
-# `predict_serving` adds up what this lesson has taken apart: bytes read, FLOPs, launches, all_reduces. We compare it with a published table: gpt-fast's, of Llama 2 7B on A100s, for one user.
-# (How well its int8 and int4 kernels read, and what a small all_reduce costs, were fitted to published tables, this one among them. The rest is data sheets.)
+# `predict_serving` adds up the parts that we have seen in this lesson: bytes read, FLOPs, launches, all_reduces. We
+# compare it with a published
+# table, gpt-fast's table of Llama 2 7B on A100s, for one user. (How well its int8 and int4 kernels read, and what a
+# small all_reduce costs, were
+# fitted to published tables, and this table is one of them. The rest comes from data sheets.)
 
 # %%
 from workshop.facts.layout import Layout
@@ -1054,8 +1165,10 @@ for (form, ranks), tokens in published.items():
     assert abs(predicted / tokens - 1) < 0.05
 
 # %% [markdown]
-# Eight GPUs give three times the tokens of one: the weights are read in an eighth of the time, the all_reduces are not. And **a thousand users**? Llama 2 13B on one H100, each user with 512 tokens of prompt and an answer
-# of 256. How many at once?
+# Eight GPUs give three times the tokens of one: the weights are read in an eighth of the time, but the all_reduces are
+# not faster. And **a thousand
+# users**? Take Llama 2 13B on one H100, where each user has a prompt of 512 tokens and an answer of 256. How many users
+# fit at once?
 
 # %%
 # %%guess users
@@ -1083,8 +1196,12 @@ assert 2 < many.time_between_tokens / one.time_between_tokens < 2.5
 beside("users", predicted=round(by_hand), measured=most)
 
 # %% [markdown]
-# Sixty-four users get 24 times the tokens of one, and each waits about twice as long for a token. With a few users more the **cache** is full. (By hand we forgot what a server leaves free.) With 8 heads for keys and values in the place of 40
-# (GQA), the cache of a token is a fifth and five times as many would fit. What you use tomorrow is vLLM or SGLang. Their command lines for this run:
+# Sixty-four users get 24 times the tokens of one user, and each waits about twice as long for a token. With a few more
+# users, the **cache** is full.
+# (The calculation by hand ignored the memory that a server leaves free.) With 8 heads for keys and values in place of
+# 40 (GQA), the cache of a token
+# would be a fifth, and five times as many users would fit. In practice you will use vLLM or SGLang. These are their
+# command lines for this run:
 
 # %%
 from workshop.configs.serve_command import sglang_command, vllm_command
@@ -1096,8 +1213,11 @@ for command in (vllm_command, sglang_command):
 # %% [markdown]
 # ## Tomorrow's script
 #
-# What does *your* model do on *your* machine? Time to the first token, time between tokens, tokens a second and bytes of cache for 1, 4 and 16 users,
-# and whether n-gram guesses pay, by transformers' own `generate`. `MODEL` names your model; without it a small random one is taken.
+# How fast is *your* model on *your* machine? With transformers' own `generate`, this script measures the time to the
+# first token, the time between
+# tokens and the tokens a second for 1, 4 and 16 users, calculates the bytes of cache, and checks whether n-gram guesses
+# pay off. `MODEL` names your
+# model; without it, the script uses a small random one.
 
 # %%
 from workshop import launch
@@ -1168,21 +1288,33 @@ show.recorded_run("56_serving")
 # %% [markdown]
 # ## What to take away
 #
-# - A pass reads all weights, for one token or for a hundred. **Decode waits for memory**, so serve many at once; a prompt computes.
-# - The cache takes 2 x layers x KV heads x width numbers a token. It, not the weights, limits how many users fit: GQA, MLA and fewer bits are about that.
-# - **Blocks and a table** instead of reservations: no room for what may never come, shared beginnings, copies on write.
-# - Let requests in and out **at every step**, and cut prompts to a budget: even waits against a later first token.
-# - **Guess ahead** while memory is the limit: the model's own text, in fewer passes. $(1 - \alpha^{\gamma + 1}) / ((1 - \alpha)(\gamma c + 1))$ says when it pays; sometimes it does not.
-# - Each of these but fewer bits must leave the text as it was. Test that first, and know your margins.
+# - A pass reads all weights, for one token or for a hundred. **Decode waits for memory**, so serve many users at once.
+#   Prefill is limited by computing.
+# - The cache takes 2 x layers x KV heads x width numbers a token. The cache, not the weights, limits how many users
+#   fit. GQA, MLA and fewer bits make it smaller.
+# - **Blocks and a table** replace reservations: there is no unused room for tokens that may never come, beginnings are
+#   shared, and a block is copied only on a write.
+# - Let requests in and out **at every step**, and cut prompts to a budget. This trades a later first token for even
+#   waits.
+# - **Guess ahead** while memory is the limit: you get the model's own text in fewer passes. $(1 - \alpha^{\gamma + 1})
+#   / ((1 - \alpha)(\gamma c + 1))$ tells you when it pays off; sometimes it does not.
+# - All of these except fewer bits must leave the text unchanged. Test that first, and know your margins.
 #
 # Next: [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb). Day 6 leaves this machine.
 #
 # ## Sources
 #
-# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023, [arXiv:2309.06180](https://arxiv.org/abs/2309.06180): figures 2, 11 and 13, table 1, section 6.1.
+# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023,
+#   [arXiv:2309.06180](https://arxiv.org/abs/2309.06180): figures 2, 11 and 13, table 1, section 6.1.
 # - G.-I. Yu et al., *Orca: A Distributed Serving System for Transformer-Based Generative Models*, OSDI 2022.
-# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024, [arXiv:2403.02310](https://arxiv.org/abs/2403.02310).
-# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023, [arXiv:2211.17192](https://arxiv.org/abs/2211.17192): algorithm 1, theorem 3.8.
-# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150); J. Ainslie et al., *GQA*, 2023, [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
-# - DeepSeek-AI, *DeepSeek-V2*, 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434), section 2.1 (MLA); W. Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024, [arXiv:2405.12981](https://arxiv.org/abs/2405.12981).
+# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024,
+#   [arXiv:2403.02310](https://arxiv.org/abs/2403.02310).
+# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023,
+#   [arXiv:2211.17192](https://arxiv.org/abs/2211.17192): algorithm 1, theorem 3.8.
+# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019,
+#   [arXiv:1911.02150](https://arxiv.org/abs/1911.02150); J. Ainslie et al., *GQA*, 2023,
+#   [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
+# - DeepSeek-AI, *DeepSeek-V2*, 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434), section 2.1 (MLA); W.
+#   Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024,
+#   [arXiv:2405.12981](https://arxiv.org/abs/2405.12981).
 # - The table of gpt-fast's README (`meta-pytorch/gpt-fast`): Llama 2 7B on A100-80GB.

@@ -32,18 +32,16 @@ def _sentence(drafted: list[int], chosen: list[int], found: list[int]) -> str:
     wanted = _wanted(drafted, chosen)
     right = len(wanted) - 1
     if not found or (found == wanted[:-1] and right < len(drafted)):
-        return (
-            "The guesses are judged, but the model's own choice is missing: its own choice is always right."
-        )
+        return "The model's own choice is missing behind the guesses: it is always right."
     if found == wanted[:-1]:
-        return "All guesses are right, and the same pass tells the token behind them: one more."
+        return "All guesses are right, so the same pass yields the token behind them too: one more."
     if len(found) == right + 1 and found[:right] == wanted[:right]:
         return f"It keeps {found[right]}, which the model would not have written."
     if found == chosen:
-        return "What the model chose behind a wrong guess, it chose for another text."
+        return "What the model chose behind a wrong guess, it chose for another text: leave it out."
     if len(found) > len(wanted):
-        return "A later guess stays, though the text before it is not what the draft took it to be."
-    return "Only the guesses before the first wrong one stay; behind it stands the model's own choice."
+        return "A later guess stays, although the draft made it for another text."
+    return "Keep only the guesses before the first wrong one, and add the model's own choice in its place."
 
 
 def check(names: dict[str, Any]) -> str:

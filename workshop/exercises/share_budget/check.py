@@ -35,13 +35,13 @@ def _sentence(wants: tuple[int, ...], budget: int, found: list[int]) -> str:
     if sum(found) > budget:
         return f"Together these are {sum(found)}, more than the budget."
     if any(want == 1 and not share for want, share in zip(wants, found, strict=True)):
-        return "A request that wants a single token waits behind a prompt: it gets its token first."
+        return "A request that wants a single token waits behind a prompt: it must get its token first."
     if any(share > want for want, share in zip(wants, found, strict=True)):
         return "A request got more than it wants."
     first = next((i for i, want in enumerate(wants) if want > 1), 0)
     if not found[first] and _wanted(wants, budget)[first]:
         return "A prompt that does not fit as a whole may be cut: it gets what is left."
-    return "What is left goes to the prompts in order: the second gets something when the first has all."
+    return "The rest goes to the prompts in order: the second gets tokens only after the first has all."
 
 
 def check(names: dict[str, Any]) -> str:
@@ -56,4 +56,4 @@ def check(names: dict[str, Any]) -> str:
             raise Wrong(
                 f"`{made.written(NAME)}` gave {shown(found)}; wanted {_wanted(wants, budget)}. {said}"
             )
-    return "Each step computes as many tokens as the budget allows, and everybody who waits for one gets it."
+    return "Each step computes as many tokens as the budget allows, and nobody who wants one waits."

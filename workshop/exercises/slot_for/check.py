@@ -29,7 +29,7 @@ class _Case:
         wanted = position // SIZE + 1
         if len(table) > wanted:
             raise Wrong(
-                f"{where} left {len(table)} blocks in the table: a new one, though the last has room."
+                f"{where} left {len(table)} blocks in the table: a new one, though the last still has room."
             )
         if len(table) < wanted:
             raise Wrong(f"{where} left {len(table)} blocks in the table; the token needs {wanted}.")
@@ -57,17 +57,23 @@ def check(names: dict[str, Any]) -> str:
     second, before = [case.blocks.share(block) for block in first], list(first)
     case.slot(6, second)
     if second == before:
-        raise Wrong(f"It wrote into block {second[-1]}, which another sequence holds too: its text changes.")
+        raise Wrong(
+            f"It wrote into block {second[-1]}, which another sequence holds too: that one's text changes."
+        )
     if second[0] != before[0] or first != before:
-        raise Wrong("Only the block that is written to is replaced, and only in the table of who writes.")
+        raise Wrong(
+            "Replace only the block that is written to, and only in the table of the sequence that writes."
+        )
     if case.copies != [(before[1], second[1])]:
         raise Wrong(
             "The tokens that were in the shared block were not copied into the new one (source, target)."
         )
     held = [case.blocks.holders[block] for block in (before[1], second[1])]
     if held != [1, 1]:
-        raise Wrong(f"The old block is held {held[0]} times: not given back, so nobody will ever free it.")
+        raise Wrong(
+            f"The old block is held {held[0]} times: it was not given back, so nobody will ever free it."
+        )
     case.slot(6, first)
     if first != before or len(case.copies) != 1:
-        raise Wrong("The first sequence is alone in its block again, and yet that was copied.")
+        raise Wrong("No other sequence holds the first one's block any more, so it needs no copy.")
     return "Two sequences share a block until one writes; the other one never notices."
