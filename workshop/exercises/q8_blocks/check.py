@@ -71,7 +71,7 @@ def _why_scale(scales: Any, weight: Any) -> str:
         return bool(np.allclose(scales, other, rtol=2e-3, atol=1e-7))
 
     if same(np.abs(weight).max(axis=1).repeat(weight.shape[1] // BLOCK)[:, None] / 127):
-        return "That is the scale of a whole row: each 32 neighbours have their own."
+        return "That is the scale of a whole row: every 32 neighbors have their own."
     if same(np.abs(blocks).max(axis=1, keepdims=True) / 128):
         return "That is divided by 128: the largest code is 127."
     if same(blocks.max(axis=1, keepdims=True) / 127):

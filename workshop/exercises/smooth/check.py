@@ -86,7 +86,7 @@ def check(names: dict[str, Any]) -> str:
     """A case to read, weights that share an input, a matrix before them, and a feature that is zero."""
     for case in _cases():
         _one(names["smooth"], case)
-    return "One s for all weights that read an input; before / s and weights * s give the products they gave."
+    return "All weights that read an input share one s, and before / s and weights * s keep every product."
 
 
 def _one(function: Any, case: tuple[Any, ...]) -> None:
@@ -129,5 +129,5 @@ def _why(found: Answer, case: tuple[Any, ...]) -> str:
     if torch.allclose(found[1][0], weights[0] * per_row) and len(weights) > 1:
         return "The weights read one input, so they share one s: the largest over all of them."
     if any(not torch.allclose(new, weight * per_row) for new, weight in zip(found[1], weights, strict=False)):
-        return "The products change: what `before` is divided by, the weights' columns are multiplied by."
+        return "The products change: multiply the weights' columns by the s that divides `before`."
     return ""
