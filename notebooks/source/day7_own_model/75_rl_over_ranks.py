@@ -1,17 +1,19 @@
 # %% [markdown]
 # # A model learns from its own answers: who waits for whom?
 #
-# - **You need** `22_ddp` (ranks that average gradients), `21_collectives` (broadcast) and `56_serving` (a token at a time).
+# - **You need** `22_ddp` (ranks that average gradients), `21_collectives` (broadcast) and `56_serving` (writing one token at a time).
 # - **It takes** 50 minutes to read and try, about half a minute to run.
-# - **What runs where:** all of it on two CPU ranks (gloo), and unchanged on GPUs. On a machine with two cores the times are those of two busy processes.
-# - **Model and text:** the course's `TINY`, with 16 words. Its questions are four digits, the right answer is the same digits in order. Nobody has
-#   to judge an answer: it can be checked.
+# - **What runs where:** everything runs on two CPU ranks (gloo), and unchanged on GPUs. On a machine with two cores, the times are those of two busy
+#   processes.
+# - **Model and text:** the course's `TINY`, with a vocabulary of 16 tokens. A question consists of four digits, and the right answer is the same
+#   digits in order. Nobody has to judge an answer, because a program can check it.
 # - **Links:** before this [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Until now each training token came from a file. Here the model writes them: it answers questions (the **rollout**), the answers are checked, and it
-# trains on what it wrote. So a step has two jobs, and each needs what the other makes. Which rank does what, who waits, and what is lost if nobody waits?
+# Until now every training token came from a file. Here the model writes them itself: it answers questions (the **rollout**), a program checks the
+# answers, and the model trains on what it wrote. A step therefore has two jobs, and each needs the other's result. Which rank does which job, who
+# waits, and what do we lose if nobody waits?
 
 # %%
 # %load_ext workshop
@@ -48,8 +50,8 @@ def reward(texts):
 
 
 # %% [markdown]
-# The model writes an answer token by token. (It computes the whole text anew for each of them: nothing is cached, for the texts are short.) We also need
-# to know how likely each token of an answer is to a model.
+# The model writes an answer token by token. (It computes the whole text again for each token. The texts are so short that we do without a cache.) We
+# also need to know how likely each token of an answer is under a given model.
 
 
 # %%
@@ -70,7 +72,7 @@ def log_p(model, texts):
 
 
 # %% [markdown]
-# First the model learns from examples, questions with the right answers. We stop early: it shall know some answers and miss others.
+# First the model learns from examples, which are questions with their right answers. We stop early, so that it knows some answers and misses others.
 
 # %%
 torch.manual_seed(0)
@@ -99,9 +101,10 @@ assert 0.3 < before < 0.8
 # %% [markdown]
 # ## What an answer teaches
 #
-# GRPO (*group relative policy optimization*; Shao et al., 2024) asks each question several times and compares the answers to it, its **group**, with each
-# other. An answer that was better than its group becomes likelier, one that was worse less likely. How much better or worse, as a number, is its
-# **advantage**. Earlier methods train a second model that says how good an answer could have been; here the group says it.
+# GRPO (*group relative policy optimization*; Shao et al., 2024) asks each question several times. The answers to one question form a **group**, and
+# they are compared with each other. Training makes an answer likelier if it was better than its group, and less likely if it was worse. The number
+# that says how much better or worse is its **advantage**. Earlier methods train a second model to say how good an answer could have been; here the
+# group provides the comparison.
 #
 # ### Exercise: how much better?
 
@@ -117,9 +120,9 @@ def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
 
 
 # %% [markdown]
-# We ask each question eight times. If all eight answers are right, or all are wrong, every advantage is 0, and they teach nothing. **Predict:** for what share of
-# the questions is that so? If the model answers a question right with probability p, all eight are right with $p^8$ and all wrong with $(1 - p)^8$. But p
-# differs from question to question.
+# We ask each question eight times. If all eight answers are right or all are wrong, every advantage is 0, and the model learns nothing from them.
+# **Predict:** for what share of the questions does this happen? If the model answers a question correctly with probability p, all eight answers are
+# right with probability $p^8$ and all are wrong with probability $(1 - p)^8$. But p differs from question to question.
 
 # %%
 # %%guess silent
@@ -140,16 +143,17 @@ beside("silent", predicted=predicted, measured=silent)
 # %% [markdown]
 # Such groups cost as much as the others. DAPO (Yu et al., 2025) leaves them out and asks further questions until the batch is full.
 #
-# Now the loss. A is the advantage of an answer, and r a quotient of two probabilities of a token: now, and when the answer was written.
+# Now we need the loss. Let A be the advantage of an answer, and r the ratio of two probabilities of a token: its probability now, and its
+# probability when the answer was written.
 #
 # $$-\min\left(r A,\; clip(r, 0.8, 1.2)\, A\right), \qquad r = \frac{p_{now}(token)}{p_{then}(token)}$$
 #
-# The second term holds the model back. Once a token of a good answer (A > 0) has become likelier by 20 %, or a token of a bad one less likely by 20 %, the
-# gradient is 0, and it is pushed no further.
+# The clip limits how far the model moves. Once a token of a good answer (A > 0) has become 20 % likelier, or a token of a bad answer 20 % less
+# likely, its gradient is 0 and it is not pushed any further.
 #
-# As long as the weights have not changed, r is 1, and the gradient is that of $-A \log p$. This one is called the plain **policy gradient**: a model that acts by
-# probabilities, as ours does, is called a policy. Let us see that the two are equal before we rely on it. (DeepSeekMath has another term, KL, that holds
-# the model near the one it began with. We leave it out, as DAPO does.)
+# As long as the weights have not changed, r is 1, and the gradient is that of $-A \log p$. This is called the plain **policy gradient**, because a
+# model that acts by probabilities, like ours, is called a policy. The next cell checks that the two gradients are equal. (DeepSeekMath has another
+# term, KL, which keeps the model close to the one it started from. We leave it out, as DAPO does.)
 
 
 # %%
@@ -180,8 +184,9 @@ print("the same gradient, as long as the weights that wrote are those that train
 # %% [markdown]
 # ## Answers of older weights
 #
-# Whoever does not want to wait for new answers trains on answers that older weights wrote. How old may these be? We train for 40 steps on answers of weights
-# that are 0, 4 or 16 steps old, with both losses. **Predict:** which of them still learns where the answers are 16 steps old?
+# If you do not want to wait for new answers, you can train on answers that older weights wrote. How old may these weights be? We train for 40 steps
+# on answers of weights that are 0, 4 or 16 steps old, with each of the two losses. **Predict:** which loss still learns when the answers are 16
+# steps old?
 
 # %%
 # %%guess stands_it --choices both,only-the-ratio,neither
@@ -228,16 +233,17 @@ beside("stands_it", measured=stands_it)
 show.learned_by_age({"with the ratio": ratio, "without": plain}, before)
 
 # %% [markdown]
-# The two losses differ in nothing but r and its clip. Without them it learns less from texts that are 4 steps old. From texts that are
-# 16 steps old it gets worse than it was before: a wrong answer that has become unlikely in the
-# meantime is pushed down as hard as ever. With them it learns, and what four steps of age cost is too little to be seen in so short a run. So nobody
-# need wait for the newest weights.
+# The two losses differ only in r and its clip. Without them the model learns less from answers that are 4 steps old, and with answers that are 16
+# steps old it ends up worse than before. The plain loss pushes a wrong answer down just as hard even if it has become unlikely in the meantime. With
+# r and the clip the model learns. The cost of an age of four steps is too small to be seen in such a short run. So nobody has to wait for the newest
+# weights.
 #
 # ## Two ranks, two jobs
 #
-# Rank 1 answers, rank 0 trains. In each step the weights go from 0 to 1 and the texts from 1 to 0. **In turns**: rank 1 waits for the weights that rank 0 is
-# making, then rank 0 waits for the texts. **At once**: rank 1 writes the next texts while rank 0 trains on the last ones, which are then a step old. The two programs
-# below differ in little more than the order of their lines.
+# Rank 1 answers and rank 0 trains. In each step the weights go from rank 0 to rank 1, and the texts go from rank 1 to rank 0. There are two ways to
+# do this. **In turns**: rank 1 waits for the weights that rank 0 is computing, then rank 0 waits for the texts. **At once**: rank 1 writes the next
+# texts while rank 0 trains on the last ones, which are then one step old. The two programs below differ in little more than the order of their
+# lines.
 
 
 # %%
@@ -257,7 +263,7 @@ def roll_out(model, count, draw):
 
 
 # %% [markdown]
-# Each rank holds the model, and notes which job it does from when to when.
+# Each rank holds the model, and records when each of its jobs begins and ends.
 
 # %%
 # %%ranks -n 2 --pass start,CONFIG,GROUP,DIGITS,train_step,roll_out
@@ -300,7 +306,7 @@ def timed(job, call, *what):
 
 
 # %% [markdown]
-# In turns: weights to rank 1, a rollout with them, texts to rank 0, a training step.
+# In turns: weights go to rank 1, it does a rollout with them, the texts go to rank 0, and rank 0 does a training step.
 
 # %%
 # %%ranks --into in_turns
@@ -338,8 +344,8 @@ rollout, training = typical(in_turns, 1, "rollout"), typical(in_turns, 0, "train
 print(f"a rollout {1e3 * rollout:.0f} ms, a training step {1e3 * training:.0f} ms")
 
 # %% [markdown]
-# At once: first the texts go over that rank 1 has ready, then the weights, and then both work. **Predict** from these two times: how many times as long is a
-# step in turns as a step at once?
+# At once: rank 1 sends the texts that are ready, rank 0 sends the weights, and then both work. **Predict** from these two times: how many times as
+# long is a step in turns as a step at once?
 
 # %%
 # %%guess sooner
@@ -380,9 +386,9 @@ assert set(in_turns[0]["ages"]) == {0}
 assert at_once[0]["ages"] == [0] + 11 * [1]
 
 # %% [markdown]
-# The age is what we asked for: 0 in turns, 1 at once. (When both work at once, only the first texts are new: the first weights wrote them.) The weights go one
-# way and the texts the other, and the weights are the larger part even here. Now the time. A step in turns should be the sum of both jobs, a step
-# at once the longer of them:
+# The ages are as intended: 0 in turns, 1 at once. (The first texts of the run at once have age 0, because the first weights wrote them.) The weights
+# go one way and the texts the other, and even in this small example the weights are the larger part. Now we look at the time. A step in turns should
+# take the sum of both jobs, and a step at once the longer of the two:
 
 
 # %%
@@ -414,8 +420,8 @@ show.two_jobs(
 # %% [markdown]
 # ## And if every rank does both?
 #
-# There is a third way, the usual one: each rank answers half of the questions, then trains on its half, and the gradients are averaged as in
-# [22_ddp](../day2_data_parallel/22_ddp.ipynb). Nobody waits for another job, and no text is old.
+# There is a third way, and it is the usual one. Each rank answers half of the questions and then trains on its half, and the gradients are averaged
+# as in [22_ddp](../day2_data_parallel/22_ddp.ipynb). Nobody waits for a different job, and no text is old.
 
 # %%
 # %%ranks --into both
@@ -453,16 +459,17 @@ rows = [
 Table(("", "by the two jobs, predicted", "a step, measured"), rows)
 
 # %% [markdown]
-# (What is measured also holds the messages: the third way averages one gradient after the other. And if something else runs on the machine, that too.) By the
-# formula the third way is never slower than the second: half of the sum is at most the longer job. **To split the ranks gains nothing by itself.**
+# (The measured times also include the messages; the third way averages one gradient after another. They also include anything else that runs on the
+# machine.) By the formula, the third way is never slower than the second, because half of the sum is at most the longer job. **Splitting the ranks
+# gains nothing by itself.**
 #
-# Why do large runs do it all the same? Training gets faster by more GPUs. A rollout does so only in part: its longest answer takes as long as before, and all
-# others wait for it. In large runs rollouts take more than 90 % of the time (Zhou et al., 2025, abstract). Moreover a server that writes wants other settings than
-# a trainer: weights cut in another way, other memory, FP8.
+# Why do large runs still do it? More GPUs make training faster, but they speed up a rollout only in part: its longest answer takes as long as
+# before, and all others wait for it. In large runs rollouts take more than 90 % of the time (Zhou et al., 2025, abstract). A server that writes also
+# needs different settings from a trainer: a different way to shard the weights, different memory, FP8.
 #
-# What is gained by working at once is published. Noukhovitch et al. (2024, table 1) trained Llama 3.1 8B on eight GPUs, one of which wrote answers. Their
-# "compute time" is 230 in turns and 142 at once. Compared with answers by people, both models won equally often. If a step in turns is the sum of both jobs there
-# too, and a step at once the longer one, then the shorter job was this share of a step in turns:
+# Published results show what working at once can gain. Noukhovitch et al. (2024, table 1) trained Llama 3.1 8B on eight GPUs, one of which wrote
+# answers. Their "compute time" is 230 in turns and 142 at once, and both models won equally often against answers written by people. Suppose that
+# there, too, a step in turns is the sum of both jobs and a step at once is the longer one. The shorter job was then this share of a step in turns:
 
 # %% tags=["nbval-check-output"]
 hidden = 1 - 142 / 230
@@ -483,9 +490,9 @@ def split_gpus(num_gpus: int, rollout_seconds: float, train_seconds: float) -> i
 
 
 # %% [markdown]
-# Llama 3 8B on 64 H100. A step asks 512 questions 16 times each, with answers of 1,000 tokens. Nothing is measured here, both jobs are predicted: the rollout as
-# a server of [56_serving](../day5_adapt_compress/56_serving.ipynb) that works on 128 answers at once, the training as a step of FSDP. **Guess:** how many of the
-# GPUs should write?
+# As an example we take Llama 3 8B on 64 H100. A step asks 512 questions 16 times each, with answers of 1,000 tokens. Nothing is measured here; both
+# jobs are predicted. The rollout is a server as in [56_serving](../day5_adapt_compress/56_serving.ipynb) that works on 128 answers at once, and the
+# training is a step of FSDP. **Guess:** how many of the GPUs should write?
 
 # %%
 # %%guess writing
@@ -525,13 +532,13 @@ show.split_curve(
 )
 
 # %% [markdown]
-# On paper the best split is no quicker than all GPUs doing both jobs in turns (the dashed line), as on our two ranks. But the formula divides a rollout by its GPUs.
-# In truth each of 64 GPUs has fewer answers to work on at once, and the longest answer is as long as before. So measure on your own machine how long each job takes
-# on 8, 16 and 32 GPUs before you split.
+# On paper the best split is no faster than all GPUs doing both jobs in turns (the dashed line), as on our two ranks. But the formula divides the
+# time of a rollout by its number of GPUs. In reality, each of 64 GPUs has fewer answers to work on at once, and the longest answer takes as long as
+# before. So before you split, measure on your own machine how long each job takes on 8, 16 and 32 GPUs.
 #
 # ## Tomorrow's script
 #
-# Both jobs on every rank, with plain DDP and nothing of this workshop.
+# This script does both jobs on every rank, with plain DDP and without this workshop.
 
 # %%
 import os
@@ -612,18 +619,21 @@ show.recorded_run("75_rl_over_ranks")
 # %% [markdown]
 # ## What to take away
 #
-# - A step has two jobs, the rollout and the training, and each waits for the other: for weights, or for texts.
-# - **An answer is judged by its group**: better than the others, or worse. Groups in which all are alike teach nothing, and a formula says how many they are.
-# - As long as the weights that wrote are those that train, GRPO's gradient is the plain policy gradient. From answers of weights 16 steps old **the model
-#   learns with the ratio, and gets worse without it**.
-# - In turns a step is the sum of both jobs, at once the longer of them. If every rank does both, a step is half of the sum. To split the ranks gains where a
-#   rollout does not get faster by more GPUs.
-# - If the ranks are split, all weights go over the wire in each step, and hardly any text.
+# - A step has two jobs, the rollout and the training. Each waits for the other, one for weights and one for texts.
+# - **An answer is judged by its group**: it is better than the others, or worse. Groups whose answers are all worth the same teach nothing, and a formula
+#   predicts how many there are.
+# - As long as the weights that wrote the answers are the weights that train, GRPO's gradient is the plain policy gradient. On answers of weights
+#   that are 16 steps old, **the model learns with the ratio, and gets worse without it**.
+# - In turns a step takes the sum of both jobs, at once it takes the longer of them. If every rank does both, a step takes half of the sum. Splitting
+#   the ranks helps if more GPUs do not make a rollout faster.
+# - If the ranks are split, each step sends all weights over the network, but hardly any text.
 #
 # ## Sources
 #
-# - Z. Shao et al., *DeepSeekMath*, 2024, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), sections 4.1.1 (GRPO, equation 3) and 4.1.2 (the advantage).
+# - Z. Shao et al., *DeepSeekMath*, 2024, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300), sections 4.1.1 (GRPO, equation 3) and 4.1.2 (the
+#   advantage).
 # - J. Schulman et al., *Proximal Policy Optimization Algorithms*, 2017, [arXiv:1707.06347](https://arxiv.org/abs/1707.06347), section 3 (the clip).
 # - Q. Yu et al., *DAPO*, 2025, [arXiv:2503.14476](https://arxiv.org/abs/2503.14476), section 3.2 (dynamic sampling).
-# - M. Noukhovitch et al., *Asynchronous RLHF*, 2024, [arXiv:2410.18252](https://arxiv.org/abs/2410.18252), section 4 (one GPU of eight writes) and table 1 (compute time 230 and 142, 57.2 % of wins both times).
+# - M. Noukhovitch et al., *Asynchronous RLHF*, 2024, [arXiv:2410.18252](https://arxiv.org/abs/2410.18252), section 4 (one GPU of eight writes) and
+#   table 1 (compute time 230 and 142, 57.2 % of wins both times).
 # - Y. Zhou et al., *APRIL*, 2025, [arXiv:2509.18521](https://arxiv.org/abs/2509.18521), abstract (rollouts: more than 90 % of the time).

@@ -31,14 +31,17 @@ MISTAKES: tuple[tuple[Formula, str], ...] = (
     (_off, "The mean is subtracted, but the rest is not divided by the standard deviation."),
     (
         lambda r: _off(r) / r.mean(1, keepdim=True),
-        "It is divided by the mean; wanted: the standard deviation.",
+        "It is divided by the mean; wanted: by the standard deviation.",
     ),
     (lambda r: _off(r) / r.std(), "That divides by the deviation of all answers, not of the question's own."),
     (
         lambda r: (r - r.mean(0, keepdim=True)) / r.std(0, keepdim=True),
         "Mean and deviation were taken along the questions, dim 0; the answers to a question are dim 1.",
     ),
-    (lambda r: _off(r) / r.var(1, keepdim=True), "It is divided by the variance; wanted: its root."),
+    (
+        lambda r: _off(r) / r.var(1, keepdim=True),
+        "It is divided by the variance; wanted: by its root.",
+    ),
 )
 
 
@@ -80,7 +83,7 @@ def check(names: dict[str, Any]) -> str:
     alike = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 1.0]])
     value = _answer(function, alike)
     if not bool(value.isfinite().all()):
-        raise Wrong("A row of equal rewards gave what is not a number: 0 / 0. Such a row is all zeros.")
+        raise Wrong("A row of equal rewards gave values that are not a number (0 / 0). Make it all zeros.")
     if not bool((value[:2].abs() < 1e-3).all()):
         raise Wrong(f"A row of equal rewards gave {value[0].tolist()}; wanted zeros.")
     return f"{sum(len(case) for case in cases)} questions, each measured by its own answers"

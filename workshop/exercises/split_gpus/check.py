@@ -47,10 +47,10 @@ MISTAKES: tuple[tuple[Callable[[Times], int], str], ...] = (
         _in_turns,
         "That is the best split where the two jobs run one after the other; here they run at the same time.",
     ),
-    (lambda case: case[0] - _wanted(case), "That is how many GPUs there are that train."),
+    (lambda case: case[0] - _wanted(case), "That is the number of GPUs that train."),
     (
         _rounded,
-        "The share of those that write, rounded, is not always the best: compare the two beside it.",
+        "The rounded share of the GPUs that write is not always the best number: compare its two neighbors.",
     ),
     (lambda case: case[0] // 2, "That is half of them, whatever the times are."),
 )
