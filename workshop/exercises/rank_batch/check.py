@@ -51,7 +51,7 @@ def check(names: dict[str, Any]) -> str:
         steps[17],
     ]:
         raise Wrong(
-            "A step that was asked again gave other samples: a run that comes back would read on elsewhere."
+            "A step that was asked again gave different samples: a restarted run would read something else."
         )
     _check_ranks(function, steps)
     _check_epochs(steps)
@@ -68,7 +68,7 @@ def _check_ranks(function: Any, steps: list[list[int]]) -> None:
         sample = max(read, key=lambda one: read[one])
         raise Wrong(
             f"In the first epoch two ranks read sample {sample} {read[sample]} times: an epoch has the same "
-            "order on every rank, of which each takes other places."
+            "order on every rank, and each rank takes different places of it."
         )
     for world_size in (2, 4):
         for step in (0, 1, 7, 8, 29):
@@ -89,10 +89,10 @@ def _check_epochs(steps: list[list[int]]) -> None:
             missed = next(sample for sample in range(SAMPLES) if read[sample] < epochs)
             raise Wrong(
                 f"After {number + 1} steps of {BATCH}, {epochs} epochs have ended, and sample {missed} was "
-                f"read {read[missed]} times: an epoch reads every sample once, the last ones too."
+                f"read {read[missed]} times: an epoch reads every sample once, also the last ones."
             )
     if all(step == list(range(step[0], step[0] + BATCH)) for step in steps[:7]):
-        raise Wrong("The samples come one after the other as they lie in the file: they are not shuffled.")
+        raise Wrong("The samples come in the order of the file: they are not shuffled.")
     first, third = ([s for step in steps[a:b] for s in step] for a, b in ((0, 7), (15, 22)))
     if first == third:
         raise Wrong("The third epoch reads like the first. Each epoch has an order of its own.")
