@@ -3,16 +3,16 @@
 #
 # - **You need** `00_welcome` and `21_collectives`: what a rank is, and what an all-reduce does.
 # - **It takes** 40 minutes to read and try, about twenty seconds to run.
-# - **What runs where:** the ranks on this machine run here. Where a Slurm answers and your site's file says
-#   `scheduler = "slurm"`, the job is really handed in. Elsewhere you see a **recorded run**, marked as such: a real Slurm of
-#   two nodes, both on one machine. Nothing here needs a GPU or a container; the script for both is written all the same.
+# - **What runs where:** everything that needs only this machine runs here. If there is a Slurm and your site's file says `scheduler = "slurm"`, the
+#   lesson really submits its job. Otherwise you see a **recorded run**, marked as such: a real Slurm with two nodes, both on one machine. Nothing
+#   here needs a GPU or a container, but the lesson also writes the script for both.
 # - **Links:** before this [56_serving](../day5_adapt_compress/56_serving.ipynb), after it [62_when_it_breaks](62_when_it_breaks.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# On your laptop a cell starts its ranks at once. In a centre everybody shares the nodes, and a program called Slurm
-# hands them out. You do not start your ranks there yourself. You leave a letter with instructions (a *batch script*), and go.
-# What must be in that letter? And who opens it?
+# On your laptop, a cell starts its ranks at once. In a computing center everybody shares the nodes, and a program called Slurm assigns them. There
+# you do not start your ranks yourself. You submit a file of instructions (a *batch script*) and leave, as if you left a letter. What must this
+# letter contain? And who opens it?
 
 # %%
 # %load_ext workshop
@@ -37,8 +37,8 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 # %% [markdown]
 # ## Predict
 #
-# You ask for **2 nodes with 4 ranks each**. How many processes is that? And how long does a small job take when nodes are free?
-# (`%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm.)
+# You ask for **2 nodes with 4 ranks each**. How many processes is that? And how long does a small job take when nodes are free? (For comparison,
+# `%%torchrun -n 4` on this machine takes some tenths of a second once the engine is warm.)
 
 # %%
 # %%guess processes
@@ -53,17 +53,17 @@ recorded = json.loads((ROOT / "data/measurements/slurm_two_nodes.json").read_tex
 ...
 
 # %% [markdown]
-# Here is who starts whom:
+# This picture shows who starts whom:
 
 # %%
 show.job_tree(nnodes=2, nproc_per_node=4)
 
 # %% [markdown]
-# - **sbatch** takes the letter and puts it into a queue. It returns at once, with a number.
-# - When nodes are free, Slurm runs the script **once**, on the first node. It is a plain shell program.
-# - In it, **srun** starts one *task* on every node. Our task is a torchrun, or more precisely its *agent*.
-# - Each **agent** starts the ranks of its own node and watches over them. Slurm does not know that there are ranks.
-# - The agents have to find one another. All get the same address, that of the first node. This is the *rendezvous*.
+# - **sbatch** puts the letter into a queue. It returns at once and prints the job's number.
+# - When nodes are free, Slurm runs the script **once**, on the first node. The script is a plain shell program.
+# - In the script, **srun** starts one *task* on every node. Our task is a torchrun, or more precisely its *agent*.
+# - Each **agent** starts the ranks of its own node and watches over them. Slurm does not know about the ranks.
+# - The agents have to find one another. All of them get the same address, that of the first node, and meet there. This is the *rendezvous*.
 
 # %% tags=["nbval-check-output"]
 nnodes, nproc = 2, 4
@@ -117,11 +117,11 @@ assert {here[rank].total for rank in range(4)} == {10}
 # %% [markdown]
 # ### Exercise: the line that starts them all
 #
-# The letter is a shell program, and one line of it does the work. The lines above it have set `$head`, the address of the job's first
-# node, and `$port`, one that is made from the job's number. Slurm itself has set `$SLURM_JOB_ID`. Now start all ranks on all nodes:
-# the picture says who starts whom, and `python -m torch.distributed.run --help` has the names of the flags.
+# The letter is a shell program, and one of its lines does the main work. The lines above it have set `$head`, the address of the job's first node,
+# and `$port`, which is made from the job's number. Slurm itself has set `$SLURM_JOB_ID`. Write the line that starts all ranks on all nodes. The
+# picture shows who starts whom, and `python -m torch.distributed.run --help` lists the names of the flags.
 #
-# The check reads your line as srun and torchrun do, and counts what would be started.
+# The check reads your line as srun and torchrun would, and counts what they would start.
 
 
 # %%
@@ -132,9 +132,9 @@ def srun_line(num_nodes: int, ranks_per_node: int) -> str:
 
 
 # %% [markdown]
-# **Does your line work?** Try it, without a cluster. Two small commands play Slurm. `srun` skips its own flags and starts what follows once for
-# each "node", all of which are this machine. `scontrol` knows the first node's name. Everything else is real: two torchruns, your rendezvous,
-# eight ranks. The program only prints what its rank was told, and which processes stand above it.
+# **Does your line work?** You can try it without a cluster. Two small commands play the role of Slurm. `srun` skips its own flags and starts what
+# follows once for each "node"; all nodes are this machine. `scontrol` returns the first node's name. Everything else is real: two torchruns, your
+# rendezvous, eight ranks. The program only prints what its rank was told, and the processes above it.
 
 # %%
 import os
@@ -212,8 +212,8 @@ assert [line.partition(":")[0] for line in yours] == [
 ]
 
 # %% [markdown]
-# One world of eight ranks on two nodes. Had the two torchruns not met, there would have been two worlds of four, or none. And how many
-# processes was that, counted?
+# You see one world of eight ranks on two nodes. If the two torchruns had not met, there would have been two worlds of four ranks, or none. How many
+# processes were there? We count them:
 
 # %% tags=["nbval-check-output"]
 levels = [len(set(level)) for level in zip(*above, strict=True)]
@@ -227,16 +227,16 @@ beside("processes", predicted=processes, measured=len(counted))
 # %% [markdown]
 # ### The letter
 #
-# To hand the cell `who.py` in on two nodes of four ranks, change its first line. Nothing else:
+# To submit the cell `who.py` as a job on two nodes with four ranks each, change only its first line:
 #
 # ```
 # %%sbatch -N 2 -n 4 --time 00:05:00 --into there
 # ```
 #
-# `--dry-run` shows the batch script instead of submitting it, also where there is no Slurm (`--site FILE` names a site's file: try it with the one
-# below, in a cell of your own). Whatever is particular to a centre stands in the **site's
-# file**: account, partition, modules, container, network. Here is the script that the same call makes for an example of
-# a centre (`examples/sites/slurm-apptainer.toml`). First the lines for Slurm, which bash reads as comments:
+# With `--dry-run` the cell shows the batch script instead of submitting it, even without Slurm (`--site FILE` names a site's file: try it with the
+# one below, in a cell of your own). Everything that is specific to a center is in the **site's file**: account, partition, modules, container,
+# network. The next cells show the script that the same call makes for an example of a center (`examples/sites/slurm-apptainer.toml`). First the
+# lines for Slurm, which bash reads as comments:
 
 # %% tags=["nbval-check-output"]
 FAST = "/fast/ada"  # ada's folder on the centre's file system, which every node sees
@@ -265,15 +265,16 @@ for line in script.splitlines():
         print(line)
 
 # %% [markdown]
-# Three of them are worth a second look:
+# Three of these lines deserve a second look:
 #
-# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, you get ranks times ranks.
-# - `--cpus-per-task=64`: a task with four ranks needs the cores of four. Your data loaders run on them. `srun` is told once more, below:
-#   from Slurm 22.05 on it did not take the number over from the script's head, and only some later versions do again.
-# - `--no-requeue`: unless you ask for it, a program must not be started twice. One that does not resume would start
-#   over and overwrite its own files.
+# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, every torchrun starts that many ranks, so you get ranks times
+#   ranks.
+# - `--cpus-per-task=64`: a task with four ranks needs the cores of all four. Your data loaders run on them. The number is given to `srun` again
+#   below: from Slurm 22.05 on, `srun` did not take it from the top of the script, and only some later versions do again.
+# - `--no-requeue`: a program must not be started twice unless you ask for it. A program that does not resume would start over and overwrite its own
+#   files.
 #
-# And here is the part that runs, from the rendezvous on. Look for your own line in it:
+# Now the part that does the work, from the rendezvous on. Look for your own line in it:
 
 # %% tags=["nbval-check-output"]
 lines = script.splitlines()
@@ -301,8 +302,8 @@ print("only in this one:", *sorted(told - in_yours))
 assert told - in_yours >= {"--cpus-per-task", "--kill-on-bad-exit"}
 
 # %% [markdown]
-# What only this one has: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` hands on the cores. Does it start the
-# same ranks as yours? We write the whole script for a Slurm without containers, and let our pretended Slurm carry it out:
+# This line contains two flags that yours may lack: `--kill-on-bad-exit` ends all nodes when one task fails, and `--cpus-per-task` passes on the
+# cores. Does it start the same ranks as yours? We write the whole script for a Slurm without containers, and run it with our imitation of Slurm:
 
 # %%
 plain = SiteSpec(
@@ -319,12 +320,12 @@ assert [len(set(level)) for level in zip(*above, strict=True)] == levels
 print("the workshop's letter and yours start the same ranks on the same nodes")
 
 # %% [markdown]
-# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not
-# take each other's, and lies outside the range from which the kernel hands out its own. `$on_node` is a few lines of shell that take
-# away what srun tells its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library in a rank that believes them waits for tasks that do not exist.
+# `$head` is the address of the job's first node. The port is made from the job's number, so that two jobs on one node do not use the same port. It
+# also lies outside the range from which the kernel assigns its own ports. `$on_node` is a few lines of shell that remove variables which srun sets
+# for its tasks (`SLURM_PROCID`, `SLURM_NTASKS` ...). A library that finds them in a rank would wait for tasks that do not exist.
 #
-# `$container` is empty at a site without one. At this centre it is the line that Apptainer needs. (The script's has more
-# variables of the node in it, passed like the GPUs here: the job's number, its threads.)
+# `$container` is empty at a site without containers. At this center it is the line that Apptainer needs. (The script's version passes more variables
+# of the node in the same way as the GPUs here: the job's number and its threads.)
 
 # %% tags=["nbval-check-output"]
 inside = container_line(
@@ -340,29 +341,27 @@ assert all(word in script for word in words)
 # %% [markdown]
 # Each flag prevents a common error:
 #
-# - `--nv` brings the node's GPU driver in: a container cannot carry it.
-# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. What the script exports it keeps out as well: each variable
-#   that a rank must have is named again by `--env`. Leave them off, and NCCL looks for the network by itself.
-# - `${CUDA_VISIBLE_DEVICES+...}` stands for what follows the `+` where the node has set that variable, and for nothing where it has not.
-# - `--bind`: of the node's folders only those that are named are seen. `--pwd` says where to begin.
+# - `--nv` makes the node's GPU driver available, because a container cannot bring its own.
+# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. It also keeps out what the script exports, so `--env` names each variable
+#   again that a rank must have. Without them, NCCL would look for the network by itself.
+# - `${CUDA_VISIBLE_DEVICES+...}` becomes the text after the `+` if the node has set that variable, and nothing otherwise.
+# - `--bind` names the node's folders that are visible inside; all others are hidden. `--pwd` names the folder to start in.
 #
-# This centre is **offline**: its nodes reach no hub and no package index. The jobs of the workshop then carry
-# `HF_HUB_OFFLINE=1` and its like, so that a library reports a missing file at once, instead of waiting for a network
-# that is not there. What you need must already be in the cache (`workshop assets fetch --all`, on a machine that has a
-# network).
+# This center is **offline**: its nodes can reach no model hub and no package index. The workshop's jobs then set `HF_HUB_OFFLINE=1` and similar
+# variables, so that a library reports a missing file at once instead of waiting for a network that does not exist. Everything you need must already
+# be in the cache (run `workshop assets fetch --all` on a machine with a network).
 
 # %% tags=["nbval-check-output"]
 print("\n".join(line for line in lines if line.startswith(("export ", "unset "))))
 
 # %% [markdown]
-# `GLOO_SOCKET_IFNAME` names the network interface over which gloo sends. `NCCL_SOCKET_IFNAME` names the one at which NCCL's ranks meet, and over
-# which they send where there is no InfiniBand. Where there is, NCCL finds its cards by itself: `NCCL_IB_HCA` chooses among them, and
-# `NCCL_DEBUG=INFO` tells which were taken. An interface that the other nodes cannot reach waits for ever.
+# `GLOO_SOCKET_IFNAME` names the network interface over which gloo sends. `NCCL_SOCKET_IFNAME` names the interface on which NCCL's ranks meet, and
+# over which they send if there is no InfiniBand. If there is, NCCL finds the InfiniBand cards by itself: `NCCL_IB_HCA` chooses among them, and
+# `NCCL_DEBUG=INFO` shows which ones it uses. If you name an interface that the other nodes cannot reach, the ranks wait forever.
 #
 # ### Another place, the same cell
 #
-# What changes when you move from this centre to a Slurm without containers? Not the cell, only some lines of the
-# letter:
+# What changes when you move from this center to a Slurm without containers? The cell stays the same, and only some lines of the letter differ:
 
 # %% tags=["nbval-check-output"]
 before, after = set(lines), set(letter(plain).splitlines())
@@ -376,10 +375,10 @@ for line in sorted(after - before):
 # %% [markdown]
 # ### A letter that trained a model
 #
-# BLOOM, with 176 billion parameters, was trained by such a letter, and [it is public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm).
-# You can read it now. It asks for 48 nodes of 8 GPUs and 100 hours, with `--ntasks-per-node=1` and 64 cores a task. Its `srun` has
-# `--kill-on-bad-exit=1`, and starts `torch.distributed.run` with a c10d rendezvous on the first node of the job's list. How many ranks and
-# processes is that, by your count?
+# BLOOM, with 176 billion parameters, was trained with such a letter, and [it is
+# public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm). You are now able to read it. It asks
+# for 48 nodes with 8 GPUs each and for 100 hours, with `--ntasks-per-node=1` and 64 cores per task. Its `srun` has `--kill-on-bad-exit=1` and starts
+# `torch.distributed.run` with a c10d rendezvous on the first node in the job's list. How many ranks and processes is that, by your count?
 
 # %% tags=["nbval-check-output"]
 nodes, gpus = 48, 8
@@ -388,15 +387,15 @@ assert nodes * gpus == tensor * pipeline * data == 384  # GPUs, by its paper
 print(f"{nodes * gpus} ranks, {1 + 1 + nodes + nodes * gpus} processes")
 
 # %% [markdown]
-# These are the paper's 384 GPUs (Le Scao et al., 2022). Two things your check would have refused: the port is always 6000, and there is no
-# `--rdzv-id`. The run had its nodes to itself, so no other job could be there.
+# These are the paper's 384 GPUs (Le Scao et al., 2022). Your check would have rejected two things: the port is always 6000, and there is no
+# `--rdzv-id`. Both did no harm, because the run had its nodes to itself, so no other job could be there.
 
 # %% [markdown]
 # ### Submit it
 #
-# `sbatch --test-only` is a good first question: it checks the script against the cluster, and makes no job. Then the real
-# thing. The cell below does what `%%sbatch` does, in Python, so that it can fall back on the record where there is no Slurm, or
-# where the queue is longer than a minute. (You need not read it.) We hand in a smaller job than the letter's: two nodes with two ranks each.
+# `sbatch --test-only` is a good first step: it checks the script against the cluster without making a job. Then you submit the job. The cell below
+# does in Python what `%%sbatch` does, so that it can use the recorded run if there is no Slurm, or if the queue takes longer than a minute. (You
+# need not read this cell.) The job is smaller than the one in the letter: two nodes with two ranks each.
 
 
 # %%
@@ -462,7 +461,7 @@ print(there["text"], end="")
 # %% [markdown]
 # ## Compare
 #
-# The four ranks print the same as here, but now they are two on each of two nodes:
+# The four ranks print the same as on this machine, but now there are two on each of two nodes:
 
 # %%
 for rank, said in enumerate(there["reports"]):
@@ -471,8 +470,8 @@ assert [said["total"] for said in there["reports"]] == [10] * 4
 assert sorted(said["node"] for said in there["reports"]) == [0, 0, 1, 1]
 
 # %% [markdown]
-# Where did the time go? These are the record's numbers. Both nodes were on one machine with two cores, so the four ranks
-# imported torch at the same time and took longer than on nodes of their own.
+# Where did the time go? The table shows the numbers of the recorded run. There, both nodes were on one machine with two cores. The four ranks
+# imported torch at the same time, so they took longer than they would on separate nodes.
 
 # %%
 job_times = recorded["two_nodes"]
@@ -509,13 +508,13 @@ print(
 beside("job_seconds", measured=job_times["seconds"])
 
 # %% [markdown]
-# So a job costs seconds even on free nodes. To try things out, get an *allocation* once (`salloc -N 2 --gpus-per-node 4 --time 01:00:00`), start
-# Jupyter in it, and work there (`%%ranks` keeps its ranks). For what takes minutes or days, submit jobs.
+# So a job takes seconds even on free nodes. To try things out, get an *allocation* once (`salloc -N 2 --gpus-per-node 4 --time 01:00:00`), start
+# Jupyter in it, and work there (`%%ranks` keeps its ranks). For work that takes minutes or days, submit jobs.
 #
 # ## When it has to wait
 #
-# Usually the nodes are not free. Slurm gives the reason in one word, and the cell explains it in a sentence. In the
-# record somebody else had both nodes:
+# Usually the nodes are not free. Slurm gives the reason in one word, and the cell explains it in a sentence. In the recorded run somebody else was
+# using both nodes. The first line shows this, and the others show three more reasons:
 
 # %% tags=["nbval-check-output"]
 for _, state in recorded["waiting"]["states"][:1]:
@@ -526,15 +525,14 @@ for word in ("Priority", "PartitionTimeLimit", "ReqNodeNotAvail"):
     )
 
 # %% [markdown]
-# One of these waits will never end by itself: look at the reason before you go home. The stop button takes a waiting
-# job out of the queue, and ends a running one. Closing the notebook does too. `--detach` leaves the job alone;
-# `workshop jobs` finds it again.
+# One of these waits never ends by itself, so look at the reason before you go home. The stop button removes a waiting job from the queue, and ends a
+# running one. So does closing the notebook. With `--detach` the job continues on its own, and `workshop jobs` finds it again.
 #
 # ## When it is thrown out
 #
-# Time limits are short where many people share nodes, and an urgent job may take yours. With `--requeue` Slurm puts yours back
-# into the queue, and it starts again **from the top of the program**. Whether it goes on or begins anew is up to the program:
-# it must look for a checkpoint. `workshop.train` does, in the folder that the job keeps (`$WORKSHOP_JOB_FILES`).
+# Time limits are short if many people share the nodes, and an urgent job may take your nodes. With `--requeue`, Slurm puts your job back into the
+# queue, and later it starts again **from the top of the program**. The program decides whether it continues or starts over: it must look for a
+# checkpoint. `workshop.train` does this, in the folder that the job keeps (`$WORKSHOP_JOB_FILES`).
 #
 # ### Exercise: how many starts?
 
@@ -561,8 +559,8 @@ print(f"BLOOM, for twelve days in jobs of 100 hours: {starts}")
 assert starts == 3
 
 # %% [markdown]
-# The last line is in BLOOM's notes: three jobs of 100 hours, "so if all goes well, that's at least 12 days of not needing to do anything". (That a
-# start takes ten minutes is our assumption.) Its program ends by itself ten minutes before the limit, and saves.
+# The last line matches BLOOM's notes: three jobs of 100 hours, "so if all goes well, that's at least 12 days of not needing to do anything". (We
+# assumed that a start takes ten minutes.) BLOOM's program saves and ends by itself ten minutes before the limit.
 
 # %%
 # %%guess step_8 --choices same,other
@@ -596,9 +594,9 @@ beside("step_8", predicted="same", measured="same" if furthest < 1e-4 else "othe
 # %% [markdown]
 # ## One letter, many jobs
 #
-# The same program with three learning rates is not three cells. `--sweep lr=0.003,0.03,0.3` makes an *array*: one script, one
-# number, an index for each value. The tasks run side by side where there is room. `results[task][rank]` has what they reported.
-# (An array is also a chain: `--array=1-3%1` runs three tasks, one at a time. That is how BLOOM's three jobs stood in the queue.)
+# The same program with three learning rates does not need three cells. `--sweep lr=0.003,0.03,0.3` makes an *array*: one script, one job number, and
+# an index for each value. The tasks run side by side if there is room. `results[task][rank]` contains what they reported. (An array can also be a
+# chain: `--array=1-3%1` runs three tasks, one at a time. This is how BLOOM's three jobs waited in the queue.)
 
 # %%
 swept = recorded["sweep"]
@@ -622,9 +620,9 @@ print([line for line in array.splitlines() if "--array" in line or "--output" in
 # %% [markdown]
 # ## Tomorrow's letter, and its script
 #
-# Both without this workshop. First the program. It looks for its checkpoint when it starts, saves after each epoch, and looks for the file
-# that `STOP` names, which the letter makes when time is nearly up. Only rank 0 looks, and tells the others: they must all stop
-# after the same epoch.
+# Both work without this workshop. We begin with the program. It looks for its checkpoint when it starts, and saves after each epoch. It also looks
+# for the file that `STOP` names, which the letter creates when the time is nearly up. Only rank 0 looks for this file and then tells the others,
+# because all ranks must stop after the same epoch.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "tried.pt")
@@ -686,10 +684,12 @@ dist.barrier()  # nobody leaves before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
-# Now the letter, whole. Five minutes before the limit Slurm sends it a signal (`--signal=B:USR1@300`; `B` is for batch, the shell of the
-# letter). The shell makes the file, waits until the ranks have saved and gone, and asks for the job to be queued again. Its exit status is that of the
-# ranks: by it Slurm notes whether the job failed, and whether another job that waits for its success (`--dependency=afterok`) may begin. The file's name
-# holds the job's number, or one job would stop the others in this folder. (BLOOM had such a file too, and called it the kill switch.) The checkpoint lies beside the letter, on a disk that every node sees.
+# Now the complete letter. Five minutes before the limit, Slurm sends it a signal (`--signal=B:USR1@300`; `B` stands for batch, the shell that runs
+# the letter). The shell creates the file, waits until the ranks have saved and ended, and then asks Slurm to put the job back into the queue.
+#
+# The letter returns the exit status of the ranks. It tells Slurm whether the job failed, and whether another job that waits for its success
+# (`--dependency=afterok`) may begin. The file's name contains the job's number; otherwise one job would stop the others in this folder. (BLOOM also
+# had such a file, and called it the kill switch.) The checkpoint is in the same folder as the letter, on a disk that every node sees.
 
 # %%
 LETTER = r"""#!/bin/bash
@@ -726,8 +726,8 @@ exit $status
 """
 
 # %% [markdown]
-# Does it work? The pretended `srun` and `scontrol` play Slurm again; a job that is queued again leaves a file. The two nodes have one rank
-# each. (Both are on the CPU: the two nodes are one machine, and NCCL takes no GPU twice.) After epoch 5 comes the signal:
+# Does it work? Our imitations of `srun` and `scontrol` play the role of Slurm again; a requeued job leaves a file. The two nodes have one rank each.
+# (Both use the CPU, because the two nodes are one machine, and NCCL does not use one GPU twice.) The signal comes after epoch 5:
 
 # %%
 import threading
@@ -764,7 +764,7 @@ assert status == 0
 assert 6 <= again < 100_000
 
 # %% [markdown]
-# Slurm would start it again when nodes are free. The same letter, for three epochs more:
+# Slurm would now start the job again when nodes are free. We run the same letter for three more epochs:
 
 # %%
 second, status = start(epochs=again + 3)
@@ -775,8 +775,8 @@ assert [line.split(":")[0] for line in second] == [
 assert status == 0
 
 # %% [markdown]
-# No epoch is missing, and none was done twice. And where the ranks fail? Here they cannot read the checkpoint. The letter must fail too, and must not
-# ask for another start, or Slurm would try the same for ever:
+# No epoch is missing, and none was done twice. What happens if the ranks fail? In the next cell they cannot read the checkpoint. The letter must
+# then fail too, and must not ask for another start, or Slurm would try the same forever:
 
 # %%
 (folder / "requeued").unlink()
@@ -790,16 +790,16 @@ assert not (folder / "requeued").exists()
 # ## What to take away
 #
 # - **A job is a letter**: lines for Slurm, then a shell program that runs once, on the first node.
-# - srun starts **one torchrun a node**; torchrun starts the ranks. With torchrun, one task a *rank* is a mistake: each of them would start
-#   all ranks of its node again. The other way is as common: no torchrun, one task a rank, `srun python train.py`, and the program reads its
-#   rank from `SLURM_PROCID`. Take either, and never half of each.
-# - The agents meet at the **first node's address**, at a port made from the job's number. `localhost` is another machine on
-#   every node.
-# - What is particular to a centre stands in the **site's file**. The cell does not change.
-# - A job costs seconds before its first step, and the queue comes on top. Read the reason it gives.
-# - With `--requeue` a job starts again from the top. It goes on only if the program **looks for its checkpoint**.
+# - srun starts **one torchrun per node**, and torchrun starts the ranks. With torchrun, one task per *rank* is a mistake, because each of them would
+#   start all ranks of its node again. The other way is just as common: no torchrun, one task per rank, `srun python train.py`, and the program reads
+#   its rank from `SLURM_PROCID`. Use one of the two ways, and never half of each.
+# - The agents meet at the **first node's address**, at a port made from the job's number. `localhost` would be a different machine on every node.
+# - Everything that is specific to a center is in the **site's file**. The cell does not change.
+# - A job takes seconds before its first step, plus the time in the queue. Read the reason that Slurm gives.
+# - With `--requeue` a job starts again from the top. It continues only if the program **looks for its checkpoint**.
 #
-# Next: [62_when_it_breaks](62_when_it_breaks.ipynb) finds the rank that fails, `63_checkpoints` saves them, `64_plan_a_run` asks what it all costs.
+# Next: [62_when_it_breaks](62_when_it_breaks.ipynb) finds the rank that fails, `63_checkpoints` saves the ranks' state, `64_plan_a_run` asks what
+# all of it costs.
 #
 # ## Sources
 #
@@ -809,5 +809,6 @@ assert not (folder / "requeued").exists()
 # - PyTorch documentation, *torchrun (Elastic Launch)*, rendezvous with the c10d backend.
 # - Apptainer User Guide, *Bind Paths and Mounts*, *Environment and Metadata*, *GPU Support*.
 # - T. Le Scao et al., *BLOOM*, 2022, [arXiv:2211.05100](https://arxiv.org/abs/2211.05100) (384 GPUs); github.com/bigscience-workshop/bigscience,
-#   `train/tr11-176B-ml/`: `tr11-176B-ml.slurm` (the letter) and `README.md` (48 nodes, how the model was cut, 105 s a step, the limit of 100 hours, the kill switch).
+#   `train/tr11-176B-ml/`: `tr11-176B-ml.slurm` (the letter) and `README.md` (48 nodes, how the model was cut, 105 s a step, the limit of 100 hours,
+#   the kill switch).
 # - Recorded run: `data/measurements/slurm_two_nodes.json` (device, versions, date and command are in it).

@@ -38,7 +38,7 @@ def _judge(line: str, written: str, num_nodes: int, ranks_per_node: int) -> None
         raise Wrong(f"`{written}` begins with {shown(' '.join(words[:1]))}: srun starts it on every node.")
     at = next((i for i, word in enumerate(words) if word in ("torch.distributed.run", "torchrun")), None)
     if at is None or "train.py" not in words[at:]:
-        raise Wrong(f"`{written}` must run torch.distributed.run, and that train.py.")
+        raise Wrong(f"`{written}` must run torch.distributed.run, which runs train.py.")
     words = [_NODES_OF_THE_JOB.sub(str(num_nodes), word) for word in words]
     for_srun, for_torchrun = _flags(words[1:at]), _flags(words[at + 1 : words.index("train.py")])
     _started(written, for_srun, for_torchrun, (num_nodes, ranks_per_node))
@@ -77,7 +77,7 @@ def _started(
     tasks = _whole(for_srun, "ntasks", nodes * each, written)
     ranks = _whole(for_torchrun, "nproc-per-node", 1, written)
     if nodes != num_nodes:
-        raise Wrong(f"`{written}` asks srun for {nodes} nodes of {num_nodes}.")
+        raise Wrong(f"`{written}` asks srun for {nodes} nodes; wanted {num_nodes}.")
     if tasks != num_nodes:
         raise Wrong(
             f"`{written}`: srun starts {tasks} torchruns, and each of them {ranks} ranks: {tasks * ranks} "
@@ -93,17 +93,19 @@ def _met(written: str, flags: dict[str, str], num_nodes: int) -> None:
     if told != num_nodes:
         raise Wrong(
             f"`{written}`: each torchrun expects {told} node{'s' * (told > 1)}, so there would be "
-            f"{num_nodes} worlds that know nothing of each other (or one that waits). Say --nnodes."
+            f"{num_nodes} worlds that do not know of each other (or one that waits). Add --nnodes."
         )
     endpoint = flags.get("rdzv-endpoint", "")
     host, _, port = endpoint.rpartition(":")
     if re.fullmatch(r"localhost|127\.0\.0\.1|\$\(?hostname\)?|0\.0\.0\.0", host):
-        raise Wrong(f"`{written}`: {host} is another machine on every node. They meet on one: $head.")
+        raise Wrong(f"`{written}`: {host} is a different machine on every node. They meet on one: $head.")
     if host not in ("$head", "${head}"):
-        raise Wrong(f"`{written}`: the endpoint is {endpoint or 'not said'}; wanted $head:$port.")
+        raise Wrong(f"`{written}`: the endpoint is {endpoint or 'missing'}; wanted $head:$port.")
     if port not in ("$port", "${port}"):
-        raise Wrong(f"`{written}`: with the port {port or '(none)'} fixed, a second job there is refused it.")
+        raise Wrong(f"`{written}`: the port {port or '(none)'} is fixed, so a second job cannot use it.")
     if flags.get("rdzv-backend") != "c10d":
-        raise Wrong(f"`{written}` does not say --rdzv-backend=c10d: the endpoint would go unused.")
+        raise Wrong(f"`{written}` does not contain --rdzv-backend=c10d: the endpoint would be unused.")
     if "SLURM_JOB_ID" not in flags.get("rdzv-id", ""):
-        raise Wrong(f"`{written}`: --rdzv-id tells one job's torchruns from another's: $SLURM_JOB_ID.")
+        raise Wrong(
+            f"`{written}`: --rdzv-id distinguishes one job's torchruns from another's: $SLURM_JOB_ID."
+        )

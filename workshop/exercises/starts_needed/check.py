@@ -32,7 +32,7 @@ CALLS = tuple(
     )
 )
 MISTAKES = (
-    Mistake(lambda work, limit, *_: math.ceil(work / limit), "Each start loses its first seconds too."),
+    Mistake(lambda work, limit, *_: math.ceil(work / limit), "Each start also loses its first seconds."),
     Mistake(
         lambda work, limit, start, _: math.ceil(work / (limit - start)),
         "What was done after the last checkpoint is lost when time is up.",
@@ -41,7 +41,7 @@ MISTAKES = (
         lambda work, limit, start, every: (
             math.ceil(work / kept) if (kept := (limit - start) // every * every) else 0
         ),
-        "The last start need not reach a checkpoint: it is done when the work is.",
+        "The last start need not reach a checkpoint: it ends when the work is done.",
     ),
     Mistake(
         lambda work, limit, start, every: math.ceil(work / max(1, limit // every * every - start)),
