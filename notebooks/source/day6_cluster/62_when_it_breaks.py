@@ -3,15 +3,15 @@
 #
 # - **You need** `21_collectives` and `22_ddp`.
 # - **It takes** 55 minutes to read and try, about 40 seconds to run.
-# - **What runs where:** every failure here is real and runs on two to four ranks (gloo). Where NCCL on GPUs behaves differently, the text
-#   says so, and what it says there is not tried here.
+# - **What runs where:** every failure here is real and runs on two to four ranks (gloo). If NCCL on GPUs behaves differently, the text says so, but
+#   we do not test that here.
 # - **Links:** before this [61_slurm_and_apptainer](61_slurm_and_apptainer.ipynb), after it [63_checkpoints](63_checkpoints.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A program in one process fails where it is wrong: one line, one traceback. A program on a thousand ranks fails
-# *somewhere else*. One rank goes wrong, and 999 wait for it, in a line that is right. Sometimes there is no message at
-# all. How do you find the one? And must the others stop with it?
+# A program in one process fails at its mistake: one line, one traceback. A program on a thousand ranks fails *somewhere else*. One rank makes a
+# mistake, and 999 ranks wait for it, in a line that is correct. Sometimes there is no message at all. How do you find the rank that is to blame? And
+# do the others have to stop with it?
 
 # %%
 # %load_ext workshop
@@ -52,12 +52,12 @@ rank = dist.get_rank()
 # %% [markdown]
 # ## Predict, then run: nine failures
 #
-# Each lab is a few lines. **Before you look below the lines, predict two things:** which rank will be named, and at
-# which line.
+# Each lab is a program of a few lines. **Before you look at the output below the lines, predict two things:** which rank will be named, and at which
+# line.
 #
 # ### 1. A guard around a collective
 #
-# Somebody wants to print the mean loss once, and puts everything below `if rank == 0:`.
+# Somebody wants to print the mean loss only once, and puts everything below `if rank == 0:`.
 
 # %%
 # %%guess guard --choices rank-0,rank-1,both
@@ -91,13 +91,13 @@ beside(
 )
 
 # %% [markdown]
-# A collective ends when all ranks have entered it. Here each of the two collectives has only one rank, so **both** wait, in **two different collectives**. That sentence is the diagnosis. Neither line is wrong by itself;
-# what is wrong is that they are not the same. Without a time limit this cell would never end. (Torch's own limit is 30
-# minutes for gloo, ten for NCCL.)
+# A collective ends when all ranks have entered it. Here each of the two collectives was entered by only one rank, so **both** ranks wait, in **two
+# different collectives**. That sentence is the diagnosis. Neither line is wrong by itself; the mistake is that the ranks are not in the same
+# collective. Without a time limit this cell would never end. (Torch's own limit is 30 minutes for gloo and ten for NCCL.)
 #
 # ### Exercise: fix the guard
 #
-# The check runs your function on three ranks. In lab 9 it will keep the log of a training.
+# The check runs your function on three ranks. Lab 9 uses it to record the losses of a training.
 
 
 # %%
@@ -117,7 +117,7 @@ def tell_mean(loss: torch.Tensor, say) -> None:
 # %% [markdown]
 # ### 2. Different shapes
 #
-# The last batch is smaller on one rank, and its tensor is one number longer or shorter. The call is the same.
+# The last batch is smaller on one rank, so its tensor is one number shorter than that of the other. The call is the same.
 
 # %%
 shapes = happens(
@@ -133,9 +133,9 @@ assert shapes.failures[0].line == 8
 assert "shape" not in str(shapes).lower()
 
 # %% [markdown]
-# Here a rank *died*: gloo's C++ found more or fewer bytes than it had room for, and gave up. You get a line and a signal, and not
-# a word about shapes. (NCCL does not even notice: it hangs, or adds whatever lies behind.) But torch can compare before it sends.
-# One line more, or `TORCH_DISTRIBUTED_DEBUG=DETAIL` in the environment:
+# Here a rank *died*: gloo's C++ code received more or fewer bytes than it expected, and gave up. You get a line and a signal, but no word about
+# shapes. (NCCL does not even notice: it hangs, or adds whatever is in memory behind the tensor.) But torch can compare the shapes before it sends.
+# This takes one more line, or `TORCH_DISTRIBUTED_DEBUG=DETAIL` in the environment:
 
 # %%
 WITH_DETAIL = HEAD.replace(
@@ -161,13 +161,11 @@ assert "Detected mismatch between collectives" in said
 assert shown == ["1000", "1001"]
 
 # %% [markdown]
-# Now the error shows what every rank was about to do. It costs one more message before each collective, so switch it on
-# for debugging, not for training.
+# Now the error shows what every rank was about to do. This costs one more message before each collective, so use it for debugging, not for training.
 #
 # ### 3. A different order
 #
-# Rank 0 sums its loss and then its tokens, rank 1 the other way round, perhaps because a dictionary was filled in a
-# different order.
+# Rank 0 sums its loss first and then its tokens. Rank 1 does it the other way round, perhaps because it filled a dictionary in a different order.
 
 # %%
 # %%guess order --choices error,hang,neither
@@ -200,9 +198,9 @@ failed = isinstance(order, launch.RankFailed)
 beside("order", predicted="neither", measured="error" if failed else "neither")
 
 # %% [markdown]
-# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was
-# added to the tokens, no rank complains, and the log shows 51. The shapes and the call are the same, so not even
-# `DETAIL` can see it: it ran once more with that, and said the same. Sort your dictionaries.
+# **Neither.** A collective has no name: the first call of one rank meets the first call of the other. The loss was added to the tokens, no rank
+# complains, and the log shows 51. Even `DETAIL` cannot see this, because the shapes and the call are the same: we ran the program once more with it,
+# and got the same numbers. Sort your dictionaries.
 #
 # ### 4. A hang
 #
@@ -240,16 +238,15 @@ print(
 assert (waiting, odd, at[odd][1]) == ([0, 1, 3], 2, 12)
 
 # %% [markdown]
-# **Do not read the most frequent message, read the odd one out.** Three ranks are in `all_reduce`, and it is tempting
-# to blame the network. The fourth is in no collective at all: it is in line 12, in `next_batch`. The others wait for
-# it.
+# **Do not read the most frequent message, read the odd one out.** Three ranks are in `all_reduce`, and it is tempting to blame the network. The
+# fourth is not in a collective: it is at line 12, in `next_batch`. The others are waiting for it.
 #
-# Here the workshop asked every rank for its stacks when time was up. On a machine where it did not start the ranks, `py-spy dump --pid`
-# does the same from outside, and Python's own `faulthandler` from inside. Torch can tell it too: you will see this hang again below.
+# When the time was up, the workshop asked every rank for its stack. If the workshop did not start your ranks, `py-spy dump --pid` does the same from
+# outside, and Python's own `faulthandler` does it from inside. Torch can also find this rank: below, you will see this hang again.
 #
 # ### 5. A dead rank
 #
-# The kernel kills a process when the host's memory is full. The process has no time to print anything.
+# When the host's memory is full, the kernel kills a process. The process has no time to print anything.
 
 # %%
 dead = happens(
@@ -272,8 +269,8 @@ print(f"rank {first.rank} {first.kind}")
 assert (first.rank, first.kind) == (1, "died")
 
 # %% [markdown]
-# It left no line and no traceback, only the number of a signal. Had we not watched the processes, we would have seen three ranks in
-# `all_reduce`, or three times "Connection closed by peer". **A rank that reports a lost connection is a victim, not the cause.**
+# The rank left no line and no traceback, only the number of a signal. If we had not watched the processes, we would have seen only three ranks in
+# `all_reduce`, or "Connection closed by peer" three times. **A rank that reports a lost connection is a victim, not the cause.**
 #
 # ### 6. Out of memory
 #
@@ -298,13 +295,13 @@ assert (first.rank, first.error_type) == (1, "OutOfMemoryError")
 assert first.line in (9, 10)
 
 # %% [markdown]
-# On a CPU the line is 10: it asked for **four bytes**, for one number to be reduced. The line that fails is the one
-# that asks *last*, not the one that took most. What holds the memory is found with a prediction and a measurement by
-# part, as in `13_memory_of_a_step`. And ask why it was this rank: one that holds more than the others fails first.
+# On a CPU the failing line is 10, which asked for only **four bytes**, one number to be reduced. The line that fails is the one that asks *last*,
+# not the one that took most. To find what holds the memory, predict and measure it part by part, as in `13_memory_of_a_step`. Also ask why it was
+# this rank: a rank that holds more than the others fails first.
 #
 # ### 7. A port in use
 #
-# Rank 0 of a job opens a port where the others meet. Yesterday's job is still there.
+# Rank 0 of a job opens a port where the other ranks meet. Yesterday's job is still using it.
 
 # %%
 with socket.socket() as yesterday:
@@ -325,17 +322,17 @@ assert taken.failures[0].rank == 0
 assert "EADDRINUSE" in str(taken)
 
 # %% [markdown]
-# `EADDRINUSE`: find who has it (`ss -ltnp`, `workshop doctor`), or take another. On one node torchrun chooses a free one itself
-# (`--standalone`). On several it cannot: the others would not know which. There the port is made from the job's number, as in `61`.
+# If you see `EADDRINUSE`, find the process that uses the port (`ss -ltnp`, `workshop doctor`), or use a different port. On one node torchrun chooses
+# a free port itself (`--standalone`). On several nodes it cannot, because the other nodes would not know which one. There the port is made from the
+# job's number, as in `61`.
 #
-# The other direction is worse: a port in use by *another job's* rank 0, and you join that job. That is why a launch has a name,
-# `--rdzv-id`.
+# The opposite case is worse: the port belongs to *another job's* rank 0, and your ranks join that job. This is why a launch has a name, `--rdzv-id`.
 #
 # ### 8. NaN on one rank
 #
 # In step 2, one number in the data of one of four ranks is infinite. Gradients are summed over ranks in every step.
 #
-# **Predict:** after step 2, on how many ranks are there weights that are no longer finite (infinite or NaN)?
+# **Predict:** after step 2, how many ranks have weights that are no longer finite (infinite or NaN)?
 
 # %%
 # %%guess ranks_with_nan
@@ -406,16 +403,17 @@ on_ranks = sum(nan[rank].spread[2] for rank in range(4))
 beside("ranks_with_nan", predicted=4, measured=on_ranks)
 
 # %% [markdown]
-# In step 2 a single box is orange at the left, and the whole column at the right: one sum carries it to all ranks. One step later all of them look alike, and the culprit can no longer be found. **Look
-# before you reduce**, and note which rank it was. (Gather one number from each rank: it costs a message. Where
-# gradients are clipped, the norm is NaN in the same step; that shows *that* it happened, not *where*.)
+# In step 2 only one box is orange in the left picture, but the whole column is orange in the right one: one sum has carried the value to all ranks.
+# One step later all ranks look alike, and you can no longer find the one to blame. **Look before you reduce**, and note which rank it was.
+# (Gathering one number from each rank costs one message. If you clip gradients, their norm is NaN in the same step; this shows *that* it happened,
+# but not *where*.)
 #
 # ### 9. Nothing breaks, and it is wrong
 #
-# This is the worst kind. Four ranks train a small model, in four ways. One is right. One has forgotten the
-# `all_reduce`. One began with different weights on every rank. One gives every rank the same data.
+# This is the worst kind of failure. Four ranks train a small model in four ways. One of them is right. In the second, the `all_reduce` is missing.
+# In the third, every rank begins with different weights. In the fourth, every rank gets the same data.
 #
-# All four run to the end with a falling loss.
+# All four run to the end, and the loss falls.
 
 # %%
 # %%guess silent
@@ -519,17 +517,17 @@ differ = sum(weights > 1 for weights, _ in found.values())
 beside("silent", predicted=2, measured=differ)
 
 # %% [markdown]
-# **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves the same
-# ones: four ranks doing one rank's work, at four times the price. Only a checksum of what must *differ* finds it. Each
-# is one line; run both in the first steps of every new program, and after each resume.
+# **Weights must be equal, data must not.** Two of the three mistakes leave different weights. The third leaves equal ones: four ranks do the work of
+# one rank, at four times the price. Only a checksum of what must *differ* finds it. Each checksum takes one line. Compare both in the first steps of
+# every new program, and after each resume.
 #
 # ## Compare: who is to blame?
 #
-# Nine failures, one pattern. All ranks leave evidence, and most of it is effect, not cause. The rules so far:
+# The nine failures have one pattern. All ranks leave evidence, and most of it shows the effect, not the cause. These are the rules so far:
 #
-# 1. Who failed by itself comes before who lost a connection.
-# 2. Of several that failed by themselves, the earliest.
-# 3. If nobody failed, the one who has made the fewest collectives. The others wait for it.
+# 1. A rank that failed by itself comes before ranks that lost a connection.
+# 2. If several failed by themselves, it is the earliest.
+# 3. If no rank failed, it is the one that has entered the fewest collectives. The others wait for it.
 #
 # ### Exercise: name the culprit
 
@@ -567,8 +565,8 @@ print("to blame: rank", first_to_fail(records))
 assert first_to_fail(records) == 2
 
 # %% [markdown]
-# The first line of each report above was written by the workshop's own rules (`judge`). Does your function name the same ranks? Give it what the
-# ranks of three labs have left behind:
+# The workshop's own rules (`judge`) wrote the first line of each report above. Does your function name the same ranks? We give it what the ranks of
+# three labs left behind:
 
 # %% tags=["nbval-check-output"]
 # the workshop's word for how a rank ended, and the exercise's
@@ -592,13 +590,13 @@ for lab, error in labs.items():
 # %% [markdown]
 # ### When nobody failed: the flight recorder
 #
-# In lab 4 nobody had failed, and the workshop looked at stacks. On a GPU that helps little: the stack says that a rank waits for its GPU, and
-# not in which collective the GPU is. Rule 3 needs a number for each rank: how many collectives it has entered. Torch counts them.
-# Its **flight recorder** keeps the last collectives of every rank. With NCCL a thread beside the program, the *watchdog*, writes them to a
-# file when one takes too long. For gloo we start that thread ourselves.
+# In lab 4 no rank had failed, and the workshop looked at stacks. On a GPU this helps little: the stack says that a rank waits for its GPU, but not
+# in which collective the GPU is. Rule 3 needs one number per rank: how many collectives it has entered. Torch counts them. Its **flight recorder**
+# keeps the last collectives of every rank. With NCCL, a thread beside the program, the *watchdog*, writes them to a file when one of them takes too
+# long. For gloo we start such a thread ourselves.
 #
-# Below is lab 4 again. In the fifth step rank 2 reads from its file system for six seconds. When that step is three seconds old, each rank
-# writes down its recorder.
+# The next cells run lab 4 again. In the fifth step, rank 2 reads from its file system for six seconds. Three seconds after this step began, each
+# rank writes down its recorder.
 
 # %%
 # %%guess entered
@@ -637,7 +635,7 @@ watchdog.join()
 dist.destroy_process_group()
 
 # %% [markdown]
-# Four files. What is in them? An entry for each collective that a rank has entered, and in it whether it has ended (`retired`):
+# Now there are four files. They contain an entry for each collective that a rank has entered, with a note whether it has ended (`retired`):
 
 # %% tags=["nbval-check-output"]
 import pickle
@@ -678,9 +676,9 @@ show.states_of_ranks({"": states}, colours, "collective")
 beside("entered", predicted=5, measured=most)
 
 # %% [markdown]
-# Three ranks wait for one: that is a hang. With 16,384 ranks nobody looks at pictures, but the rule is the same. Torch has a program that reads such
-# files and looks for the same thing. It was written for NCCL's. So we write *nccl* for *gloo* in them, and fill in the group's name, which gloo
-# leaves empty:
+# Three ranks wait for one: this is a hang. With 16,384 ranks nobody looks at pictures, but the rule is the same. Torch has a program that reads such
+# files and looks for the same pattern. It was written for NCCL's files, so we write *nccl* for *gloo* in ours, and fill in the group's name, which
+# gloo leaves empty:
 
 # %% tags=["nbval-check-output"]
 import subprocess
@@ -706,12 +704,12 @@ for line in said.splitlines():
 assert int(missing) == first_to_fail(counted) == 2
 
 # %% [markdown]
-# It names your rank. (Its sequence numbers begin at 1.)
+# It names the same rank as your function. (Its sequence numbers begin at 1.)
 #
 # ## How often does it break?
 #
-# Llama 3 405B was trained on 16,384 GPUs. In 54 days it was interrupted 419 times without anybody having planned it: once in three hours.
-# Its authors publish the causes, each with its count and its share in per cent (Dubey et al., 2024, table 5):
+# Llama 3 405B was trained on 16,384 GPUs. In 54 days there were 419 unplanned interruptions, one every three hours. The authors publish the causes,
+# each with its count and its share in percent (Dubey et al., 2024, table 5):
 
 # %%
 CAUSES = {
@@ -753,35 +751,35 @@ assert wrong == ["faulty GPU"]
 assert round(printed, 1) == 58.7  # as its text says, too
 
 # %% [markdown]
-# The counts add up to 419, and 17 of 18 shares follow from them. One does not: 148 of 419 are not 30.1 %. So the 58.7 % that are often quoted
-# are 64 % by the table's own counts. Check tables with a calculator, also famous ones.
+# The counts add up to 419, and 17 of the 18 shares follow from them. One does not: 148 of 419 are not 30.1 %. So the 58.7 % that are often quoted
+# are 64 % by the table's own counts. Check tables with a calculator, even famous ones.
 #
-# Either way about six of ten were a GPU. To the others such a rank looks like the one of lab 5. Rarer kinds take longer to find: seven hangs
-# whose cause stayed unknown (lab 4), and six cases of silent data corruption, which is lab 9, by hardware.
+# Either way, about six out of ten interruptions came from a GPU. To the other ranks such a failure looks like the dead rank of lab 5. Rarer kinds
+# take longer to find: seven hangs whose cause stayed unknown (lab 4), and six cases of silent data corruption, which is lab 9 caused by hardware.
 #
 # ## Then go on: elastic restart
 #
-# Sooner or later a rank dies and it is nobody's mistake. `torchrun --max-restarts 1` then starts **all** ranks again, once. They are fresh
-# processes: all they know is what is on the disk. `22_ddp` ran it: the steps since the last checkpoint are done once more, and the loss is that of
-# a run that never broke, to the last bit.
+# Sooner or later a rank dies through nobody's mistake. `torchrun --max-restarts 1` then starts **all** ranks again, once. This is an elastic
+# restart. The ranks are fresh processes: all they know is what is on the disk. `22_ddp` showed it: the steps since the last checkpoint are done
+# again, and the loss equals that of a run without a failure, to the last bit.
 #
-# On **two nodes** each node's agent sees that a group broke, they meet again at the same endpoint, and all ranks start anew. If a node is
-# gone for good, torchrun's `--nnodes 1:2` lets the rest go on with fewer ranks; then sums are added in another order, and losses agree
-# to rounding (`63`). That is not run in this notebook.
+# On **two nodes**, each node's agent notices that a rank died. The agents meet again at the same endpoint, and all ranks start again. If a node is
+# gone for good, torchrun's `--nnodes 1:2` lets the remaining node continue with fewer ranks. Sums are then added in a different order, and losses
+# agree up to rounding (`63`). This notebook does not run that case.
 #
 # ## Or go on without it: replicas
 #
-# With a thousand ranks, one dead rank stops a thousand, and all of them do again what was done since the last checkpoint. **torchft** cuts
-# the job into replicas. Each is a launch of its own, with ranks and restarts of its own and a whole copy of the weights. At each step they
-# ask a small server, the *lighthouse*, who is there (a *quorum*). They average gradients over those, and step only if that went well (a
-# *commit*). A replica that is silent for a second counts as dead. One that comes back takes weights
-# and optimizer from a peer, not from a disk.
+# With a thousand ranks, one dead rank stops all thousand, and all of them repeat the work since the last checkpoint. **torchft** divides the job
+# into replicas. Each replica is a separate launch, with its own ranks and restarts and a whole copy of the weights. In each step the replicas ask a
+# small server, the *lighthouse*, who takes part (a *quorum*). They average gradients over these replicas, and update the weights only if that went
+# well (a *commit*). A replica that is silent for a second counts as dead. A replica that comes back takes weights and optimizer state from a peer,
+# not from a disk.
 #
-# Below are three replicas of one rank. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, when
-# the others already wait for its gradients.
+# Below are three replicas of one rank each. `--max-restarts` now counts for each replica. Replica 2 is killed in the middle of a step, while the
+# others are already waiting for its gradients.
 #
-# Three questions beside the guess: how many steps' work do the others lose? How many steps must replica 2 repeat? And what does all this
-# cost in a step in which nothing happens?
+# Besides the guess below, think about three more questions. How many steps of work do the others lose? How many steps must replica 2 repeat? And
+# what does all this cost in a step without a failure?
 
 # %%
 # %%guess stands_still --unit s
@@ -789,7 +787,7 @@ assert round(printed, 1) == 58.7  # as its text says, too
 ...
 
 # %% [markdown]
-# This is all that a program must do to be a replica, and what you would write tomorrow:
+# This is all that a program must do to be a replica, and what you would write in your own program:
 
 
 # %%
@@ -823,7 +821,7 @@ def one_step(model, manager, optimizer, backward):
 
 
 # %% [markdown]
-# And this is the run, which kills replica 2 in its eleventh step with all three, and measures. `plain_step` is the same without torchft.
+# The next cell runs three replicas, kills replica 2 in its eleventh step with all three, and measures. `plain_step` does the same without torchft.
 
 # %%
 # %%torchrun --replicas 3 --max-restarts 1 --timeout 120 --pass join,one_step --into lived
@@ -945,50 +943,48 @@ Table(
 beside("stands_still", predicted=1.0, measured=round(stood, 1))
 
 # %% [markdown]
-# A line is printed whenever the number of those who take part changes. The replicas do not start together, so the first steps may be taken by one
-# or two. Nobody went back to a checkpoint, and the weights agree to the last bit. The price is a pause of a second for each death, and a quorum
-# and a commit in each step (the table has the median of what they took here). What it does *not* repair: while a
-# replica is away the batch is smaller, and the data that it would have seen are not seen. And a copy of the weights for each replica is
-# memory. Within a replica you shard as before.
+# A line is printed whenever the number of participating replicas changes. The replicas do not start at the same time, so the first steps may be
+# taken by one or two of them. No replica went back to a checkpoint, and the weights agree to the last bit. The price is a pause of about a second
+# for each death, plus a quorum and a commit in each step (the table shows their median cost here). Two costs remain. While a replica is away, the
+# batch is smaller, and the data that it would have seen are not seen. And each replica needs memory for a copy of the weights. Within a replica you
+# shard as before.
 #
-# Three traps, all met while this cell was written:
+# We met three traps while we wrote this cell:
 #
-# - **A replica that comes back too late is alone.** Had the others ended before, replica 2 would have begun at step 0
-#   by itself and ended with different weights, without an error (`min_replica_size=1` allows it). Here all go on until
-#   all are there.
-# - **A replica that is alive but does not ask for a quorum holds up the others**: because of its heartbeats the lighthouse
-#   waits for it. With two replicas the other one then waits for ever.
-# - The `DistributedDataParallel` of torchft averages during backward. In torchft 0.2, on gloo, it raises an error in
-#   those who *live* when a peer dies while it reduces, and they die of it too. So gradients are averaged by hand here.
-#   NCCL reports errors differently, which is not tried here.
+# - **A replica that comes back too late is alone.** If the others had ended before, replica 2 would have begun at step 0 by itself and ended with
+#   different weights, without an error (`min_replica_size=1` allows it). Here all continue until all have come back.
+# - **A replica that is alive but does not ask for a quorum blocks the others**, because the lighthouse sees its heartbeats and waits for it. With
+#   two replicas, the other one then waits forever.
+# - torchft's `DistributedDataParallel` averages during backward. In torchft 0.2 on gloo, if a replica dies during a reduction, it raises an error in
+#   the *surviving* replicas, and they die of it too. We therefore average the gradients by hand. NCCL reports errors differently, and we did not
+#   test it here.
 #
-# torchft's servers have no authentication: whoever reaches one can make a replica run code. So the workshop gives the
-# replicas a network of their own where the machine allows it, which nobody else can enter and which has no way out. Where it does not, they
-# share the machine's loopback. Between nodes
-# there is no such network: there you have to trust that of the cluster.
+# torchft's servers have no authentication: whoever reaches one can make a replica run code. Where the machine allows it, the workshop therefore
+# gives the replicas a private network, which nobody else can enter and which has no way out. Otherwise they share the machine's loopback. Between
+# nodes there is no such network, and you have to trust the cluster's network.
 #
 # ## At scale: what to switch on before
 #
-# What helps must be switched on *before* it breaks, the flight recorder first. torch 2.11 and 2.13 record the last 2,000 collectives without being
-# asked (tried with gloo). Set the variables all the same: much older ones do not, and `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` says where the files
-# go. That must be a disk that outlives the node. Llama 3's authors used that recorder to find their hangs.
+# You have to switch on your tools *before* something breaks, and above all the flight recorder. torch 2.11 and 2.13 record the last 2,000
+# collectives by default (tried with gloo). Set the variables anyway: much older versions do not, and `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` says where
+# the files go. That must be a disk that outlives the node. Llama 3's authors used this recorder to find their hangs.
 #
 # | variable | does | cost |
 # |---|---|---|
 # | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | compares shapes and calls before each collective | a message each |
-# | `TORCH_FR_BUFFER_SIZE=2000` (older: `TORCH_NCCL_TRACE_BUFFER_SIZE`) | the flight recorder keeps so many collectives | little |
+# | `TORCH_FR_BUFFER_SIZE=2000` (older: `TORCH_NCCL_TRACE_BUFFER_SIZE`) | the flight recorder keeps this many collectives | little |
 # | `TORCH_NCCL_DUMP_ON_TIMEOUT=1` | it writes them to files when time is up | none |
 # | `TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/path/trace_` | where | none |
 # | `TORCH_NCCL_ASYNC_ERROR_HANDLING=3` (the default) | a time-out ends the process instead of leaving it waiting | none |
-# | `NCCL_DEBUG=INFO`, `NCCL_DEBUG_SUBSYS=INIT,NET` | which interface and which links NCCL has taken | a long log |
-# | `init_process_group(timeout=...)` | your own patience | none |
+# | `NCCL_DEBUG=INFO`, `NCCL_DEBUG_SUBSYS=INIT,NET` | shows which interface and which links NCCL uses | a long log |
+# | `init_process_group(timeout=...)` | sets how long a rank waits for the others | none |
 #
 # ## Tomorrow's script
 #
-# A program that is ready for all this, without the workshop. It waits two minutes and not thirty, writes its stack when it is sent a
-# signal, looks before it reduces and leaves out a step that is not finite, compares weights between ranks after each epoch, and writes
-# a checkpoint beside the last one. `record` hands the traceback of a rank to torchrun. `torchrun --max-restarts 3
-# --nproc-per-node 8 train_guarded.py` starts all ranks again when one dies.
+# This program is ready for all these failures, without the workshop. It waits two minutes instead of thirty, and writes its stack when it receives a
+# signal. It looks before it reduces, and skips a step that is not finite. After each epoch it compares the weights between ranks, and writes a
+# checkpoint beside the last one before it replaces it. `record` passes a rank's traceback to torchrun. `torchrun --max-restarts 3 --nproc-per-node 8
+# train_guarded.py` starts all ranks again when one dies.
 
 # %%
 import os
@@ -1086,8 +1082,8 @@ if __name__ == "__main__":
     main()
 
 # %% [markdown]
-# Does it find what labs 8 and 9 hid? We break it in two ways. In the first, one loss of rank 1 is infinite, in epoch 1. In the second,
-# rank 1 moves one weight a little, where nobody sees it:
+# Does it find the mistakes of labs 8 and 9? We break it in two ways. First, one loss of rank 1 becomes infinite in epoch 1. Then rank 1 changes one
+# weight a little, without any visible sign:
 
 # %%
 guarded = (folder / "train_guarded.py").read_text()
@@ -1124,17 +1120,17 @@ show.recorded_run("62_when_it_breaks")
 # %% [markdown]
 # ## What to take away
 #
-# - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: a different line, a different
-#   collective, no collective.
-# - Every rank makes the same collectives, in the same order, with the same shapes. An `if rank == 0:` goes around the
-#   print, not around the collective.
-# - A collective has no name. If the order differs between ranks, unrelated tensors are added, without an error.
-# - Set a time limit. A hang with a limit is an error with a line.
-# - Without a line, count collectives: torch's flight recorder has the number for each rank, and the smallest one names the culprit.
+# - The rank that is wrong is seldom the one that waits. **Look for the odd one out**: a different line, a different collective, no collective.
+# - Every rank makes the same collectives, in the same order, with the same shapes. An `if rank == 0:` goes around the print, not around the
+#   collective.
+# - A collective has no name. If ranks call collectives in different orders, unrelated tensors are added, without an error.
+# - Set a time limit. It turns a hang into an error with a line.
+# - If you have no line, count collectives: torch's flight recorder has the number for each rank, and the smallest number names the culprit.
 # - Check that numbers are finite *before* they are summed. Afterwards every rank looks guilty.
-# - Weights must be equal, data must not: two checksums.
+# - Weights must be equal, data must not: use two checksums.
 # - A restart gives fresh processes. They know only what you have saved.
-# - Replicas go on without the one that died: a pause, one step's work, a little in each step. They need a peer, not a disk.
+# - Replicas go on without the one that died. The price is a pause, one step's work, and a little time in each step. A replica that comes back needs
+#   a peer, not a disk.
 #
 # Next: [63_checkpoints](63_checkpoints.ipynb): what a restart needs on the disk.
 #
@@ -1142,7 +1138,8 @@ show.recorded_run("62_when_it_breaks")
 #
 # - PyTorch documentation: *Distributed communication package* (debugging, `TORCH_DISTRIBUTED_DEBUG`), *torchrun* (restarts, rendezvous),
 #   and the tutorial *Flight Recorder for Debugging Stuck Jobs*; NCCL documentation, environment variables.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 and table 5 (interruptions by cause, the flight
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.4 and table 5
+#   (interruptions by cause, the flight
 #   recorder).
 # - torchft: its documentation, and the authors' *Fault Tolerant Llama: training with 2000 synthetic failures every ~15 seconds and no
 #   checkpoints on Crusoe L40S*, PyTorch blog, June 2025.

@@ -63,12 +63,12 @@ def _mistaken(records: list[dict], found: float, wanted: int) -> str:
         return "There is no such rank."
     record = by_rank[int(found)]
     if record["message"] in (GONE, RESET):
-        return "Its connection was lost: by somebody else, who had gone first. That is an effect."
+        return "It lost its connection because another rank had gone first. That is an effect."
     if by_rank[wanted]["ended"] == "waiting":
         return "It waits for a rank that has entered fewer collectives: that one is to blame."
     if record["ended"] == "waiting":
         return "It only waits. Another rank has failed by itself."
-    return "It failed by itself, but later than another."
+    return "It failed by itself, but later than another rank."
 
 
 def check(names: dict[str, Any]) -> str:

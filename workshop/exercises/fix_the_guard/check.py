@@ -23,12 +23,12 @@ def check(reports: list[dict[str, Any]]) -> str:
     speakers = [rank for rank, report in enumerate(reports) if report["said"]]
     if speakers != [0] or len(reports[0]["said"]) != 1:
         told = f"ranks {', '.join(map(str, speakers))}" if speakers else "nobody"
-        raise Wrong(f"{told} called `say`; wanted rank 0, once. The guard belongs around the saying.")
+        raise Wrong(f"{told} called `say`; wanted rank 0, once. The guard belongs around the call of `say`.")
     _right_mean(reports[0])
     changed = [rank for rank, report in enumerate(reports) if not report["kept"]]
     if changed:
         raise Wrong(
-            f"`loss` on rank {changed[0]} is another number now: all_reduce writes into the tensor it is "
+            f"`loss` on rank {changed[0]} has changed: all_reduce writes into the tensor that it is "
             "given. Give it a copy."
         )
     return f"{len(reports)} ranks took part, rank 0 spoke: {shown(reports[0]['mean'])}."
