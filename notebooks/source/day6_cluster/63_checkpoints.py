@@ -3,14 +3,14 @@
 #
 # - **You need** `25_fsdp` (what a shard is) and `15_optimizers` (what the optimizer remembers).
 # - **It takes** 45 minutes to read and try, about half a minute to run.
-# - **What runs where:** everything here runs on two and four ranks (gloo), with files in a temporary folder; the same cells run on GPUs
-#   (with NCCL, one for each rank: not tried here). The last part is arithmetic for clusters.
+# - **What runs where:** everything here runs on two and four ranks (gloo), with files in a temporary folder. The same cells run on GPUs (with NCCL,
+#   one GPU for each rank: not tried here). The last part is arithmetic for clusters.
 # - **Links:** before this [62_when_it_breaks](62_when_it_breaks.ipynb), after it [64_plan_a_run](64_plan_a_run.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# At three in the morning one GPU no longer answers, and 1,024 processes end. What is on the disk? Can you go on after
-# breakfast, with one node less? And is the run that goes on *the same run*, or one that only looks like it?
+# At three in the morning one GPU stops answering, and 1,024 processes end. What is on the disk? Can you continue after breakfast with one node less?
+# And is the continued run *the same run*, or does it only look like it?
 
 # %%
 # %load_ext workshop
@@ -32,7 +32,8 @@ folder = Path(room.name)
 # %% [markdown]
 # ## How large is it?
 #
-# **Predict:** AdamW in fp32 keeps a weight and two moments. Gradients are made anew in each step. How many bytes a parameter?
+# **Predict:** AdamW in fp32 keeps each weight and its two moments. Gradients are computed anew in each step, so they need not be saved. How many
+# bytes does a checkpoint take per parameter?
 
 # %%
 # %%guess checkpoint --unit B
@@ -65,8 +66,8 @@ print(
 # %% [markdown]
 # ## Run: sharded
 #
-# Four ranks with FSDP2. No rank holds the whole model, so no rank writes it: `torch.distributed.checkpoint` lets every
-# rank write its part, and one more file records what is where.
+# We use four ranks with FSDP2. No rank holds the whole model, so no rank can write it alone. `torch.distributed.checkpoint` lets every rank write
+# its own part, and one more file records where everything is.
 
 # %%
 SHAPE = {
@@ -132,14 +133,14 @@ of_each = sum(shards.values()) / model.num_params
 beside("checkpoint", predicted=12, measured=of_each)
 
 # %% [markdown]
-# 12 bytes a parameter, a quarter of them on each rank; the small rest is names and headers. To save, no rank sends another a
-# single weight. They only agree on a plan (who writes what), and wait until all have written.
+# The files contain about 12 bytes per parameter, a quarter of them from each rank; the small rest is names and headers. For this save, no rank sends
+# a weight to another rank. The ranks only agree on a plan (who writes what), and wait until all have written.
 #
 # ## What must be in it?
 #
-# A run goes on exactly if nothing that changes while it trains is lost. Weights and moments are the large part. Three
-# small ones are easily forgotten: how far the **schedule** of the learning rate is, how far the **data** are, and the
-# **random state**, from which dropout draws.
+# A continued run is exactly the same only if we save everything that changes during training. Weights and moments are the large part. Three small
+# parts are easily forgotten: the position of the **schedule** of the learning rate, the position in the **data**, and the **random state**, from
+# which dropout draws.
 #
 # Here is a run that has all five:
 
@@ -183,8 +184,8 @@ class Run:
 # %% [markdown]
 # ### Exercise: what to save
 #
-# The random state has a trap: dropout on a GPU draws from the GPU's own generator. `torch.get_device_module().get_rng_state()` is
-# its state, and there is one only where `torch.accelerator.is_available()`.
+# The random state has a trap: dropout on a GPU draws from the GPU's own generator. `torch.get_device_module().get_rng_state()` returns its state,
+# but this generator exists only if `torch.accelerator.is_available()`.
 
 
 # %%
@@ -212,7 +213,7 @@ def go_on(run, state: dict) -> None:
 # %% [markdown]
 # ### What if one of them is forgotten?
 #
-# To try that, we need the five one by one: how each is taken, and how it is put back.
+# To test this, we need each of the five parts separately: how to take it from a run, and how to put it back.
 
 # %%
 # %%ranks
@@ -251,11 +252,11 @@ PARTS = {  # name: how to take it, how to put it back
 }
 
 # %% [markdown]
-# The run trains three steps, saves, and takes four more. Then fresh runs take up all that your `state_of` has saved, *but one*: it is put
-# back to what the fresh run began with.
+# The run trains three steps, saves, and takes four more. Then fresh runs load everything that your `state_of` has saved *except one part*, which
+# gets the value it had at the start of the fresh run.
 #
-# Which loss after going on is the first that differs? (The first loss is computed before anything is updated.) Answer for all five, and write
-# down the hardest:
+# Which of the losses after the restart is the first that differs? (The first loss is computed before anything is updated.) Answer this for all five
+# parts, and write down the hardest:
 
 # %%
 # %%guess no_schedule
@@ -323,13 +324,13 @@ Table(
 beside("no_schedule", predicted=3, measured=differs["schedule"])
 
 # %% [markdown]
-# With everything restored, the runs are the same to the last bit, on both ranks. Without the moments the first loss is
-# right, so the log looks fine at first. Without the schedule even the second loss is right: the optimizer's state contains the
-# learning rate of the next step. Only after that step the missing schedule sets a wrong one, and the third loss is the first to show it.
-# **Nothing crashes.** A run that forgot something trains on, but it is another run. Its losses may be higher or lower, and no error tells you.
+# With everything restored, the runs are the same to the last bit, on both ranks. Without the moments the first loss is right, so the log looks fine
+# at first. Without the schedule even the second loss is right, because the optimizer's state contains the learning rate of the next step. Only after
+# that step does the missing schedule set a wrong rate, and the third loss is the first to show it. **Nothing crashes.** A run that has forgotten
+# something continues, but it is a different run. Its losses may be higher or lower, and no error tells you.
 #
-# The safest state is the one that need not be saved. In `workshop.train` the learning rate and the data are *functions
-# of the step's number*: to go on is to call them with the next number. There is nothing to forget.
+# The safest state is one that you do not have to save. In `workshop.train` the learning rate and the data are *functions of the step number*: to
+# continue, it calls them with the next number. There is nothing to forget.
 
 # %%
 # %ranks stop
@@ -337,9 +338,9 @@ beside("no_schedule", predicted=3, measured=differs["schedule"])
 # %% [markdown]
 # ## Saved on four, loaded on two, and cut another way
 #
-# The files say which numbers of which *parameter* they hold, not which rank wrote them. So other ranks can read them: each asks for
-# the rows it needs. Four ranks save a matrix of ten rows. First by hand: each writes its own rows and where they begin. Then by `dcp`, which is
-# given the same matrix as a *DTensor*, a tensor that knows how it is cut (`25_fsdp`).
+# The files say which numbers of which *parameter* they contain, but not which rank wrote them. A different set of ranks can therefore read them:
+# each rank asks for the rows it needs. In our example, four ranks save a matrix of ten rows. First we do it by hand: each rank writes its own rows
+# and the number of the first one. Then `dcp` does it, with the same matrix as a *DTensor*, a tensor that knows how it is cut (`25_fsdp`).
 
 # %%
 by_hand = str(folder / "by_hand")
@@ -423,11 +424,11 @@ show.rows_read([number for _, number in ours], [resharded[r].read for r in range
 beside("files_read", predicted=3, measured=len(resharded[1].read))
 
 # %% [markdown]
-# One file is read by both. `dcp` has done the same, with the same places. It keeps them for all parameters in one more file, `.metadata`, so
-# that a rank opens no file in vain.
+# Both ranks read one of the files. `dcp` did the same and recorded the same places. It stores them for all parameters in one more file, `.metadata`,
+# so that no rank opens a file that it does not need.
 #
-# Two ranks now load what four have saved above, into a model that has other weights. `dcp.load` writes into the state that
-# it is given, whose names and shards say what to read. `set_state_dict` hands that to model and optimizer:
+# Now two ranks load what four ranks saved above, into a model with different weights. `dcp.load` writes into the state that you pass to it; the
+# names and shards of this state say what to read. `set_state_dict` then puts the result into model and optimizer:
 
 # %%
 # %%torchrun -n 2 --pass SHAPE,sharded,checksum --into loaded
@@ -461,9 +462,10 @@ for rank in range(2):
 print("every weight and both its moments, to the last bit")
 
 # %% [markdown]
-# `train(run, folder=...)` does the same, and goes on with what it finds in its folder.
+# `train(run, folder=...)` does the same, and continues from what it finds in its folder.
 #
-# Four ranks with FSDP save after four of eight steps. Then others go on: two ranks with FSDP or DDP, four that cut in another way, one alone.
+# In the next cells, four ranks with FSDP save after four of eight steps. Then different ranks continue: two ranks with FSDP or DDP, four ranks that
+# cut the model another way, and one process alone.
 
 # %%
 # %%guess on_two --choices bits,rounding
@@ -523,15 +525,15 @@ bits = resumed["FSDP on two"].losses == unbroken[4:]
 beside("on_two", predicted="rounding", measured="bits" if bits else "rounding")
 
 # %% [markdown]
-# On the same ranks: bit by bit. On others the weights are the same bits and the sequences the same. But gradients are
-# summed in another order, and floating-point sums depend on order. That is no mistake, and cannot be repaired.
+# On the same ranks, the losses are equal bit by bit. On different ranks, the weights and the sequences are exactly the same, but gradients are
+# summed in a different order, and floating-point sums depend on the order. This is not a mistake, and it cannot be avoided.
 #
-# The random state is the exception: four random states cannot be given to two ranks. A run with dropout that goes on with another number of
-# ranks draws other masks. It is as good, but not the same.
+# The random state is the exception: four random states cannot be given to two ranks. A run with dropout that continues on a different number of
+# ranks draws different masks. It is as good as the first run, but not the same.
 #
 # ## Killed in the middle of a save
 #
-# A save is a long moment, and a process may die in it. Here is a file that kills its process half-way:
+# A save takes time, and a process may die during it. Here is a file that kills its process half-way through the save:
 
 # %%
 naive = folder / "naive.pt"
@@ -564,7 +566,7 @@ state["step"] = 2
 """
 
 # %% [markdown]
-# The naive way writes over the last checkpoint:
+# The simplest way overwrites the last checkpoint:
 
 # %%
 OVER = """
@@ -599,8 +601,9 @@ except launch.RankFailed as error:
 assert "zip" in said or "EOF" in said, said
 
 # %% [markdown]
-# Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make that harmless: write *beside*; see that all of it
-# is on the disk; *rename*. A rename happens or does not. The same state, and killed at the same place:
+# Step 2 is half a file, and step 1 is gone: **both** are lost. Three habits make such a failure harmless. Write to a file *beside* the last one,
+# make sure that all of it is on the disk, and then *rename* it. A rename happens completely or not at all. Here is the same state, killed at the
+# same place:
 
 # %%
 careful = folder / "careful.pt"
@@ -626,7 +629,8 @@ print("not killed:      the file holds step", step_on_disk())
 assert step_on_disk() == 2
 
 # %% [markdown]
-# `Checkpoints` has the same habits for the files of many ranks, and notes their sums as well. Two ranks, FSDP2, a save after every second step. In the second save rank 0 dies, when all is written and nothing is renamed.
+# `Checkpoints` has the same habits for the files of many ranks, and also records their checksums. In the next cell, two ranks with FSDP2 save after
+# every second step. During the second save rank 0 dies, when everything is written but nothing is renamed.
 
 # %%
 SAVING = """
@@ -692,9 +696,8 @@ print(f"with the losses of the unbroken run, to the last bit; {halves} halves ar
 # %% [markdown]
 # ## Asynchronous: how long does training stand still?
 #
-# Writing is slow, copying is not. `dcp.async_save` copies the state to memory of its own (*staging*), returns, and writes in the
-# background while training goes on.
-#
+# Writing is slow, but copying is fast. `dcp.async_save` copies the state to separate memory (*staging*) and returns. It then writes the copy in the
+# background while training continues.
 # %%
 # %%guess standstill --unit %
 # Of the time that a plain save takes: in what share of it does training still stand
@@ -790,19 +793,20 @@ show.saves_in_time(
 )
 
 # %% [markdown]
-# Training stands still for the copy only, and the copy is what makes it safe: the step that ran meanwhile changed the weights, not the
-# checkpoint. (This is why `state_of` had to return a *copy*.) It may be on the disk later than a plain save: the state was copied first, and
-# training and writing share the machine's cores. What counts is the coloured part, in which training stands still. Three things to know:
+# Training stands still only while the state is copied. This copy also makes the save safe: the step that ran in the meantime changed the weights,
+# but not the checkpoint. (This is why `state_of` had to return a *copy*.) The checkpoint may reach the disk later than in a plain save, because the
+# state is copied first, and because training and writing share the machine's cores. What counts is the colored part of the picture, in which
+# training stands still. Three things to know:
 #
-# - The background needs a **group of its own**, or its messages mix with those of training. On GPUs it is a gloo group beside NCCL.
-# - It needs **memory**: the whole of this rank's state once more, on the host.
-# - A save is only a save when `future.result()` has returned. Before the next one, wait for it.
+# - The background save needs a **group of its own**, or its messages mix with those of training. On GPUs this is a gloo group beside NCCL.
+# - It needs **memory**: a second copy of the rank's whole state, on the host.
+# - The save is complete only when `future.result()` has returned. Wait for it before you start the next one.
 #
 # ## At scale
 #
-# Does the rule hold for a real run? BLOOM has 176 billion parameters. Its notes say what is in a checkpoint: fp32 weights, both moments, and a
-# copy of the weights in bf16. They also looked at a folder on the disk with the command `du`. It printed `2.3T` for all of it, and `329G` for the bf16
-# weights. `du` counts in powers of two, so its T are $2^{40}$ bytes and its G are $2^{30}$. It also rounds up.
+# Does the rule hold for a real run? BLOOM has 176 billion parameters. Its notes say what a checkpoint contains: fp32 weights, both moments, and a
+# copy of the weights in bf16. The authors also measured a checkpoint's folder on the disk with the command `du`. It printed `2.3T` for all of it,
+# and `329G` for the bf16 weights. `du` counts in powers of two, so its T are $2^{40}$ bytes and its G are $2^{30}$. It also rounds up.
 
 # %%
 # %%guess bloom_saved --unit T
@@ -823,11 +827,11 @@ assert 60e9 < 14 * bloom / 40 < 65e9
 beside("bloom_saved", predicted=in_all, measured=2.3)
 
 # %% [markdown]
-# Both agree, once they are rounded up. The unit was part of the answer: in powers of ten the same folder has 2.47 TB. A save took about 40
-# seconds, say the notes. So BLOOM's file system took some 60 GB/s.
+# Both predictions agree with `du` once they are rounded up. The choice of unit mattered: in powers of ten the same folder has 2.47 TB. According to
+# the notes, a save took about 40 seconds, so BLOOM's file system wrote about 60 GB/s.
 #
-# How long for Llama 3.1 405B on 16,384 GPUs? Its storage takes 2 TB/s sustained (Dubey et al., 2024). Beside it a plain file system,
-# and a single process that collects everything and writes it at 2 GB/s.
+# How long would a save take for Llama 3.1 405B on 16,384 GPUs? Its storage sustains 2 TB/s (Dubey et al., 2024). The table compares this with an
+# ordinary file system, and with a single process that collects everything and writes it at 2 GB/s.
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.failures import Failures, goodput, young_interval
@@ -857,19 +861,19 @@ Table(
 )
 
 # %% [markdown]
-# A rank of 405B holds 300 MB of checkpoint. All ranks together fill 2 TB/s for two seconds. One writer would be busy for 40 minutes, and a job that
-# fails every three hours would keep less than half of its time. That is why every rank writes its own part.
+# One rank of 405B holds 300 MB of checkpoint. All ranks together need two seconds at 2 TB/s. A single writer would need 40 minutes, and a job that
+# fails every three hours would keep less than half of its time. This is why every rank writes its own part.
 #
-# How often you should save, and where the last column comes from, is in `64_plan_a_run`: $\sqrt{2 d M}$ for a save of
-# $d$ seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one
-# save must end before the next begins.
+# `64_plan_a_run` explains how often you should save, and where the last column comes from: the best interval is $\sqrt{2 d M}$ for a save of $d$
+# seconds and $M$ seconds between failures. An asynchronous save makes $d$ small. The remaining limit is that one save must end before the next
+# begins.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# All of it without this workshop: saved in the background, each in a folder of its own; taken up by any number of ranks; the data a
-# function of the epoch's number. `torchrun --nproc-per-node 8 train_and_save.py` runs it, and run again it goes on. `dcp` writes
-# `.metadata` last and by a rename, so a folder that has it is whole.
+# This script does all of it without this workshop. It saves in the background, each checkpoint in a separate folder. Any number of ranks can load a
+# checkpoint, and the data are a function of the epoch number. Start it with `torchrun --nproc-per-node 8 train_and_save.py`; start it again, and it
+# continues. `dcp` writes `.metadata` last and with a rename, so a folder that contains this file is complete.
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "train_and_save")
@@ -935,7 +939,7 @@ writing.result()  # only now is the last one a checkpoint
 dist.destroy_process_group()
 
 # %% [markdown]
-# The saved file once more, on one rank instead of two. It goes on:
+# Now we start the saved file again, on one rank instead of two. It continues:
 
 # %%
 again = launch.torchrun(launch.Script(folder / "train_and_save.py"), 1).text
@@ -952,12 +956,13 @@ show.recorded_run("63_checkpoints")
 # %% [markdown]
 # ## What to take away
 #
-# - A checkpoint is **12 bytes a parameter** with AdamW in fp32; gradients are not in it. Every rank writes its part.
-# - Five things: weights, moments, schedule, data, random state. **Leave one out, and nothing crashes**: the losses differ from
-#   the first, the second or the third on.
-# - Make what you can a function of the step's number. What is not saved cannot be forgotten.
-# - By parameter, not by rank: saved on four, loaded on two or cut in another way. The same ranks go on bit by bit, others to rounding.
-# - Write beside, flush, rename. Never over the last good one.
+# - With AdamW in fp32, a checkpoint is **12 bytes per parameter**; it contains no gradients. Every rank writes its part.
+# - It needs five things: weights, moments, schedule, data, random state. **If you leave one out, nothing crashes**, but the losses differ from the
+#   first, the second or the third on.
+# - Make what you can a function of the step number. What need not be saved cannot be forgotten.
+# - Checkpoints are stored by parameter, not by rank, so what four ranks saved can be loaded on two, or cut another way. The same ranks continue bit
+#   by bit, different ones up to rounding.
+# - Write beside, flush, rename. Never overwrite the last good checkpoint.
 # - Asynchronous saving costs a copy, memory, and a group of its own.
 #
 # Next: [64_plan_a_run](64_plan_a_run.ipynb), where failures, saves, days and money come together.
@@ -966,8 +971,10 @@ show.recorded_run("63_checkpoints")
 #
 # - PyTorch documentation, `torch.distributed.checkpoint` (`save`, `async_save`, `load`, `state_dict`), and *Asynchronous Saving with
 #   Distributed Checkpoint* in the tutorials.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.1 (storage: 2 TB/s sustained; 1 MB to 4 GB a GPU)
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), section 3.3.1 (storage: 2 TB/s
+#   sustained; 1 MB to 4 GB a GPU)
 #   and 3.3.4 (interruptions).
-# - BLOOM's checkpoint, 2.3T and 329G: [its notes](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/README.md), *Main info*, *Checkpoints* and *Times*.
+# - BLOOM's checkpoint, 2.3T and 329G: [its notes](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/README.md), *Main
+#   info*, *Checkpoints* and *Times*.
 # - POSIX, rename(2) and fsync(2). `workshop/train/files.py` and `workshop/train/checkpoint.py` are the habits in code.
 # - J. W. Young, Comm. ACM 17(9), 1974.
