@@ -1,17 +1,17 @@
 # %% [markdown]
 # # Plan a run
 #
-# - **You need** `12_flops_and_mfu`, `13_memory_of_a_step` and `37_plan_the_layout`. Everything here is put together from there.
+# - **You need** `12_flops_and_mfu`, `13_memory_of_a_step` and `37_plan_the_layout`. This lesson combines what they teach.
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** planning is arithmetic, here. Failures are simulated here, with random numbers. At the end the
-#   chosen plan is rehearsed as one rank of 1,024. No GPU is needed, and none would change a number.
+# - **What runs where:** planning is arithmetic and runs here, and so does a simulation of failures with random numbers. At the end we rehearse the
+#   chosen plan as one rank of 1,024. No GPU is needed, and none would change a number.
 # - **Links:** before this [63_checkpoints](63_checkpoints.ipynb), after it [71_data](../day7_own_model/71_data.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Somebody gives you 1,024 H100s and wants a model of 70 billion parameters, trained on 15 trillion tokens. You answer
-# with a page: how the model is cut, what fits where, how long a step takes, when the run ends, what it costs, how often
-# it will break, and how often to save. Would you sign that page?
+# Somebody gives you 1,024 H100s and wants a model of 70 billion parameters, trained on 15 trillion tokens. You answer with a page: how the model is
+# cut, what fits where, how long a step takes, when the run ends, what it costs, how often it will break, and how often to save. Would you sign that
+# page?
 
 # %%
 # %load_ext workshop
@@ -30,10 +30,10 @@ from workshop.facts.units import format_bytes, format_seconds
 # %% [markdown]
 # ## The test of a planner is what already happened
 #
-# Before you believe a plan, let the same formulas plan runs that are over. How long those took is published.
+# Before you believe a plan, use the same formulas to predict runs that are over. It is published how long they took.
 #
-# **Predict:** BLOOM has 176 billion parameters and saw 366 billion tokens, on 384 A100s. Each did about 150 TFLOP/s.
-# How many days? The short rule gives $6 \cdot 176 \cdot 10^9 \cdot 366 \cdot 10^9$ FLOPs.
+# **Predict:** BLOOM has 176 billion parameters and was trained on 366 billion tokens with 384 A100s. Each did about 150 TFLOP/s. How many days did
+# this take? The short rule gives $6 \cdot 176 \cdot 10^9 \cdot 366 \cdot 10^9$ FLOPs.
 
 # %%
 # %%guess bloom_days --unit days
@@ -60,9 +60,9 @@ print(
 assert round(rule) == 78
 
 # %% [markdown]
-# That is a third less than the calendar. The run's own notes explain most of it: to save memory, the forward pass of each layer was computed a
-# second time in backward, and **its 150 TFLOP/s count that**. They are *hardware* FLOPs. So we must count them, too. Backward costs as much as two
-# forwards. So the layers cost four forwards instead of three. We also count attention and the head.
+# That is a third less than the calendar. The run's own notes explain most of the gap: to save memory, each layer's forward pass was computed again
+# in backward, and **the 150 TFLOP/s include this**. They are *hardware* FLOPs, so we must count the second forward pass too. Backward costs as much
+# as two forward passes. The layers therefore cost four forward passes instead of three. We also count attention and the head.
 
 # %% tags=["nbval-check-output"]
 again = reproduce("bloom-176b")
@@ -81,11 +81,11 @@ assert abs(a_step - 105) < 1
 beside("bloom_days", predicted=again.days, measured=bloom.days)
 
 # %% [markdown]
-# 105 days of computing, 117 on the calendar. What lies between is no error of counting: failures, restarts, a slow start with small
-# batches. A prediction of pure computing should lie *below* what was published, and not far below.
+# The prediction is about 105 days of computing, and the calendar says 117. The rest is not a counting error: it contains failures, restarts, and a
+# slow start with small batches. A prediction of pure computing should be *below* the published time, but not far below.
 #
-# Now all runs that we have facts for. For the smaller LLaMAs and for Llama 2 no rate was published. For them we take the share of the peak that the
-# same authors reached with LLaMA-65B.
+# Now we predict all runs for which we have facts. For the smaller LLaMAs and for Llama 2 no rate was published. For them we use the share of the
+# peak that the same authors reached with LLaMA-65B.
 
 # %% tags=["nbval-check-output"]
 # one entry of the catalogue is an estimate, and not a run
@@ -115,17 +115,17 @@ assert round(reproduce("opt-175b").days * useful / done) == 26
 print(f"half of the ten runs are within {typical:.1%}, all within 15 %")
 
 # %% [markdown]
-# From a model's shape, tokens, and one measured rate: within 15 %, half of them within 8 %. LLaMA-65B comes out to a
-# fraction of a day because its rate was published in tokens; that tests division and nothing else. Llama 2 is the real
-# test: no rate was published, and one share of the peak, 49 %, is taken from the model before. The prediction is too short by 7 to 15 %,
-# which is the right side. LLaMA-13B lies on the other side. It reached 54 % of the peak, more than its large sister, so a share is no
-# constant of nature. (OPT's 147 TFLOP/s are read as hardware FLOPs; its paper leaves it open. As model FLOPs they would
-# give 26 days.)
+# We used only a model's shape, its tokens, and one measured rate. All ten predictions are within 15 %, and half of them are within 8 %. LLaMA-65B
+# comes out to a fraction of a day because its rate was published in tokens per second; this tests only the division. Llama 2 is the real test: no
+# rate was published, and we use one share of the peak, 49 %, from LLaMA-65B. The predictions are too short by 7 to 15 %, which is the side we
+# expect. LLaMA-13B is on the other side. It reached 54 % of the peak, more than the larger LLaMA-65B, so this share is not a constant. (OPT's paper
+# does not say whether its 147 TFLOP/s count recomputation. We read them as hardware FLOPs; as model FLOPs they would give 26 days.)
 #
-# And 405B: 400 TFLOP/s on 16,384 GPUs. The published hours hold more than the main run: long sequences, annealing, interruptions.
+# For 405B the rate is 400 TFLOP/s on 16,384 GPUs. The published hours contain more than the main run: long sequences, annealing, interruptions.
 #
-# For our own question a lecture (CS336) says 144 days, "at half of the peak". Where would we get that half from? From a **time model**, which knows
-# layouts. It is a harder test, because no rate is given at all. Two layouts are known in full (lesson 37 works out the second from its paper):
+# For our own question, a lecture (CS336) says 144 days, "at half of the peak". Where would this half come from? A **time model** that knows layouts
+# can predict the rate. This is a harder test, because no rate is given at all. We know two layouts in full (lesson 37 works out the second from its
+# paper):
 
 # %% tags=["nbval-check-output"]
 from dataclasses import replace
@@ -173,8 +173,8 @@ assert 0.15 < 1 - newer.seconds / 105 < 0.25
 assert 0 < rate / 400 - 1 < 0.1
 
 # %% [markdown]
-# The model was fitted to published runs, and the 405B's are among them. What does it predict if these rows are left out of
-# the fit? The package keeps a table of that:
+# The time model was fitted to published runs, and those of 405B are among them. What does it predict if we leave these rows out of the fit? The
+# package contains a table of such results:
 
 # %% tags=["nbval-check-output"]
 import csv
@@ -190,18 +190,17 @@ assert 0.15 < sum(off) / 3 < 0.22
 assert max(off) > 0.2
 
 # %% [markdown]
-# BLOOM is right within 8 %, because the time model knows that BLOOM's kernels of 2022 write their attention scores to memory. Told
-# that they were today's, it would promise a step that is a fifth too short. For 405B, in the layout of its paper (lesson 37), it
-# promises a rate that is a few per cent too high.
+# For BLOOM the prediction is right within 8 %, because the time model knows that BLOOM's kernels of 2022 write their attention scores to memory. If
+# we assume today's kernels, it predicts a step that is a fifth too short. For 405B, in the layout of its paper (lesson 37), it predicts a rate that
+# is a few percent too high.
 #
-# The second number flatters the model, because it was fitted to that run too. Fitted without it, the same three layouts come
-# out almost a fifth too fast, as the last line says. So keep in mind how far off a plan without a measured rate may be: **a fifth,
-# and sometimes more**.
+# The result for 405B looks better than it is, because the model was fitted to that run too. Fitted without it, the model predicts the three layouts
+# almost a fifth too fast, as the last line says. Remember how far off a plan without a measured rate may be: **a fifth, and sometimes more**.
 #
 # ## How many GPUs for a deadline?
 #
-# Turned around, the same division tells what to rent. Four things go wrong in it so often that they are the exercise:
-# which parameters cost FLOPs, which peak, whose FLOPs, and what share.
+# The same division, turned around, tells you how many GPUs to rent. Four mistakes are so common that they are the exercise: which parameters cost
+# FLOPs, which peak to use, which FLOPs to count, and what share of the peak to expect.
 #
 # ### Exercise: rent GPUs
 
@@ -239,8 +238,8 @@ print(
 # %% [markdown]
 # ## The layout
 #
-# The planner times every layout on 1,024 H100s, with 1,024 sequences of 4,096 tokens a step, drops what does not fit,
-# and gives reasons for the best.
+# The planner predicts a step's time for every layout on 1,024 H100s, with 1,024 sequences of 4,096 tokens per step. It drops the layouts that do not
+# fit, and gives reasons for the best.
 #
 # **Predict:** will it use tensor parallelism 8, as the rule of `37` says? Will it shard the weights (ZeRO-3)?
 
@@ -261,13 +260,14 @@ assert cuts[3] == (8, 2, 1)
 show.plan_table(planned)
 
 # %% [markdown]
-# Tensor parallelism 8, yes. Sharded weights, yes in the first line and no in the fourth. With eight-way tensor parallelism and nothing else, the weights
-# must be sharded. With two pipeline stages besides, 16 ranks hold one copy of them, and ZeRO-1 need only spread the optimizer's state. All five lines lie within a twentieth, and no prediction tells them
-# apart. (Where it cannot tell layouts apart, the planner puts first the one whose time is shortest in a bad case: the upper
-# end of "in 8 of 10".) **A plan is never one line.** Take the one that your engine does best.
+# The first line uses tensor parallelism 8, as the rule says. It shards the weights, but the fourth line does not. With eight-way tensor parallelism
+# alone, the weights must be sharded. With two pipeline stages in addition, 16 ranks hold one copy of them, and ZeRO-1 only has to spread the
+# optimizer's state. All five lines are within a twentieth of each other, and no prediction can tell which is faster. (In such a case the planner
+# puts the layout first whose time is shortest in a bad case: the upper end of "in 8 of 10".) **A plan is never one line.** Choose the line that your
+# engine does best.
 #
-# Say that yours is good at pipelines, and cuts four ways by four stages. Then the planner looks among those only. What is lost, and
-# what does a rank hold?
+# Suppose that your engine is good at pipelines, and uses four-way tensor parallelism with four stages. We tell the planner to search only among such
+# layouts. How much time is lost, and what does a rank hold?
 
 # %%
 from workshop.predict.memory import predict_memory
@@ -304,8 +304,8 @@ step = predict_step(best.run, "megatron-core")
 step
 
 # %% [markdown]
-# Seven tenths of the step are matrix products. The rest has names, and each name is something you could work on. (*Skew* is waiting for the slowest rank.) More micro-batches make
-# the bubble smaller, larger matrices make the products more efficient, and a faster network shortens "data".
+# Seven tenths of the step are matrix products. The other parts have names, and each name is something you could work on. (*Skew* is waiting for the
+# slowest rank.) More micro-batches make the bubble smaller, larger matrices make the products more efficient, and a faster network shortens "data".
 
 # %% tags=["nbval-check-output"]
 days = TOKENS / best.tokens_per_second / 86_400
@@ -327,7 +327,7 @@ beside("run_days", calculated=days)
 # %% [markdown]
 # ## Money
 #
-# Prices change, so none is built in. Put yours here. The energy is that of the devices, with the building's overhead.
+# Prices change, so the package contains none. Put yours here. The energy is that of the devices plus the building's overhead.
 
 # %%
 from workshop.predict.cost import Terms, cost_of_seconds
@@ -340,13 +340,13 @@ assert round(6.4e6 / whole.device_hours, 1) == 1.5  # the card of Llama 3 70B
 whole
 
 # %% [markdown]
-# Meta's card for Llama 3 70B gives 6.4 million H100 hours. Our plan gives 4.2. We do not know what else is in theirs.
-# When a plan and a published number are 1.5 apart, and you cannot say why, tell whoever pays.
+# Meta's model card for Llama 3 70B gives 6.4 million H100 hours, and our plan gives 4.2. We do not know what else the card's number includes. If a
+# plan and a published number differ by a factor of 1.5 and you cannot say why, tell whoever pays.
 #
 # ## It will break
 #
-# Llama 3 405B was interrupted 419 times without warning in 54 days on 16,384 GPUs, more than half of them by GPUs and their memory.
-# That is one failure in 50,700 GPU hours. One GPU fails every six years. All together:
+# Llama 3 405B had 419 unplanned interruptions in 54 days on 16,384 GPUs. More than half of them were caused by GPUs and their memory. That is one
+# failure in 50,700 GPU hours, so a single GPU would fail once in six years. For many GPUs together:
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.failures import (
@@ -368,8 +368,8 @@ between = failures.seconds_between(1_024)
 print(f"in {days:.0f} days on 1,024: {days * 86_400 / between:.0f} failures")
 
 # %% [markdown]
-# After each, the job goes back to its last checkpoint. Save often, and you lose time to saving; save seldom, and you
-# lose the work that has to be repeated: half an interval on average. In between there is an optimum.
+# After each failure, the job goes back to its last checkpoint. If you save often, you lose time to saving. If you save seldom, you lose the work
+# that has to be repeated, which is half an interval on average. There is an optimum in between.
 
 # %%
 # %%guess save_every --unit min
@@ -392,9 +392,9 @@ def checkpoint_interval(
 
 
 # %% [markdown]
-# How long does a save take? A checkpoint is 12 bytes a parameter (`63`). Over a file system that takes 20 GB/s, and over one that takes
-# 200. Then the exact formula (Daly, 2006) for the share of time that is left, and the same **simulated**: 20,000
-# intervals, failures at random times.
+# How long does a save take? A checkpoint has 12 bytes per parameter (`63`). The next cell uses two file systems, one that writes 20 GB/s and one
+# that writes 200 GB/s. It computes the share of time that is left with the exact formula (Daly, 2006), and **simulates** the same: 20,000 intervals
+# with failures at random times.
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.checkpoints import checkpoint_bytes, write_seconds
@@ -433,9 +433,9 @@ top = minutes[shares.index(max(shares))]  # of the curve, which steps by a fifth
 beside("save_every", predicted=dotted["1,024 GPUs"], calculated=top)
 
 # %% [markdown]
-# With 1,024 GPUs the hill is flat: half or double the interval, and hardly anything changes. With 16,384 a failure comes every three
-# hours, and both saving and restarting must be fast. Llama 3's authors write that they kept more than 90 % of the time, with storage that takes 2 TB/s.
-# Does the formula agree?
+# With 1,024 GPUs the curve is flat near its top: with half or double the interval, hardly anything changes. With 16,384 GPUs a failure comes every
+# three hours, so both saving and restarting must be fast. Llama 3's authors write that they kept more than 90 % of the time, with storage that takes
+# 2 TB/s. Does the formula agree?
 
 # %% tags=["nbval-check-output"]
 of_405b = checkpoint_bytes(catalogue.model("llama-3.1-405b").num_params).total
@@ -449,12 +449,12 @@ half = [goodput(t, 42, between, 600) for t in (1_950, 3_900, 7_800)]
 assert max(half) - min(half) < 0.01  # half the interval, and double
 
 # %% [markdown]
-# It does, if a restart takes the ten minutes that we have assumed.
+# It agrees, if a restart takes the ten minutes that we assumed.
 #
 # ## How many tokens?
 #
-# Why 15 trillion? Hoffmann et al. (2022) asked what is best for a *given* amount of training: about 20 tokens a parameter. 15 trillion
-# are 214. What would their rule buy for the same FLOPs?
+# Why 15 trillion? Hoffmann et al. (2022) asked what is best for a *given* amount of training compute, and found about 20 tokens per parameter. 15
+# trillion are 214 per parameter. What would their rule give for the same FLOPs?
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.tokens import (
@@ -487,15 +487,14 @@ paid = served_to_break_even((60e9, tokens_for_loss(60e9, loss)), (70e9, TOKENS))
 print(f"60B instead of 70B is paid back after {paid / 1e12:.0f} trillion tokens of use")
 
 # %% [markdown]
-# By this fit the rule gains nothing here (70B on its long diet even ends a little lower), and the same loss costs nearly the
-# same from 60 to 150 billion parameters:
-# this valley is flat, too. So take a small model within it, because **every later use is cheaper**. That is the reason
-# for Llama's long training. (The fit is of 2022 and of small models, and errors were found in it. Use it for comparing
-# neighbours.)
+# By this fit the rule gains nothing here (70B on its many tokens even ends a little lower). The same loss costs nearly the same training from 60 to
+# 150 billion parameters: this optimum is flat, too. So choose a small model within this range, because **every later use is cheaper**. This is the
+# reason for Llama's long training. (The fit is from 2022 and from small models, and errors were found in it. Use it only to compare models of
+# similar size.)
 #
 # ## What if?
 #
-# The same question with one thing changed at a time. The planner finds a new layout for each.
+# The next cell asks the same question with one thing changed at a time. The planner finds a new layout for each.
 
 # %% tags=["nbval-check-output"]
 slower = replace(h100s, inter=catalogue.link("roce-4x100-per-node"))
@@ -539,22 +538,21 @@ assert 1.2 < found.mfu / reproduce("llama-65b").mfu < 1.35
 Table(("what changes", "tensor x pipeline x context x data", "MFU", "ends in"), rows)
 
 # %% [markdown]
-# - **Longer sequences** take longer although MFU rises: attention adds arithmetic for each token, and it is useful
-#   arithmetic. And another axis appears, context.
-# - **A slower network** is answered with more stages: a pipeline sends least. It still takes a quarter longer, and
-#   over plain Ethernet more than twice as long.
-# - **A100s** reach a higher share of a lower peak. MFU compares layouts on one device, not devices. (63 % is what the time
-#   model thinks possible with today's kernels and the best layout. LLaMA-65B had 49 %: at that share the run would take
-#   almost a third longer.)
+# - **Longer sequences** take longer although MFU rises: attention needs more arithmetic per token, and this arithmetic counts as useful. With 32,768
+#   tokens another axis appears, context.
+# - **A slower network** leads to more pipeline stages, because a pipeline sends least. The run still takes a quarter longer, and over plain Ethernet
+#   more than twice as long.
+# - **A100s** reach a higher share of a lower peak. MFU compares layouts on one device, not different devices. (63 % is what the time model considers
+#   possible with today's kernels and the best layout. LLaMA-65B had 49 %; at that share the run would take almost a third longer.)
 #
 # ## Run: rehearse it
 #
-# A plan is only paper. Before renting, let the program itself run as one rank of 1,024: the last stage, without data.
-# It is the plan's layout. One thing differs: the planner's engine is Megatron-LM, which sums gradients **once a step**
-# (ZeRO-1). Ours is FSDP2 with whole weights between forward and backward (`zero=2`). Is that a detail? (We rehearse
-# four of the step's 16 micro-batches; the program does the same with each.)
+# So far the plan exists only on paper. Before we rent GPUs, we let the program itself run as one rank of 1,024: a rank of the last stage, without
+# data. It uses the plan's layout, with one difference. The planner's engine is Megatron-LM, which sums gradients **once per step** (ZeRO-1). Our
+# engine is FSDP2, which keeps whole weights between forward and backward (`zero=2`). Does this matter? (We rehearse four of the step's 16
+# micro-batches; the program does the same with each.)
 #
-# **Predict:** which axis will send most beyond the plan, and how many times as much?
+# **Predict:** which axis will send the most beyond the plan, and how many times as much?
 
 # %%
 # %%guess more_traffic
@@ -664,20 +662,22 @@ assert 0.86 < whole_step["tensor"] / paper["tensor"] < 0.89
 beside("more_traffic", calculated=round(more, 1))
 
 # %% [markdown]
-# Formula and rehearsal agree to the byte for tensor and pipeline. For shard the program sends a little more, because with four chunks a rank some
-# layers are gathered once more than the formula counts. (The picture shows all 16 micro-batches by the formula.)
+# For the tensor and pipeline axes, formula and rehearsal agree to the byte. On the shard axis the program sends a little more, because with four
+# chunks per rank some layers are gathered once more than the formula counts. (The picture shows all 16 micro-batches by the formula.)
 #
-# On the tensor axis ours sends an eighth less. Megatron gathers each layer's inputs once more in the backward pass, to keep only a slice of them
-# meanwhile (Korthikanti et al., section 4.2.2), and our last stage gathers the logits, which Megatron never does.
+# On the tensor axis our engine sends an eighth less. Megatron gathers each layer's inputs again in the backward pass, so that it can keep only a
+# slice of them in the meantime (Korthikanti et al., section 4.2.2). In the other direction, our last stage gathers the logits, which Megatron never
+# does.
 #
-# What worries us is the shard axis. Our engine gathers weights and sums gradients for **every micro-batch**, and the sum is in fp32. That is
-# 16 times 2 + 4 bytes a parameter where the plan has 2 + 2 once: 24 times as much. No step of four seconds hides nine seconds of network.
+# The shard axis is the problem. Our engine gathers weights and sums gradients for **every micro-batch**, and it sums in fp32. That is 16 times 2 + 4
+# bytes per parameter, while the plan has 2 + 2 bytes once: 24 times as much. A step of four seconds cannot hide nine seconds of network.
 #
-# So the page is right for an engine that sums once a step, and wrong for ours. You know that now, and no GPU was rented.
+# So the page is right for an engine that sums once per step, and wrong for ours. You found this out without renting a GPU.
 #
-# What would you do? Take that engine. Or have FSDP2 wait: with `model.set_requires_gradient_sync(False)` until the last micro-batch
-# it sums once a step too. torch's own pipeline stages do just that. A rank then keeps whole gradients meanwhile, which the memory of
-# the plan already holds. Or give up the pipeline, as the first line of the plan does:
+# What could you do? First, you could use an engine like Megatron-LM. Second, you could let FSDP2 wait: with
+# `model.set_requires_gradient_sync(False)` until the last micro-batch, it also sums once per step. torch's own pipeline stages do this. Each rank
+# then keeps whole gradients in the meantime, and the plan's memory already includes them. Third, you could give up the pipeline, as the first line
+# of the plan does:
 
 # %% tags=["nbval-check-output"]
 sharded = plan(
@@ -742,14 +742,15 @@ page = [
 Table(("", "plan", "from"), page)
 
 # %% [markdown]
-# The last column is what makes it a page that you can sign: it tells which numbers come from formulas, which from the
-# measurements of others, and which are assumed.
+# You can sign this page because of its last column. It tells which numbers come from formulas, which from the measurements of others, and which are
+# assumed.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# The page by hand: forty lines of arithmetic for a run of your own, without this workshop. It knows no kernels and no network. What it
-# takes for them is one number, the MFU, which you measure. Here that is the planner's. (A layout that it calls possible still has to be tried.)
+# This script computes the page by hand, with forty lines of arithmetic for a run of your own and without this workshop. It knows nothing about
+# kernels and networks. Instead it uses one number, the MFU, which you have to measure. Here we use the planner's. (If the script says that a layout
+# is possible, you still have to try it.)
 
 # %%
 from workshop import launch
@@ -817,35 +818,41 @@ print("the same days, the same step, the same time between saves")
 print(f"a rank's tensors in the plan: {memory.allocated.max() / 1e9:.1f} GB")
 
 # %% [markdown]
-# The time is the same, because the same FLOPs are counted and the MFU is the planner's. Only the memory differs: 27.3 + 22.8 GB by hand, and more in the
-# plan, because with four chunks a rank more micro-batches are under way at once.
+# The time is the same, because both count the same FLOPs and the script uses the planner's MFU. Only the memory differs: 27.3 + 22.8 GB by hand, and
+# more in the plan, because with four chunks per rank more micro-batches are in flight at once.
 
 # %% [markdown]
 # ## What to take away
 #
-# - **Plan what already happened first.** The same formulas give BLOOM 105 days (117 on the calendar), LLaMA-65B 21, Llama 2 70B 1.6 of
-#   its 1.7 million hours. A plan that cannot do that is a guess.
-# - Ask of every rate: model or hardware FLOPs? Dense or sparse peak? Is the embedding counted? It is 78 days or 105.
-# - Without a measured rate, the time models here were up to a fifth too fast, and nobody has measured your run. So measure
-#   a day before you promise a season.
-# - N devices fail N times as often. **Save every $\sqrt{2 d M}$ seconds**; a flat hill forgives a factor of two.
-# - 20 tokens a parameter are the published rule for training alone. The valley around it is flat: if the model will be used
-#   a lot, take a smaller one and more tokens.
-# - Rehearse the program itself. The layout on paper and the engine that runs it need not be the same thing.
+# - **Plan what already happened first.** The same formulas give BLOOM 105 days (117 on the calendar), LLaMA-65B 21 days, and Llama 2 70B 1.6 of its
+#   1.7 million hours. A plan that cannot do this is a guess.
+# - Ask of every rate: does it count model or hardware FLOPs? Is the peak dense or sparse? Is the embedding counted? The answer can change from 78 to
+#   105 days.
+# - Without a measured rate, the time models here were up to a fifth too fast, and nobody has measured your run. So measure for a day before you
+#   promise a season.
+# - N devices fail N times as often as one. **Save every $\sqrt{2 d M}$ seconds**; the optimum is flat, so a factor of two does little harm.
+# - 20 tokens per parameter is the published rule for training alone. The optimum around it is flat: if the model will be used a lot, choose a
+#   smaller model and more tokens.
+# - Rehearse the program itself. The layout on paper and the engine that runs it may differ.
 #
-# Next: [71_data](../day7_own_model/71_data.ipynb), what the run reads. (`%exercise` says what is still open in the lessons before.)
+# Next: [71_data](../day7_own_model/71_data.ipynb), what the run reads. (`%exercise` shows which exercises of the earlier lessons are still open.)
 #
 # ## Sources
 #
-# - T. Le Scao et al., *BLOOM*, 2022, [arXiv:2211.05100](https://arxiv.org/abs/2211.05100); github.com/bigscience-workshop/bigscience, `train/tr11-176B-ml/README.md`
+# - T. Le Scao et al., *BLOOM*, 2022, [arXiv:2211.05100](https://arxiv.org/abs/2211.05100); github.com/bigscience-workshop/bigscience,
+#   `train/tr11-176B-ml/README.md`
 #   (105 s a step, layout, which FLOPs are counted).
-# - S. Zhang et al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068). H. Touvron et al., *LLaMA*, 2023, [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), section 2.4 and table 15;
+# - S. Zhang et al., *OPT*, 2022, [arXiv:2205.01068](https://arxiv.org/abs/2205.01068). H. Touvron et al., *LLaMA*, 2023,
+#   [arXiv:2302.13971](https://arxiv.org/abs/2302.13971), section 2.4 and table 15;
 #   *Llama 2*, 2023, [arXiv:2307.09288](https://arxiv.org/abs/2307.09288), table 2.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), table 4 and section 3.3.4; hours from the model cards in
+# - A. Dubey et al., *The Llama 3 Herd of Models*, 2024, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783), table 4 and section 3.3.4; hours from
+#   the model cards in
 #   github.com/meta-llama.
 # - Stanford CS336, *Language Modeling from Scratch*, spring 2025, lecture 2 (70B on 1,024 H100s).
 # - J. W. Young, *A first order approximation to the optimum checkpoint interval*, Comm. ACM 17(9), 1974. J. T. Daly, *A higher order
 #   estimate of the optimum checkpoint interval for restart dumps*, Future Generation Computer Systems 22, 2006.
-# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556). T. Besiroglu et al., *Chinchilla
+# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556). T. Besiroglu et
+#   al., *Chinchilla
 #   Scaling: A replication attempt*, 2024, [arXiv:2404.10102](https://arxiv.org/abs/2404.10102).
-# - D. Narayanan et al., 2021, [arXiv:2104.04473](https://arxiv.org/abs/2104.04473), equation 3. Each published run's own source: `workshop/facts/data/training_runs.toml`.
+# - D. Narayanan et al., 2021, [arXiv:2104.04473](https://arxiv.org/abs/2104.04473), equation 3. Each published run's own source:
+#   `workshop/facts/data/training_runs.toml`.

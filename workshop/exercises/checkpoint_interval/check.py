@@ -25,7 +25,7 @@ def _between(n: int, hours: float) -> float:
 MISTAKES = (
     Mistake(
         lambda d, _, hours: sqrt(2 * d * hours * 3600),
-        "That is for one device. Of `num_devices` one fails `num_devices` times as often.",
+        "That is for one device. `num_devices` of them fail `num_devices` times as often.",
     ),
     Mistake(
         lambda d, n, hours: sqrt(2 * d * hours * 3600 * n),

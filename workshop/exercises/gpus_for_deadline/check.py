@@ -47,11 +47,11 @@ ALL = ("embedding", "layers", "head")
 MISTAKES = (
     Mistake(
         _gpus(each=8.0),
-        "Eight FLOPs a parameter count the recomputation. MFU counts what the mathematics needs: six.",
+        "Eight FLOPs per parameter count the recomputation. MFU counts what the mathematics needs: six.",
     ),
-    Mistake(_gpus(each=2.0), "Two FLOPs a parameter are the forward pass alone; training takes six."),
+    Mistake(_gpus(each=2.0), "Two FLOPs per parameter are the forward pass alone; training takes six."),
     Mistake(_gpus(parts=ALL), "The embedding is a look-up: its parameters take no FLOPs. The head's do."),
-    Mistake(_gpus(parts=("layers",)), "The head is a matrix product, too: its parameters count."),
+    Mistake(_gpus(parts=("layers",)), "The head is a matrix product: its parameters count too."),
     Mistake(
         _gpus(peak="bf16 sparse"),
         "That is the peak for 2:4 sparse matrices. Nothing here is sparse: take the dense one, half of it.",
