@@ -3,17 +3,17 @@
 #
 # - **You need** `00_welcome` (what a rank is); a training step in PyTorch.
 # - **It takes** 40 minutes to read and try, under half a minute to run.
-# - **What runs where:** counting and timing run here, on CPU or GPU with the same cells. The last part is arithmetic about clusters,
-#   held against published runs.
+# - **What runs where:** counting and timing run here, with the same cells on CPU or GPU. The last part is arithmetic about clusters, and we
+#   compare its results with published runs.
 # - **Model and text:** `TINY`, the small Llama that the lessons of days 1 to 5 share, on its text, Python's reference manual. For one
-#   measurement it is also made four times as wide, so that its products are larger.
+#   measurement we also make it four times as wide, so that its matrix products are larger.
 # - **Links:** before this [11_numbers_and_tensors](11_numbers_and_tensors.ipynb), after it [13_memory_of_a_step](13_memory_of_a_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Somebody wants a model of 70 billion parameters, trained on 15 trillion tokens. There are 1,024 GPUs. Is that a week, a season
-# or a year? You can know before you rent the first of them, from three numbers: how much arithmetic training needs, how fast the
-# devices are, and what share of that speed is really reached.
+# Suppose you are asked to train a model of 70 billion parameters on 15 trillion tokens, and you have 1,024 GPUs. Will that take a week, a
+# season or a year? You can work this out before you rent the first GPU, from three numbers: how much arithmetic the training needs, how
+# fast the devices are, and what share of that speed you really reach.
 
 # %%
 # %load_ext workshop
@@ -34,15 +34,15 @@ torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs 
 # %% [markdown]
 # ## How much arithmetic?
 #
-# Nearly all of it is matrix products. A product of $(m, k)$ by $(k, n)$ makes $mn$ numbers, and each takes $k$ multiplications
-# and $k$ additions. So it costs $2mkn$ **FLOPs**, floating-point operations.
+# Nearly all of the arithmetic is in matrix products. A product of $(m, k)$ by $(k, n)$ computes $mn$ numbers, and each of them takes $k$
+# multiplications and $k$ additions. So the product costs $2mkn$ **FLOPs**, floating-point operations.
 #
 # Take two layers without biases. A batch of $B$ vectors goes through a $D \times D$ matrix, a ReLU, and a $D \times K$ matrix:
 #
 # $$\text{forward} = 2BD^2 + 2BDK = 2\,(BD^2 + BDK)$$
 #
-# For each product of forward, backward needs two: one for the gradient of the weights, and one for the gradient of the input, which
-# it hands on to the layer before.
+# For each product in forward, backward needs two. One gives the gradient of the weights. The other gives the gradient of the input, which
+# backward passes on to the previous layer.
 
 # %%
 # %%guess backward --choices less,twice,more
@@ -51,7 +51,7 @@ torch.set_num_threads(1)  # so that whoever else is on the other cores disturbs 
 ...
 
 # %% [markdown]
-# `measure` looks at every operator that PyTorch really calls, and adds up the FLOPs of the products.
+# `measure` watches every operator that PyTorch calls, and adds up the FLOPs of the products.
 
 # %% tags=["nbval-check-output"]
 B, D, K = 32, 256, 64
@@ -75,16 +75,18 @@ word = "less" if backward.flops < 2 * forward.flops else "twice"
 beside("backward", predicted="less", measured=word)
 
 # %% [markdown]
-# Both counts are right to the last operation. The first layer does without one of its two products, because nobody needs the gradient of the
-# data. In a deep model that is one product of hundreds, and we forget it. What remains is a rule to keep in your head (Kaplan et al., 2020):
+# Both counts match exactly. The first layer skips one of its two products in backward, because nothing needs the gradient of the input
+# data. In a deep model that is one product out of hundreds, so we ignore it. What remains is a rule that is easy to remember (Kaplan et
+# al., 2020):
 #
 # > **2 FLOPs a parameter and token forward, 4 backward, 6 in all.**
 #
 # ## Does the rule hold for a language model?
 #
-# Here is `TINY`, the small Llama that you will meet in nearly every lesson from now on. Its vocabulary has 256 entries, because a token
-# is a byte, and it reads Python's reference manual. Count one layer by hand. It has four products around attention, two products in
-# attention's core, and three in the gated MLP. Keys and values have 2 heads where queries have 4, so those two products are half as wide.
+# Here is `TINY`, the small Llama that you will meet in nearly every lesson from now on. It reads Python's reference manual. Each token is
+# one byte, so the vocabulary has 256 entries. We count one layer by hand. It has four products around attention, two products in the
+# attention core, and three in the gated MLP. There are 2 heads for keys and values but 4 for queries, so the products for keys and values
+# are half as wide.
 
 # %% tags=["nbval-check-output"]
 from workshop.models.gpt import GPT, TINY
@@ -110,7 +112,7 @@ for name, flops in {**layer, "head": head}.items():
 print(f"{'together':<23} {a_token:>11,}")
 
 # %% [markdown]
-# Now the real model, forward alone and then a whole step. Does the count agree?
+# Now we run the real model: first the forward pass alone, and then a whole step. Does the count agree?
 
 # %%
 from workshop.models.text import TextBatches
@@ -147,21 +149,24 @@ assert round(forward.flops / (N * num_tokens), 2) == 2.74
 assert backward_flops - 2 * forward.flops in (0, num_tokens * LAYERS * core / 2)
 
 # %% [markdown]
-# Forward is right to the last operation. But it is 2.74 FLOPs a parameter and token, not 2.00. Two things pull at the rule:
+# The count for forward is exact. But it is 2.74 FLOPs a parameter and token, not 2.00. There are two reasons why the rule does not fit
+# here:
 #
-# - The **embedding** has parameters and costs nothing: a look-up is no product. (The output head is a product, and it counts.)
-# - The **attention core** costs FLOPs and has no parameters. For each token it grows with the length of the sequence: $4sh$ a layer.
+# - The **embedding** has parameters but costs no FLOPs, because a look-up is not a product. (The output head is a product, and it counts.)
+# - The **attention core** costs FLOPs but has no parameters. For each token, its cost grows with the length of the sequence: $4sh$ a layer.
 #
-# In a large model with short sequences both are small. `TINY` is four times narrower than its sequences are long, so here they are not.
+# In a large model with short sequences, both effects are small. Here they are not small, because `TINY`'s sequences are four times as long
+# as the model is wide.
 #
-# Backward is a little more than twice forward. The fused attention kernel does not store its scores, which are quadratic in the
-# sequence. It **computes them again** when backward needs them (Dao et al., 2022): one product of the core more.
+# Backward is a little more than twice forward. The fused attention kernel does not store its scores, because their size is quadratic in the
+# sequence length. Instead it **computes them again** when backward needs them (Dao et al., 2022). That is one more product of the attention
+# core.
 #
-# So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was done. Recomputing
-# adds hardware FLOPs, but no progress.
+# So there are two counts. **Model FLOPs** are what the mathematics needs. **Hardware FLOPs** are what was really computed. Recomputing adds
+# hardware FLOPs, but no progress.
 #
-# PyTorch has a counter of its own, `FlopCounterMode`. It knows the products, but not every fused kernel. So have attention written
-# out as plain products while it counts. Then nothing is computed twice, and what you get are the model's FLOPs.
+# PyTorch has a counter of its own, `FlopCounterMode`. It knows the products, but not every fused kernel. So use plain products for
+# attention while it counts (`SDPBackend.MATH`). Then nothing is computed twice, and the result is the model FLOPs.
 
 # %% tags=["nbval-check-output"]
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -203,13 +208,14 @@ assert extra[2_048] < 0.05
 assert extra[131_072] > 2
 
 # %% [markdown]
-# The "6" is a rule for short sequences. At 131,072 tokens it misses more than two thirds of the arithmetic.
+# The rule of 6 is meant for short sequences. At 131,072 tokens it misses more than two thirds of the arithmetic.
 #
 # ## How fast is the device?
 #
-# A data sheet has a peak. This machine may have none, so we take the fastest product that we find: in fp32 on one core of a CPU, in bf16
-# on a GPU, and there with matrices large enough to fill it. We take the fastest of several tries, as noise only ever adds. And on a CPU
-# we count the seconds in which this process computes, and not those in which another program has the core.
+# A data sheet states a peak. This machine may have no data sheet, so we take the fastest product that we can measure. On a CPU we use fp32
+# and one core. On a GPU we use bf16, and matrices large enough to fill it. We try each product several times and take the fastest try,
+# because noise can only make a try slower. On a CPU we count only the seconds in which this process computes, and not those in which
+# another program uses the core.
 
 # %%
 import time
@@ -243,7 +249,7 @@ def fastest(calls, rounds=10):
 
 
 # %% [markdown]
-# Square products of four sizes, and a copy, which computes nothing and only moves numbers.
+# We time square products of four sizes, and also a copy, which computes nothing and only moves numbers.
 
 # %%
 square = {n: torch.randn(n, n, device=device).to(dtype) for n in sizes}
@@ -260,15 +266,16 @@ print(f"a copy reads and writes {bandwidth / 1e9:,.1f} GB/s")
 assert 3 * rates[sizes[0]] < peak
 
 # %% [markdown]
-# The same device, the same operation, and a large factor between the slowest and the fastest.
+# It is the same device and the same operation, but the slowest and the fastest product differ by a large factor.
 #
 # ## The roofline
 #
-# An operator does arithmetic and it also **moves** numbers. Its FLOPs divided by the bytes it moves are its **arithmetic intensity**.
-# If the intensity is low, the device waits for its memory. So the speed is at most the peak, and at most the bandwidth
-# times the intensity: the **roofline** (Williams, Waterman and Patterson, 2009). The two meet at the *ridge*.
+# An operator does arithmetic, and it also **moves** numbers. Its FLOPs divided by the bytes that it moves are its **arithmetic intensity**.
+# If the intensity is low, the device has to wait for its memory. So there are two limits on the speed: the peak, and the bandwidth times
+# the intensity. The lower of the two is the **roofline** (Williams, Waterman and Patterson, 2009). The intensity at which the two limits
+# meet is the *ridge*.
 #
-# Where do the parts of a model stand? Six of them, with their FLOPs and bytes counted by hand:
+# Where do the parts of a model lie? Here are six of them, with their FLOPs and bytes counted by hand:
 
 # %%
 T, H = (1024, 1024) if on_cpu else (8_192, 4_096)  # tokens, width
@@ -289,7 +296,8 @@ def operators(e):
 
 
 # %% [markdown]
-# "One token x matrix" is **decoding**: text is generated token by token, and each one goes through all the weights alone.
+# "One token x matrix" stands for **decoding**: a model generates text token by token, and each token goes through all the weights on its
+# own.
 
 # %%
 # %%guess decode --unit %
@@ -353,32 +361,33 @@ assert ridge > 512 / 2, "with 512 tokens it would lie on the left"
 beside("decode", calculated=100 * at_most)
 
 # %% [markdown]
-# (*Calculated* means from the data sheet and the shapes. Hollow points, as in the H100's panel, are what is possible. Filled points, as
-# in this device's, are what was measured.)
+# (*Calculated* means that the value comes from the data sheet and the shapes. Hollow points, as in the H100's panel, show what is possible.
+# Filled points, as in this device's panel, show what was measured.)
 #
-# Left of the ridge memory sets the **limit**: an operator whose numbers come from memory cannot be faster than the slope. Being far below the slope
-# is another matter. GELU on a CPU is, because one GELU takes dozens of instructions, and we counted eight FLOPs. A ReLU, which takes one, is over
-# sooner. A GPU has arithmetic to spare, and there the slope usually decides. (A point *above* the slope found some of its numbers in the
-# caches, so they were not fetched from memory again.)
+# To the left of the ridge, memory sets the **limit**: an operator that reads its numbers from memory cannot be faster than the slope. But
+# an operator can also be far below the slope, for a different reason. GELU on a CPU is an example, because one GELU takes dozens of
+# instructions, and we counted eight FLOPs. A ReLU takes one instruction and is faster. A GPU has arithmetic to spare, so there the slope
+# usually decides. (A point *above* the slope means that the operator found some of its numbers in the caches, so it did not fetch them from
+# memory again.)
 #
-# On an H100 four of our six lie on the left: GELU, norm, residual and decoding. In bf16 the intensity of attention is half the length of
-# the sequence, so with 512 tokens it would lie on the left, too.
+# On an H100, four of our six operators lie to the left of the ridge: GELU, norm, residual and decoding. In bf16 the intensity of attention
+# is half the length of the sequence, so with 512 tokens attention would lie to the left as well.
 #
-# Decoding one token reaches a third of a percent of the peak. So people decode many sequences at once, and use each weight
-# more often.
+# Decoding one token reaches a third of a percent of the peak. That is why inference servers decode many sequences at once: each weight that
+# is read is then used more often.
 #
-# **Large products are what a device is fast at.** That is why batches are large, and why cutting a model into too many pieces makes it slow.
+# **A device is fast at large products.** That is why batches are large, and why cutting a model into too many pieces makes it slow.
 #
 # ## What share is reached?
 #
-# **MFU**, model FLOPs utilization, is the share of the peak that the model gets (Chowdhery et al., 2022): the FLOPs that the
-# *model* needs in a second, divided by those that the devices could do.
+# **MFU**, model FLOPs utilization, is the share of the peak that is spent on the arithmetic of the model (Chowdhery et al., 2022). It is
+# the FLOPs that the *model* needs in a second, divided by the FLOPs that the devices could do in a second.
 #
 # ### Exercise: MFU from a training log
 #
-# A log has a line for each step: so many tokens in so many seconds. Tokens a second are the run's **throughput**. The first steps are slow:
-# memory is taken for the first time, kernels are chosen or compiled. They say nothing about the weeks that follow, so they are left out.
-# A slow step later on is part of the run, and counts.
+# A training log has one line for each step, with the number of tokens and the number of seconds. Tokens a second are the **throughput** of
+# the run. The first steps are slow, because memory is allocated for the first time and kernels are chosen or compiled. They tell you
+# nothing about the weeks that follow, so we leave them out. A slow step later on is part of the run, so it counts.
 
 
 # %%
@@ -397,8 +406,9 @@ def mfu(
 
 
 # %% [markdown]
-# Now `TINY` takes twenty steps of four short sequences, in turns with a model of the same kind that is four times as wide, and with a
-# large product for the peak. Your function computes the MFU of both logs: over all steps but the first, and for the fastest step alone.
+# Next we train `TINY` for twenty steps of four short sequences. In turns with it we train a model of the same kind that is four times as
+# wide, and we time a large product to measure the peak. Your function then computes the MFU of both training logs: once over all steps but
+# the first, and once for the fastest step alone.
 
 # %%
 # %%guess small_mfu --unit %
@@ -441,10 +451,10 @@ assert 0 < reached["TINY, width 64"] < reached["width 256"] < 1.2
 beside("small_mfu", measured=100 * reached["TINY, width 64"])
 
 # %% [markdown]
-# Same code, same tokens, and the wider model gets a larger share. Each operator has to be started, and that takes
-# equally long whatever its size. Larger products do more for each start. (On a GPU small products are over in no time,
-# so starting them can be nearly all of `TINY`'s step, and its share next to nothing.) The rest went into everything
-# that is no large product. Look at the phases of `TINY`'s fastest step:
+# Code and tokens are the same, but the wider model gets a larger share of the peak. Each operator has to be started, and a start takes the
+# same time for any size. A larger product does more work for each start. (On a GPU a small product takes almost no time. Starting the
+# operators can then be nearly all of `TINY`'s step, and its MFU is close to zero.) The remaining time goes into everything that is not a
+# large product. To see where, look at the phases of `TINY`'s fastest step:
 
 # %%
 with measure(*trained["TINY, width 64"], memory=False, traffic=False) as timed:
@@ -458,14 +468,14 @@ for name, took in zip(("forward", "backward", "optimizer"), phases, strict=True)
 assert sum(phases) <= 1.001 * best.total_seconds
 
 # %% [markdown]
-# The optimizer does no product at all, so its whole time is lost to MFU. In forward and backward there are norms and activation
-# functions, which move many bytes for few FLOPs, and each operator has to be started. With several devices, waiting for each
-# other comes on top.
+# The optimizer does no products at all, so its whole time counts as lost in the MFU. Forward and backward contain norms and activation
+# functions, which move many bytes for few FLOPs, and each operator has to be started. With several devices, the time in which they wait for
+# each other is added to this.
 #
 # ## What do large runs reach?
 #
-# First the FLOPs themselves. Llama 3 405B was trained on 15.6 trillion tokens, and its authors publish $3.8 \times 10^{25}$ FLOPs (Dubey
-# et al., 2024, section 1). The rule of 6:
+# We first check the FLOPs themselves. Llama 3 405B was trained on 15.6 trillion tokens, and its authors report $3.8 \times 10^{25}$ FLOPs
+# (Dubey et al., 2024, section 1). The rule of 6 gives:
 
 # %% tags=["nbval-check-output"]
 llama_3 = 6 * 405e9 * 15.6e12
@@ -473,10 +483,10 @@ print(f"Llama 3 405B: {llama_3:.1e} FLOPs, published 3.8e+25")
 assert f"{llama_3:.1e}" == "3.8e+25"
 
 # %% [markdown]
-# Now MFU. The paper that introduced it says all that your two functions need to know of PaLM: 540.35 billion parameters, 118 layers, 48 heads that
-# are 256 wide, sequences of 2,048 tokens, and 238,300 tokens a second on 6,144 chips of TPU v4, of 275 TFLOP/s each. (Where `train_flops` asks for
-# `hidden_size`, it gets the width of all heads, because it counts attention with it.) All this is in Chowdhery et al. (2022, section 4.1 and
-# appendix B).
+# Now the MFU. The paper that introduced MFU gives everything that your two functions need about PaLM: 540.35 billion parameters, 118
+# layers, 48 heads that are 256 wide, sequences of 2,048 tokens, and 238,300 tokens a second on 6,144 chips of TPU v4, with 275 TFLOP/s
+# each. (For the argument `hidden_size`, we pass `train_flops` the width of all heads together, because it uses this argument to count
+# attention.) All this is in Chowdhery et al. (2022, section 4.1 and appendix B).
 
 # %%
 # %%guess palm --unit %
@@ -499,10 +509,11 @@ assert (round(by_rule, 1), round(with_core, 1)) == (45.7, 46.2)
 beside("palm", calculated=by_rule)
 
 # %% [markdown]
-# Both agree to the digit. The same paper gives GPT-3 21.3 % and Gopher 32.5 %, and Llama 3 405B reports 38 to 43 % (Dubey et al., 2024, table 4).
+# Both values agree with the paper to the digit. The same paper gives 21.3 % for GPT-3 and 32.5 % for Gopher, and the Llama 3 paper reports
+# 38 to 43 % for the 405B model (Dubey et al., 2024, table 4).
 #
-# Other papers print no MFU. Llama 2's authors published their GPU hours, on A100 (peak 312 TFLOP/s in bf16), for 2 trillion
-# tokens each (Touvron et al., 2023, table 2):
+# Other papers do not report an MFU, but you can work it out. Llama 2's authors published their GPU hours on A100s (peak 312 TFLOP/s in
+# bf16), for 2 trillion tokens each (Touvron et al., 2023, table 2):
 
 # %% tags=["nbval-check-output"]
 a100 = catalogue.device("A100-80GB").peak("bf16")
@@ -516,15 +527,15 @@ for name, gpu_hours in hours.items():
     assert 0.38 < share < 0.50
 
 # %% [markdown]
-# When you compare two such numbers, ask: was recomputation counted? (Then it is **HFU**; PaLM's is 57.8 %.) Was the masked half of
-# attention counted? Which peak?
+# Before you compare two such numbers, ask three questions. Was recomputation counted? (Then the number is an **HFU**; PaLM's is 57.8 %.)
+# Was the masked half of attention counted? Which peak was used?
 #
 # ## At scale: how many days?
 #
 # ### Exercise: a run in stages
 #
-# A long run is seldom one piece. It starts on fewer devices, or it ends with long sequences, where attention costs more and the MFU is
-# another one. The stages follow each other.
+# A long run seldom has only one stage. It may start on fewer devices, or it may end with long sequences, where attention costs more and the
+# MFU is different. The stages follow one after another.
 
 
 # %%
@@ -540,7 +551,7 @@ def days_to_train(
 
 
 # %% [markdown]
-# The question from the top, in one stage: 70 billion parameters, 15 trillion tokens, 1,024 H100, half of their peak.
+# Here is the question from the top, as a run with one stage: 70 billion parameters, 15 trillion tokens, 1,024 H100s, half of their peak.
 
 # %%
 # %%guess days --unit days
@@ -564,12 +575,12 @@ assert abs(on_paper.days - by_hand) < 0.5
 beside("days", calculated=by_hand)
 
 # %% [markdown]
-# A season: 144 days. What if the last trillion tokens come in sequences of 131,072, so that the model learns to read
-# long texts? Say that half of the peak is still reached. How many days does the last fifteenth of the tokens take? Your
-# two functions know.
+# The answer is 144 days, a season. Now suppose that the last trillion tokens come in sequences of 131,072, so that the model learns to read
+# long texts, and that half of the peak is still reached. How many days does this last fifteenth of the tokens take? Your two functions can
+# tell you.
 #
-# Mind the count. The 144 days were for the weights alone, 6 FLOPs a parameter and token. `train_flops` adds the
-# attention core, 15 % at 8,192 tokens. So 14 trillion tokens now take longer than 15 trillion did:
+# Note what is counted. The 144 days were for the weights alone, at 6 FLOPs a parameter and token. `train_flops` adds the attention core,
+# which is 15 % at 8,192 tokens. So 14 trillion tokens now take longer than 15 trillion did before:
 
 # %% tags=["nbval-check-output"]
 short = train_flops(70e9, 14e12, 80, 8_192, 8_192)
@@ -582,8 +593,8 @@ assert by_hand < whole - last
 assert 2.5 < last / ((whole - last) / 14) < 3.5
 
 # %% [markdown]
-# A token in a long sequence costs about three times as much. Now the run by the rule of 6 again, with other devices and
-# other shares of their peak:
+# A token in a long sequence costs about three times as much. Next, here is the run by the rule of 6 again, on different devices and with
+# different shares of their peak:
 
 # %% tags=["nbval-check-output"]
 days = {}
@@ -599,14 +610,15 @@ print(f"from 30 to 50 % on H100: {saved:.0f} days saved")
 assert 90 < saved < 100
 
 # %% [markdown]
-# From 30 to 50 % saves nearly a hundred days. Nobody gives you that share. It is made, by everything in the days to come.
+# Going from 30 to 50 % saves nearly a hundred days. You do not get this share for free: you have to work for it, and the coming days are
+# about how.
 #
 # ## Tomorrow's script
 #
-# A training loop that knows its own MFU, without this workshop. It counts the FLOPs of one step, then prints tokens a second and the
-# share of the peak beside the loss. Set `PEAK_TFLOPS` to your data sheet's figure; without it the script times a large product. The model
-# is small and guesses the next byte of the manual from the sixteen before it. Put yours in its place. If it has attention, that is
-# counted too.
+# This is a training loop that knows its own MFU, without this workshop. It counts the FLOPs of one step, and then prints the samples a
+# second and the share of the peak beside the loss. Set `PEAK_TFLOPS` to the value from your data sheet; without it, the script times a
+# large product. The model is small and predicts the next byte of the manual from the sixteen bytes before it. Replace it with your own
+# model. If your model has attention, that is counted too.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/train_mfu.py
@@ -666,15 +678,19 @@ for epoch in range(3):
 # %% [markdown]
 # ## The same on an H200
 #
-# This page was made on a CPU. Here is what a data-centre GPU reaches. First products of square matrices in bf16, beside what the
-# workshop's predictor expects of that size:
+# This page was made on a CPU. The following tables show what a data-center GPU reaches. The first one has products of square matrices in
+# bf16, beside what the workshop's predictor expects for that size:
 
 # %%
 show.measured_on_gpu("device", "bf16 product")
 
 # %% [markdown]
-# The largest is slower than the one before it, and we do not know why. Then training: a GPT with 1.3 billion parameters, 24 sequences of 1,024 tokens a step, bf16, every layer compiled. Three loops train it, from the same
-# weights on the same text: the one of this workshop, the `Trainer` of transformers, and Lightning. The fourth is bare: forward, backward, step, always on the same batch. Below them stands a model with 125 million.
+# The largest product is slower than the one before it, and we do not know why.
+#
+# Next comes training: a GPT with 1.3 billion parameters, 24 sequences of 1,024 tokens a step, bf16, every layer compiled. Four loops train
+# it. Three start from the same weights and use the same text: the loop of this workshop, the `Trainer` of transformers, and Lightning. The
+# fourth loop is bare: it only does forward, backward and step, always on the same batch. For comparison, we also list a model with 125
+# million parameters.
 
 # %%
 import json
@@ -694,12 +710,12 @@ assert shares[4] < 0.4
 show.measured_on_gpu("throughput", *(f"{name}: tokens/s" for name in names))
 
 # %% [markdown]
-# All four reach an MFU of 53 or 54 %: around so large a model a loop costs next to nothing, whoever wrote it. The small model stays below 40 %. Nobody profiled
-# its step, so we can only name two likely causes. Its products are narrower, and the table above shows that small products run further below the
-# peak. And its layers have a fourteenth of the weights, while its vocabulary is as large. So the loss, which MFU hardly counts, should be a larger part
-# of its step.
+# All four loops reach an MFU of 53 or 54 %. With a model this large, the loop itself costs next to nothing, whoever wrote it. The small
+# model stays below 40 %. Nobody profiled its step, so we can only name two likely causes. First, its products are narrower, and the table
+# above shows that small products run further below the peak. Second, its layers have a fourteenth of the weights, while its vocabulary is
+# just as large. So the loss, which the MFU hardly counts, should take a larger part of its step.
 #
-# Where are the other 46 %? The profiler says what the GPU did in one step of the large model:
+# Where are the other 46 %? The profiler shows what the GPU did in one step of the large model:
 
 # %%
 kernels = loops["1.3b, kernels of a step"]["rows"]
@@ -717,11 +733,11 @@ assert round(share * step["products of matrices"] / whole, 2) == 0.51
 assert step["attention"] < 0.1 * whole
 
 # %% [markdown]
-# Products of matrices take 71 % of the time, and run at 72 % of the peak: that alone gives 51 %. The products of attention are the other 3 %. All other kernels
-# compute nothing that MFU counts. They normalise, multiply element by element, take the loss and step the optimizer, and what they wait for is
-# memory.
+# Matrix products take 71 % of the time, and they run at 72 % of the peak. Together that makes an MFU of 51 %. The products inside attention
+# are the other 3 %. None of the other kernels compute anything that MFU counts. They normalize, multiply element by element, compute the
+# loss and step the optimizer, and they spend their time waiting for memory.
 #
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("12_flops_and_mfu")
@@ -729,11 +745,12 @@ show.recorded_run("12_flops_and_mfu")
 # %% [markdown]
 # ## What to take away
 #
-# - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4
-#   backward.
-# - The attention core adds $12Lhs$ a token. In short sequences it is little, in long ones it is most.
-# - A device reaches its peak in large products only. Left of the roofline's ridge (295 FLOPs a byte on an H100), memory decides.
-# - **MFU** counts what the model needs; HFU also counts what was done twice. Published: 21 % (GPT-3) to 46 % (PaLM). One H200, 1.3B in bf16: 54 %.
+# - A product of $(m, k)$ by $(k, n)$ costs $2mkn$ FLOPs. **Training costs 6 FLOPs a parameter and token**, 2 forward and 4 backward.
+# - The attention core adds $12Lhs$ a token. With short sequences that is a small part, and with long ones it is most of the arithmetic.
+# - A device reaches its peak only in large products. To the left of the roofline's ridge (295 FLOPs a byte on an H100), memory sets the
+#   limit.
+# - **MFU** counts what the model needs; HFU also counts what was computed twice. Published: 21 % (GPT-3) to 46 % (PaLM). One H200, 1.3B in
+#   bf16: 54 %.
 # - Days = FLOPs / (devices x peak x MFU). 70B on 15T tokens on 1,024 H100 at 50 %: 144 days.
 #
 # Next: [13_memory_of_a_step](13_memory_of_a_step.ipynb), where the memory goes.

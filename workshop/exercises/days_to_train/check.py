@@ -57,20 +57,20 @@ MISTAKES = (
     ),
     Mistake(
         lambda stages, peak: _right(stages[-1:], peak),
-        "That is the last stage alone: their times add up.",
+        "That is only the last stage. Add up the times of all stages.",
     ),
     Mistake(
         lambda stages, peak: _right(stages[:1], peak),
-        "That is the first stage alone: their times add up. (A `return` inside the loop ends it.)",
+        "That is only the first stage. Add up the times of all. (A `return` inside the loop ends it.)",
     ),
     Mistake(
         lambda stages, peak: max(_right([stage], peak) for stage in stages),
-        "That is the longest stage alone. The stages follow each other: their times add up.",
+        "That is only the longest stage. The stages follow each other, so add up their times.",
     ),
     Mistake(
         _side_by_side,
-        "All FLOPs over the speed of all devices: that is as if the stages ran side by side. They follow "
-        "each other: take the time of each, and add.",
+        "All FLOPs over the speed of all devices would be right if the stages ran side by side. They follow "
+        "each other, so add up the time of each.",
     ),
     Mistake(
         _at_mean_share,

@@ -38,11 +38,11 @@ def _right(log: Log, flops: float, devices: int, peak: float, warm_up: int = 1) 
 MISTAKES = (
     Mistake(
         lambda log, f, n, peak, *_, **__: _rate(log) * f / (n * peak),
-        "It leaves out one step whatever `warm_up` says: `log[warm_up:]` counts.",
+        "This leaves out one step, whatever `warm_up` is. Only `log[warm_up:]` counts.",
     ),
     Mistake(
         lambda log, f, n, peak, *_, **__: _rate(log, 0) * f / (n * peak),
-        "The first steps are in it: they are slow, and the weeks to come are not. `log[warm_up:]` counts.",
+        "The first steps are in it, and they are slower than the rest. Only `log[warm_up:]` counts.",
     ),
     Mistake(
         lambda log, f, n, peak, warm_up=1: _mean_rate(log, warm_up) * f / (n * peak),
@@ -51,11 +51,11 @@ MISTAKES = (
     ),
     Mistake(
         lambda log, f, _, peak, warm_up=1: _rate(log, warm_up) * f / peak,
-        "That is how many devices at full speed would do it. There are `num_devices`.",
+        "That is how many devices at full speed would be enough. Divide by `num_devices`.",
     ),
     Mistake(
         lambda log, f, n, peak, warm_up=1: n * _rate(log, warm_up) * f / peak,
-        "All tokens are already counted, of all devices: divide by them.",
+        "All tokens are already counted, those of all devices. So divide by `num_devices`.",
     ),
     Mistake(
         lambda *given, **named: 100 * _right(*given, **named),
@@ -63,7 +63,7 @@ MISTAKES = (
     ),
     Mistake(
         lambda *given, **named: 1 / _right(*given, **named),
-        "Upside down: what was needed stands above, what the devices could do below.",
+        "Upside down: divide what was needed by what the devices could do.",
     ),
     Mistake(
         lambda *given, **named: 6 * _right(*given, **named),
@@ -71,7 +71,7 @@ MISTAKES = (
     ),
     Mistake(
         lambda *given, **named: 4 / 3 * _right(*given, **named),
-        "A repeated forward pass is work of the hardware, not of the model. With it this is the HFU.",
+        "A repeated forward pass is work of the hardware, not of the model. With it, the result is the HFU.",
     ),
 )
 

@@ -27,13 +27,13 @@ def _flops(per_parameter: int, per_meeting: int) -> Any:
 
 MISTAKES = (
     Mistake(
-        _flops(6, 0), "The attention core is missing: scores and their use have no weights, but they cost."
+        _flops(6, 0), "The attention core is missing. Its products have no weights, but they cost FLOPs."
     ),
     Mistake(_flops(2, 4), "That is the forward pass alone. Backward costs twice as much again."),
-    Mistake(_flops(4, 8), "Backward has two products for each of forward's one: it counts twice, not once."),
+    Mistake(_flops(4, 8), "Backward has two products for each one in forward, so it counts twice, not once."),
     Mistake(
         _flops(6, 4),
-        "Attention runs backward too: its part must be three times forward's, as for the weights.",
+        "Attention runs backward too. Its part must be three times that of forward, as for the weights.",
     ),
     Mistake(
         _flops(6, 6),
@@ -46,7 +46,7 @@ MISTAKES = (
     Mistake(_flops(3, 6), "A multiplication and an addition are two FLOPs; you count one."),
     Mistake(
         lambda n, tokens, layers, hidden, seq: 6 * n * tokens + 12 * layers * hidden * seq,
-        "The attention core is worked through for every token: multiply it by `num_tokens` too.",
+        "Every token goes through the attention core: multiply it by `num_tokens` too.",
     ),
 )
 
