@@ -432,8 +432,8 @@ assert kept < by_name["layers"][1] < 1.6 * kept
 assert by_name["bf16"][1] < 0.8 * by_name["layers"][1]
 
 # %% [markdown]
-# The first three rows show the trade: what saves memory sends more bytes. So do not ask which row saves most memory. Ask which row sends least
-# **among those that fit**. The next cell finds it for the rows in fp32 (bf16 would win in both cases), first under a generous memory limit, and
+# The first three rows show the trade-off: the less memory a variant needs, the more bytes it sends. So do not ask which row saves most memory. Ask
+# which row sends least **among those that fit**. The next cell finds it for the rows in fp32 (bf16 would win in both cases), first under a generous memory limit, and
 # then under a limit that is just too small to keep all weights:
 
 # %%
@@ -1074,7 +1074,7 @@ show.recorded_run("25_fsdp", share_gpu=True)
 # - Traffic: the root is gathered once, all other weights twice, and gradients are reduced once. `reshard_after_forward=False` saves a third of this
 #   traffic, and needs memory for all weights.
 # - From about $F / \beta$ tokens a rank on, a gather is hidden, whatever the layer's size.
-# - Accumulate with `set_requires_gradient_sync(False)` if there is room for whole gradients. Clip with `clip_grad_norm_`, which knows DTensors.
+# - Accumulate with `set_requires_gradient_sync(False)` if there is room for whole gradients. Clip with `clip_grad_norm_`, which handles DTensors.
 # - Gathers in bf16 halve the largest part of the traffic. Shards and optimizer stay in fp32.
 # - `fully_shard` does not give all ranks the same weights. Broadcast them, seed all ranks alike, or use `shard_model`.
 # - N divides the state and nothing else. From some N on, the peak consists of activations and the layers at work.

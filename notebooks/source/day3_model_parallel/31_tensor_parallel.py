@@ -8,8 +8,7 @@
 # - **Model and text:** `TINY` and the reference manual. The model has eight heads for keys and values, as many as for queries, so that each of four
 #   ranks gets two. (On GPUs a fused fp32 kernel needs equally many of both.) Before that we use two matrices of random numbers, and the last part
 #   uses the widths of Llama 70B.
-# - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the
-#   [glossary](../glossary.md).
+# - **Links:** before this [27_fewer_bytes](../day2_data_parallel/27_fewer_bytes.ipynb), after it [32_pipeline](32_pipeline.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -608,7 +607,7 @@ for name, wanted, found in [
 # %% [markdown]
 # The 2 at the entrance is not divided: there f has gathered the whole sequence, and the products keep it. The paper does not keep it. Its backward
 # gathers the sequence *again*, while the gradient of $x$ is computed (section 4.2.2). These two extra gathers a layer are hidden behind a product
-# and save memory, so that everything is divided by $t$. Our code stays simple and keeps the whole sequence.
+# and save memory, so that everything is divided by the number of ranks, $t$. Our code stays simple and keeps the whole sequence.
 #
 # The paper counts bytes for a GPT of its time, in units of batch x sequence x hidden (table 2). A layer keeps 10 outside and 24 inside. It also
 # keeps the scores of attention, $5as/h$ with $a$ heads, $s$ positions and hidden width $h$. (Dropping the scores and computing them again in
@@ -973,7 +972,7 @@ show.recorded_run("31_tensor_parallel", share_gpu=True)
 #   all_reduces**.
 # - Sequence parallelism makes 4 all_gathers and 4 reduce_scatters, which are **the same bytes**, and also divides norms and residuals.
 # - The vocabulary is cut as well, and the logits are never gathered.
-# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with $t$. In every layer the ranks wait for them.
+# - The bytes grow with batch x sequence x hidden, not with the weights, and do not shrink with more ranks. In every layer the ranks wait for them.
 #   So tensor parallelism stays inside the node.
 #
 # Next: [32_pipeline](32_pipeline.ipynb) cuts between the layers, where there is far less to send.
