@@ -4,25 +4,20 @@
 # - **You need** `41_fp8_scaling`.
 # - **It takes** 60 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, in one process, on CPU. There the 8-bit products are emulated: the same
-#   8-bit numbers are multiplied
-#   in fp32, so the loss is real but the speed is not. On a GPU with FP8 units, the same cells call `torch._scaled_mm`
-#   (the record near
-#   the end says how far they ran on one).
-#   Three libraries are optional: torchao (`pip install torchao`), ONNX (`pip install onnx onnxruntime`), and a build of
-#   llama.cpp
-#   (`pip install ik-llama-cpp-python`).
-# - **Model and text:** all of SmolLM2, on Lincoln's addresses. This lesson is about the model's outliers, and a
-#   model that was trained for seconds has none.
-# - **Links:** before this [42_fp8_training](42_fp8_training.ipynb), after it
-#   [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
+#   8-bit numbers are multiplied in fp32, so the loss is real but the speed is not. On a GPU with FP8 units, the same
+#   cells call `torch._scaled_mm` (the record near the end says how far they ran on one). Three libraries are optional:
+#   torchao (`pip install torchao`), ONNX (`pip install onnx onnxruntime`), and a build of llama.cpp (`pip install
+#   ik-llama-cpp-python`).
+# - **Model and text:** all of SmolLM2, on Lincoln's addresses. This lesson is about the model's outliers, and a model
+#   that was trained for seconds has none.
+# - **Links:** before this [42_fp8_training](42_fp8_training.ipynb), after it [51_adapters](../day5_adapt_compress/51_adapters.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
 # A trained model has 16 bits a number. To serve it with 8 bits, we round three kinds of numbers: its **weights**, the
 # **inputs** of its products, and its **cache** of keys and values. Which of the three decides how much of the model is
 # lost? We round each of them ourselves and measure. Then we write the model to a file, in each of four formats that
-# servers read, and
-# compare what comes out of the file with what we put in, or with the model itself.
+# servers read, and compare what comes out of the file with what we put in, or with the model itself.
 
 # %%
 # %load_ext workshop
@@ -50,17 +45,15 @@ known = first_tokens("1861_abraham_lincoln_r", 128)  # to calibrate with
 unseen = first_tokens("1862_abraham_lincoln_r", 128)  # to score on
 
 # %% [markdown]
-# First, a warning (lesson 53 will show more): these weights come from a file of 4 bits, so they take only a few
-# different values. The
-# grids below have nothing in common with that file's, and we compare everything with this model as it is.
+# First, a warning (lesson 53 will show more): these weights come from a file of 4 bits, so they take only a few different
+# values. The grids below have nothing in common with that file's, and we compare everything with this model as it is.
 #
 # ## How much is lost?
 #
 # Perplexity is the number that papers publish, but on 128 tokens it moves by a percent or two by luck, and it may even
-# fall. We therefore also use the
-# **KL divergence**. It measures how far the distribution over the next token has moved from the model's own, averaged
-# over positions. Luck cannot
-# bring it to zero: it is zero only if nothing has changed. Its unit is the nat, which is also the unit of the loss.
+# fall. We therefore also use the **KL divergence**. It measures how far the distribution over the next token has moved
+# from the model's own, averaged over positions. Luck cannot bring it to zero: it is zero only if nothing has changed. Its
+# unit is the nat, which is also the unit of the loss.
 
 
 # %%
@@ -92,11 +85,11 @@ assert harm(reference) == (0, 0)
 # ## Two kinds of eight bits
 #
 # Both formats divide the numbers by a scale, so that the largest magnitude becomes the format's largest value, and then
-# round. **int8** has 255 evenly
-# spaced values. **E4M3** has eight values between any power of two and the next, so its steps grow with the number.
+# round. **int8** has 255 evenly spaced values. **E4M3** has eight values between any power of two and the next, so its
+# steps grow with the number.
 #
-# The methods differ in which numbers share a scale. All numbers come as a matrix: inputs are (tokens, features), a
-# weight is (outputs, inputs).
+# The methods differ in which numbers share a scale. All numbers come as a matrix: inputs are (tokens, features), a weight
+# is (outputs, inputs).
 #
 # ### Exercise: who shares a scale?
 
@@ -179,9 +172,8 @@ for name in sorted(steepest, key=steepest.get)[-4:]:
     print(f"{name:<32} largest {top.max():7.1f}, median feature's {top.median():5.2f}")
 
 # %% [markdown]
-# We take the last linear layer in this list, whose input features differ most in size. We round its weight and its
-# input in both formats, with
-# one scale per tensor, per row and per column.
+# We take the last linear layer in this list, whose input features differ most in size. We round its weight and its input
+# in both formats, with one scale per tensor, per row and per column.
 
 # %%
 from workshop import show
@@ -207,10 +199,8 @@ show.bars_by_group(errors, "relative error")
 
 # %% [markdown]
 # Could we have predicted these errors? Errors that are spread evenly over a step have a root mean square of step /
-# $\sqrt{12}$.
-# The step of int8 is its scale. A number far smaller than the step becomes zero, and then its error is the number
-# itself. For
-# E4M3, the rule from `41_fp8_scaling` gives $2^{-4}/\sqrt{7}$ of the number.
+# $\sqrt{12}$. The step of int8 is its scale. A number far smaller than the step becomes zero, and then its error is the
+# number itself. For E4M3, the rule from `41_fp8_scaling` gives $2^{-4}/\sqrt{7}$ of the number.
 
 
 # %%
@@ -252,34 +242,28 @@ beside(
 # %% [markdown]
 # This picture decides the rest of the lesson.
 #
-# - **E4M3 hardly depends on the scale.** Its steps grow with the number, so its error is between two and three and a
-#   half percent,
-#   wherever the number lies. This error comes from the mantissa's three bits.
+# - **E4M3 hardly depends on the scale.** Its steps grow with the number, so its error is between two and three and a half
+#   percent, wherever the number lies. This error comes from the mantissa's three bits.
 # - **int8 depends on its scale**, and the step on paper predicts the error to within 5 %. The weights of a row are of
-#   similar
-#   size, and there int8 has more values (255, evenly spaced) than E4M3, so int8 is the better format. If the scale must
-#   reach an outlier, the other numbers are rounded to nothing.
-# - In large models, one scale **per column** would save int8's inputs, but this is the one kind of scale that the
-#   product cannot use.
-#   (Here one scale per row saves them even better, because this input's outliers are all at the first token, which is a
-#   separate row.)
+#   similar size, and there int8 has more values (255, evenly spaced) than E4M3, so int8 is the better format. If the
+#   scale must reach an outlier, the other numbers are rounded to nothing.
+# - In large models, one scale **per column** would save int8's inputs, but this is the one kind of scale that the product
+#   cannot use. (Here one scale per row saves them even better, because this input's outliers are all at the first token,
+#   which is a separate row.)
 #
 # Why can the product not use it? A product sums over the columns of x: $y_{to} = \sum_j x_{tj} w_{oj}$. A scale that
-# belongs to a
-# token or to an output is the same in each term, so it can be moved out of the sum. A scale of column j cannot. The
-# SmoothQuant paper
-# reports accuracies for OPT-175B with int8 inputs (table 1): 71.6 % in FP16; with one scale per tensor 32.3 %, per
-# token 31.7 %, per channel 71.4 %. We will come back to this.
+# belongs to a token or to an output is the same in each term, so it can be moved out of the sum. A scale of column j
+# cannot. The SmoothQuant paper reports accuracies for OPT-175B with int8 inputs (table 1): 71.6 % in FP16; with one scale
+# per tensor 32.3 %, per token 31.7 %, per channel 71.4 %. We will come back to this.
 #
 # ## Weights alone
 #
-# In **weight-only** quantization (W8A16), the weights are stored in 8 bits and are converted to 16 or 32 bits as they
-# are read. The inputs stay as they
-# are. A server with one user reads all weights for each token, so half the bytes allow up to twice the tokens.
+# In **weight-only** quantization (W8A16), the weights are stored in 8 bits and are converted to 16 or 32 bits as they are
+# read. The inputs stay as they are. A server with one user reads all weights for each token, so half the bytes allow up
+# to twice the tokens.
 #
-# The next cell defines such a layer. It stores only codes, and a scale for each row or for the whole tensor. Later we
-# use the same class to round
-# the inputs too.
+# The next cell defines such a layer. It stores only codes, and a scale for each row or for the whole tensor. Later we use
+# the same class to round the inputs too.
 
 # %%
 from workshop.precision.fp8 import product
@@ -338,14 +322,12 @@ assert e4m3_kl < 0.05
 
 # %% [markdown]
 # The whole model confirms the picture. With one scale per row, int8 is several times nearer to the model. E4M3 with one
-# scale for a whole matrix is
-# near enough for most uses. Perplexity by itself would be misleading: look at its signs.
+# scale for a whole matrix is near enough for most uses. Perplexity by itself would be misleading: look at its signs.
 #
 # ## The same by torchao
 #
 # `quantize_` replaces each weight with a tensor subclass that holds codes and scales, and the module stays an
-# `nn.Linear`. We compare our codes and
-# scales with torchao's, for the seven linear layers in one layer of the model:
+# `nn.Linear`. We compare our codes and scales with torchao's, for the seven linear layers in one layer of the model:
 
 # %%
 import contextlib
@@ -390,26 +372,23 @@ if has_torchao:
     print(f"{len(twelve)} weights: torchao's codes and scales are ours, bit for bit")
 
 # %% [markdown]
-# The FP8 codes are equal bit for bit. The int8 codes are equal too, once we use torchao's grid: torchao divides by
-# 127.5, so that the largest number lies
-# half a step beyond the last code. Ours is the grid of the SmoothQuant paper and of llama.cpp.
+# The FP8 codes are equal bit for bit. The int8 codes are equal too, once we use torchao's grid: torchao divides by 127.5,
+# so that the largest number lies half a step beyond the last code. Ours is the grid of the SmoothQuant paper and of
+# llama.cpp.
 #
-# torchao's setting for FP8 inputs, `Float8DynamicActivationFloat8WeightConfig`, requires a GPU with FP8 units and
-# refuses to run here. We therefore
-# write W8A8 ourselves.
+# torchao's setting for FP8 inputs, `Float8DynamicActivationFloat8WeightConfig`, requires a GPU with FP8 units and refuses
+# to run here. We therefore write W8A8 ourselves.
 #
 # ## Inputs too: static or dynamic?
 #
 # With many users at once, the weights are read once for all of them. Then arithmetic takes most of the time, and 8-bit
-# units help only if
-# *both* factors have 8 bits: **W8A8**. Unlike a weight, an input is not known beforehand. There are two ways to choose
-# its scale:
+# units help only if *both* factors have 8 bits: **W8A8**. Unlike a weight, an input is not known beforehand. There are
+# two ways to choose its scale:
 #
 # - **dynamic:** from the input itself, when it comes. This takes one more pass over the input, but each token can have
 #   its own scale.
 # - **static:** from the calibration text, once. This is the fastest way, because nothing is left to do at run time. But
-#   the scale is a guess about
-#   all text to come.
+#   the scale is a guess about all text to come.
 
 # %%
 # %%guess static_int8 --unit %
@@ -445,26 +424,23 @@ beside("static_int8", measured=results["int8 W8A8, static"][0])
 
 # %% [markdown]
 # A single static scale ruins int8, and E4M3 loses only a small part of that. On hardware with FP8, the simplest
-# calibration is therefore good enough.
-# Here one scale per token saves int8: it comes about as near to the model as static FP8. In OPT-175B (table 1 above) it
-# does not, because there the
-# outliers are in some features at *every* token, not in the first one.
+# calibration is therefore good enough. Here one scale per token saves int8: it comes about as near to the model as static
+# FP8. In OPT-175B (table 1 above) it does not, because there the outliers are in some features at *every* token, not in
+# the first one.
 #
 # Could we remove the outliers?
 #
 # ## SmoothQuant by hand
 #
 # A factor of feature j can be moved from the input to the weight without a change of the product: $(x_{tj} /
-# s_j)\,(s_j\,w_{oj}) = x_{tj}\,w_{oj}$.
-# The effect is one scale per column of the input, absorbed by the weight. A single number, α, sets how much of the
-# difficulty is moved (Xiao et
-# al., section 4):
+# s_j)\,(s_j\,w_{oj}) = x_{tj}\,w_{oj}$. The effect is one scale per column of the input, absorbed by the weight. A single
+# number, α, sets how much of the difficulty is moved (Xiao et al., section 4):
 #
 # $$s_j = \frac{\max_t |x_{tj}|^{\alpha}}{\max_o |w_{oj}|^{1-\alpha}}$$
 #
 # Dividing x costs nothing at run time if we divide the weights that *produce* x, once and beforehand. These are the
-# weight of the norm before q, k
-# and v, the weight of the norm before gate and up, and the rows of up before down (up enters by an elementwise product).
+# weight of the norm before q, k and v, the weight of the norm before gate and up, and the rows of up before down (up
+# enters by an elementwise product).
 #
 # ### Exercise: move the outliers
 
@@ -490,10 +466,8 @@ def smooth(
 # ### A slider that decides: which α?
 #
 # The left plot shows the largest magnitude of the inputs by feature, and the right plot that of the weights, after
-# smoothing with α. At 0 the weights
-# are even and the inputs are not; at 1 it is the other way round. The title shows the error of the int8 product, with
-# the inputs under one scale.
-# Move α until the error is smallest.
+# smoothing with α. At 0 the weights are even and the inputs are not; at 1 it is the other way round. The title shows the
+# error of the int8 product, with the inputs under one scale. Move α until the error is smallest.
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -541,13 +515,11 @@ assert by_alpha[best] < 0.5 * plain
 draw(best)
 
 # %% [markdown]
-# The least error lies between the ends, as the paper says; for Llama, the paper took α = 0.8 (table 6). (The last
-# picture shows the slider's answer, for
-# readers without a kernel.)
+# The least error lies between the ends, as the paper says; for Llama, the paper took α = 0.8 (table 6). (The last picture
+# shows the slider's answer, for readers without a kernel.)
 #
 # Now the whole model. We smooth three places in each layer; the fourth input (`o_proj`) stays as it is. First we check
-# that smoothing leaves the
-# model unchanged, and then we round it.
+# that smoothing leaves the model unchanged, and then we round it.
 
 
 # %%
@@ -600,13 +572,13 @@ assert 0.2 < by_alpha[best] < 0.3
 
 # %% [markdown]
 # Smoothing removes more than half of int8's loss, without a single extra operation at run time. But it does not save this
-# model: perplexity is still a third worse, and the KL divergence is several times that of static FP8. Even at the best
-# α, the product with the largest outliers has an error of a quarter, and a single α, chosen on that layer, serves all
+# model: perplexity is still a third worse, and the KL divergence is several times that of static FP8. Even at the best α,
+# the product with the largest outliers has an error of a quarter, and a single α, chosen on that layer, serves all
 # layers.
 #
 # The SmoothQuant paper reports mean accuracies over seven tasks for OPT-175B (table 3): FP16 66.9 %, int8 W8A8 35.5 %,
-# LLM.int8() 66.7 %, SmoothQuant with static scales 66.8 %. LLM.int8(), which lesson 53 will show, takes the outliers
-# out of the product, and that costs time.
+# LLM.int8() 66.7 %, SmoothQuant with static scales 66.8 %. LLM.int8(), which lesson 53 will show, takes the outliers out
+# of the product, and that costs time.
 #
 # ## The cache
 #
@@ -624,8 +596,7 @@ assert 0.2 < by_alpha[best] < 0.3
 
 # %% [markdown]
 # We now write such a cache. It stores codes and scales, and gives attention the numbers that they represent. In
-# transformers, a cache is an object with
-# `update`, so ours is a subclass.
+# transformers, a cache is an object with `update`, so ours is a subclass.
 
 # %%
 from transformers import DynamicCache
@@ -694,13 +665,12 @@ print(f"largest key or value {largest:.0f}, E4M3 reaches 448")
 assert largest < 448
 
 # %% [markdown]
-# The numbers of a head are of similar size, so int8 with one scale per head and token is again the closest. E4M3 needs
-# no scale at all, because keys and
-# values lie far below 448. It is the simplest 8-bit cache: it takes half the bytes, and loses less than weights in E4M3
-# do.
+# The numbers of a head are of similar size, so int8 with one scale per head and token is again the closest. E4M3 needs no
+# scale at all, because keys and values lie far below 448. It is the simplest 8-bit cache: it takes half the bytes, and
+# loses less than weights in E4M3 do.
 #
-# Does the cache also work when the model *generates*? We read the same tokens in two parts, and the second part uses
-# the cache of the first:
+# Does the cache also work when the model *generates*? We read the same tokens in two parts, and the second part uses the
+# cache of the first:
 
 # %%
 cache = Cache8("e4m3", False)
@@ -741,8 +711,7 @@ beside("cache_gb", calculated=cache_bytes("llama-3.1-70b", 8192, 1) / 1e9)
 
 # %% [markdown]
 # When Llama 3.1 appeared, Hugging Face published the size of its cache in 16 bits for 1,024, for 16,000 and for 128,000
-# tokens.
-# The formula gives the same, if a "GB" is $2^{30}$ bytes. Only their row for 405B is twice our result. It fits 16
+# tokens. The formula gives the same, if a "GB" is $2^{30}$ bytes. Only their row for 405B is twice our result. It fits 16
 # heads of keys and values, but the model has 8. (A reader asked about this; the issue is among the sources.)
 
 # %% tags=["nbval-check-output"]
@@ -763,20 +732,16 @@ for name, published in PUBLISHED.items():
         assert abs(twice * ours - theirs) < 0.006
 
 # %% [markdown]
-# With many users, the cache is what counts. Half the cache gives nearly twice the users, and half the weights alone
-# give only a few more. (The
-# calculation leaves out working memory.)
+# With many users, the cache is what counts. Half the cache gives nearly twice the users, and half the weights alone give
+# only a few more. (The calculation leaves out working memory.)
 #
 # ## A model in FP8 only
 #
 # Now we write everything that we chose to one file. It contains no second copy in 16 bits: the weights **are** their
-# codes. The names
-# below are those that NVIDIA's Model Optimizer writes. TensorRT-LLM, vLLM and SGLang read a folder with these
-# tensors and a `hf_quant_config.json`. There, the algorithm `FP8` means that weights and inputs are in E4M3 with one
-# static scale each, and the
-# cache is in E4M3. The `producer` field matters, because vLLM recognizes the format by the name `modelopt`. The
-# tokenizer goes into the folder too,
-# because the server reads text.
+# codes. The names below are those that NVIDIA's Model Optimizer writes. TensorRT-LLM, vLLM and SGLang read a folder with
+# these tensors and a `hf_quant_config.json`. There, the algorithm `FP8` means that weights and inputs are in E4M3 with
+# one static scale each, and the cache is in E4M3. The `producer` field matters, because vLLM recognizes the format by the
+# name `modelopt`. The tokenizer goes into the folder too, because the server reads text.
 
 # %%
 import json
@@ -845,11 +810,10 @@ assert 0 < size - predicted < 0.001 * size  # scales and names
 # %% [markdown]
 # ## What TensorRT-LLM's engine takes
 #
-# TensorRT-LLM's PyTorch backend loads that folder. Its older way builds an engine from a *checkpoint*: `config.json`
-# and a
-# `rank0.safetensors` for each rank, with different names. There, q, k and v are one matrix, so they must share one
-# scale. The same holds for a pair of
-# projections that the engine fuses. The larger scale is used for all of them, and the others are rounded again.
+# TensorRT-LLM's PyTorch backend loads that folder. Its older way builds an engine from a *checkpoint*: `config.json` and
+# a `rank0.safetensors` for each rank, with different names. There, q, k and v are one matrix, so they must share one
+# scale. The same holds for a pair of projections that the engine fuses. The larger scale is used for all of them, and the
+# others are rounded again.
 
 # %%
 PLACES = {
@@ -911,11 +875,10 @@ save_file(
 )
 
 # %% [markdown]
-# TensorRT-LLM itself needs an NVIDIA GPU and several gigabytes, and it is not installed here. What we do have is
-# NVIDIA's Model Optimizer, which writes
-# both layouts and runs on a CPU. A test of this workshop lets it write a small Llama, and compares names, shapes, types
-# and values with those of
-# these cells (`tests/compress/test_served_files.py`). Here, we load the file back into our model:
+# TensorRT-LLM itself needs an NVIDIA GPU and several gigabytes, and it is not installed here. What we do have is NVIDIA's
+# Model Optimizer, which writes both layouts and runs on a CPU. A test of this workshop lets it write a small Llama, and
+# compares names, shapes, types and values with those of these cells (`tests/compress/test_served_files.py`). Here, we
+# load the file back into our model:
 
 # %%
 back = load_file(folder / "engine" / "rank0.safetensors", device=str(device))
@@ -939,16 +902,14 @@ assert 0.7 * once < kl < 1.4 * once
 
 # %% [markdown]
 # The weights whose scales had to be shared are now rounded twice. This costs little: the file is about as far from the
-# model
-# as the same choices were with a scale for each matrix (`e4m3 W8A8, static`).
+# model as the same choices were with a scale for each matrix (`e4m3 W8A8, static`).
 #
 # ## ONNX: the graph in the file
 #
 # safetensors stores only tensors, and the server supplies the code. An **ONNX** file also stores the graph, so any
-# runtime can run it. Eight bits are two
-# operators there. `QuantizeLinear` divides, rounds and clips to the range of the format, and `DequantizeLinear`
-# multiplies back. A runtime with 8-bit
-# kernels fuses such pairs with the product between them.
+# runtime can run it. Eight bits are two operators there. `QuantizeLinear` divides, rounds and clips to the range of the
+# format, and `DequantizeLinear` multiplies back. A runtime with 8-bit kernels fuses such pairs with the product between
+# them.
 #
 # The next cells define one linear layer of W8A8 and then a layer of a Llama. That takes only ten more nodes, since ONNX
 # has rotary embedding and attention.
@@ -1032,8 +993,7 @@ def layer_nodes(graph, x, number, layer):
 
 # %% [markdown]
 # The embedding comes before these layers, and the norm and the head come after them. To save time, we write only the
-# first four layers; `LAYERS = 30`
-# writes all.
+# first four layers; `LAYERS = 30` writes all.
 
 # %%
 LAYERS = 4
@@ -1101,16 +1061,14 @@ if onnx:
     assert same > 0.9
 
 # %% [markdown]
-# The file passes ONNX's own checker, and onnxruntime gives torch's logits except for the order of sums. If the last
-# digit of a sum falls on the other side of a rounding, a code differs by one step. This is why we compare the
-# difference with the distance to the same
-# layers without rounding.
+# The file passes ONNX's own checker, and onnxruntime gives torch's logits except for the order of sums. If the last digit
+# of a sum falls on the other side of a rounding, a code differs by one step. This is why we compare the difference with
+# the distance to the same layers without rounding.
 #
 # ## GGUF: what llama.cpp takes
 #
 # **GGUF** has no FP8. Its 8-bit type is `Q8_0`: blocks of 32 int8 codes with a scale in 16 bits. As the picture at the
-# top has shown,
-# this is no loss: for weights, int8 with fine scales is the better format.
+# top has shown, this is no loss: for weights, int8 with fine scales is the better format.
 #
 # ### Exercise: a block
 
@@ -1147,11 +1105,9 @@ assert alike > 0.999  # a half may go either way
 assert 8 * yours.size / sample.size == 8.5
 
 # %% [markdown]
-# Now we write the file: fields first, then tensors under names that llama.cpp knows. Two details need care. The file
-# must contain the tokenizer,
-# because otherwise nobody could talk to the model. And in rotary embedding, llama.cpp rotates neighboring pairs where
-# transformers rotates halves,
-# so the rows of q and k are reordered.
+# Now we write the file: fields first, then tensors under names that llama.cpp knows. Two details need care. The file must
+# contain the tokenizer, because otherwise nobody could talk to the model. And in rotary embedding, llama.cpp rotates
+# neighboring pairs where transformers rotates halves, so the rows of q and k are reordered.
 
 # %%
 names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
@@ -1246,9 +1202,8 @@ else:
 
 # %% [markdown]
 # llama.cpp reads the file, and its results are nearly the same. They are not exactly the same, because its kernels
-# multiply Q8_0 weights with inputs that
-# they also round to int8, in blocks of 32. In this case, a format that is called weight-only is in fact W8A8, dynamic,
-# with small blocks.
+# multiply Q8_0 weights with inputs that they also round to int8, in blocks of 32. In this case, a format that is called
+# weight-only is in fact W8A8, dynamic, with small blocks.
 #
 # ## Compare
 
@@ -1282,18 +1237,16 @@ beside("decides", measured="inputs")
 # %% [markdown]
 # **The inputs decide.** Weights alone and the cache alone stay below three hundredths of a nat, in either format. With
 # the inputs rounded too, the same 8 bits cost from less than a hundredth of a nat to three quarters of a nat. The cost
-# depends on which numbers share
-# a scale: a block of 32 (llama.cpp), a token, or all tokens to come. The files keep what we chose: the folder gives
-# the same numbers to the last bit, and the engine's file is about as far from the model as static E4M3 was.
+# depends on which numbers share a scale: a block of 32 (llama.cpp), a token, or all tokens to come. The files keep what
+# we chose: the folder gives the same numbers to the last bit, and the engine's file is about as far from the model as
+# static E4M3 was.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
 # This script does what you will do with a model of your own. It calibrates on some batches, writes FP8 codes and three
-# kinds of numbers
-# beside them, loads the file, and compares. Put your model, which takes a batch and returns a tensor, and your batches
-# in the two
-# places marked "yours".
+# kinds of numbers beside them, loads the file, and compares. Put your model, which takes a batch and returns a tensor,
+# and your batches in the two places marked "yours".
 
 # %%
 import os
@@ -1377,14 +1330,12 @@ show.recorded_run("43_fp8_inference")
 #
 # - The inputs decide how much is lost. Weights and cache in 8 bits cost little, in either format.
 # - E4M3 has the same relative error wherever a number lies. int8 is finer if the numbers are of similar size, and fails
-#   if there is an outlier. The
-#   numbers in a row of weights, or in a cached head, are of similar size; those of an input are not.
+#   if there is an outlier. The numbers in a row of weights, or in a cached head, are of similar size; those of an input
+#   are not.
 # - A scale can be moved out of a product only if it belongs to a token or an output. SmoothQuant moves the scale of a
-#   feature into the weights
-#   beforehand.
+#   feature into the weights beforehand.
 # - Static FP8 inputs need one pass over some text. Static int8 inputs stay bad in this model even after smoothing. int8
-#   with
-#   one scale per token is about as good as static FP8.
+#   with one scale per token is about as good as static FP8.
 # - The cache in 8 bits takes half the bytes, and allows nearly twice the users if it is what fills the memory.
 # - Judge by the KL divergence from the model itself. Perplexity over a short text can improve by luck.
 # - A file is finished only when another program's reader has read it and gives your logits.
@@ -1393,18 +1344,14 @@ show.recorded_run("43_fp8_inference")
 #
 # ## Sources
 #
-# - G. Xiao et al., *SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models*, ICML
-#   2023, [arXiv:2211.10438](https://arxiv.org/abs/2211.10438):
+# - G. Xiao et al., *SmoothQuant: Accurate and Efficient Post-Training Quantization for Large Language Models*, ICML 2023, [arXiv:2211.10438](https://arxiv.org/abs/2211.10438):
 #   section 4 (the factor), tables 1, 3 and 6.
-# - Hugging Face, *Llama 3.1: 405B, 70B & 8B with multilinguality and long context*, huggingface.co/blog/llama31,
-#   *Inference memory requirements*;
+# - Hugging Face, *Llama 3.1: 405B, 70B & 8B with multilinguality and long context*, huggingface.co/blog/llama31, *Inference memory requirements*;
 #   the row of 405B: github.com/huggingface/blog/issues/2345.
 # - P. Micikevicius et al., *FP8 Formats for Deep Learning*, 2022, [arXiv:2209.05433](https://arxiv.org/abs/2209.05433).
 # - T. Dettmers et al., *LLM.int8()*, NeurIPS 2022, [arXiv:2208.07339](https://arxiv.org/abs/2208.07339).
 # - PyTorch AO 0.18: `torchao.quantization.quantize_`, `Float8WeightOnlyConfig`, `Int8WeightOnlyConfig`.
-# - NVIDIA Model Optimizer 0.47: `export_hf_checkpoint`, `export_tensorrt_llm_checkpoint`; TensorRT-LLM documentation,
-#   *TensorRT LLM Checkpoint*
+# - NVIDIA Model Optimizer 0.47: `export_hf_checkpoint`, `export_tensorrt_llm_checkpoint`; TensorRT-LLM documentation, *TensorRT LLM Checkpoint*
 #   (docs/source/architecture/checkpoint.md) and *Quantization*.
-# - ONNX operators, opset 23: `QuantizeLinear`, `DequantizeLinear`, `RMSNormalization`, `RotaryEmbedding`, `Attention`
-#   (onnx.ai).
+# - ONNX operators, opset 23: `QuantizeLinear`, `DequantizeLinear`, `RMSNormalization`, `RotaryEmbedding`, `Attention` (onnx.ai).
 # - llama.cpp: `gguf-py` (quants.py, gguf_writer.py), ggml/src/ggml-common.h (`block_q8_0`).

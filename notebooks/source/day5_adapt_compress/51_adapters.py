@@ -4,22 +4,18 @@
 # - **You need** `13_memory_of_a_step` (weights, gradients, moments, activations).
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on a real language model of 135 million parameters and real questions.
-#   Fetch both once
-#   (`workshop assets fetch --all`); from then on you need no network. Training uses a GPU if there is one; memory is
-#   measured on the host.
+#   Fetch both once (`workshop assets fetch --all`); from then on you need no network. Training uses a GPU if there is
+#   one; memory is measured on the host.
 # - **Model and text:** SmolLM2 in place of `TINY`, because adapting a model only makes sense if the model already knows
-#   something. SmolLM2 is a
-#   Llama too: a cell below loads its weights into the class `GPT` of the previous days. In place of the reference
-#   manual, it reads questions.
-# - **Links:** before this [43_fp8_inference](../day4_fp8/43_fp8_inference.ipynb), after it [52_qlora](52_qlora.ipynb),
-#   words in the [glossary](../glossary.md).
+#   something. SmolLM2 is a Llama too: a cell below loads its weights into the class `GPT` of the previous days. In place
+#   of the reference manual, it reads questions.
+# - **Links:** before this [43_fp8_inference](../day4_fp8/43_fp8_inference.ipynb), after it [52_qlora](52_qlora.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
 # A model that was trained for months does nearly what you want. If you train all of it further, each parameter takes 16
-# bytes: its weight, its
-# gradient and two moments, in fp32. Do all the weights have to change? If not, how few are enough, and what does that
-# save?
+# bytes: its weight, its gradient and two moments, in fp32. Do all the weights have to change? If not, how few are enough,
+# and what does that save?
 
 # %%
 # %load_ext workshop
@@ -38,13 +34,12 @@ for text, label in data.test[:3]:
     print(f"{label:<12} {text}")
 
 # %% [markdown]
-# The task is to decide what *kind* of answer a question asks for. There are TREC's six types (Li and Roth, 2002). The
-# file contains most
-# questions several times. Duplicates were removed before the split, so no test question was ever trained on.
+# The task is to decide what *kind* of answer a question asks for. We use TREC's six types (Li and Roth, 2002). The file
+# contains most questions several times. Duplicates were removed before the split, so no test question was ever trained
+# on.
 #
 # The model was never trained for this task. We put each question into a prompt and compare the probabilities of the six
-# words that
-# could answer it.
+# words that could answer it.
 
 # %%
 model, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=DEVICE)
@@ -78,10 +73,8 @@ train, test = short(data.train)[:160], short(data.test)[:100]
 # ## The model of days 1 to 4, grown
 #
 # Is SmolLM2 a different kind of model? No. It is the course's own `GPT` with other numbers in its configuration: it is
-# wider and deeper, and
-# its vocabulary has 49,152 pieces of words where `TINY` has 256 bytes. The class that you have split, sharded and
-# rounded on the previous days
-# can therefore load these weights.
+# wider and deeper, and its vocabulary has 49,152 pieces of words where `TINY` has 256 bytes. The class that you have
+# split, sharded and rounded on the previous days can therefore load these weights.
 
 # %%
 from dataclasses import fields, replace
@@ -117,22 +110,20 @@ print("GPT's next word:", tokenizer.decode(ours[0, -1].argmax()))
 del gpt
 
 # %% [markdown]
-# The logits are the same, so it is the same model. From here on we use transformers' version, because peft, this
-# lesson's library, expects it.
+# The logits are the same, so it is the same model. From here on we use transformers' version, because peft, this lesson's
+# library, expects it.
 #
 # ## Below the lowest adapter
 #
 # An **adapter** is a small set of new weights that is trained while the model itself stays as it is (**frozen**).
 #
 # The backward pass goes from the loss down to the lowest trained weight and stops there. Below that point, only the
-# forward pass is needed,
-# and its result never changes. We can therefore compute it **once** for each question. We put adapters into the top six
-# of the thirty layers,
-# run the lower twenty-four over all questions now, and keep their output. Every method below starts from this output.
-# (Adapters in all layers
-# would have more to work with, but take five times as long.)
+# forward pass is needed, and its result never changes. We can therefore compute it **once** for each question. We put
+# adapters into the top six of the thirty layers, run the lower twenty-four over all questions now, and keep their output.
+# Every method below starts from this output. (Adapters in all layers would have more to work with, but take five times as
+# long.)
 #
-# We also skip the logits of all other words: six rows of the head are enough.
+# We also compute only the logits of our six words: six rows of the head are enough.
 
 # %%
 import copy
@@ -222,9 +213,8 @@ def lora_forward(
 
 
 # %% [markdown]
-# With your function as its forward, LoRA is a module of a few lines. It takes the place of a linear map. (The package
-# has the same module in
-# `workshop/adapt/lora.py`, and also DoRA, which needs one more line.)
+# With your function as its forward, LoRA is a module of a few lines. It takes the place of a linear map. (The package has
+# the same module in `workshop/adapt/lora.py`, and also DoRA, which needs one more line.)
 
 
 # %%
@@ -258,11 +248,9 @@ def with_lora(model, rank=8):
 # %% [markdown]
 # ## Predict
 #
-# A change beside a matrix of shape `out x in` has `r (in + out)` weights. In each of the six layers we adapt the
-# queries (576 to 576) and the
-# values (576 to 192), with r = 8. **Predict** how many weights are trained, and what happens to the memory. The
-# course's predictor accepts an
-# `Adapter`.
+# A change beside a matrix of shape `out x in` has `r (in + out)` weights. In each of the six layers we adapt the queries
+# (576 to 576) and the values (576 to 192), with r = 8. **Predict** how many weights are trained, and what happens to the
+# memory. The course's predictor accepts an `Adapter`.
 
 # %%
 # %%guess lora_weights
@@ -307,8 +295,7 @@ assert adapter.params(spec) == UPPER * 8 * (2 * 576 + 576 + 192)
 # ## By hand and by the library
 #
 # peft is the library that most people use for adapters: a configuration and one call. If we copy our A and B into its
-# LoRA, the two must agree,
-# forward and backward.
+# LoRA, the two must agree, forward and backward.
 
 # %% tags=["nbval-check-output"]
 from workshop.adapt import lora, methods
@@ -353,8 +340,7 @@ beside("lora_weights", predicted=by_rule, measured=trained)
 # ## Run
 #
 # We train for twenty steps of eight questions each, so the model sees each of the 160 training questions once. The
-# optimizer is AdamW, and the
-# learning rate falls to zero.
+# optimizer is AdamW, and the learning rate falls to zero.
 
 
 # %%
@@ -388,14 +374,12 @@ assert by_lora > zero_shot + 0.15
 
 # %% [markdown]
 # The accuracy is well over fifteen points higher. We trained less than half a percent of these layers' weights, on 160
-# questions that were
-# each seen once.
+# questions that were each seen once.
 #
 # ### Merge
 #
-# The sum $W + \frac{\alpha}{r} B A$ is again one matrix. If we **merge** the adapter, which means that this sum
-# replaces W, the model has its old
-# shape and its old speed, and it gives the same outputs:
+# The sum $W + \frac{\alpha}{r} B A$ is again one matrix. If we **merge** the adapter, which means that this sum replaces
+# W, the model has its old shape and its old speed, and it gives the same outputs:
 
 # %% tags=["nbval-check-output"]
 with torch.no_grad():
@@ -439,8 +423,7 @@ beside("rank_one", measured=100 * (by_lora - by_lowest))
 
 # %% [markdown]
 # With only a hundred questions, we cannot tell the two ranks apart. The LoRA paper found the same for GPT-3 with more
-# questions: rank 1 is
-# within a point of rank 8 (table 4, shown at the end of this lesson).
+# questions: rank 1 is within a point of rank 8 (table 4, shown at the end of this lesson).
 #
 # ### Other methods
 #
@@ -477,9 +460,8 @@ def trained_by(config, rate):
 results["full"] = trained_by(None, rate=1e-4)
 
 # %% [markdown]
-# Full training did well with a learning rate of 0.0001. We gave LoRA a rate fifty times as high, because its B starts
-# at zero and has only
-# twenty steps to grow. What does LoRA learn at the rate that suits full training?
+# Full training did well with a learning rate of 0.0001. We gave LoRA a rate fifty times as high, because its B starts at
+# zero and has only twenty steps to grow. What does LoRA learn at the rate that suits full training?
 
 # %%
 torch.manual_seed(0)
@@ -519,23 +501,18 @@ show.accuracy_by_trained(results, questions=len(test))
 
 # %% [markdown]
 # (Each bar extends two standard errors up and down: $2\sqrt{p(1-p)/100}$ for a share p of a hundred questions. IA3 and
-# LoRA
-# of rank 1 train the same number of weights, so their points are drawn side by side.)
+# LoRA of rank 1 train the same number of weights, so their points are drawn side by side.)
 #
 # How little is enough? The numbers of trained weights differ by a factor of several thousand, and yet all methods learn
-# the task, even eight
-# vectors in front of the text. This experiment cannot decide which method is best: the two best differ by less than two
-# standard errors of
-# their difference. (Prompt tuning works better the larger the model is: in figure 1 of
-# Lester et al. 2021, it catches up with full training at ten billion parameters.)
+# the task, even eight vectors in front of the text. This experiment cannot decide which method is best: the two best
+# differ by less than two standard errors of their difference. (Prompt tuning works better the larger the model is: in
+# figure 1 of Lester et al. 2021, it catches up with full training at ten billion parameters.)
 #
 # ## Compare: memory
 #
 # Now we measure the memory that we predicted, in a separate process, so that nothing left over from the cells above
-# counts. Each method takes
-# two training steps on random tokens. This time the model computes logits at every position with its whole head,
-# because that is what memory is
-# spent on.
+# counts. Each method takes two training steps on random tokens. This time the model computes logits at every position
+# with its whole head, because that is what memory is spent on.
 
 # %%
 # %%torchrun -n 1 --pass ROWS,TOKENS,UPPER --into memory
@@ -590,22 +567,20 @@ more = memory[0].full["peak"] - expected["full"]
 assert abs(more - 2 * 4 * 49_152 * 576) < 0.02 * memory[0].full["peak"]
 
 # %% [markdown]
-# For LoRA, the prediction is within two percent of the measured peak, and the number of trained weights is exact.
-# *Full* training needs about
-# 225 MB more than predicted. The reason is that this model uses one matrix both as embedding and as head. The backward
-# pass makes two
-# gradients of that matrix, 113 MB each, and adds them into a third. The prediction counts one of the three.
+# For LoRA, the prediction is within two percent of the measured peak, and the number of trained weights is exact. *Full*
+# training needs about 225 MB more than predicted. The reason is that this model uses one matrix both as embedding and as
+# head. The backward pass makes two gradients of that matrix, 113 MB each, and adds them into a third. The prediction
+# counts one of the three.
 #
-# LoRA saves three quarters of the *state*: gradients and moments are gone. It does not save **activations**, because
-# the backward pass still
-# goes through every layer, and it does not save **the frozen weights**. The next lesson makes the frozen weights smaller.
+# LoRA saves three quarters of the *state*: gradients and moments are gone. It does not save **activations**, because the
+# backward pass still goes through every layer, and it does not save **the frozen weights**. The next lesson makes the
+# frozen weights smaller.
 #
 # ## At scale
 #
 # The next cell does the same arithmetic for Llama 3.1 with 8 and 70 billion parameters in bf16, with LoRA of rank 16
-# beside every matrix. Below
-# are rows from the LoRA paper (Hu et al., table 4), for GPT-3 with LoRA beside queries and values: our count of weights
-# equals theirs.
+# beside every matrix. Below are rows from the LoRA paper (Hu et al., table 4), for GPT-3 with LoRA beside queries and
+# values: our count of weights equals theirs.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -640,11 +615,9 @@ for rank, published, on_wikisql, on_mnli in (
 # ## Tomorrow's script
 #
 # This script trains with LoRA through peft, without this workshop. `MODEL=folder python train_lora.py` takes your model
-# from a folder in the
-# format that transformers saves. Without a folder, it takes a small model that knows nothing. The script saves the
-# adapter alone and resumes
-# from it if it is there. At the end it merges the adapter and compares the merged model with the one that has the
-# adapter beside it.
+# from a folder in the format that transformers saves. Without a folder, it takes a small model that knows nothing. The
+# script saves the adapter alone and resumes from it if it is there. At the end it merges the adapter and compares the
+# merged model with the one that has the adapter beside it.
 
 # %%
 import os
@@ -723,9 +696,8 @@ show.recorded_run("51_adapters")
 # %% [markdown]
 # ## What to take away
 #
-# - LoRA trains **r (in + out)** numbers beside a matrix. Here that was less than half a percent of these layers, for
-#   more than fifteen
-#   points. Rank 1, with an eighth of that, did equally well, as far as a hundred questions can tell.
+# - LoRA trains **r (in + out)** numbers beside a matrix. Here that was less than half a percent of these layers, for more
+#   than fifteen points. Rank 1, with an eighth of that, did equally well, as far as a hundred questions can tell.
 # - Written by hand, LoRA is five lines and equal to peft's. Once merged, it adds nothing to the cost of a forward pass.
 # - LoRA saves gradients and moments, about 12 of 16 bytes a parameter. Activations and frozen weights stay.
 # - Below the lowest adapter there is no backward pass, and the forward pass can be computed once.
@@ -735,13 +707,8 @@ show.recorded_run("51_adapters")
 #
 # ## Sources
 #
-# - E. Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022,
-#   [arXiv:2106.09685](https://arxiv.org/abs/2106.09685): equation 3, section 4.1, table 4.
-# - S. Liu et al., *DoRA: Weight-Decomposed Low-Rank Adaptation*, ICML 2024,
-#   [arXiv:2402.09353](https://arxiv.org/abs/2402.09353).
-# - B. Lester, R. Al-Rfou, N. Constant, *The Power of Scale for Parameter-Efficient Prompt Tuning*, EMNLP 2021,
-#   [arXiv:2104.08691](https://arxiv.org/abs/2104.08691): figure 1.
-# - H. Liu et al., *Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning* (IA3),
-#   NeurIPS 2022, [arXiv:2205.05638](https://arxiv.org/abs/2205.05638).
-# - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002. The model: L. Ben Allal et al., *SmolLM2*,
-#   [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
+# - E. Hu et al., *LoRA: Low-Rank Adaptation of Large Language Models*, ICLR 2022, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685): equation 3, section 4.1, table 4.
+# - S. Liu et al., *DoRA: Weight-Decomposed Low-Rank Adaptation*, ICML 2024, [arXiv:2402.09353](https://arxiv.org/abs/2402.09353).
+# - B. Lester, R. Al-Rfou, N. Constant, *The Power of Scale for Parameter-Efficient Prompt Tuning*, EMNLP 2021, [arXiv:2104.08691](https://arxiv.org/abs/2104.08691): figure 1.
+# - H. Liu et al., *Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning* (IA3), NeurIPS 2022, [arXiv:2205.05638](https://arxiv.org/abs/2205.05638).
+# - X. Li, D. Roth, *Learning Question Classifiers*, COLING 2002. The model: L. Ben Allal et al., *SmolLM2*, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).

@@ -4,24 +4,18 @@
 # - **You need** `51_adapters` (LoRA) and `22_ddp`, `25_fsdp` for the ranks at the end.
 # - **It takes** 30 minutes to read and try, under a minute to run.
 # - **What runs where:** everything runs here, on CPU, with a real model. The last cell on ranks uses GPUs if there are
-#   any; memory is measured
-#   on the host everywhere. Paged optimizers need an NVIDIA GPU. The library bitsandbytes is optional: without it, our
-#   own code
-#   does everything.
-# - **Model and text:** SmolLM2, as in the previous lesson, because the distribution of a trained model's weights
-#   decides what four bits can
-#   hold. The whole model reads one of Lincoln's addresses. Eight of its layers are measured, and two are trained on
-#   ranks, on the reference manual.
-# - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in
-#   the [glossary](../glossary.md).
+#   any; memory is measured on the host everywhere. Paged optimizers need an NVIDIA GPU. The library bitsandbytes is
+#   optional: without it, our own code does everything.
+# - **Model and text:** SmolLM2, as in the previous lesson, because the distribution of a trained model's weights decides
+#   what four bits can hold. The whole model reads one of Lincoln's addresses. Eight of its layers are measured, and two
+#   are trained on ranks, on the reference manual.
+# - **Links:** before this [51_adapters](51_adapters.ipynb), after it [53_quantization](53_quantization.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# LoRA freed us from gradients and moments. What remains is the frozen model: 2 bytes a parameter in bf16, which is 130
-# GB for 65 billion
-# parameters. But a frozen weight is never updated. It does not have to represent a change of 0.00001; it only has to
-# stay close
-# enough to its original value. How close is close enough, and how few bits does that take?
+# LoRA freed us from gradients and moments. What remains is the frozen model: 2 bytes a parameter in bf16, which is 130 GB
+# for 65 billion parameters. But a frozen weight is never updated. It does not have to represent a change of 0.00001; it
+# only has to stay close enough to its original value. How close is close enough, and how few bits does that take?
 
 # %%
 # %load_ext workshop
@@ -50,18 +44,15 @@ print(
 # ## Sixteen numbers
 #
 # With four bits we have sixteen codes. Divide a matrix into blocks of 64 weights, and divide each block by its largest
-# absolute value
-# (its **absmax**). Then all weights lie between -1 and 1. Which sixteen numbers should the codes stand for? Equal steps
-# spend many of the codes
-# on ranges that contain few weights. NF4 (Dettmers et al., 2023) uses *quantiles of the normal distribution* instead,
-# so that more codes
-# lie where there are more weights. A quantile is the number below which a given share of the distribution lies.
+# absolute value (its **absmax**). Then all weights lie between -1 and 1. Which sixteen numbers should the codes stand
+# for? Equal steps spend many of the codes on ranges that contain few weights. NF4 (Dettmers et al., 2023) uses *quantiles
+# of the normal distribution* instead, so that more codes lie where there are more weights. A quantile is the number below
+# which a given share of the distribution lies.
 #
 # The two sides of zero are constructed separately, so that zero itself is one of the sixteen numbers. There are eight
-# numbers above zero and
-# seven below, at equal steps of the share. The outermost number cannot be at a share of one, because that quantile is
-# infinite, so it lies half
-# a step inside. At the end, all numbers are divided by the largest. The paper prints the result (appendix E):
+# numbers above zero and seven below, at equal steps of the share. The outermost number cannot be at a share of one,
+# because that quantile is infinite, so it lies half a step inside. At the end, all numbers are divided by the largest.
+# The paper prints the result (appendix E):
 
 # %%
 from statistics import NormalDist
@@ -106,12 +97,9 @@ show.codes_used(
 
 # %% [markdown]
 # (The height of the line at each number is the share of weights that use it. The dotted line marks equal use of all
-# sixteen codes. NF4 is more
-# even than equal steps, but not quite even: the largest of 64 numbers lies further out than NF4's outermost quantile,
-# 1.85 standard deviations.
-# These weights come from a file that already holds them in 4 bits, but in other blocks, each with a scale and an
-# offset; `53_quantization` says
-# more about it.)
+# sixteen codes. NF4 is more even than equal steps, but not quite even: the largest of 64 numbers lies further out than
+# NF4's outermost quantile, 1.85 standard deviations. These weights come from a file that already holds them in 4 bits,
+# but in other blocks, each with a scale and an offset; `53_quantization` says more about it.)
 #
 # ### Exercise: the codes of a block
 
@@ -150,8 +138,8 @@ print(
 assert alike > 0.9999  # a weight half way between two values may go either way
 
 # %% [markdown]
-# How large is the error of a rounded weight? NF4 comes closer than equal steps, both for normally distributed numbers
-# and for this model's weights:
+# How large is the error of a rounded weight? NF4 comes closer than equal steps, both for normally distributed numbers and
+# for this model's weights:
 
 # %% tags=["nbval-check-output"]
 normal = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
@@ -177,14 +165,11 @@ for name, numbers in {"normal numbers": normal, "weights": weight}.items():
 # ## How few bits?
 #
 # In NF4, rounding moves a weight by about nine percent of a typical weight. Is that close enough? Only the model can
-# tell, so we round all linear maps in
-# all thirty layers and let the model read. The **KL divergence** measures how far the model's distribution over the
-# next token has
-# moved from that of the original model, as in `43_fp8_inference`.
+# tell, so we round all linear maps in all thirty layers and let the model read. The **KL divergence** measures how far
+# the model's distribution over the next token has moved from that of the original model, as in `43_fp8_inference`.
 #
 # **Predict:** with one bit less, the steps are twice as large, and so are the errors. The KL divergence is zero if
-# nothing changes, and it is
-# never negative. What happens to it when the error doubles?
+# nothing changes, and it is never negative. What happens to it when the error doubles?
 
 # %%
 # %%guess kl_by_bit
@@ -237,22 +222,19 @@ beside("kl_by_bit", predicted=4, measured=by_bits[5] / by_bits[6])
 
 # %% [markdown]
 # Near its lowest point, every smooth curve is a parabola. Therefore **twice the error means four times the KL
-# divergence**. From 8 bits down to 5, the
-# measured points lie on that line. At 3 bits the change is no longer small, and the model is destroyed. Four bits are
-# at the edge, and there the choice of the sixteen numbers matters: NF4 causes less than half the KL divergence of equal
-# steps.
-# (Perplexity over 128 tokens depends partly on luck, as you can see at 5 bits.)
+# divergence**. From 8 bits down to 5, the measured points lie on that line. At 3 bits the change is no longer small, and
+# the model is destroyed. Four bits are at the edge, and there the choice of the sixteen numbers matters: NF4 causes less
+# than half the KL divergence of equal steps. (Perplexity over 128 tokens depends partly on luck, as you can see at 5
+# bits.)
 #
-# The QLoRA paper finds the same order in models of 125 million to 13 billion parameters (table 2, mean perplexity):
-# equal steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. LoRA can partly undo the damage
-# of four bits, because it
-# is trained beside the rounded weights.
+# The QLoRA paper finds the same order in models of 125 million to 13 billion parameters (table 2, mean perplexity): equal
+# steps 34.34, a 4-bit float 31.07 or 29.48, NF4 with double quantization 27.41. LoRA can partly undo the damage of four
+# bits, because it is trained beside the rounded weights.
 #
 # ## Double quantization
 #
-# A weight takes 4 bits, and 64 weights share one fp32 scale: 4.5 bits a weight. Half a bit for scales is a lot.
-# **Double quantization**
-# therefore quantizes the *scales* too: each takes 8 bits, and 256 of them share one fp32 number.
+# A weight takes 4 bits, and 64 weights share one fp32 scale: 4.5 bits a weight. Half a bit for scales is a lot. **Double
+# quantization** therefore quantizes the *scales* too: each takes 8 bits, and 256 of them share one fp32 number.
 #
 # ### Exercise: bytes on paper
 
@@ -295,9 +277,8 @@ beside("packed_megabytes", predicted=expected / 1e6, measured=found / 1e6)
 # ## Store in four bits, compute in full precision
 #
 # A matrix product needs numbers, not codes. The forward pass therefore unpacks a matrix, uses it and drops it. The
-# backward pass needs the
-# matrix again, for the gradient of x, and unpacks it a second time. If autograd kept the unpacked matrix, we would save
-# nothing:
+# backward pass needs the matrix again, for the gradient of x, and unpacks it a second time. If autograd kept the unpacked
+# matrix, we would save nothing:
 
 
 # %%
@@ -338,8 +319,7 @@ else:
 
 # %% [markdown]
 # Next come two such layers with LoRA beside them, once with our own code and once with bitsandbytes. Both get the same
-# random A and B. At
-# LoRA's usual start, B is zero and adds nothing, so equal outputs would prove nothing about LoRA.
+# random A and B. At LoRA's usual start, B is zero and adds nothing, so equal outputs would prove nothing about LoRA.
 
 # %%
 from workshop.adapt import lora, methods
@@ -381,11 +361,9 @@ else:
 # ### A silent failure
 #
 # On CPUs with AVX512-BF16, bitsandbytes repacks a 4-bit matrix at the first *evaluation*, for speed. No gradient passes
-# through the repacked
-# matrix to the layers below it. Training continues and the loss is computed, but **no LoRA weight gets
-# a gradient**. On other CPUs this does not happen. `quantize_base` switches the repacking off. If transformers creates
-# the model,
-# call `guard` immediately after that:
+# through the repacked matrix to the layers below it. Training continues and the loss is computed, but **no LoRA weight
+# gets a gradient**. On other CPUs this does not happen. `quantize_base` switches the repacking off. If transformers
+# creates the model, call `guard` immediately after that:
 #
 # ```python
 # config = BitsAndBytesConfig(
@@ -439,17 +417,14 @@ for guarded in (True, False) if library else ():
 
 # %% [markdown]
 # On a CPU that repacks, the second case has no gradient. An optimizer skips a parameter without a gradient and reports
-# nothing.
-# The only sign is torch's warning, which appears once. Therefore check after the first backward pass: `check_gradients`
-# raises an
-# error if a trained parameter has no gradient.
+# nothing. The only sign is torch's warning, which appears once. Therefore check after the first backward pass:
+# `check_gradients` raises an error if a trained parameter has no gradient.
 
 # %% [markdown]
 # ## Memory: full, LoRA, QLoRA
 #
-# We predict first. The frozen linear maps take 4.127 bits a weight. The embedding, which is also the head, stays in
-# fp32, and in this small
-# model it is the larger part.
+# We predict first. The frozen linear maps take 4.127 bits a weight. The embedding, which is also the head, stays in fp32,
+# and in this small model it is the larger part.
 
 # %%
 from workshop import Adapter, Layout, ModelSpec, Run, predict_memory
@@ -549,32 +524,27 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# The predictions are within two percent of the measured peaks. (In *full*, the temporaries are two more tensors as
-# large as the embedding's
-# gradient, see `51_adapters`.) LoRA removed moments and gradients, and QLoRA also shrinks the layers' weights. What
-# remains here is the
-# embedding, which stays in fp32, and the activations.
+# The predictions are within two percent of the measured peaks. (In *full*, the temporaries are two more tensors as large
+# as the embedding's gradient, see `51_adapters`.) LoRA removed moments and gradients, and QLoRA also shrinks the layers'
+# weights. What remains here is the embedding, which stays in fp32, and the activations.
 #
 # ## On two ranks
 #
-# Each rank reads its part of a batch, as in `22_ddp`. We train under DDP and under FSDP, and the losses must equal
-# those of a single process.
-# Four details need care:
+# Each rank reads its part of a batch, as in `22_ddp`. We train under DDP and under FSDP, and the losses must equal those
+# of a single process. Four details need care:
 #
 # - **Equal adapters.** The ranks are seeded differently, so their A differ, and FSDP sends nothing when it starts.
-#   `take_from_rank_0` gives all
-#   ranks the same model.
+#   `take_from_rank_0` gives all ranks the same model.
 # - **Equal bases.** DDP sends parameters and buffers at its start, but bitsandbytes keeps its scales in neither.
-#   `take_from_rank_0` therefore
-#   matters under DDP too if the ranks could have *different* bases. (Here all ranks read the same file.)
+#   `take_from_rank_0` therefore matters under DDP too if the ranks could have *different* bases. (Here all ranks read the
+#   same file.)
 # - **One dtype.** FSDP needs one dtype for all parameters that it shards together. With `storage=torch.float32`,
-#   bitsandbytes stores the packed
-#   bytes in a tensor that is declared as fp32, and FSDP shards it like the rest.
+#   bitsandbytes stores the packed bytes in a tensor that is declared as fp32, and FSDP shards it like the rest.
 # - **The embedding.** It is also the head, and it stays whole here. If it were gathered for each forward pass, it would
 #   be most of the traffic.
 #
-# (A model cut to two layers writes nonsense, so the loss starts high. What counts here is that the three losses agree
-# and fall.)
+# (A model cut to two layers writes nonsense, so the loss starts high. What counts here is that the three losses agree and
+# fall.)
 #
 # Our own code keeps the packed bytes in a buffer, and FSDP does not shard buffers. Without bitsandbytes, only DDP runs.
 
@@ -664,10 +634,9 @@ else:
 # %% [markdown]
 # ## At scale
 #
-# The paper fine-tunes a model of 65 billion parameters on **one GPU of 48 GB**. The next cell calculates this case:
-# LoRA of rank 64 beside
-# every matrix, sequences of 512 tokens, every layer recomputed. The frozen weights are in 16 bits, in NF4, and in NF4
-# with double quantization:
+# The paper fine-tunes a model of 65 billion parameters on **one GPU of 48 GB**. The next cell calculates this case: LoRA
+# of rank 64 beside every matrix, sequences of 512 tokens, every layer recomputed. The frozen weights are in 16 bits, in
+# NF4, and in NF4 with double quantization:
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -698,17 +667,14 @@ for name, bits in (
 
 # %% [markdown]
 # Double quantization turns "too close to call" into "fits". (The authors also use a *paged* optimizer: when a long
-# sequence comes, the driver
-# moves its moments to the host. Here it is `qlora.paged_adamw`, for NVIDIA GPUs.)
+# sequence comes, the driver moves its moments to the host. Here it is `qlora.paged_adamw`, for NVIDIA GPUs.)
 
 # %% [markdown]
 # ## Tomorrow's script
 #
 # This script trains with QLoRA, without this workshop. It keeps the frozen weights in NF4, with bitsandbytes if that is
-# installed and with its
-# own code otherwise, and puts LoRA beside them. The assert in the loop detects the silent failure from above. The saved
-# file contains the
-# adapter and its optimizer's state, but not the frozen weights.
+# installed and with its own code otherwise, and puts LoRA beside them. The assert in the loop detects the silent failure
+# from above. The saved file contains the adapter and its optimizer's state, but not the frozen weights.
 
 # %%
 import os
@@ -842,11 +808,9 @@ show.recorded_run("52_qlora")
 # %% [markdown]
 # ## What to take away
 #
-# - A frozen weight only has to be close to its original value. From 8 bits down to 5, each bit less makes the model's
-#   KL divergence four times
-#   as large, and below that it grows even faster. Four bits are the fewest that this small model tolerates, and only
-#   with the right
-#   sixteen numbers.
+# - A frozen weight only has to be close to its original value. From 8 bits down to 5, each bit less makes the model's KL
+#   divergence four times as large, and below that it grows even faster. Four bits are the fewest that this small model
+#   tolerates, and only with the right sixteen numbers.
 # - **NF4** means sixteen numbers at quantiles and one absmax for each 64 weights: 4.5 bits a weight, or **4.127 with
 #   double quantization**.
 # - Store in four bits, compute in 16 or 32; the backward pass unpacks again. Our own code and bitsandbytes give equal
@@ -860,10 +824,7 @@ show.recorded_run("52_qlora")
 #
 # ## Sources
 #
-# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023,
-#   [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): abstract (65B on 48 GB),
+# - T. Dettmers, A. Pagnoni, A. Holtzman, L. Zettlemoyer, *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): abstract (65B on 48 GB),
 #   section 3, table 2, appendix E (the sixteen values).
-# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022,
-#   [arXiv:2110.02861](https://arxiv.org/abs/2110.02861) (dynamic 8-bit numbers).
-# - E. Hu et al., *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). bitsandbytes 0.50:
-#   github.com/bitsandbytes-foundation/bitsandbytes.
+# - T. Dettmers, M. Lewis, S. Shleifer, L. Zettlemoyer, *8-bit Optimizers via Block-wise Quantization*, ICLR 2022, [arXiv:2110.02861](https://arxiv.org/abs/2110.02861) (dynamic 8-bit numbers).
+# - E. Hu et al., *LoRA*, [arXiv:2106.09685](https://arxiv.org/abs/2106.09685). bitsandbytes 0.50: github.com/bitsandbytes-foundation/bitsandbytes.

@@ -3,22 +3,18 @@
 #
 # - **You need** what a linear layer computes, and `13_memory_of_a_step` for where memory goes.
 # - **It takes** 50 minutes to read and try, about a minute to run.
-# - **What runs where:** everything runs here, in one process, on CPU. Our own GPTQ and AWQ run on a GPU without
-#   changes. The timings are those of
-#   this machine's kernels, and a table shows an H200's. The library that we compare with, NVIDIA's Model Optimizer, is
-#   optional:
-#   `pip install nvidia-modelopt`.
-# - **Model and text:** all of SmolLM2, on Lincoln's addresses. Rounding harms what a model knows, so the model must
-#   know something. We measure
-#   the harm as perplexity on plain prose.
-# - **Links:** before this [52_qlora](52_qlora.ipynb), after it [54_distillation](54_distillation.ipynb), words in the
-#   [glossary](../glossary.md).
+# - **What runs where:** everything runs here, in one process, on CPU. Our own GPTQ and AWQ run on a GPU without changes.
+#   The timings are those of this machine's kernels, and a table shows an H200's. The library that we compare with,
+#   NVIDIA's Model Optimizer, is optional: `pip install nvidia-modelopt`.
+# - **Model and text:** all of SmolLM2, on Lincoln's addresses. Rounding harms what a model knows, so the model must know
+#   something. We measure the harm as perplexity on plain prose.
+# - **Links:** before this [52_qlora](52_qlora.ipynb), after it [54_distillation](54_distillation.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A model of 70 billion parameters takes 140 GB in 16 bits, which is too much for a GPU of 80 GB. In 4 bits it takes
-# less than 40 GB. This is
-# called **quantization**. How much accuracy does it cost, what decides how much, and does it also make the model faster?
+# A model of 70 billion parameters takes 140 GB in 16 bits, which is too much for a GPU of 80 GB. In 4 bits it takes less
+# than 40 GB. Storing numbers in fewer bits is called **quantization**. How much accuracy does it cost, what decides how
+# much, and does it also make the model faster?
 
 # %%
 # %load_ext workshop
@@ -78,10 +74,8 @@ show.grid_steps(
 
 # %% [markdown]
 # Every number is rounded to the nearest tick, so its error is at most half a step. The **largest number of the group**
-# sets the step. This is why we
-# use groups. A single scale for the whole matrix costs almost nothing, but its step is coarse. A 16-bit scale for every
-# 64 neighbors costs 16/64,
-# a quarter of a bit for each weight.
+# sets the step. This is why we use groups. A single scale for the whole matrix costs almost nothing, but its step is
+# coarse. A 16-bit scale for every 64 neighbors costs 16/64, a quarter of a bit for each weight.
 #
 # ### Exercise: codes and scales, group by group
 
@@ -114,8 +108,8 @@ assert same > 0.999  # ties may fall either way: yours are in 64 bits
 # ## What we start from
 #
 # First, a warning. This SmolLM2 comes from a file with 4 bits a weight. The format is Q4_1: blocks of 32, asymmetric,
-# with an offset that is
-# not a whole code. The 16-bit weights that we call "the model" are the numbers of that file, written out:
+# with an offset that is not a whole code. The 16-bit weights that we call "the model" are the numbers of that file,
+# written out:
 
 # %% tags=["nbval-check-output"]
 blocks = W.reshape(-1, 32)
@@ -131,13 +125,10 @@ print(
 assert most <= 16
 
 # %% [markdown]
-# A grid like the file's would therefore seem to lose nothing, and asymmetric grids look a little better than they are.
-# We use
-# **symmetric groups of 64**, which have nothing in common with the file's grid. These weights were rounded once
-# already, and we round them
-# again. That is fair if we compare methods. It does not tell us what 4 bits cost a model that was never rounded. A
-# table from a paper at the end
-# of the lesson answers that question.
+# A grid like the file's would therefore seem to lose nothing, and asymmetric grids look a little better than they are. We
+# use **symmetric groups of 64**, which have nothing in common with the file's grid. These weights were rounded once
+# already, and we round them again. That is fair if we compare methods. It does not tell us what 4 bits cost a model that
+# was never rounded. A table from a paper at the end of the lesson answers that question.
 #
 # ## Predict: bytes of a weight
 
@@ -179,9 +170,8 @@ beside("int4_bytes", predicted=predicted, measured=int4.bytes_held / W.numel())
 # (`workshop/compress/quantize_packed.py`). Many libraries have a trial mode that is *fake* quantization: the weights keep
 # 16 bits each and are only restricted to a few values.
 #
-# How far do the layer's **outputs** move? To measure this, we need inputs. We take what enters this layer while the
-# model reads Lincoln's
-# address of 1862.
+# How far do the layer's **outputs** move? To measure this, we need inputs. We take what enters this layer while the model
+# reads Lincoln's address of 1862.
 
 # %%
 from workshop.compress.quantize_model import layer_linears
@@ -234,20 +224,16 @@ assert errors[4, 16] < errors[4, 64] < errors[4, None]
 
 # %% [markdown]
 # The error is proportional to the step, and the step is a group's largest number divided by 127, 7, 3 or 1. Therefore 4
-# bits have 18 times the
-# error of 8 bits, and each further bit less more than doubles the error. At 2 bits only the codes -1, 0 and 1 are used,
-# and the error is nearly as
-# large as the outputs. Smaller groups help.
+# bits have 18 times the error of 8 bits, and each further bit less more than doubles the error. At 2 bits only the codes
+# -1, 0 and 1 are used, and the error is nearly as large as the outputs. Smaller groups help.
 #
 # ## Outliers: LLM.int8()
 #
 # If 8 bits cost so little, why did they fail for large models in 2022? The reason is that the **inputs** were quantized
-# too, so that the product
-# runs in whole numbers. Inputs have outliers: a few features that are far larger than all others. The next cells look
-# at the inputs of three
-# layers. The dashed line is 6, the threshold of the paper. A picture of the largest values cannot show whether a
-# feature is large at *every*
-# position or only at one, so the second cell counts the positions.
+# too, so that the product runs in whole numbers. Inputs have outliers: a few features that are far larger than all
+# others. The next cells look at the inputs of three layers. The dashed line is 6, the threshold of the paper. A picture
+# of the largest values cannot show whether a feature is large at *every* position or only at one, so the second cell
+# counts the positions.
 
 # %%
 NAMES = (
@@ -271,16 +257,14 @@ assert reach[NAMES[2]].mean(0).max() > 0.9
 
 # %% [markdown]
 # There are two kinds of outliers. In layer 11 they occur at very few positions, and the largest is at the first token.
-# This is the *massive
-# activation* of lesson 41. In layer 12, one feature is large nearly everywhere. This is the outlier feature that the
-# paper describes, which grows
-# with the size of the model (Dettmers et al., 2022, section 4). The next cell examines that feature.
+# This is the *massive activation* of lesson 41. In layer 12, one feature is large nearly everywhere. This is the outlier
+# feature that the paper describes, which grows with the size of the model (Dettmers et al., 2022, section 4). The next
+# cell examines that feature.
 #
 # **Predict:** quantize inputs and weights to int8, with one scale for each position of the inputs. If we take that one
-# feature out and multiply it in full
-# precision, how much smaller does the error of the outputs get? (The step of a position is its largest number divided
-# by 127, and the error is
-# proportional to the step. So compare the steps with and without the feature.)
+# feature out and multiply it in full precision, how much smaller does the error of the outputs get? (The step of a
+# position is its largest number divided by 127, and the error is proportional to the step. So compare the steps with and
+# without the feature.)
 
 # %%
 # %%guess outlier_apart
@@ -326,22 +310,19 @@ beside("outlier_apart", predicted=round(predicted, 1), measured=round(gain, 1))
 
 # %% [markdown]
 # At every position the scale has to reach the largest number, which is nearly always the outlier. As a result, half of
-# all inputs get a code of
-# 0 or ±1, out of 127. LLM.int8() takes the few features that reach 6 out of the product, multiplies them in full
-# precision, and adds the result.
-# From here on we quantize **weights only**, and the inputs stay as they are.
+# all inputs get a code of 0 or ±1, out of 127. LLM.int8() takes the few features that reach 6 out of the product,
+# multiplies them in full precision, and adds the result. From here on we quantize **weights only**, and the inputs stay
+# as they are.
 #
 # ## GPTQ: later weights make up for the error
 #
 # Rounding to nearest treats each weight separately. But if two inputs are always equal, an error of +e on one weight is
-# canceled by -e
-# on the other. Let $d$ be what we add to a row of weights. Then the squared error of that row's outputs is
-# $d\,H\,d^\top$ with
-# $H = X^\top X$.
+# canceled by -e on the other. Let $d$ be what we add to a row of weights. Then the squared error of that row's outputs is
+# $d\,H\,d^\top$ with $H = X^\top X$.
 #
 # GPTQ works from left to right. It rounds column $j$, which fixes $d_j$, and it never changes the columns before it
-# again. But the columns
-# **behind** $j$ are still free. How should they move so that $d\,H\,d^\top$ becomes as small as possible?
+# again. But the columns **behind** $j$ are still free. How should they move so that $d\,H\,d^\top$ becomes as small as
+# possible?
 #
 # ### Exercise: one column
 
@@ -363,8 +344,8 @@ def gptq_column(weight, hessian, j, nearest):
 
 # %% [markdown]
 # Repeat that for each column, and you have GPTQ. The next cell runs it with **your** function, on a corner of the real
-# matrix with 64 outputs and
-# 128 inputs. (A small number is added to the diagonal of $H$, so that every system of equations has a solution.)
+# matrix with 64 outputs and 128 inputs. (A small number is added to the diagonal of $H$, so that every system of
+# equations has a solution.)
 
 # %%
 import time
@@ -405,17 +386,15 @@ assert errors["yours"] < 0.8 * errors["few"]
 # earlier ones.
 #
 # However, you solved a system of equations for each column, and a layer may have 4,096 columns. The paper avoids this.
-# Let $H^{-1}$ be the inverse of $H$ without the
-# columns that are done. Then the best move of a later weight $w_k$, after $w_j$ was rounded to $q_j$, is
+# Let $H^{-1}$ be the inverse of $H$ without the columns that are done. Then the best move of a later weight $w_k$, after
+# $w_j$ was rounded to $q_j$, is
 #
 # $$w_k \mathrel{-}= \frac{w_j - q_j}{[H^{-1}]_{jj}}\,[H^{-1}]_{jk}$$
 #
-# Each column has its own such inverse. But we need only one row of each, and **one Cholesky factorization** of the
-# first inverse gives all these
-# rows. The next cell prints the central function of the package's version. There, `left` is the transposed matrix, and
-# `factor[j, k] / factor[j, j]`
-# is the fraction of the formula. The package also saves time in another way: it moves the columns behind a block only
-# once a block.
+# Each column has its own such inverse. But we need only one row of each, and **one Cholesky factorization** of the first
+# inverse gives all these rows. The next cell prints the central function of the package's version. There, `left` is the
+# transposed matrix, and `factor[j, k] / factor[j, j]` is the fraction of the formula. The package also saves time in
+# another way: it moves the columns behind a block only once a block.
 
 # %%
 import inspect
@@ -454,17 +433,15 @@ assert abs(off[576][0] / off[576][1] - 1) < 0.05
 assert times[576][0] > 2 * times[576][1]
 
 # %% [markdown]
-# With 576 inputs, a weight that lies half way between two codes may be rounded to the other side, and the columns
-# behind it then change as well.
-# The error is equally small.
+# With 576 inputs, a weight that lies half way between two codes may be rounded to the other side, and the columns behind
+# it then change as well. The error is equally small.
 #
 # ## AWQ: a finer grid for what matters
 #
-# AWQ rounds to nearest. Before that, it multiplies the columns of important inputs by $s > 1$, and it divides the
-# inputs by $s$. The product is
-# the same, but the error of these weights is divided by $s$. A column is important if its *input* is large, so $s =
-# \text{mean}|x|^a$. AWQ searches for the best exponent $a$; an exponent of 0 is plain rounding to nearest. The search
-# is a loop:
+# AWQ rounds to nearest. Before that, it multiplies the columns of important inputs by $s > 1$, and it divides the inputs
+# by $s$. The product is the same, but the error of these weights is divided by $s$. A column is important if its *input*
+# is large, so $s = \text{mean}|x|^a$. AWQ searches for the best exponent $a$; an exponent of 0 is plain rounding to
+# nearest. The search is a loop:
 
 # %%
 size, exact = X.abs().mean(0), X @ W.T
@@ -486,8 +463,7 @@ assert by_exponent[best] < by_exponent[0]
 # its neighbors grows.
 #
 # The package's version does not need the inputs: it computes the same errors from $H$, which GPTQ has gathered already.
-# The next cell compares
-# both, and adds the error of GPTQ:
+# The next cell compares both, and adds the error of GPTQ:
 
 # %%
 from workshop.compress.quantize_awq import awq
@@ -532,12 +508,9 @@ assert abs(on_other["AWQ"] / by_exponent[best] - 1) < 0.05, "AWQ keeps its own"
 # ## Run: the model
 #
 # Now we quantize the first **four of the 30 layers** in each format. Head, embedding and the other layers stay as they
-# are. (All 30 layers take
-# some minutes. They were measured once, and the results follow below.) The calibration text is Lincoln's addresses of
-# 1861 and 1862. It goes
-# layer after layer: each layer gets the inputs that the quantized layers before it produce. The score is perplexity on
-# 512 tokens of the
-# address of 1863, which no method has seen.
+# are. (All 30 layers take some minutes. They were measured once, and the results follow below.) The calibration text is
+# Lincoln's addresses of 1861 and 1862. Calibration goes layer by layer: each layer gets the inputs that the quantized
+# layers before it produce. The score is perplexity on 512 tokens of the address of 1863, which no method has seen.
 #
 # **Predict:** rounded to nearest, these four layers in 4 bits cost 6 % of perplexity. How much do they cost in 3 bits?
 
@@ -628,21 +601,16 @@ beside("three_bits", measured=round(harm["int3 rtn"]))
 # %% [markdown]
 # 8 bits cost next to nothing, and 3 bits cost more than four times as much as 4 bits.
 #
-# Do not use this table to rank the methods. GPTQ decides column after column. If another CPU adds up a sum in a
-# different order, one weight may
-# tip to the next code, and all columns behind it change. (This model has many weights that lie half way between two
-# codes, see below.) One
-# computer, told to use other instructions or another number of threads, gave 34.7 to 35.6 for int4 GPTQ and 41.6 to
-# 46.2 for int3 GPTQ. In
-# one case int3 GPTQ was worse than plain rounding. Plain rounding and AWQ gave the same numbers every time. A
-# difference of a few percent on 512
-# tokens is therefore no ranking.
-# Two results do not depend on the CPU in this way: the error of the outputs above, and
-# below, for all 30 layers, that plain rounding is worse than both methods.
+# Do not use this table to rank the methods. GPTQ decides column after column. If another CPU adds up a sum in a different
+# order, one weight may tip to the next code, and all columns behind it change. (This model has many weights that lie half
+# way between two codes, see below.) One computer, told to use other instructions or another number of threads, gave 34.7
+# to 35.6 for int4 GPTQ and 41.6 to 46.2 for int3 GPTQ. In one case int3 GPTQ was worse than plain rounding. Plain
+# rounding and AWQ gave the same numbers every time. A difference of a few percent on 512 tokens is therefore no ranking.
+# Two results do not depend on the CPU in this way. One is the error of the outputs above. The other follows below: over
+# all 30 layers, plain rounding is worse than both methods.
 #
 # Two notes on the rows: AWQ stores one more number for each input. NF4 is the grid of QLoRA, in our own layer of lesson
-# 52: its 16 values are
-# not evenly spaced, but closer together where there are many weights.
+# 52: its 16 values are not evenly spaced, but closer together where there are many weights.
 #
 # The next cell shows all 30 layers, with 3,072 tokens for calibration and 2,048 for the score, measured by
 # `benchmarks/quantization.py`:
@@ -656,17 +624,13 @@ assert whole["int4 gptq"] < whole["int4 rtn"]
 assert whole["int4 awq"] < whole["int4 rtn"]
 
 # %% [markdown]
-# With all layers quantized, rounding to nearest is worse than both, and the difference is far larger than the order of
-# a CPU's sums can cause.
-# Between AWQ and GPTQ, the table shows AWQ ahead at 4 bits and GPTQ ahead at 3. But this is a single run on one
-# computer, and GPTQ
-# by itself varies by half of the difference at 4 bits. The asymmetric grid does well with plain rounding, because it is
-# the
-# file's own kind of grid.
+# With all layers quantized, rounding to nearest is worse than both, and the difference is far larger than the order of a
+# CPU's sums can cause. Between AWQ and GPTQ, the table shows AWQ ahead at 4 bits and GPTQ ahead at 3. But this is a
+# single run on one computer, and GPTQ by itself varies by half of the difference at 4 bits. The asymmetric grid does well
+# with plain rounding, because it is the file's own kind of grid.
 #
 # What about a model that was never rounded before? For Llama-2-7B, the AWQ paper reports perplexity on WikiText-2, with
-# groups of 128
-# (Lin et al., AWQ, table 4):
+# groups of 128 (Lin et al., AWQ, table 4):
 
 # %% tags=["nbval-check-output"]
 PAPER = {  # round to nearest, GPTQ, AWQ; in 16 bits 5.47
@@ -697,18 +661,16 @@ show.harm_by_bits({"SmolLM2, 135 million": ours, "Llama-2-7B (Lin et al.)": pape
 
 # %% [markdown]
 # How few bits, then? About **four**, with GPTQ or AWQ. Four bits cost a model of 7 billion parameters 2 to 5 % of
-# perplexity, and three bits 14 to
-# 22 %. Our small model, which is rounded twice, pays far more. The choice of the method matters more in 3 bits than in 4.
+# perplexity, and three bits 14 to 22 %. Our small model, which is rounded twice, pays far more. The choice of the method
+# matters more in 3 bits than in 4.
 #
 # ## The same by a library
 #
-# Is our version correct? NVIDIA's Model Optimizer has GPTQ and "AWQ lite" (AWQ's search, without the clipping of
-# weights that the authors' code
-# adds), and both run on a CPU. The library differs from our defaults in two details, for which our functions have
-# options. In the library, GPTQ's scales
-# come from the weights as they were at the start (`static_groups`), and AWQ's $s$ is divided by the size of the
-# weights, to the power of $1-a$
-# (`by_weight`). With these options, the weights of one layer should be *the same*.
+# Is our version correct? NVIDIA's Model Optimizer has GPTQ and "AWQ lite" (AWQ's search, without the clipping of weights
+# that the authors' code adds), and both run on a CPU. The library differs from our defaults in two details, for which our
+# functions have options. In the library, GPTQ's scales come from the weights as they were at the start (`static_groups`),
+# and AWQ's $s$ is divided by the size of the weights, to the power of $1-a$ (`by_weight`). With these options, the
+# weights of one layer should be *the same*.
 
 # %%
 from workshop.compress.quantize_library import has_modelopt, modelopt_linear
@@ -735,17 +697,14 @@ else:
 
 # %% [markdown]
 # The remaining differences are ties. The last bit of a division decides whether a number half way between two codes is
-# rounded up or down, and
-# that changes the weights behind it. This model has many ties, because its weights already lay on a grid. AWQ first
-# scales the weights, and
-# then hardly any ties are left.
+# rounded up or down, and that changes the weights behind it. This model has many ties, because its weights already lay on
+# a grid. AWQ first scales the weights, and then hardly any ties are left.
 #
 # Over all 30 layers, our AWQ is within one percent of the library's. Our GPTQ came out 2.8 percent lower, which is no
-# more than GPTQ varies by
-# itself. If each weight is first moved at random by about a thousandth of itself, our own GPTQ goes from 48.52 to 49.79
-# (`data/measurements/quantization_pairs.json`). The sums of another CPU change it as much, as you saw. We measured a
-# second pair on ten layers
-# with the weights moved in this way, so that there are no ties, and there the two agree.
+# more than GPTQ varies by itself. If each weight is first moved at random by about a thousandth of itself, our own GPTQ
+# goes from 48.52 to 49.79 (`data/measurements/quantization_pairs.json`). The sums of another CPU change it as much, as
+# you saw. We measured a second pair on ten layers with the weights moved in this way, so that there are no ties, and
+# there the two agree.
 
 # %%
 pairs = json.loads(
@@ -770,18 +729,16 @@ for name, (mine, library) in compared.items():
 # %% [markdown]
 # ## Is it faster?
 #
-# A product with one token is limited by *reading the weights*: fewer bytes take less time. A product with many tokens
-# is limited
-# by arithmetic, and there the processor needs instructions for int8. In both cases, somebody must have written a
+# A product with one token is limited by *reading the weights*: fewer bytes take less time. A product with many tokens is
+# limited by arithmetic, and there the processor needs instructions for int8. In both cases, somebody must have written a
 # kernel. We compare six ways through one layer:
 #
 # - `fp32`, `bf16`: PyTorch's usual product. Not every CPU has instructions for bf16; without them it is slow.
 # - `packed int4`: our own layer. It unpacks with tensor operations, then multiplies in fp32.
-# - `int8 by hand`: our own layer. It rounds the inputs during the call, multiplies with `torch._int_mm`, and applies
-#   the scales.
+# - `int8 by hand`: our own layer. It rounds the inputs during the call, multiplies with `torch._int_mm`, and applies the
+#   scales.
 # - `int8 dynamic`: PyTorch's own kernel (FBGEMM or oneDNN). It rounds the inputs too, but with one scale for all inputs
-#   of a call, while our own
-#   has one for each row.
+#   of a call, while our own has one for each row.
 # - `int4 kernel`: PyTorch's kernel that reads 4 bits and multiplies in bf16.
 
 # %%
@@ -839,14 +796,12 @@ for name in ("int8 by hand", "int8 dynamic"):
 # - **One token:** fp32 reads 16 MB of weights, int8 4 MB, int4 2 MB. If a kernel unpacks the weights as it reads them,
 #   this is where its gain comes from.
 # - **128 tokens:** int8 gains here if the CPU multiplies int8 faster than fp32. AVX2 has an instruction for pairs of
-#   bytes, which FBGEMM
-#   uses; VNNI and AMX (`AVX512_VNNI` and above) have better ones. bf16 is slow if the CPU has no instructions for it
-#   (`AVX2`).
+#   bytes, which FBGEMM uses; VNNI and AMX (`AVX512_VNNI` and above) have better ones. bf16 is slow if the CPU has no
+#   instructions for it (`AVX2`).
 # - **int8 by hand** gains in both cases on this page, where `torch._int_mm` may use AVX512. When the same CPU was
-#   restricted to AVX2
-#   (`ONEDNN_MAX_CPU_ISA=AVX2`), it took longer than fp32 for one token, and still gained with 128. Our own code also
-#   needs separate passes to
-#   find the scales, to round, and to scale the sums back. PyTorch's kernel does all of this in one call.
+#   restricted to AVX2 (`ONEDNN_MAX_CPU_ISA=AVX2`), it took longer than fp32 for one token, and still gained with 128. Our
+#   own code also needs separate passes to find the scales, to round, and to scale the sums back. PyTorch's kernel does
+#   all of this in one call.
 # - **Packed int4** unpacks 4 million weights before each product. It saves memory and costs time.
 #
 # "It is smaller" and "it is faster" are two separate claims. The second one needs a kernel, and hardware that supports
@@ -855,11 +810,9 @@ for name in ("int8 by hand", "int8 dynamic"):
 # ## Train through the rounding
 #
 # Could the model learn to live with rounded weights during training? *Quantization-aware training* rounds in every
-# forward pass
-# and trains the unrounded weights. The backward pass pretends that there was no rounding (the *straight-through
-# estimator*). We try this on
-# one MLP of the model, in 3 bits. We train it to give the outputs that it gave before rounding, on the
-# address of 1862, and score it on the address of 1861.
+# forward pass and trains the unrounded weights. The backward pass pretends that there was no rounding (the
+# *straight-through estimator*). We try this on one MLP of the model, in 3 bits. We train it to give the outputs that it
+# gave before rounding, on the address of 1862, and score it on the address of 1861.
 #
 # The estimator is one line. The forward pass gives the rounded weights, and autograd sees `w` plus a constant.
 
@@ -923,7 +876,7 @@ assert curve[-1] < 0.8 * curve[0]
 assert after < before
 
 # %% [markdown]
-# At the end, `finish()` gives the packed layer, which computes what training computed:
+# At the end, `finish()` gives a packed layer that computes the same as the layer in training:
 
 # %%
 trained = mlp.up_proj.finish()
@@ -936,8 +889,7 @@ assert apart < 1e-3
 # ## At scale
 #
 # The next cell computes the size of larger models, with the layers' matrices in each format and the rest in 16 bits.
-# Which of these models fit on
-# one GPU of 80 GB, with no room for anything else?
+# Which of these models fit on one GPU of 80 GB, with no room for anything else?
 
 # %% tags=["nbval-check-output"]
 MODELS = {"7B": "llama-7b", "70B": "llama-2-70b", "405B": "llama-3.1-405b"}
@@ -960,10 +912,8 @@ assert (
 
 # %% [markdown]
 # What about the speed for a single text? Each new token reads all weights once, so the number of tokens a second is at
-# most bandwidth divided by
-# bytes. (Keys and values are read in addition. If the model does not fit on one device, use as many devices as it
-# needs: bytes and bandwidth
-# are then both divided.)
+# most bandwidth divided by bytes. (Keys and values are read in addition. If the model does not fit on one device, use as
+# many devices as it needs: bytes and bandwidth are then both divided.)
 
 # %% tags=["nbval-check-output"]
 print(
@@ -985,12 +935,10 @@ for label, name in MODELS.items():
 
 # %% [markdown]
 # This is why 4-bit weights are the usual way to serve one user on one GPU: they allow more than three times as many
-# tokens, if the kernel keeps
-# up. Does it? GPTQ's authors put **OPT-175B** on one GPU, with 3 bits a weight, one scale for each row, and embeddings
-# in 16 bits. They report
-# the memory and the time, on A100s and on A6000s (Frantar et al., section 5 and table 6). Where one GPU is too small,
-# they distribute the layers
-# over several GPUs, which work one after the other. The time is then the same as if one GPU read all of the weights.
+# tokens, if the kernel keeps up. Does it? GPTQ's authors put **OPT-175B** on one GPU, with 3 bits a weight, one scale for
+# each row, and embeddings in 16 bits. They report the memory and the time, on A100s and on A6000s (Frantar et al.,
+# section 5 and table 6). Where one GPU is too small, they distribute the layers over several GPUs, which work one after
+# the other. The time is then the same as if one GPU read all of the weights.
 
 # %%
 # %%guess opt_faster
@@ -1033,11 +981,9 @@ beside("opt_faster", predicted=round(gain, 1), measured=3.24)
 
 # %% [markdown]
 # The predicted bytes agree with the paper's to within 2 %. The time, however, is longer than reading these bytes takes.
-# In 16 bits, both GPUs reach
-# three quarters of what their memory could deliver. In 3 bits the kernel has to unpack the weights, and that is slower
-# than reading them: the
-# A6000 reaches two thirds of its bandwidth, and the A100, whose memory is faster, reaches less than half. So a fifth of
-# the bytes gave 3.2 to 4.5 times the speed.
+# In 16 bits, both GPUs reach three quarters of what their memory could deliver. In 3 bits the kernel has to unpack the
+# weights, and that is slower than reading them: the A6000 reaches two thirds of its bandwidth, and the A100, whose memory
+# is faster, reaches less than half. So a fifth of the bytes gave 3.2 to 4.5 times the speed.
 #
 # And what happens on an H200? The table shows one linear layer of a 70B model, 8,192 x 28,672, for one token. The
 # prediction is the time to read its weights.
@@ -1062,26 +1008,20 @@ show.measured_on_gpu("quantized", "one token")
 
 # %% [markdown]
 # In bf16, the layer takes little more time than reading its bytes. torchao's kernel for 4 bits needs 0.6 of the bf16
-# time, with a quarter of the
-# bytes. bitsandbytes' kernel for NF4 saves 6 % of that time. All other ways are many times *slower* than no
-# quantization at all. Our own layers
-# unpack the whole matrix into memory, one operator at a time, and then multiply. torchao's layer for 8 bits was not
-# compiled, although it is meant
-# to be. (We have not investigated why PyTorch's own int8 is as slow.) Fewer bytes save time only if a single kernel
-# reads them, unpacks them and
-# multiplies.
+# time, with a quarter of the bytes. bitsandbytes' kernel for NF4 saves 6 % of that time. All other ways are many times
+# *slower* than no quantization at all. Our own layers unpack the whole matrix into memory, one operator at a time, and
+# then multiply. torchao's layer for 8 bits was not compiled, although it is meant to be. (We have not investigated why
+# PyTorch's own int8 is as slow.) Fewer bytes save time only if a single kernel reads them, unpacks them and multiplies.
 #
-# With many users at once, the weights are read once for all of them, so the product is limited by arithmetic and the
-# gain shrinks. In that case
-# the inputs must be in 8 bits too, or in FP8 (day 4).
+# With many users at once, the weights are read once for all of them, so the product is limited by arithmetic and the gain
+# shrinks. In that case the inputs must be in 8 bits too, or in FP8 (day 4).
 
 # %% [markdown]
 # ## Tomorrow's script
 #
 # This script quantizes to four bits without this workshop. It calibrates, rounds with GPTQ in its fast form, packs two
-# codes into a byte, saves,
-# loads, and compares the outputs on a batch that calibration has not seen. Put your model and your batches in the two
-# places marked "yours".
+# codes into a byte, saves, loads, and compares the outputs on a batch that calibration has not seen. Put your model and
+# your batches in the two places marked "yours".
 
 # %%
 import os
@@ -1194,14 +1134,13 @@ show.recorded_run("53_quantization")
 # %% [markdown]
 # ## What to take away
 #
-# - A quantized weight has a code, and its group has a scale: **bits/8 + 2/group bytes a weight**. The largest number of
-#   a group decides how
-#   finely all others are rounded.
+# - A quantized weight has a code, and its group has a scale: **bits/8 + 2/group bytes a weight**. The largest number of a
+#   group decides how finely all others are rounded.
 # - For weights, 8 bits cost next to nothing. At 4 bits use GPTQ or AWQ; they take minutes, once, and nothing afterwards.
 #   At 3 bits the damage is plain to see.
 # - Inputs have outliers: in layer 12, one feature is 29 times as large as the median one, at nearly every position. The
-#   columns of weights differ
-#   only by a factor of three. Therefore weight-only quantization is easy, and int8 × int8 is not.
+#   columns of weights differ only by a factor of three. Therefore weight-only quantization is easy, and int8 × int8 is
+#   not.
 # - Calibrate on text like that of your task, and score on other text.
 # - For each library, find out whether its quantization is real or fake. For each speed-up, find out which kernel and
 #   which hardware gave it.
@@ -1210,22 +1149,14 @@ show.recorded_run("53_quantization")
 #
 # ## Sources
 #
-# - T. Dettmers, M. Lewis, Y. Belkada, L. Zettlemoyer, *LLM.int8(): 8-bit Matrix Multiplication for Transformers at
-#   Scale*, NeurIPS 2022,
+# - T. Dettmers, M. Lewis, Y. Belkada, L. Zettlemoyer, *LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale*, NeurIPS 2022,
 #   [arXiv:2208.07339](https://arxiv.org/abs/2208.07339): sections 2.1, 3.2 and 4.
-# - E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, *GPTQ: Accurate Post-Training Quantization for Generative
-#   Pre-trained Transformers*,
-#   ICLR 2023, [arXiv:2210.17323](https://arxiv.org/abs/2210.17323): section 3, algorithm 1; section 5 and table 6
-#   (OPT-175B).
-# - J. Lin et al., *AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration*, MLSys 2024,
-#   [arXiv:2306.00978](https://arxiv.org/abs/2306.00978): table 4.
-# - T. Dettmers et al., *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023,
-#   [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): section 3 (NF4).
-# - Y. Bengio, N. Léonard, A. Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013,
-#   [arXiv:1308.3432](https://arxiv.org/abs/1308.3432).
-# - B. Jacob et al., *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*,
-#   CVPR 2018,
+# - E. Frantar, S. Ashkboos, T. Hoefler, D. Alistarh, *GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers*,
+#   ICLR 2023, [arXiv:2210.17323](https://arxiv.org/abs/2210.17323): section 3, algorithm 1; section 5 and table 6 (OPT-175B).
+# - J. Lin et al., *AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration*, MLSys 2024, [arXiv:2306.00978](https://arxiv.org/abs/2306.00978): table 4.
+# - T. Dettmers et al., *QLoRA: Efficient Finetuning of Quantized LLMs*, NeurIPS 2023, [arXiv:2305.14314](https://arxiv.org/abs/2305.14314): section 3 (NF4).
+# - Y. Bengio, N. Léonard, A. Courville, *Estimating or Propagating Gradients Through Stochastic Neurons*, 2013, [arXiv:1308.3432](https://arxiv.org/abs/1308.3432).
+# - B. Jacob et al., *Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference*, CVPR 2018,
 #   [arXiv:1712.05877](https://arxiv.org/abs/1712.05877).
-# - R. Pope et al., *Efficiently Scaling Transformer Inference*, 2022,
-#   [arXiv:2211.05102](https://arxiv.org/abs/2211.05102): section 2.
+# - R. Pope et al., *Efficiently Scaling Transformer Inference*, 2022, [arXiv:2211.05102](https://arxiv.org/abs/2211.05102): section 2.
 # - NVIDIA Model Optimizer 0.47: github.com/NVIDIA/Model-Optimizer, `modelopt/torch/quantization/model_calib.py`.

