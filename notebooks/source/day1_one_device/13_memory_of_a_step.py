@@ -3,16 +3,17 @@
 #
 # - **You need** `12_flops_and_mfu`; a training step in PyTorch.
 # - **It takes** 45 minutes to read and try, under a minute to run.
-# - **What runs where:** the small model is trained here, on one rank, on CPU or GPU with the same cells. The model of 7 billion
-#   parameters is *rehearsed* here: its real code runs, on tensors without bytes. One table comes from a cluster.
-# - **Model and text:** `TINY` four times as wide and twice as deep, because at its own size activations are nearly everything and the
-#   state cannot be seen beside them. Random bytes stand in for the text: memory does not ask which tokens it holds.
+# - **What runs where:** the small model is trained here on one rank, with the same cells on CPU or GPU. The model of 7 billion parameters
+#   is *rehearsed* here: its real code runs, but on tensors without bytes. One table comes from a cluster.
+# - **Model and text:** `TINY`, four times as wide and twice as deep. At its own size, activations take nearly all the memory, and the
+#   weights, gradients and optimizer state are too small to see beside them. Random bytes stand in for the text, because the memory that a
+#   step takes does not depend on which tokens it reads.
 # - **Links:** before this [12_flops_and_mfu](12_flops_and_mfu.ipynb), after it [14_mixed_precision](14_mixed_precision.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# "Out of memory" is how most first attempts at a large run end. A model of 7 billion parameters takes 14 GB on disk, and a GPU
-# has 80. Why can it not be trained there? What else is in memory, from when to when, and which of it can you do without?
+# Most first attempts at a large run end with "out of memory". A model of 7 billion parameters takes 14 GB on disk, and a GPU has 80 GB. Why
+# can you not train the model on that GPU? What else is in memory, and at which moments of the step? And which of it can you do without?
 
 # %%
 # %load_ext workshop
@@ -27,7 +28,8 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 # %% [markdown]
 # ## Loading a model
 #
-# Start with the weights alone, as for looking at a model or running it. In fp32 each takes four bytes, in fp16 or bf16 two.
+# Start with only the weights, which is what you need to inspect a model or to run it. Each weight takes four bytes in fp32, and two bytes
+# in fp16 or bf16.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -37,15 +39,15 @@ for name, params in [("7B", 7e9), ("13B", 13e9), ("70B", 70e9), ("GPT-3", 175e9)
     print(f"{name:<10} {4 * params / 1e9:>7,.0f} GB {2 * params / 1e9:>7,.0f} GB")
 
 # %% [markdown]
-# A word on units, because they differ by 7 %. A **GB** is $10^9$ bytes: disks and model files are sold in it. A **GiB** is $2^{30}$
-# bytes: PyTorch's error messages and `nvidia-smi` count in powers of two. An H100 "of 80 GB" lets a program have 79.1 GiB.
-# From here on sizes that have to fit are in GiB.
+# Two units of memory are in use, and they differ by 7 %. A **GB** is $10^9$ bytes; disks and model files are measured in it. A **GiB** is
+# $2^{30}$ bytes; PyTorch's error messages and `nvidia-smi` count in powers of two. On an H100 "of 80 GB" a program can use 79.1 GiB. From
+# here on, sizes that have to fit into memory are in GiB.
 #
 # ## What training adds: state
 #
-# A step needs a gradient for every weight. And the optimizer remembers: AdamW keeps a mean of each gradient and a mean of its
-# square. In **mixed precision** weights and gradients have 16 bits. A small update would be lost in so few, so the optimizer keeps a
-# master copy of the weights in fp32 and updates that one.
+# A training step needs a gradient for every weight. The optimizer also has a memory of its own: AdamW keeps a running mean of each gradient
+# and a running mean of its square. In **mixed precision**, weights and gradients have 16 bits. So few bits would lose a small update, so
+# the optimizer keeps a master copy of the weights in fp32 and updates this copy.
 #
 # | bytes a parameter, AdamW | fp32 | mixed precision |
 # |---|---|---|
@@ -77,17 +79,17 @@ assert gib == [26, 26, 52]
 assert sum(gib) == round(step_bytes(seven) / 2**30)
 
 # %% [markdown]
-# **16 bytes a parameter** in both (Rajbhandari et al., 2020, section 3.1). So the model of 14 GB asks for 112 GB, not counting anything
-# that depends on the tokens. And eight H100s that share the work perfectly hold the state of about 40 billion parameters, and nothing
-# else.
+# The result is **16 bytes a parameter** in both cases (Rajbhandari et al., 2020, section 3.1). So the model of 14 GB needs 112 GB, not
+# counting anything that depends on the tokens. Eight H100s that share the work perfectly can hold the state of about 40 billion parameters,
+# and nothing else.
 #
 # ## What training adds: activations
 #
-# Backward needs what forward computed. To get the gradient of its weights, a linear layer needs its input; a norm needs its
-# input; a softmax needs its output. Everything that is kept for backward is an **activation**.
+# Backward needs values that forward computed. To get the gradient of its weights, a linear layer needs its input. A norm needs its input,
+# and a softmax needs its output. Everything that is kept for backward is an **activation**.
 #
-# Korthikanti et al. (2022, section 4) went through one GPT layer in 16 bits, with dropout, and listed what it keeps. With $s$ tokens,
-# $b$ sequences, width $h$ and $a$ heads, there are $s\,b\,h$ values of each of these:
+# Korthikanti et al. (2022, section 4) went through one GPT layer in 16 bits, with dropout, and listed what it keeps. With $s$ tokens, $b$
+# sequences, width $h$ and $a$ heads, each of the following has $s\,b\,h$ values unless the table says otherwise:
 #
 # | kept for | what |
 # |---|---|
@@ -95,20 +97,20 @@ assert sum(gib) == round(step_bytes(seven) / 2**30)
 # | queries, keys and values | their common input |
 # | queries times keys | both |
 # | probabilities times values | the values |
-# | output projection, and the dropout behind it | its input; a mask |
+# | output projection, and the dropout after it | its input; a mask |
 # | first layer of the MLP | its input |
 # | GELU | its input, which is four times as wide |
-# | second layer of the MLP | its input, as wide |
+# | second layer of the MLP | its input, which is as wide |
 # | dropout | a mask |
-# | **attention core** | softmax's output, dropout's mask, dropout's output; of each $a s / h$ times as many |
+# | **attention core** | softmax's output, dropout's mask, dropout's output; each with $a s / h$ times as many values |
 #
-# A number takes 2 bytes and a mask 1.
+# A number takes 2 bytes, and an element of a mask takes 1.
 #
-# The core belongs to $s \times s$ scores in each head, so it grows with the *square* of the sequence.
+# The attention core has $s \times s$ scores in each head, so its memory grows with the *square* of the sequence length.
 #
-# Not all of it has to be kept. **Activation checkpointing**, also called recomputation, throws activations away in forward and
-# computes them again in backward (Chen et al., 2016). *Full*: only each layer's input stays. *Selective*: the attention core
-# is dropped and computed again, everything else stays.
+# You do not have to keep all of this. **Activation checkpointing**, also called recomputation, discards activations in forward and computes
+# them again in backward (Chen et al., 2016). *Full* recomputation keeps only the input of each layer. *Selective* recomputation discards
+# only the attention core and computes it again; everything else stays.
 #
 # ### Exercise: what a layer keeps
 
@@ -139,8 +141,8 @@ for name in ("gpt3-6.7b", "gpt3-175b"):
 # %% [markdown]
 # ## Checkpointing by hand
 #
-# It takes a dozen lines. Forward runs the layer without recording anything and keeps the layer's input. Backward runs the layer
-# once more, this time recording, and sends the gradient through it.
+# Checkpointing takes only a dozen lines of code. In forward, the layer runs without recording anything for autograd, and we keep only its
+# input. In backward, the layer runs once more, this time with recording, and the gradient is sent back through it.
 
 # %%
 import torch
@@ -165,7 +167,8 @@ class Recompute(torch.autograd.Function):
 
 
 # %% [markdown]
-# PyTorch's own call is one line, `checkpoint(layer, x)`. The same layer three ways: plain, yours to read above, and PyTorch's.
+# PyTorch needs only one line for this, `checkpoint(layer, x)`. The next cell runs the same layer in three ways: plain, with the class
+# above, and with PyTorch's `checkpoint`.
 
 # %% tags=["nbval-check-output"]
 from torch.utils.checkpoint import checkpoint
@@ -194,8 +197,8 @@ for one, two, three in zip(plain, by_hand, by_torch, strict=True):
 print(f"{len(plain)} gradients, three ways: equal, bit for bit")
 
 # %% [markdown]
-# With a list of operators whose results are kept, it becomes selective. Here the results of matrix products stay, and the norm and the
-# GELU are computed again. (`addmm` is a product that also adds a bias.)
+# `checkpoint` becomes selective if you give it a list of operators whose results are kept. Here the results of matrix products are kept,
+# and the norm and the GELU are computed again. (`addmm` is a product that also adds a bias.)
 
 # %% tags=["nbval-check-output"]
 from functools import partial
@@ -210,19 +213,20 @@ for one, other in zip(plain, gradients(selective), strict=True):
 print("selective: the same gradients")
 
 # %% [markdown]
-# (PyTorch's version does more: it also restores the random numbers, so that dropout drops the same values the second time.)
+# (PyTorch's version does more than ours: it also restores the state of the random number generator, so that dropout drops the same values
+# the second time.)
 #
 # ## A training step, whole
 #
-# Now a real model that is small enough to train here: `TINY` of lesson 12, made larger, with AdamW, two steps. It is one plain function,
-# because we will run it in two ways, here and in a rehearsal. Its imports stand inside, as a rehearsal runs it in a process of its own.
-# The middle part switches the recomputation on. `"by hand"` uses the class from above, `"full"` PyTorch's `checkpoint`, and `"selective"`
-# keeps the results of matrix products and of attention, which are expensive to compute again. `layer.forward = ...` puts one of them
-# around each layer, without touching the model's code.
+# Now we take a real model that is small enough to train here: `TINY` of lesson 12, made larger, with AdamW, for two steps. The training is
+# one plain function, because we will run it in two ways, here and in a rehearsal. Its imports are inside the function, because a rehearsal
+# runs it in a process of its own. The middle part of the function switches recomputation on. `"by hand"` uses the class from above, and
+# `"full"` uses PyTorch's `checkpoint`. `"selective"` keeps the results of matrix products and of attention, which are expensive to compute
+# again. The line `layer.forward = ...` wraps each layer in one of these, so the model's code stays unchanged.
 #
-# Ours drops what is cheap to compute. The paper's selection drops the attention core: its attention was written out and stored the
-# scores, so throwing the core away saved most. Our attention is fused and never stores them, so there is no core to throw away; what is
-# left that is cheap are norms and activation functions.
+# Our selective version discards what is cheap to compute. The paper's version discards the attention core. In the paper, attention was
+# written out as separate operators and stored its scores, so discarding the core saved the most memory. Our attention is fused and never
+# stores the scores, so there is no core to discard. What remains that is cheap to compute again are the norms and the activation functions.
 
 
 # %%
@@ -266,9 +270,9 @@ def two_steps(recompute="none", accumulation=1, batch=4, lengths=(256, 256), **s
 # %% [markdown]
 # ## Predict
 #
-# **One: by formula.** `predict_memory` has the list of what each layer keeps, tensor by tensor, for any model. It has to be told
-# two things about our code: the norm is written out operator by operator and keeps more than a fused one would; and AdamW is fused, so
-# it needs no room of its own.
+# **One: by formula.** `predict_memory` has a list of what each layer keeps, tensor by tensor, for any model. We have to tell it two things
+# about our code. The norm is written out operator by operator, so it keeps more than a fused norm would. And AdamW is fused, so it needs no
+# temporary memory of its own.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.implementation import implementation
@@ -307,10 +311,9 @@ print(f"predicted peak {format_bytes(expected.peak_bytes)}")
 ...
 
 # %% [markdown]
-# **Two: by rehearsal.** `rehearse` runs the very function from above in a process of its own, on *fake* tensors: they
-# have a shape and a type, but no bytes. Every allocation is written down. Nothing is modelled, so nothing that the code
-# does can be forgotten. One limit remains: this rehearsal runs the CPU's kernels. Where a GPU would choose
-# a different kernel, it may need a different amount of memory.
+# **Two: by rehearsal.** `rehearse` runs the same function in a process of its own, on *fake* tensors: they have a shape and a type, but no
+# bytes. It records every allocation. No model of the code is involved, so nothing that the code does can be forgotten. There is one limit:
+# this rehearsal runs the kernels of the CPU. Where a GPU would choose a different kernel, it may need a different amount of memory.
 
 # %%
 from workshop.rehearse import rehearse
@@ -321,8 +324,8 @@ print(f"rehearsed peak {format_bytes(rehearsed.peak_bytes)}")
 # %% [markdown]
 # ## Run
 #
-# **Three: for real.** Five variants, and one run whose last step is longer, each measured from its first tensor to its
-# last. `measure` notes each allocation, and finds out what it is for by looking at who holds it.
+# **Three: for real.** Now we run five variants, and one more run whose last step is longer. Each run is measured from its first tensor to
+# its last. `measure` records each allocation, and finds out what it is used for by looking at which object holds it.
 
 # %%
 # %%torchrun -n 1 --pass two_steps,Recompute --into measured
@@ -365,9 +368,9 @@ plain = measured[0].plain
 show.memory_timeline(plain)
 
 # %% [markdown]
-# Read it from left to right. The model is built. Forward piles up activations, layer by layer. Backward takes them down again,
-# and gradients grow in their place. The optimizer's first step makes its two moments, and they stay. So the second step starts
-# from a higher floor, and its peak is the higher one: **where the second step turns from forward to backward**.
+# Read the picture from left to right. First the model is built. In forward, activations pile up layer by layer. In backward they are freed
+# again, and the gradients grow in their place. The first optimizer step creates the two moments, and they stay. So the second step starts
+# from a higher level, and it has the higher peak: **where the second step turns from forward to backward**.
 
 # %%
 first, second = plain.memory.step_peaks[:2]
@@ -376,9 +379,9 @@ assert second > 1.2 * first
 beside("peak_moment", measured="second" if second > first else "first")
 
 # %% [markdown]
-# A run that survives its second step survives the third, *if the third has the same shape*. A longer sequence is a new peak.
-# That is how runs on sequences of different lengths fail after hours. So try the longest batch first. Here are four steps, the last
-# one with sequences of 384 tokens:
+# A run that survives its second step also survives the third, *if the third has the same shape*. A longer sequence makes a new peak. That
+# is why runs on sequences of different lengths can fail after hours, and why you should try the longest batch first. Here are four steps,
+# of which the last has sequences of 384 tokens:
 
 # %%
 peaks = measured[0]["longer at last"].memory.step_peaks
@@ -404,16 +407,16 @@ parts = plain.memory.peak_parts
 assert 0 < parts["gradients"] < parts["weights"] / 4
 
 # %% [markdown]
-# The totals agree; the parts do not quite. The measured peak lies a moment after the turn: the first gradients are there, and the
-# activations that made them are gone. The formula takes all the activations of forward, and adds what lives for a moment in backward
-# (*temporaries*). So it comes out a little high.
+# The totals agree, but the parts do not quite agree. The measured peak comes a moment after the turn: the first gradients already exist,
+# and the activations that were needed for them are gone. The formula counts all the activations of forward, and adds tensors that live only
+# for a moment in backward (*temporaries*). So its result is a little too high.
 #
-# The formula comes within a few percent. The rehearsal meets the measurement, because it runs the same code. So you can trust it
-# with a model that you cannot run. We will.
+# The formula comes within a few percent of the measurement. The rehearsal matches it, because it runs the same code. So you can trust the
+# rehearsal for a model that you cannot run, and below we do that.
 #
 # ## What can you do without?
 #
-# Here are four of the variants on one vertical axis:
+# The next picture shows four of the variants with the same vertical axis:
 
 # %%
 names = ("plain", "accumulation", "selective", "full")
@@ -442,22 +445,23 @@ beside(
 
 # %% [markdown]
 # - **Gradient accumulation** cuts the batch into four micro-batches, one after another. Their gradients add up in `.grad`, and the
-#   optimizer's step is the same. Only a quarter of the activations is alive at a time, and no FLOP is added. (The gradients now stay
-#   during forward, and small products are less efficient.)
-# - **Selective** checkpointing, as we do it, computes norms and activation functions again. These are no matrix
-#   products, so the count of FLOPs does not change.
-# - **Full** checkpointing keeps next to nothing and runs every layer's forward again. Forward is a third of a step's FLOPs, so the
-#   layers cost a third more. (The head is not repeated.) Look at its picture: the activations are gone, and what is left at the peak
-#   is one layer, computed again in backward. The measurement calls that part temporaries.
-# - **By hand** is full recomputation, and costs a little more: it computes the *whole* layer again. PyTorch stops as soon as it has
-#   the last tensor that backward asked for, so it leaves the layer's last product out.
+#   optimizer makes the same step. Only a quarter of the activations exist at a time, and no FLOPs are added. (There are two costs: the
+#   gradients now stay in memory during forward, and small products are less efficient.)
+# - **Selective** checkpointing, as we do it, computes norms and activation functions again. These are not matrix products, so the count of
+#   FLOPs does not change.
+# - **Full** checkpointing keeps next to nothing and runs the forward pass of every layer again. Forward is a third of a step's FLOPs, so
+#   the layers cost a third more. (The head is not repeated.) Look at its picture: the activations are gone, and what is left at the peak is
+#   a single layer that is being computed again in backward. The measurement calls that part temporaries.
+# - **By hand** is also full recomputation, and it costs a little more because it computes the *whole* layer again. PyTorch stops as soon as
+#   it has the last tensor that backward needs, so it skips the layer's last product.
 #
-# The last column belongs to this machine and changes from run to run. On a CPU, fresh memory is itself slow to get, so a variant
-# that needs less of it can even win. FLOPs are the column that carries over to a GPU.
+# The last column is specific to this machine and changes from run to run. On a CPU it takes time to get fresh memory, so a variant that
+# needs less of it can even be faster. The FLOPs column is the one that carries over to a GPU.
 #
 # ### Exercise: how large may the micro-batch be?
 #
-# The batch of a step is given: so many sequences make a good step. What can be chosen is how many go through at once.
+# The number of sequences in one step is given, because it is chosen for good training. What you can still choose is how many of them go
+# through the model at once.
 
 
 # %%
@@ -478,8 +482,9 @@ def largest_micro_batch(
 
 
 # %% [markdown]
-# Your three functions together: GPT-3's smaller sisters on one H100, mixed precision, a batch of 512 sequences of 2,048 tokens. At the
-# peak of the loss a logit takes 12 bytes: in fp32 the log probability, its gradient, and the logit's gradient.
+# Next we use your three functions together: GPT-3's smaller sisters on one H100, in mixed precision, with a batch of 512 sequences of 2,048
+# tokens. At the peak of the loss, a logit takes 12 bytes. These are three fp32 numbers: the log probability, its gradient, and the logit's
+# gradient.
 
 # %% tags=["nbval-check-output"]
 largest = {}
@@ -500,13 +505,13 @@ assert largest["gpt3-2.7b", "full"] == 16 * largest["gpt3-2.7b", "none"]
 assert not any(largest["gpt3-6.7b", how] for how in ("none", "selective", "full"))
 
 # %% [markdown]
-# For 2.7 billion parameters, recomputation decides whether one sequence goes through at a time or sixteen. For 6.7 billion nothing helps:
-# the state alone is too large. No trick on one device changes that. More devices will, if they *share* the state (day 2). These figures
-# still leave out what lives for a moment in backward, so they are a little too good.
+# For 2.7 billion parameters, recomputation decides whether one sequence goes through at a time or sixteen. For 6.7 billion nothing helps,
+# because the state alone is too large. No trick on a single device changes that. More devices help if they *share* the state (day 2). These
+# results are a little too optimistic, because they leave out the tensors that live only for a moment in backward.
 #
 # ## At scale: a model that does not fit here
 #
-# The same function, the same call, with the sizes of Llama 7B and a sequence of 4,096 tokens.
+# We now call the same function in the same way, with the sizes of Llama 7B and a sequence of 4,096 tokens.
 
 # %%
 llama = catalogue.model("llama-7b")
@@ -536,8 +541,8 @@ assert needed > 1.3 * seven_expected.capacity
 assert step_bytes(llama.num_params) * 3 / 4 > 0.9 * seven_expected.capacity
 
 # %% [markdown]
-# That answers the question at the top. Weights and the two moments alone take nearly the whole device. The activations of one single
-# sequence take half a device more. And the gradients, which are not even there at this peak, would fill a third.
+# This answers the question at the top. The weights and the two moments alone take nearly the whole device. The activations of one single
+# sequence would take another half. The gradients do not exist yet at this peak, but they would take a third.
 #
 # ## A slider that decides
 #
@@ -550,9 +555,9 @@ assert step_bytes(llama.num_params) * 3 / 4 > 0.9 * seven_expected.capacity
 ...
 
 # %% [markdown]
-# Move `seq_len` and `recompute`, and watch which part grows. The title counts what the driver would show, which is more than tensors (see
-# *On a GPU*). The range in it is how far off the formula may be: in eight of ten cases the need lies inside. (Without widgets you see
-# the first picture. The answer follows below.)
+# Move `seq_len` and `recompute`, and watch which part grows. The title shows what the driver would report, which is more than the bytes of
+# the tensors (see *On a GPU*). It also shows a range, because the formula is not exact: in eight of ten cases the real need lies inside
+# this range. (Without widgets you see only the first picture. The answer follows below.)
 
 # %%
 from workshop.jupyter.widgets import memory_explorer
@@ -581,7 +586,8 @@ bars = {f"{how}, {length:,}": needs[how, length] for how, length in cases}
 show.memory_by_part(bars, cap=needs["full", 32_768].capacity, compare=False)
 
 # %% [markdown]
-# Perhaps you have no H100 here, so a rehearsal checks that the answer fits. That twice the length does not is the formula's word:
+# You may have no H100 here, so we use a rehearsal to check that the answer fits. That twice the length does not fit is shown only by the
+# formula:
 
 # %%
 one = catalogue.model("llama-3.2-1b")
@@ -608,15 +614,15 @@ assert over > 1.3
 beside("longest", calculated=longest["full"])
 
 # %% [markdown]
-# Four times as long as without recomputation, and then it ends. Look at what is left in the two lower bars: **logits
-# and loss**. The vocabulary has 128,256 entries, and every token has a logit for each of them. Recomputing inside the
-# layers does not touch that. Longer sequences need a loss that is computed piece by piece.
+# With full recomputation the sequence can be four times as long, and that is the limit. Look at what is left in the two lower bars:
+# **logits and loss**. The vocabulary has 128,256 entries, and every token has a logit for each of them. Recomputation inside the layers
+# does not change that. For longer sequences, the loss has to be computed piece by piece.
 #
 # ### Would a GPU choose the same kernels?
 #
-# Here it could not. In this model four query heads share a key and value head. A CPU's fused attention takes that. A
-# GPU's does so in 16 bits only (up to torch 2.13), and attention in plain products stores every score. How much would
-# that be?
+# For this model it cannot. Four query heads share one key head and one value head. The fused attention of a CPU can do that. The fused
+# attention of a GPU can do it in 16 bits only (up to torch 2.13), and attention in plain products stores every score. How much memory would
+# that take?
 
 # %% tags=["nbval-check-output"]
 group = one.num_heads // one.num_kv_heads
@@ -628,14 +634,14 @@ assert copies < 0.01 * checked.peak_bytes
 assert scores > needs["full", longest["full"]].capacity
 
 # %% [markdown]
-# The scores of one layer are more than the device has. So on a GPU and in fp32 our model gives every query head its own
-# copy of keys and values (`attend` in `workshop/models/gpt.py`), and then a fused kernel takes them. The copies of a
-# layer are less than a hundredth of the peak, so the answer stands. (Fake tensors need no GPU: `23_ddp_limits` rehearses
+# The scores of one layer alone are larger than the memory of the device. So on a GPU in fp32, our model gives every query head its own copy
+# of keys and values (`attend` in `workshop/models/gpt.py`), and then it can use a fused kernel. The copies for one layer are less than a
+# hundredth of the peak, so the answer stands. (A rehearsal with fake tensors does not need a GPU even for this: `23_ddp_limits` rehearses
 # on `"cuda"`, and there the copies are counted.)
 #
 # ## On a GPU: three numbers that differ
 #
-# All bytes so far were bytes of tensors. On a GPU you meet three larger numbers:
+# So far, all bytes were bytes of tensors. On a GPU you will see three larger numbers:
 #
 # | number | who counts | what it is |
 # |---|---|---|
@@ -643,11 +649,12 @@ assert scores > needs["full", longest["full"]].capacity
 # | reserved | `torch.cuda.memory_reserved()` | what PyTorch's **caching allocator** has taken from the driver, to hand out again |
 # | used | `nvidia-smi`, `torch.cuda.mem_get_info()` | reserved, plus the CUDA context and libraries, plus other processes |
 #
-# Not all that is allocated is a tensor of yours. cuBLAS takes workspaces for its products, on an H100 or H200 32 MiB
-# for each thread that multiplies, and keeps them. They are nobody's tensor, and `measure` leaves them out.
+# Not everything that is allocated is one of your tensors. cuBLAS allocates workspaces for its products and keeps them. On an H100 or H200
+# they take 32 MiB for each thread that multiplies. They do not belong to any tensor of yours, and `measure` leaves them out.
 #
-# All three numbers were measured on an H200, for models of 125 million to 3 billion parameters in fp32 and bf16, with and without recomputation.
-# `make gpu` compares what was allocated with the closed form of this lesson, and with a rehearsal. (A rehearsal has no workspaces; they are added.)
+# We measured all three numbers on an H200, for models of 125 million to 3 billion parameters in fp32 and bf16, with and without
+# recomputation. `make gpu` compares the allocated bytes with the formula of this lesson (the *closed form*) and with a rehearsal. (A
+# rehearsal has no workspaces, so they are added.)
 
 # %%
 import json
@@ -679,12 +686,12 @@ for what, percent in found.items():
         print(f"{what:<48} {percent:5.2f} %")
 
 # %% [markdown]
-# What is allocated is predicted to a tenth of a per cent in the median, and to one per cent in the worst case. (At first it was 2 % for the model with
-# 3 billion parameters. Its heads have 100 numbers. Flash attention takes a multiple of 8 only, so PyTorch pads them to 104, keeps what is padded, and
-# keeps the output twice. That had been in nobody's formula.)
+# The predictions of the allocated memory are off by less than a tenth of a percent in the median, and by one percent in the worst case. (At
+# first it was 2 % for the model with 3 billion parameters. Its heads have 100 numbers. Flash attention accepts only multiples of 8, so
+# PyTorch pads them to 104, keeps the padded tensors, and keeps the output twice. No formula had included that.)
 #
-# What is *reserved* depends on more. When a tensor is freed, its block stays reserved. That is fast. But a block can only be reused for something that fits
-# into it. Here is the worst case, by hand:
+# What is *reserved* depends on more than that. When a tensor is freed, its block of memory stays reserved. That is fast, but the block can
+# only be reused for something that fits into it. Here is the worst case, by hand:
 
 # %% tags=["nbval-check-output"]
 import re
@@ -697,12 +704,13 @@ print(f"{free} of 16 places are free, at most {longest_hole} in a row: 3 do not 
 assert (free, longest_hole) == (8, 2)
 
 # %% [markdown]
-# That is **fragmentation**: "out of memory" although enough is free. In PyTorch's message it is the line "reserved by
-# PyTorch but unallocated". `PYTORCH_ALLOC_CONF=expandable_segments:True` helps: the allocator then maps pages into
-# large segments that can grow, in place of many blocks of fixed size.
+# That is **fragmentation**: "out of memory" although enough memory is free. In PyTorch's error message, it shows in the line "reserved by
+# PyTorch but unallocated". `PYTORCH_ALLOC_CONF=expandable_segments:True` helps: the allocator then maps pages into large segments that can
+# grow, instead of many blocks of fixed size.
 #
-# A formula knows the peak, and not which blocks are free then. So the workshop's takes an average of published runs. A rehearsal sees every tensor come and
-# go, in its turn. It plays the allocator's own rule: the smallest free block that is large enough, or a new one. How far is each off?
+# A formula gives you the peak, but it cannot tell which blocks are free at that moment. So the workshop's formula uses an average of
+# published runs. A rehearsal sees every tensor come and go, in the right order. It can therefore apply the rule of the allocator itself:
+# take the smallest free block that is large enough, or else a new one. How far off are the two?
 
 # %%
 far = {}
@@ -720,9 +728,12 @@ assert far["closed form"][15] > 0.05 > 0.002 > far["rehearsal"][15]
 assert far["rehearsal"][-2] < 0.01 < far["rehearsal"][-1] < 0.06
 
 # %% [markdown]
-# The rule is a short program (`workshop.predict.memory.allocator`), and nothing in it was fitted. 29 of 30 shapes are within one per cent. The last is
-# 5 % too high. Many of its blocks are of one size, and which of them is taken depends on their addresses, which the driver gives. With addresses at random the
-# rule gives less than was measured, or more. `rehearse` tells what your own program would reserve, if it is told that there are GPUs. Two batches, of one length or of two:
+# The rule is a short program (`workshop.predict.memory.allocator`), and nothing in it was fitted to the measurements. Of the 30 shapes, 29
+# are within one percent. The last one is 5 % too high. Many of its blocks have the same size, and which of them is taken depends on their
+# addresses, which come from the driver. With random addresses, its result is sometimes below the measurement and sometimes above it.
+#
+# `rehearse` can tell you what your own program would reserve, if you tell it that there are GPUs (`pretend_cuda`). Here are two batches, of
+# the same length or of different lengths:
 
 
 # %%
@@ -750,10 +761,11 @@ for lengths in ((5_000, 5_000), (3_000, 5_000)):
 assert idle[3_000, 5_000] > idle[5_000, 5_000] + 80 * 2**20
 
 # %% [markdown]
-# The second batch of 5,000 rows takes the blocks of the first. Those of 3,000 rows are too small for it, and stay.
+# In the first case, the second batch of 5,000 rows reuses the blocks of the first batch. In the second case, the blocks for 3,000 rows are
+# too small for 5,000 rows, so they stay reserved but unused.
 #
-# When you have to find out who holds what on a GPU, record it. Three calls (the last one ends the recording, which
-# costs time with every allocation), and a page that draws the file (https://pytorch.org/memory_viz):
+# If you have to find out what holds the memory on a GPU, record it. This takes three calls. The last one ends the recording, which costs
+# time with every allocation. A web page then draws the recorded file (https://pytorch.org/memory_viz):
 
 # %%
 if torch.cuda.is_available():
@@ -771,8 +783,8 @@ else:
 # %% [markdown]
 # ## The same on 8 and on 64 GPUs
 #
-# Korthikanti et al. measured recomputation on A100s: a 22B model on 8 of them, GPT-3 on 64, tensor parallel over $t = 8$. A layer
-# then keeps (their table 2), in bytes for each of the $s\,b\,h$ values:
+# Korthikanti et al. measured recomputation on A100s: a 22B model on 8 of them and GPT-3 on 64, with tensor parallelism over $t = 8$ ranks.
+# This is what a layer then keeps (their table 2), in bytes for each of the $s\,b\,h$ values:
 #
 # | | |
 # |---|---|
@@ -782,8 +794,8 @@ else:
 # | sequence parallel and selective | $34/t$ |
 # | full | $2$ |
 #
-# Sequence parallelism is explained in `31_tensor_parallel`; here it is one line of a table. Predicted beside published (their
-# figure 7):
+# Sequence parallelism is explained in `31_tensor_parallel`; here it is only a line in the table. The next cell shows the predicted values
+# beside the published ones (their figure 7):
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.published import published_table
@@ -811,8 +823,8 @@ for row in rows:
 assert worst < 0.1
 
 # %% [markdown]
-# And the time? Full recomputation against sequence parallelism with selective recomputation, which fits into the same devices
-# (their table 5):
+# And the time? We compare full recomputation with sequence parallelism plus selective recomputation, which fits on the same devices (their
+# table 5):
 
 # %% tags=["nbval-check-output"]
 timed = [row for row in rows if row["iteration_time_s"]]
@@ -825,15 +837,16 @@ for name in ("megatron-22B", "gpt3-175B"):
     assert 0.2 < longer < 0.45
 
 # %% [markdown]
-# The authors put the price of full recomputation at 30 to 40 % of the time. The count of FLOPs says a third: one forward more, on
-# top of a step that costs three. Sequence parallelism and selective recomputation together bring activations below a fifth, without
-# that price. So try them first, and "just switch on checkpointing" last.
+# The authors put the price of full recomputation at 30 to 40 % of the time. The count of FLOPs predicts a third: one more forward, on top
+# of a step that costs as much as three. Sequence parallelism and selective recomputation together bring the activations below a fifth,
+# without that price. So try these first, and full checkpointing of every layer last.
 #
 # ## Tomorrow's script
 #
-# Where does *your* memory go? This loop answers on a CPU and on a GPU, without this workshop. It adds up the bytes of weights, gradients
-# and moments, and counts what forward keeps for backward: `saved_tensors_hooks` calls a function for every tensor that is kept. It trains
-# once plain and once with `checkpoint`, and the losses are the same. On a GPU it also prints the allocator's own peak.
+# Where does *your* memory go? This loop answers the question on a CPU or a GPU, without this workshop. It adds up the bytes of weights,
+# gradients and moments. It also counts what forward keeps for backward: `saved_tensors_hooks` calls a function for every tensor that is
+# kept. It trains once without checkpointing and once with `checkpoint`, and the losses are the same. On a GPU it also prints the peak of
+# the allocator.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/where_memory_goes.py
@@ -888,7 +901,7 @@ for way in ("plain", "checkpoint"):
         torch.cuda.reset_peak_memory_stats()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("13_memory_of_a_step")
@@ -896,14 +909,15 @@ show.recorded_run("13_memory_of_a_step")
 # %% [markdown]
 # ## What to take away
 #
-# - Training with AdamW holds **16 bytes a parameter**, in fp32 and in mixed precision. 7B: 26 + 26 + 52 = 104 GiB.
-# - Activations come on top. They grow with the micro-batch and the sequence. The peak is where forward turns to backward, from the
-#   second step on; a longer sequence makes a new one.
-# - **Accumulation** cuts the batch, so fewer activations live at once; it costs no FLOPs. **Selective** recomputation drops what is
-#   cheap to compute (the paper's drops the attention core). **Full** keeps only the layers' inputs, and costs a third more.
-# - None of them touches the state. If the state does not fit, ranks must share it.
-# - You can know the peak before you rent: by formula to a few percent, by rehearsal almost to the byte.
-# - On a GPU, allocated < reserved < used. Out of memory with enough free is fragmentation. What is reserved follows from the order in which tensors come and go.
+# - Training with AdamW takes **16 bytes a parameter**, in fp32 and in mixed precision. 7B: 26 + 26 + 52 = 104 GiB.
+# - Activations come on top. They grow with the micro-batch and the sequence. From the second step on, the peak is where forward turns to
+#   backward. A longer sequence makes a new peak.
+# - **Accumulation** cuts the batch, so fewer activations exist at once; it costs no FLOPs. **Selective** recomputation discards what is
+#   cheap to compute (the paper discards the attention core). **Full** recomputation keeps only the layers' inputs, and costs a third more.
+# - None of these reduces the state. If the state does not fit, ranks must share it.
+# - You can know the peak before you rent: from a formula to a few percent, from a rehearsal almost to the byte.
+# - On a GPU, allocated < reserved < used. If you run out of memory although enough is free, that is fragmentation. What is reserved depends
+#   on the order in which tensors come and go.
 #
 # Next: [14_mixed_precision](14_mixed_precision.ipynb), the same in 16 bits. On day 2 the state is divided, in `24_zero` and `25_fsdp`.
 #

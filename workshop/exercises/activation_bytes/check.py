@@ -43,12 +43,12 @@ MISTAKES = (
         _kept(core=0), "Without recomputation the attention core is kept too: 5 a s / h more for each value."
     ),
     Mistake(_kept(batch=False), "`micro_batch` sequences are in flight at once, and each keeps its own."),
-    Mistake(_kept(full=0), "Full recomputation must begin somewhere: it keeps the layer's input."),
-    Mistake(_kept(full=1), "The input has 16 bits a value: two bytes."),
-    Mistake(_kept(full=4), "The input has 16 bits a value, not 32: two bytes."),
+    Mistake(_kept(full=0), "Full recomputation must begin somewhere, so it keeps the layer's input."),
+    Mistake(_kept(full=1), "The input has 16 bits a value, which is two bytes."),
+    Mistake(_kept(full=4), "The input has 16 bits a value, not 32. That is two bytes."),
     Mistake(_kept(selective=0), "Selective recomputation drops only what grows with s squared; the 34 stay."),
     Mistake(_kept(selective=2), "Selective recomputation drops only what grows with s squared; the 34 stay."),
-    Mistake(_outside, "Both parts stand in the brackets: the core is multiplied by s b h as well."),
+    Mistake(_outside, "Both parts belong inside the brackets: the core is multiplied by s b h as well."),
 )
 
 

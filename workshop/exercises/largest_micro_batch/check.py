@@ -43,7 +43,7 @@ def _formula(
 MISTAKES = (
     Mistake(
         _formula(state_share=0),
-        "The state takes its room first: only what it leaves is there for activations.",
+        "The state takes its room first. Only the rest is available for activations.",
     ),
     Mistake(
         _formula(one=lambda layer, _, logits: layer + logits),
@@ -64,7 +64,7 @@ MISTAKES = (
     ),
     Mistake(
         _formula(least=-math.inf),
-        "Where the state alone is too large, no sequence fits: the answer is 0, not a negative number.",
+        "If the state alone is too large, no sequence fits. The answer is then 0, not a negative number.",
     ),
     Mistake(_formula(fits=math.ceil), "Rounded up: the last sequence does not fit."),
 )

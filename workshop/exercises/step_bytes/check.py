@@ -32,15 +32,13 @@ def _bytes(
 
 
 MISTAKES = (
-    Mistake(
-        _bytes(gradients=False), "The gradients are missing: one for every weight, as wide as the weight."
-    ),
+    Mistake(_bytes(gradients=False), "The gradients are missing. Every weight has one, of the same size."),
     Mistake(
         _bytes(master="never"),
-        "In 16 bits a small update would be rounded away: the optimizer keeps an fp32 master copy.",
+        "In 16 bits a small update would be rounded away, so the optimizer keeps an fp32 master copy.",
     ),
     Mistake(
-        _bytes(master="always"), "In fp32 the weights are their own master copy: there is no second one."
+        _bytes(master="always"), "In fp32 the weights are their own master copy, and there is no second one."
     ),
     Mistake(_bytes(moment_bytes=0), "The moments stay in fp32, whatever the weights are in."),
     Mistake(
