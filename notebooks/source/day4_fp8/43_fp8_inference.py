@@ -782,7 +782,8 @@ served_as = {"producer": producer, "quantization": algorithm}
 _ = (folder / "hf_quant_config.json").write_text(json.dumps(served_as))
 
 # %% [markdown]
-# We load the file into a model without the weights. The logits must be equal to the last bit.
+# We erase the codes and input scales of our layers, and read them again from the file. The logits must be equal to the
+# last bit.
 
 # %%
 swapped(served)

@@ -194,9 +194,9 @@ print("by |w| |x|  ", two_of_four(score.numpy())[0].tolist())
 assert two_of_four(score.numpy())[0].tolist() == [False, False, True, True]
 
 # %% [markdown]
-# The largest weight is removed, because its input is almost zero, and the smallest weight stays. A whole model needs only
-# your mask and one more loop. (`layer_by_layer` runs one layer after the other and records what enters each of its
-# matrices.)
+# The largest weight is removed, because its input is small, and the smallest weight stays, because its input is large. A
+# whole model needs only your mask and one more loop. (`layer_by_layer` runs one layer after the other and records what
+# enters each of its matrices.)
 
 # %%
 from workshop.compress.layer_by_layer import layer_by_layer

@@ -490,7 +490,7 @@ def share_budget(wants, budget):
 # %% [markdown]
 # The package's server puts the parts together, in less than 200 lines that are worth reading
 # (`workshop/serve/server.py`). At each step it lets in waiting requests, shares the budget, finds slots, runs one forward
-# pass, and gives each request a token. The next cells run it with your two functions:
+# pass, and adds a token to each request whose prompt has been read. The next cells run it with your two functions:
 
 # %%
 from workshop.serve.server import Server
