@@ -3,16 +3,16 @@
 #
 # - **You need** `11_numbers_and_tensors` (formats) and `13_memory_of_a_step` (what a step holds).
 # - **It takes** 40 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on CPU or GPU with the same cells. fp16 is slow on most CPUs, so the model is small and the
-#   runs are short. One table predicts eight H100s.
-# - **Model and text:** `TINY` on its text, Python's reference manual. Where a table counts bytes a parameter it is eight times as wide,
-#   so that two tokens' activations are nothing beside the state.
+# - **What runs where:** everything runs here, with the same cells on CPU or GPU. fp16 is slow on most CPUs, so the model is small and the
+#   runs are short. One table predicts a run on eight H100s.
+# - **Model and text:** `TINY` on its text, Python's reference manual. Where a table counts bytes a parameter, the model is eight times as
+#   wide, so that the activations of two tokens are negligible beside the state.
 # - **Links:** before this [13_memory_of_a_step](13_memory_of_a_step.ipynb), after it [15_optimizers](15_optimizers.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Matrix units multiply 16-bit numbers many times faster than 32-bit ones, and 16 bits are half the bytes. So why not simply train in
-# 16 bits? Because something is lost on the way. What is it, where is it lost, and how do you get it back?
+# Matrix units multiply 16-bit numbers many times faster than 32-bit ones, and 16 bits take half the bytes. So why not simply train in 16
+# bits? The reason is that something is lost on the way. What is lost, where is it lost, and how do you get it back?
 
 # %%
 # %load_ext workshop
@@ -36,7 +36,7 @@ device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
 # %% [markdown]
 # ## First loss: updates vanish
 #
-# Training adds a small number to a larger one, over and over.
+# Training adds a small number to a larger one, over and over again.
 
 # %%
 # %%guess weight
@@ -59,12 +59,12 @@ assert abs(after[torch.float16] - 2) > 0.02
 beside("weight", predicted=1, measured=after[torch.bfloat16])
 
 # %% [markdown]
-# In bf16 the weight has not moved at all: half a step is 0.0039, each update is less, and so it is rounded away. In fp16 it moved, but
-# not by the right amount.
+# In bf16 the weight has not moved at all. Half a step between two numbers is 0.0039 there, and each update is smaller than that, so it is
+# rounded away. In fp16 the weight moved, but not by the right amount.
 #
-# How small may an update be? With $m$ bits of mantissa the next number after 1 is $1 + 2^{-m}$, and half of that step is rounded away. So
-# an update is lost where the weight is $2^{m+1}$ times as large. For fp16 that is 2,048, the number that Micikevicius et al. print (2018,
-# section 3.1). Halve an update until the weight no longer moves:
+# How small may an update be? With $m$ mantissa bits, the next number after 1 is $1 + 2^{-m}$, and an update of half that step is rounded
+# away. So an update is lost if the weight is $2^{m+1}$ times as large. For fp16 this factor is 2,048, the number that Micikevicius et al.
+# report (2018, section 3.1). The next cell halves an update until the weight no longer moves:
 
 # %% tags=["nbval-check-output"]
 lost_from = {}
@@ -80,12 +80,12 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 assert lost_from[torch.float16] == 2_048, "the paper's number"
 
 # %% [markdown]
-# More digits help. So the weights that receive the updates stay in fp32. They are called **master weights**; the 16-bit weights are
-# made from them, anew after each step.
+# More digits help. So the weights that receive the updates stay in fp32. They are called **master weights**, and after each step the 16-bit
+# weights are made from them again.
 #
 # ## Second loss: sums lose digits
 #
-# The same happens inside a long sum, and a matrix product is a long sum. Add 4,096 ones, one at a time:
+# The same happens inside a long sum, and a matrix product contains many long sums. Add 4,096 ones, one at a time:
 
 # %% tags=["nbval-check-output"]
 ones = torch.ones(4_096, dtype=torch.bfloat16)
@@ -98,12 +98,14 @@ assert total == 256
 assert ones.sum() == 4_096
 
 # %% [markdown]
-# At 256 the step between two numbers of bf16 is 2, so adding 1 changes nothing any more. `torch.sum` adds up in fp32 and rounds once, at
-# the end. Matrix units do so too: 16-bit inputs, **sums in fp32**. (When a GPU cuts one long sum into pieces, PyTorch lets it add the
-# pieces in 16 bits. `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False` forbids it.)
+# At 256 the step between two numbers of bf16 is 2, so adding 1 no longer changes anything. `torch.sum` adds in fp32 and rounds once, at the
+# end. Matrix units work in the same way: their inputs have 16 bits, and their **sums are in fp32**. (There is one exception. When a GPU
+# cuts one long sum into pieces, PyTorch allows it to add the pieces in 16 bits.
+# `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False` forbids this.)
 #
-# Which operators may run in 16 bits at all? `torch.autocast` has a list. Products are on it. Losses are on another one, of
-# operators that get fp32. On GPUs that second list also has `softmax`, `layer_norm`, `exp`, `pow` and `sum`. Ask this device:
+# Which operators may run in 16 bits at all? `torch.autocast` has two lists. Products are on the list of operators that run in 16 bits.
+# Losses are on the list of operators that run in fp32. On GPUs, that second list also contains `softmax`, `layer_norm`, `exp`, `pow` and
+# `sum`. The next cell checks what happens on your device:
 
 # %%
 import torch.nn.functional as F
@@ -126,16 +128,16 @@ assert ran["mse_loss"].dtype == torch.float32
 assert linear.weight.dtype == torch.float32
 
 # %% [markdown]
-# The weight itself stays in fp32: under autocast it *is* the master weight, and each product gets a 16-bit copy of it.
+# The weight itself stays in fp32. Under autocast it *is* the master weight, and each product uses a 16-bit copy of it.
 #
 # ## Third loss: gradients vanish
 #
-# Gradients are small, and what one micro-batch adds to them is smaller still. The smallest GPT-3 was trained on 0.5 million
-# tokens a step. On one device these come in many micro-batches. The loss of a step is a *mean* over all of them, so the loss of each micro-batch
-# is divided by their number before backward.
+# Gradients are small, and what a single micro-batch adds to them is smaller still. The smallest GPT-3 was trained on 0.5 million tokens a
+# step. On one device this takes many micro-batches. The loss of a step is the *mean* over all of them, so the loss of each micro-batch is
+# divided by their number before backward.
 #
-# Our model sees 256 tokens at once. So 0.5 million tokens are 2,048 micro-batches. We run one of them for each step, with its loss
-# divided by 2,048. First ten steps in fp32, so that the gradients are those of a model at work.
+# Our model processes 256 tokens at once, so 0.5 million tokens are 2,048 micro-batches. For each step we run only one of them, with its
+# loss divided by 2,048. We first run ten steps in fp32, so that the gradients are those of a model that is already training.
 
 # %%
 DIVIDE = 2_048  # micro-batches in a step of 0.5 million tokens
@@ -160,8 +162,9 @@ for step in range(10):
     optimizer.zero_grad()
 
 # %% [markdown]
-# Now the same batch backward in each format. The smallest number of fp16 is $2^{-24}$. Multiply the loss by $S$ before backward, and by
-# the chain rule every gradient is $S$ times larger. In fp32 it is divided by $S$ again, where that loses nothing.
+# Now we run the same batch backward in each format. The smallest number in fp16 is $2^{-24}$. If you multiply the loss by $S$ before
+# backward, then by the chain rule every gradient becomes $S$ times larger. Afterwards, the gradients are divided by $S$ again in fp32,
+# where this loses nothing.
 
 # %%
 # %%guess lost --unit %
@@ -211,15 +214,15 @@ share = round_to_zero.float().mean().item()
 beside("lost", predicted=100 * share, measured=100 * lost["fp16"])
 
 # %% [markdown]
-# The filled shape is fp32. fp16 has cut off what lies below $2^{-24}$. (How much lies there depends on the model: in the paper's speech model it
-# was 5 % of the weights' gradients, figure 2b.) *Predicted* is what rounding the finished gradients would lose.
-# More is lost, because all of backward runs in fp16: what vanishes near the loss is missing in every layer below. With $S$ next to
-# nothing is lost. bf16 loses next to nothing by itself: it has the exponent of fp32.
+# The filled shape is fp32. fp16 has cut off everything that lies below $2^{-24}$. (How much lies there depends on the model: in the paper's
+# speech model it was 5 % of the weights' gradients, figure 2b.) The *predicted* value is what you would lose by rounding the finished
+# gradients. In fact more is lost, because all of backward runs in fp16: a gradient that vanishes near the loss is missing in every layer
+# below. With $S$ almost nothing is lost. bf16 loses almost nothing even without $S$, because it has the exponent of fp32.
 #
-# One thing looks like a mistake: above $2^{-20}$ fp16 has *more* gradients than fp32. Here is why. For one token, the gradients of the head's 256
-# outputs (the *logits*) add up to zero. That of the right byte is negative. Those of the other 255 are positive, small, and together as
-# large. So look at two things: the head's gradient summed over the vocabulary, which should be nearly zero, and how many gradients of
-# the query matrices are not zero:
+# One thing looks like a mistake: above $2^{-20}$, fp16 has *more* gradients than fp32. Here is the reason. For one token, the gradients of
+# the head's 256 outputs (the *logits*) add up to zero. The gradient of the correct byte is negative. The gradients of the other 255 bytes
+# are positive and small, and their sum is just as large. So the next cell looks at two things. The first is the head's gradient summed over
+# the vocabulary, which should be nearly zero. The second is how many gradients of the query matrices are not zero:
 
 # %%
 names = [name for name, _ in model.named_parameters()]
@@ -238,13 +241,13 @@ print(f"gradients above 2^-20: fp32 {large['fp32']:,}, fp16 {large['fp16']:,}")
 assert large["fp16"] > large["fp32"]
 
 # %% [markdown]
-# In fp16 the many small ones have vanished, and the large negative one has not. So nothing cancels it: the sum is larger than it should
-# be, and it is what the layers below receive.
+# In fp16 the many small gradients have vanished, but the large negative one has not, so nothing cancels it. The sum is larger than it
+# should be, and this wrong sum is what the layers below receive.
 #
 # ## A slider that decides: which S?
 #
-# Too small, and gradients vanish. Too large, and they pass 65,504 and become infinite. Call $S$ good if fewer than 0.1 % become zero
-# and none infinite.
+# If $S$ is too small, gradients vanish. If it is too large, gradients go beyond 65,504 and become infinite. We call $S$ good if fewer than
+# 0.1 % of the gradients become zero and none become infinite.
 
 # %%
 # %%guess good --unit powers
@@ -252,8 +255,8 @@ assert large["fp16"] > large["fp32"]
 ...
 
 # %% [markdown]
-# A prediction: take the gradients that were computed in fp32, multiply them by $S$ and round them to fp16. Beside it the measurement, which is the
-# whole backward in fp16 with the loss times $S$. Both for every power:
+# Here is how we predict it: take the gradients that were computed in fp32, multiply them by $S$, and round them to fp16. The measurement is
+# the whole backward pass in fp16, with the loss multiplied by $S$. We do both for every power of two:
 
 # %%
 POWERS = list(range(41))
@@ -270,7 +273,7 @@ rounded = [shares((nonzero * 2.0**power).half()) for power in POWERS]
 backward = [shares(gradients(torch.float16, 2.0**power)[used]) for power in POWERS]
 
 # %% [markdown]
-# The lines are the prediction, the points the measurement, and the dotted line is 0.1 %. Move the slider along $S$:
+# The lines are the prediction, the points are the measurement, and the dotted line is 0.1 %. Move the slider along $S$:
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -313,12 +316,12 @@ assert backward[36][1] > 2 * rounded[36][1]
 beside("good", predicted=len(good["predicted"]), measured=len(good["measured"]))
 
 # %% [markdown]
-# The range is wide, ten powers of two at least, and in it the prediction holds. Far outside it, at the left and right of the picture, the
-# measurement is worse than the prediction. There backward itself is hurt near the loss, and what is missing there, or infinite, is so in
-# every layer below.
+# The range of good $S$ is wide, at least ten powers of two, and inside it the prediction holds. Far outside of it, at the left and right of
+# the picture, the measurement is worse than the prediction. There, backward itself goes wrong near the loss, and a gradient that is zero or
+# infinite there stays so in every layer below.
 #
-# So $S$ need not be exact. But the range moves during training, and with every batch, and nobody wants to tune $S$. So the scaler
-# keeps adjusting it while the model trains: **dynamic loss scaling**.
+# So $S$ does not have to be exact. But the good range moves during training, and with every batch, and nobody wants to tune $S$ by hand. So
+# the scaler keeps adjusting $S$ while the model trains. This is called **dynamic loss scaling**.
 #
 # ### Exercise: the decision
 
@@ -342,8 +345,9 @@ def next_scale(
 # %% [markdown]
 # ## The loop by hand
 #
-# Your `next_scale` decides. The rest is little: multiply the loss, divide the gradients, and look whether all of them are finite. Mind
-# the order: gradient clipping comes **after** the division. Before it they are $S$ times too large, so every step would be clipped.
+# Your `next_scale` makes the decision. The rest is short: multiply the loss, divide the gradients, and check whether all of them are
+# finite. The order matters: gradient clipping comes **after** the division. Before the division the gradients are $S$ times too large, so
+# every step would be clipped.
 
 # %%
 LIMIT = 1.0 / DIVIDE  # for the norm of all gradients; usually 1.0
@@ -375,9 +379,9 @@ def train_by_hand(steps, dtype, scale, interval):
 # %% [markdown]
 # ## The real loop
 #
-# PyTorch's `GradScaler` does the same: `scale` multiplies, `unscale_` divides, `step` leaves out a step that is not finite, and `update`
-# is your `next_scale`. The ten lines inside the loop are what you will write tomorrow. (Without a scaler the same loop trains in fp32
-# or bf16.)
+# PyTorch's `GradScaler` does the same: `scale` multiplies, `unscale_` divides, `step` skips a step that is not finite, and `update` is your
+# `next_scale`. In your own training code you will write the ten lines inside this loop. (Without a scaler, the same loop trains in fp32 or
+# bf16.)
 
 
 # %%
@@ -402,9 +406,8 @@ def train(steps, dtype=None, scaler=None):
 
 
 # %% [markdown]
-# Both start at $2^{30}$, near the upper end of what was good for the slider's batch. For the first batch of a fresh
-# model it is too high, as you will see. They double after three good steps. (PyTorch's defaults are $2^{16}$, and 2,000
-# steps.)
+# Both loops start at $2^{30}$, near the upper end of what was good for the slider's batch. For the first batch of a fresh model this is too
+# high, as you will see. Both double the scale after three good steps. (PyTorch's defaults are $2^{16}$ and 2,000 steps.)
 
 # %%
 options = {"init_scale": 2.0**30, "growth_interval": 3}
@@ -423,12 +426,12 @@ assert max(b / a for a, b in itertools.pairwise(hand_scales)) == 2
 print("by hand and GradScaler: the same scale in every step, the same losses")
 
 # %% [markdown]
-# Each halving is a step that was thrown away. That is why PyTorch waits 2,000 good steps before it dares to double.
+# Every time the scale is halved, a step is thrown away. That is why PyTorch waits for 2,000 good steps before it doubles the scale.
 #
 # ## Compare
 #
-# Now the recipes, each with the loop above: fp32; fp16 without a scale; fp16 with PyTorch's scaler and its defaults; bf16. Three
-# seeds of data, so that we see more than luck.
+# Now we compare four recipes with the loop above: fp32; fp16 without a scale; fp16 with PyTorch's scaler and its defaults; and bf16. We use
+# three seeds for the data, to be sure that the result is not just luck.
 
 # %%
 # %%guess recipe --choices fp16-alone,fp16-scaled,bf16
@@ -475,18 +478,18 @@ Picture(figure, "losses of four recipes")
 beside("recipe", predicted="fp16-alone", measured=max(distance, key=distance.get))
 
 # %% [markdown]
-# - **fp16 alone** falls behind. Most gradients of the queries are zero, and a weight whose gradient is zero learns nothing. And the
-#   gradients of the logits no longer cancel, as you saw above, so they push the head to one side. Adam can repair neither.
+# - **fp16 alone** falls behind. Most gradients of the queries are zero, and a weight whose gradient is zero learns nothing. In addition,
+#   the gradients of the logits no longer cancel, as you saw above, so they push the head to one side. Adam cannot repair either of these.
 # - **fp16 with a scaler** ends within 0.05 of fp32 in all three runs.
-# - **bf16** does so without a scaler. That is why nearly everybody trains in bf16 today, on devices that have it.
+# - **bf16** does so without a scaler. That is why almost everybody trains in bf16 today, on devices that support it.
 #
 # ## Does it save memory?
 #
-# Count the bytes a parameter, with Adam. With separate masters: 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With autocast:
-# 4 + 4 + 8. From forward until backward has used them, autocast also holds a 16-bit copy of each matrix, 2 bytes more. At the end of
-# forward there are no gradients yet, so expect 4 + 8 + 2 = 14. At the end of backward the copies are gone: 4 + 4 + 8 = 16. **Both ways
-# take 16.** The first is counted; autocast is measured here, in the second step, with two tokens, so that there are next to no
-# activations.
+# We count the bytes a parameter with Adam. With separate master weights they are 2 (weight) + 2 (gradient) + 4 (master) + 8 (moments). With
+# autocast they are 4 + 4 + 8. Autocast also holds a 16-bit copy of each matrix, 2 bytes more, from forward until backward has used it. At
+# the end of forward there are no gradients yet, so we expect 4 + 8 + 2 = 14. At the end of backward the copies are gone, so we expect 4 + 4 +
+# 8 = 16. **Both ways take 16.** For separate masters we only count. Autocast is measured here, in the second step, with two tokens, so that
+# there are almost no activations.
 
 # %%
 import gc
@@ -522,9 +525,9 @@ for name, dtype in {"fp32": None, "autocast to bf16": torch.bfloat16}.items():
 assert forward > 13, "4 + 8, and the casts"
 
 # %% [markdown]
-# So mixed precision saves no state at all. What about **activations**? `saved_tensors_hooks` calls a function for each
-# tensor that forward keeps. Weights and their copies are among them, and stay the same when the batch grows. So what
-# four sequences more add are activations:
+# So mixed precision saves no state at all. What about **activations**? `saved_tensors_hooks` calls a function for each tensor that forward
+# keeps. The weights and their copies are among these tensors, and their size stays the same when the batch grows. So whatever four more
+# sequences add must be activations:
 
 # %%
 from torch.autograd.graph import saved_tensors_hooks
@@ -554,12 +557,12 @@ print(f"activations of TINY: autocast keeps {share:.0%} of fp32's bytes")
 assert 0.55 < share < 0.8
 
 # %% [markdown]
-# It saves a part of them, here about a third. What products keep is halved, while norms, the residual stream and the
-# loss stay in fp32. And it saves **time**.
+# It saves a part of the activations, here about a third. What products keep is halved, while norms, the residual stream and the loss stay
+# in fp32. Mixed precision also saves **time**.
 #
 # ## Speed
 #
-# Are 16 bits faster? That depends on the device, and you should ask yours:
+# Are 16 bits faster? This depends on the device, so measure it on yours:
 
 # %%
 import time
@@ -589,14 +592,14 @@ print(f"a product of {size} x {size} on {device.type}, in multiples of fp32's ti
 print({name: f"{seconds / best['fp32']:.2f}" for name, seconds in best.items()})
 
 # %% [markdown]
-# A processor is fast at what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16 several times faster than fp32. Fewer
-# have instructions for fp16. Where there are none, each number is turned into fp32 and back, and that is slow. On a GPU both run in the
+# A processor is fast at what it has instructions for. CPUs with AVX512-BF16 or AMX multiply bf16 several times faster than fp32. Fewer CPUs
+# have instructions for fp16. A CPU without them turns each number into fp32 and back, and that is slow. On a GPU, bf16 and fp16 run in the
 # same matrix units at the same speed.
 #
-# **TF32** is the middle way of those units: fp32 tensors whose mantissa is cut to 10 bits on the way into the product.
-# No tensor changes its type. In matrix products PyTorch does not do it unless you ask:
-# `torch.set_float32_matmul_precision("high")`. (In convolutions it does.) How much it loses, by rounding the inputs by
-# hand:
+# **TF32** is a compromise that these matrix units offer. The tensors are in fp32, and their mantissa is cut to 10 bits on the way into the
+# product. No tensor changes its type. In matrix products PyTorch uses TF32 only if you ask for it:
+# `torch.set_float32_matmul_precision("high")`. (In convolutions it uses TF32 by default.) To see how much TF32 loses, we round the inputs
+# by hand:
 
 # %% tags=["nbval-check-output"]
 from workshop.precision.formats import round_to
@@ -614,8 +617,8 @@ assert 7 < off["bf16"] / off["tf32"] < 9  # three bits: a factor of eight
 # %% [markdown]
 # ## At scale
 #
-# Here is what the data sheet says, and what our predictor of time makes of it: a model of 8 billion parameters on eight H100s, which share
-# the weights, the gradients and the optimizer's state among them (lesson 24):
+# The next cell shows the values from the data sheet, and what our predictor of time makes of them. It predicts a model of 8 billion
+# parameters on eight H100s, which share the weights, the gradients and the optimizer's state (lesson 24):
 
 # %% tags=["nbval-check-output"]
 from workshop import predict_step
@@ -638,14 +641,14 @@ print(f"fp32 takes {slower:.1f} times as long")
 assert 8 < slower < 9 < peaks["bf16"] / peaks["fp32"]
 
 # %% [markdown]
-# fp32 takes more than eight times as long. Its products do not use the matrix units at all: 67 TFLOP/s against 989. The
-# memory differs far less than the time: the state is the same, and only activations and messages shrink.
+# fp32 takes more than eight times as long, because its products do not use the matrix units at all: 67 TFLOP/s against 989. The memory
+# differs far less than the time. The state is the same, and only activations and messages shrink.
 #
 # ## Tomorrow's script
 #
-# The loop once more, as a program without this workshop. It takes bf16 where a GPU has it, and there the scaler is switched off; elsewhere
-# it takes fp16. Mind one thing that the lesson did not need: the **scale belongs in the checkpoint**. A run that goes on with the first
-# scale throws its first steps away again.
+# Here is the loop once more, as a program without this workshop. On a GPU that supports bf16, it uses bf16 and switches the scaler off;
+# everywhere else it uses fp16. The program does one thing that the lesson did not need: it saves the **scale in the checkpoint**. A run
+# that resumes with the initial scale throws away its first steps again.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/train_amp.py
@@ -692,7 +695,7 @@ for epoch in range(first, first + 3):
     torch.save({"epoch": epoch, **state}, saved)
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("14_mixed_precision")
@@ -700,13 +703,13 @@ show.recorded_run("14_mixed_precision")
 # %% [markdown]
 # ## What to take away
 #
-# - 16 bits lose three things. Small **updates**: keep master weights in fp32. Digits in **sums**: add up in fp32. Small **gradients**, in
-#   fp16 only: scale the loss.
+# - With 16 bits you lose three things. Small **updates**: keep master weights in fp32. Digits in **sums**: add in fp32. Small
+#   **gradients**, in fp16 only: scale the loss.
 # - The loop: `autocast` around forward; `scale(loss).backward()`, `unscale_`, clip, `step`, `update`.
 # - Loss scaling: after an overflow, skip the step and halve S. After N good steps, double it.
-# - **bf16 needs master weights and no scaling.** Take it where you can.
-# - Mixed precision does not shrink the state: 16 bytes a parameter either way. It shrinks activations, and it is faster
-#   where there are units for it. Ask your device.
+# - **bf16 needs master weights and no scaling.** Use it where you can.
+# - Mixed precision does not shrink the state: it is 16 bytes a parameter either way. It shrinks activations, and it is faster if the device
+#   has units for it. Measure it on your device.
 #
 # Next: [15_optimizers](15_optimizers.ipynb), what the optimizer remembers. Scaling comes back, for every tensor, in `41_fp8_scaling`.
 #

@@ -54,17 +54,20 @@ def _never_grows(scale: float, good_steps: int, finite: bool, _interval: int) ->
 
 
 MISTAKES: tuple[tuple[Callable[..., State], str], ...] = (
-    (_counts_on, "An overflow ends the row of good steps: counting begins at 0 again."),
+    (_counts_on, "An overflow ends the row of good steps, so counting begins at 0 again."),
     (
         _steps_anyway,
-        "With infinite gradients the optimizer must not step: the weights would be NaN for good.",
+        "With infinite gradients the optimizer must not step, or the weights would be NaN for good.",
     ),
     (_never_counts_anew, "After doubling, counting begins at 0 again, or every further step doubles."),
-    (_late, "This step is good as well: with it the row may be long enough."),
-    (_every_step, "That doubles after each good step: every second one would overflow. Wait for `interval`."),
+    (_late, "This step is good as well, so count it before you compare with `interval`."),
+    (
+        _every_step,
+        "That doubles after each good step, so every second one would overflow. Wait for `interval`.",
+    ),
     (
         _never_grows,
-        "The scale only ever falls here: one bad batch, and small gradients are lost until the end.",
+        "The scale only ever falls here. After one bad batch, small gradients are lost until the end.",
     ),
 )
 
