@@ -267,8 +267,8 @@ for line in script.splitlines():
 # %% [markdown]
 # Three of these lines deserve a second look:
 #
-# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, every torchrun starts that many ranks, so you get ranks times
-#   ranks.
+# - `--ntasks-per-node=1`: a task is a torchrun. If you write the number of ranks here, srun starts that many torchruns on each node, and you get
+#   ranks times ranks.
 # - `--cpus-per-task=64`: a task with four ranks needs the cores of all four. Your data loaders run on them. The number is given to `srun` again
 #   below: from Slurm 22.05 on, `srun` did not take it from the top of the script, and only some later versions do again.
 # - `--no-requeue`: a program must not be started twice unless you ask for it. A program that does not resume would start over and overwrite its own
@@ -342,8 +342,8 @@ assert all(word in script for word in words)
 # Each flag prevents a common error:
 #
 # - `--nv` makes the node's GPU driver available, because a container cannot bring its own.
-# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. It also keeps out what the script exports, so `--env` names each variable
-#   again that a rank must have. Without them, NCCL would look for the network by itself.
+# - `--cleanenv` keeps the node's `PYTHONPATH` and `LD_LIBRARY_PATH` out. It also keeps out what the script exports, so `--env` has to name each
+#   variable that a rank needs. Without these variables, NCCL would look for the network by itself.
 # - `${CUDA_VISIBLE_DEVICES+...}` becomes the text after the `+` if the node has set that variable, and nothing otherwise.
 # - `--bind` names the node's folders that are visible inside; all others are hidden. `--pwd` names the folder to start in.
 #
@@ -375,10 +375,10 @@ for line in sorted(after - before):
 # %% [markdown]
 # ### A letter that trained a model
 #
-# BLOOM, with 176 billion parameters, was trained with such a letter, and [it is
-# public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm). You are now able to read it. It asks
-# for 48 nodes with 8 GPUs each and for 100 hours, with `--ntasks-per-node=1` and 64 cores per task. Its `srun` has `--kill-on-bad-exit=1` and starts
-# `torch.distributed.run` with a c10d rendezvous on the first node in the job's list. How many ranks and processes is that, by your count?
+# BLOOM, with 176 billion parameters, was trained with such a letter, and
+# [it is public](https://github.com/bigscience-workshop/bigscience/blob/master/train/tr11-176B-ml/tr11-176B-ml.slurm). You are now able to read it.
+# It asks for 48 nodes with 8 GPUs each and for 100 hours, with `--ntasks-per-node=1` and 64 cores per task. Its `srun` has `--kill-on-bad-exit=1`
+# and starts `torch.distributed.run` with a c10d rendezvous on the first node in the job's list. How many ranks and processes is that, by your count?
 
 # %% tags=["nbval-check-output"]
 nodes, gpus = 48, 8
@@ -687,7 +687,7 @@ dist.destroy_process_group()
 # Now the complete letter. Five minutes before the limit, Slurm sends it a signal (`--signal=B:USR1@300`; `B` stands for batch, the shell that runs
 # the letter). The shell creates the file, waits until the ranks have saved and ended, and then asks Slurm to put the job back into the queue.
 #
-# The letter returns the exit status of the ranks. It tells Slurm whether the job failed, and whether another job that waits for its success
+# The letter returns the exit status of the ranks. This status tells Slurm whether the job failed, and whether another job that waits for its success
 # (`--dependency=afterok`) may begin. The file's name contains the job's number; otherwise one job would stop the others in this folder. (BLOOM also
 # had such a file, and called it the kill switch.) The checkpoint is in the same folder as the letter, on a disk that every node sees.
 

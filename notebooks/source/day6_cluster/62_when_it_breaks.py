@@ -983,8 +983,8 @@ beside("stands_still", predicted=1.0, measured=round(stood, 1))
 #
 # This program is ready for all these failures, without the workshop. It waits two minutes instead of thirty, and writes its stack when it receives a
 # signal. It looks before it reduces, and skips a step that is not finite. After each epoch it compares the weights between ranks, and writes a
-# checkpoint beside the last one before it replaces it. `record` passes a rank's traceback to torchrun. `torchrun --max-restarts 3 --nproc-per-node 8
-# train_guarded.py` starts all ranks again when one dies.
+# checkpoint beside the last one before it replaces it. `record` passes a rank's traceback to torchrun.
+# `torchrun --max-restarts 3 --nproc-per-node 8 train_guarded.py` starts all ranks again when one dies.
 
 # %%
 import os

@@ -721,8 +721,8 @@ show.recorded_run("71_data")
 #
 # - **Remove copies first, then split.** Before that, nine of ten test questions were also in the training set, and a model that only memorizes
 #   looked good.
-# - MinHash finds near copies without comparing all pairs. With b bands of r hashes it finds a pair of similarity s with probability $1 - (1 -
-#   s^r)^b$. It finds texts that are alike, which need not be copies.
+# - MinHash finds near copies without comparing all pairs. With b bands of r hashes it finds a pair of similarity s with probability
+#   $1 - (1 - s^r)^b$. It finds texts that are alike, which need not be copies.
 # - A source's epochs are its share times all tokens, divided by its own tokens. LLaMA read Wikipedia 2.45 times and the web 1.1 times.
 # - If an `IterableDataset` knows neither its rank nor its worker, each sample is read (ranks times workers) times. Nothing fails.
 # - **Let the step number determine what is read**: the same samples on any number of ranks, nothing to save, and nothing read twice.

@@ -249,9 +249,9 @@ beside("first_loss", predicted=log(2), measured=first[0])
 # The loss is log 2 for any model, any pairs and any beta. Both rewards are 0, and if two answers have equal rewards, each wins in half of the cases.
 # If your own run starts with a different loss, the model and the reference are not the same.
 #
-# In which direction does this loss push? The gradient with respect to a pair's log probabilities, derived by hand, is $\mp \beta\,
-# \sigma(-\text{margin})$, where the **margin** is the difference of the two rewards. A pair that is already won by a large margin has almost no
-# effect any more.
+# In which direction does this loss push? The gradient with respect to a pair's log probabilities, derived by hand, is
+# $\mp \beta\, \sigma(-\text{margin})$, where the **margin** is the difference of the two rewards. A pair that is already won by a large margin has
+# almost no effect any more.
 
 # %%
 numbers = -5 * torch.rand(4, 6, generator=torch.Generator().manual_seed(4)).double()
@@ -600,8 +600,8 @@ head = "", "PPO", "DPO", "DPO, computed before", "PPO, four with LoRA", "DPO wit
 Table(head, rows, "GB of models, gradients and moments, without activations")
 
 # %% [markdown]
-# Santacroce et al. (2023, table 1) report the memory of PPO with Llama 7B, activations included: an estimated 220 GB if everything is trained, and
-# 68.0 GB with LoRA (rank 128) on four models.
+# Santacroce et al. (2023, table 1) report the memory of PPO with Llama 7B: an estimated 220 GB if everything is trained, and 68.0 GB, activations
+# included, with LoRA (rank 128) on four models.
 
 # %%
 full, lora = four["llama-7b"] / 1e9, float(rows[0][4])
@@ -776,9 +776,9 @@ beside("mean_of_halves", measured="higher" if averaged > alone else "lower")
 # ## Tomorrow's script
 #
 # This script does DPO with transformers' models and plain DDP. It computes the reference's numbers before the first step and stores them in the
-# checkpoint, so it holds no second model. A batch is the same on any number of ranks, so one rank prints the same losses as two. `MODEL=folder
-# torchrun ...` uses your model; without it the script uses a small one. Besides the loss it prints how far the log probability of the chosen answers
-# has moved. You now know why this matters.
+# checkpoint, so it holds no second model. A batch is the same on any number of ranks, so one rank prints the same losses as two.
+# `MODEL=folder torchrun ...` uses your model; without it the script uses a small one. Besides the loss it prints how far the log probability of the
+# chosen answers has moved. You now know why this matters.
 
 # %%
 import os

@@ -620,8 +620,8 @@ show.recorded_run("75_rl_over_ranks")
 # ## What to take away
 #
 # - A step has two jobs, the rollout and the training. Each waits for the other, one for weights and one for texts.
-# - **An answer is judged by its group**: it is better than the others, or worse. Groups whose answers are all worth the same teach nothing, and a formula
-#   predicts how many there are.
+# - **An answer is judged by its group**: it is better than the others, or worse. Groups whose answers are all worth the same teach nothing, and a
+#   formula predicts how many there are.
 # - As long as the weights that wrote the answers are the weights that train, GRPO's gradient is the plain policy gradient. On answers of weights
 #   that are 16 steps old, **the model learns with the ratio, and gets worse without it**.
 # - In turns a step takes the sum of both jobs, at once it takes the longer of them. If every rank does both, a step takes half of the sum. Splitting
