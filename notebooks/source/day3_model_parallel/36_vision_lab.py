@@ -1,21 +1,22 @@
 # %% [markdown]
 # # The best compromise
 #
-# - **You need** `23_ddp_limits`, `24_zero`, `31_tensor_parallel`, `32_pipeline`; what a convolution is.
+# - **You need** `23_ddp_limits`, `24_zero`, `31_tensor_parallel`, `32_pipeline`. You should also know what a convolution is.
 # - **It takes** 40 minutes to read and try, about a minute to run.
-# - **What runs where:** all of it here, on two ranks, with real images (Fashion-MNIST, fetched once as a package,
-#   31 MB). On a machine with GPUs the ranks stay on its CPU all the same: each may hold 56 MiB, and a GPU's allocator
-#   and cuBLAS alone take that much. The last cell rehearses 256 ranks.
-# - **Model and text:** neither. `TINY`'s layers are all alike, and a layout has little to choose there; so two models that see, on photographs of
-#   clothes: one with equal layers and one without.
+# - **What runs where:** everything runs here, on two ranks, with real images (Fashion-MNIST, 31 MB, downloaded once as a package).
+#   On a machine with GPUs, the ranks still run on its CPU, because each rank may hold only 56 MiB, and a GPU's allocator
+#   and cuBLAS alone take that much. One cell near the end rehearses 256 ranks.
+# - **Model and text:** neither. `TINY`'s layers are all alike, so a layout has little to choose there. Instead, we use two models that
+#   classify photographs of clothes: one with equal layers and one without.
 # - **Links:** before this [35_mesh](35_mesh.ipynb), after it [37_plan_the_layout](37_plan_the_layout.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Two models that look at images. **ViT** is a transformer over patches of an image: layers that are all alike.
-# **CoAtNet** begins with convolutions on large maps and ends with attention on small ones: no two stages are alike. Two
-# ranks, too little memory for plain data parallelism. Which layout is the best compromise for each: ZeRO, tensor,
-# pipeline? You could try them all, but on a cluster each try costs money. Can you know it beforehand?
+# We train two models that look at images. **ViT** is a transformer over patches of an image, and its layers are all alike.
+# **CoAtNet** begins with convolutions on large maps and ends with attention on small ones, so no two of its stages are alike.
+#
+# We have two ranks, and too little memory for plain data parallelism. Which layout is the best compromise for each model: ZeRO, tensor or
+# pipeline? You could try them all, but on a cluster each try costs money. Can you know the answer beforehand?
 
 # %%
 # %load_ext workshop
@@ -40,8 +41,8 @@ print(
 assert pixels.shape[1:] == (28, 28)
 
 # %% [markdown]
-# Both are built from a *spec*. The ViT cuts an image into 16 patches of 7 x 7. CoAtNet halves an image five times, so
-# each pixel is doubled and the image padded to 64 x 64.
+# Both models are built from a *spec*. The ViT cuts an image into 16 patches of 7 x 7. CoAtNet halves an image five times, so we double each
+# pixel and pad the image to 64 x 64.
 
 # %% tags=["nbval-check-output"]
 VIT = ViTSpec("ViT", 8, 192, 6, patch_size=7, image_size=28, num_classes=10, channels=1)
@@ -64,9 +65,10 @@ for spec in (VIT, COATNET):
     print(f"{spec.name} in all: {spec.num_params:,} parameters\n")
 
 # %% [markdown]
-# These come from closed forms (`workshop/predict/vision/layers.py`). Here is one of them by hand: CoAtNet's first
-# **MBConv** block. It normalises 16 channels and widens them to 64. A *depthwise* convolution then filters each of the 64
-# alone, and halves the map. Last, each channel is scaled by a factor that depends on the whole map, and the 64 become 16 again.
+# These numbers come from closed forms (`workshop/predict/vision/layers.py`). Next we compute one of them by hand, for CoAtNet's first
+# **MBConv** block. The block normalizes 16 channels and widens them to 64. A *depthwise* convolution then filters each of the 64
+# channels separately and halves the map. Finally, each channel is scaled by a factor that depends on the whole map, and the 64 channels become
+# 16 again.
 
 # %%
 # 16 channels, 64 inside, 4 to find the factors; maps of 32 x 32, then of 16 x 16
@@ -82,8 +84,8 @@ by_hand = {
 }
 
 # %% [markdown]
-# Now torch's own count of the real block. `FlopCounterMode` counts the FLOPs of each call, and a *saved tensors hook* sees
-# what autograd puts aside for backward.
+# Now torch counts the same on the real block. `FlopCounterMode` counts the FLOPs of each call, and a *saved tensors hook* sees
+# what autograd keeps for backward.
 
 # %%
 import torch
@@ -113,8 +115,10 @@ for name, number in by_hand.items():
     assert abs(counted[name] - number) <= (name == "numbers kept") * 0.003 * number
 
 # %% [markdown]
-# Equal. (Only in what is kept torch has a few small vectors more, such as the means of a norm.) The same closed forms give the published
-# size of large models: torchvision's pages state parameters and GFLOPS, a multiplication and an addition counted as one.
+# They are equal. (Only among the numbers kept, torch has a few small vectors more, such as the means of a norm.)
+#
+# The same closed forms also give the published sizes of large models. torchvision's pages list parameters and GFLOPS, where a multiplication
+# and an addition count as one.
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -130,9 +134,9 @@ for name, published_params, published_gflops in [
     assert (spec.num_params, round(gflops, 2)) == (published_params, published_gflops)
 
 # %% [markdown]
-# All three as published. Now look at our CoAtNet. Its first three pieces have less than one in a hundred of the weights, and keep more than
-# three quarters of the activations. Its last five have almost nine tenths of the weights, and keep about a ninth of the activations. Where would
-# you cut it?
+# All three sizes are as published. Now look at our CoAtNet. Its first three pieces have less than one in a hundred of the weights, but keep more
+# than three quarters of the activations. Its last five have almost nine tenths of the weights, but keep only about a ninth of the activations.
+# Where would you cut it?
 
 # %%
 held = pieces(COATNET)
@@ -153,8 +157,8 @@ show.piece_shares(names, shares, "CoAtNet: the number in a box is the piece's")
 # %% [markdown]
 # ## Predict: the limit of data parallelism
 #
-# A rank may hold 56 MiB. A step takes 16 images. Under data parallelism a rank needs 16 bytes for each parameter
-# (lesson 23), and what its half of the batch keeps. **Predict:** how many layers can a ViT of this width have?
+# A rank may hold 56 MiB, and a step takes 16 images. With data parallelism, a rank needs 16 bytes for each parameter
+# (lesson 23), and also the activations of its half of the batch. **Predict:** how many layers can a ViT of this width have?
 
 # %%
 # %%guess vit_layers
@@ -196,8 +200,8 @@ deepest = max(depth for depth in depths if needs[depth] <= CAP)
 tries = range(deepest - 1, deepest + 2)
 
 # %% [markdown]
-# **Run:** the depths around it under the launcher's cap, two steps each (the optimizer makes its moments in the first),
-# until one does not fit.
+# **Run:** we try the depths around the prediction under the launcher's cap, until one does not fit. Each takes two steps, because the
+# optimizer creates its moments in the first.
 
 # %%
 # %%torchrun -n 2 --device-memory {CAP} --pass VIT,DATA,BATCH,tries --into limit
@@ -238,8 +242,8 @@ assert max(limit[0].trained) == max(limit[1].trained) == deepest
 beside("vit_layers", predicted=deepest, measured=max(limit[0].trained))
 
 # %% [markdown]
-# Our ViT has eight layers. So it does not fit, and neither does the CoAtNet. Would more ranks help? Each would have fewer
-# images, but the 16 bytes for each parameter stay:
+# Our ViT has eight layers, so it does not fit, and neither does the CoAtNet. Would more ranks help? Each would have fewer
+# images, but the 16 bytes for each parameter remain:
 
 # %% tags=["nbval-check-output"]
 for spec in (VIT, COATNET):
@@ -252,19 +256,19 @@ for spec in (VIT, COATNET):
     assert min(on.values()) > CAP
 
 # %% [markdown]
-# Not even sixteen ranks with one image each would do, if only by a hair.
+# Not even sixteen ranks with one image each would be enough, although the margin is small.
 #
 # ## Predict: which layout?
 #
-# Memory follows from the closed forms. For time you must know how fast a piece is, and FLOPs do not tell: a depthwise
-# convolution has few, and is slow. So **profile**, on both ranks at once, as later in training:
+# Memory follows from the closed forms. To predict time, you must also know how fast each piece is. FLOPs do not tell you that: a depthwise
+# convolution has few FLOPs, but is slow. So we **profile**, on both ranks at once, as they will run in training:
 #
 # 1. each piece alone, for 2 images and for 8, forward and backward;
-# 2. the same pieces cut by the tensor plan, because what DTensor costs in Python is in no closed form;
+# 2. the same pieces cut by the tensor plan, because no closed form contains the time that DTensor takes in Python;
 # 3. each collective, because a library does not run all of them at the same rate.
 #
-# No layout is run. (PipeDream, 2019, planned in this way.) A third model is profiled beside the two, for the exercise
-# below: a CoAtNet with more convolutions and less attention.
+# We do not run any layout for this. (PipeDream, 2019, planned in the same way.) For the exercise below, we also profile a third model: a
+# CoAtNet with more convolutions and less attention.
 
 # %%
 CONVOLUTIONS = replace(COATNET, name="more convolutions", blocks=(2, 2, 4, 2, 2))
@@ -376,12 +380,12 @@ in_convolutions = sum(convolutions) / sum(costs["CoAtNet"])
 print(f"stem and MBConv: {in_convolutions:.0%} of the time")
 
 # %% [markdown]
-# FLOPs are no measure of time here: look at the last column. The MBConv blocks do far fewer of them in a second than attention does, because they
+# FLOPs are no measure of time here, as the last column shows. The MBConv blocks do far fewer FLOPs per second than attention does, because they
 # move many numbers and compute little with each.
 #
 # ### Exercise: place the cut
 #
-# A pipeline of two stages is as fast as its slower stage. Pieces take different times, so counting them works only by
+# A pipeline of two stages is as fast as its slower stage. Pieces take different times, so counting pieces gives a good cut only by
 # luck.
 
 
@@ -429,16 +433,18 @@ show.piece_shares(
 )
 
 # %% [markdown]
-# For our CoAtNet the number of pieces and their FLOPs happen to give about the cut that the seconds give: pieces that are
-# slow for their FLOPs and pieces that are fast make up for each other. With more convolutions that luck ends. FLOPs put
-# eight pieces on the first rank, and it takes much longer than the second, because convolutions do few FLOPs,
-# slowly. By weights it is worse for both models: most weights are in the last pieces, and much less of the time.
+# For our CoAtNet, cutting by the number of pieces or by FLOPs happens to give about the same cut as cutting by seconds. Pieces that are slow for
+# their FLOPs and pieces that are fast balance each other. With more convolutions this luck ends. A cut by FLOPs puts eight pieces on
+# the first rank, which then takes much longer than the second, because convolutions do few FLOPs, and do them slowly.
+#
+# A cut by weights is worse for both models, because most of the weights are in the last pieces, but much less of the time.
 #
 # ## Predict: the table
 #
-# The candidates are data parallel, ZeRO 2 and 3, tensor, and a pipeline cut by seconds, each in 1 to 8 micro-batches; and the
-# naive pipeline of lesson 32 with one. (ZeRO 1 is left out: with one micro-batch it sends what stage 2 sends, and holds more.)
-# All follow from the profile by arithmetic. Two of them by hand, for the ViT:
+# The candidates are data parallel, ZeRO 2 and 3, tensor, and a pipeline cut by seconds, each with 1 to 8 micro-batches; and the naive
+# pipeline of lesson 32 with one micro-batch. (We leave out ZeRO 1: with one micro-batch it sends as much as ZeRO 2, and holds more.)
+#
+# The times of all candidates follow from the profile by arithmetic. Here are two of them by hand, for the ViT:
 #
 # - **data parallel**: all pieces for half of the images, one all-reduce of the gradients, and the optimizer for all parameters;
 # - **naive pipeline**: all pieces for all images, one after the other, two messages over the cut, and the optimizer of the larger stage.
@@ -474,8 +480,9 @@ for way in (DATA, Way(naive, 1, (range(half), range(half, 10)))):
     assert abs(by_hand[str(way)] / seconds - 1) < 1e-9
 
 # %% [markdown]
-# The same. (`predict_way` plays a pipeline's schedule action by action, as lesson 32 does, and looks tensor parallelism up in the
-# profile of the cut pieces.) Now all candidates. `plan_vision` keeps the best of each kind; all ZeRO is one kind.
+# Both agree. (`predict_way` plays a pipeline's schedule action by action, as lesson 32 does. For tensor parallelism it reads the
+# profile of the cut pieces.) The next cell predicts all candidates. `plan_vision` keeps the best of each kind, and treats all ZeRO stages as
+# one kind.
 
 
 # %%
@@ -510,12 +517,13 @@ for name, setting in settings.items():
         )
 
 # %% [markdown]
-# **Your guess first:** will the first of each list win? All five of each list will now run, with real images, without
-# the cap; and where one of them would not fit under it, the best of its kind that does. They take turns, five times, so
-# whatever else this machine does hits all of them. The shortest time counts, as in the profile: other programs can only
-# make a run slower. If the median is 5 % above the least, differences below 5 % mean nothing. The collectives of our ZeRO
-# are clocked where they happen, for a question that will come up. At the end each runs by itself once more, to see the most that
-# a rank holds in a step.
+# **Your guess first:** will the first layout of each list win? Now all five layouts of each list run with real images, without
+# the cap. If one of them would not fit under the cap, the best of its kind that fits also runs.
+#
+# The layouts take turns, five times, so that anything else on this machine slows all of them alike. We report the shortest time, as in the
+# profile, because other programs can only make a run slower. If the median is 5 % above the shortest time, differences below 5 % mean
+# nothing. We also time the collectives of our ZeRO inside the step, for a question that will come up. At the end, each layout runs once more by
+# itself, to measure the most memory that a rank holds in a step.
 
 # %%
 # the best of each kind, and the best of each kind that fits with some room
@@ -608,8 +616,8 @@ dist.destroy_process_group()
 # %% [markdown]
 # ## Compare: time and memory
 #
-# Each layout is a point: what a rank holds, and how long a step takes. The best compromise is the lowest point on the left of the
-# line. A ring is predicted, a disc is measured.
+# In the picture, each layout is a point: how much a rank holds, and how long a step takes. The best compromise is the lowest point to the left
+# of the line. Rings are predicted, discs are measured.
 
 # %%
 from statistics import median
@@ -663,9 +671,9 @@ for name in specs:
     assert missed < 1 or busy, (name, missed)
 
 # %% [markdown]
-# A layout's ring and disc are at nearly the same memory, but a disc can be much higher than its ring. The model of time knows nothing
-# of waiting for a rank that is late, or of other programs. So a prediction gives a **short list**, and not a winner. Which layouts
-# changed places?
+# The ring and the disc of a layout show nearly the same memory, but a disc can be much higher than its ring. Our model of time does not know
+# that a rank has to wait for one that is late, and it does not know about other programs. So a prediction gives you a **short list**, and not a
+# winner. Which layouts changed places?
 
 # %%
 for name in specs:
@@ -689,28 +697,28 @@ for name in specs:
     assert sending > alone or busy
 
 # %% [markdown]
-# The memory of every layout was predicted to 8 % or better. For time, look at each model's last line: ZeRO's collectives take more than was
-# predicted. The profile knows that gloo's reduce_scatter is slow. But it timed collectives of ranks that had nothing else to do. In
-# the step there are two of them for each of nine parts of the model, and each waits for the rank that is late. So where ZeRO
-# loses places, look there first: it computes what data parallel computes, and sends as many bytes.
+# The memory of every layout was predicted to within 8 %. For time, look at the last line of each model: ZeRO's collectives take more time than
+# predicted. The profile does include that gloo's reduce_scatter is slow, but it timed collectives of ranks that had nothing else to do. In
+# a step there are two of them for each of nine parts of the model, and each waits for the rank that is late. So if ZeRO
+# loses places, look at its collectives first: it computes what data parallelism computes, and sends as many bytes.
 #
-# The pipeline waits while it fills; the naive one waits half of the time. Tensor parallelism stops in every layer to add up. And on
-# a CoAtNet it leaves stem and MBConv blocks whole on both ranks: their share of the time stands below the profile.
+# The pipeline waits while it fills, and the naive pipeline waits half of the time. Tensor parallelism stops in every layer to add up its sums.
+# In a CoAtNet, it also leaves the stem and the MBConv blocks whole on both ranks. Their share of the time is printed below the profile.
 #
-# (Where two ranks have to share their cores with other programs, a layout in which one rank waits for the other looks
-# better than it is: then measure again. So the assert on the first three layouts is a loose one. It is skipped on a busy
-# machine, and so is the assert on ZeRO's collectives. Read the sentences that are printed there.)
+# (If other programs use the same cores as the two ranks, a layout in which one rank waits for the other looks
+# better than it is. In this case, measure again. For this reason, the assert on the first three layouts is a loose one. On a busy
+# machine it is skipped, and so is the assert on ZeRO's collectives; the printed sentences tell you so.)
 #
-# Is each of them still one process's training? That is a test: `tests/parallel/test_vision_plans.py` has every gradient
-# of both models under every cut to 1e-5. One footnote: CoAtNet's **batch norm** sees only the images that a rank has in
-# a micro-batch. So two ranks equal one process that takes its batch in two parts. With `share_batch_norm` they share
-# statistics, and equal the whole batch.
+# Is each layout still the training of one process? `tests/parallel/test_vision_plans.py` tests this: every gradient
+# of both models agrees under every cut, to 1e-5. There is one exception: CoAtNet's **batch norm** sees only the images that a rank has in
+# a micro-batch. So two ranks are equal to one process that takes its batch in two parts. With `share_batch_norm`, the ranks share
+# statistics and are equal to the whole batch.
 #
 # ## The choice
 #
-# Under the cap the list gets shorter. Which of the rest is the fastest? You have just raced them, so let the clock
-# choose, not the prediction. Does the choice really fit under 56 MiB, and does it learn? It trains on real images (with
-# 8 % of room), and is tested on 300 that it has never seen.
+# Under the cap, the list gets shorter. Which of the remaining layouts is the fastest? You have just raced them, so choose by the clock
+# and not by the prediction. Does the chosen layout really fit under 56 MiB, and does the model learn? It trains on real images (with 8 % of
+# room), and is tested on 300 images that it has never seen.
 
 # %%
 chosen = {}
@@ -788,13 +796,13 @@ for name, spec in specs.items():
 assert min(accuracy.values()) > 0.15  # who guesses knows 10 %, give or take 4 %
 
 # %% [markdown]
-# 640 images, seen once, are next to nothing: this is a sign that the model learns, and no more. Guessing gives 10 %.
+# 640 images, each seen once, are very few. This is only a sign that the model learns. Guessing gives 10 %.
 #
 # ## At scale
 #
-# ViT-H/14 has 632 million parameters (Dosovitskiy et al., table 1): in fp32 with AdamW 10 GB of state, which one GPU
-# holds. So why would anybody shard it over 256? Because memory that holds no state can hold a larger batch. Your own
-# code as one of the 256, on fake tensors:
+# ViT-H/14 has 632 million parameters (Dosovitskiy et al., table 1). In fp32 with AdamW, this makes 10 GB of state, which fits on one GPU.
+# So why would anybody shard it over 256 GPUs? Because memory that does not hold state can hold a larger batch. The next cell rehearses this as
+# one of the 256 ranks, on fake tensors:
 
 # %%
 # %%rehearse -n 256 --into huge
@@ -850,15 +858,17 @@ assert abs(sent / closed - 1) < 0.01
 assert state + kept < huge.peak_bytes < 1.4 * (state + kept + 4 * (root + 4 * layer))
 
 # %% [markdown]
-# A rank now keeps far more for its images than state for its weights. And what it sends should not depend on N. Yet a twelfth
-# of it is *padding*: FSDP2 cuts each parameter along its first dim, and a ViT's positions are (1, 257, 1280), its class
-# token (1, 1, 1280). The first dim is one. So one rank has all of it, the other 255 have padding, and the padding
-# travels, forward and backward. That is what a rehearsal is for: the closed form of lesson 25 did not know it.
+# A rank now keeps far more activations than state.
+#
+# What it sends should hardly depend on N. Yet a twelfth of it is *padding*. FSDP2 cuts each parameter along its first dim, but a ViT's
+# positions have the shape (1, 257, 1280), and its class token (1, 1, 1280). Their first dim is one. So one rank holds the whole parameter and the
+# other 255 hold padding, and this padding travels in forward and in backward. The closed form of lesson 25 did not know that. To find such things
+# is what a rehearsal is for.
 
 # %% [markdown]
 # ## Tomorrow's script
 #
-# The profile and the cut, for a model of your own and without this workshop. It clocks each layer, counts what it keeps, and tries every
+# This script does the profile and the cut for your own model, without this workshop. It times each layer, counts what it keeps, and tries every
 # place to cut. Put your model and a micro-batch of your size in the two marked places, and set the number of stages.
 
 # %%
@@ -949,17 +959,18 @@ show.recorded_run("36_vision_lab", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Profile the pieces once, and every layout follows by arithmetic. That gives a short list of those that fit. **Race the list, and let the clock choose.**
-# - Data parallelism stops where a rank cannot hold 16 bytes a parameter and what its images keep. Both are closed forms.
-# - Where the model almost fits, **ZeRO** computes what data parallelism computes with less memory; the price is the
+# - Profile the pieces once, and the time of every layout follows by arithmetic. That gives a short list of those that fit. **Race the list, and
+#   let the clock choose.**
+# - Data parallelism ends where a rank cannot hold 16 bytes for each parameter and the activations of its images. Closed forms give both.
+# - If the model almost fits, **ZeRO** computes what data parallelism computes, with less memory. The price is the
 #   time that your library takes for the two halves of an all-reduce.
-# - A pipeline holds least and waits most. Cut it **by seconds**: CoAtNet's weights sit in its last pieces, its
-#   activations in the first, and neither tells where its time is.
-# - Tensor parallelism cuts what it has a plan for. What it leaves whole is computed twice.
+# - A pipeline holds least and waits most. Cut it **by seconds**: CoAtNet's weights are in its last pieces and its
+#   activations in the first ones, and neither tells where the time is spent.
+# - Tensor parallelism cuts only what it has a plan for. What it leaves whole is computed twice.
 # - Batch norm is the one layer that makes data-parallel ranks differ from one process. Decide what to do about it, and
 #   write it down.
 #
-# Next: [37_plan_the_layout](37_plan_the_layout.ipynb), for models and machines with which nobody can race.
+# Next: [37_plan_the_layout](37_plan_the_layout.ipynb), for models and machines where nobody can race.
 #
 # ## Sources
 #
