@@ -3,16 +3,16 @@
 #
 # - **You need** `13_memory_of_a_step` (weights, gradients, optimizer).
 # - **It takes** 30 minutes to read and try, about half a minute to run.
-# - **What runs where:** all of it here, on a CPU or unchanged on a GPU.
-# - **Model and text:** `TINY` on its text, Python's reference manual, as in the lesson before. Where updates are timed it is twice as wide
-#   and three times as deep, so that there is something to time.
+# - **What runs where:** everything runs here, on a CPU or without changes on a GPU.
+# - **Model and text:** `TINY` on its text, Python's reference manual, as in the lesson before. Where updates are timed, the model is twice
+#   as wide and three times as deep, so that there is enough work to time.
 # - **Links:** before this [14_mixed_precision](14_mixed_precision.ipynb), after it [16_faster_step](16_faster_step.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A gradient says which way is down, now. An optimizer also *remembers*: how it went before, and how large the gradients were. In fp32
-# each number that it remembers for a weight takes 4 bytes. AdamW remembers two, so its memory is twice the model. Does it have to be
-# so much?
+# A gradient tells you which way is down at this moment. An optimizer also *remembers*: it keeps the directions of earlier steps, and how
+# large the gradients were. In fp32, each number that it keeps for a weight takes 4 bytes. AdamW keeps two numbers a weight, so its state is
+# twice as large as the model. Does it have to be so large?
 
 # %%
 # %load_ext workshop
@@ -48,15 +48,16 @@ print(f"{num_params:,} parameters")
 # %% [markdown]
 # ## AdamW, by hand
 #
-# For each weight $w$ AdamW keeps two **moments**: a running mean $m$ of the gradient $g$, and a running mean $v$ of its square. Step $t$ is
+# For each weight $w$, AdamW keeps two **moments**: a running mean $m$ of the gradient $g$, and a running mean $v$ of its square. Step $t$
+# is
 #
 # $$m \leftarrow \beta_1 m + (1 - \beta_1)\, g \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\, g^2$$
 #
 # $$w \leftarrow (1 - \eta\lambda)\, w \;-\; \eta\, \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}$$
 #
-# The mean is divided by the root of the mean square, so every weight moves about as far as the rate $\eta$ says, whether its gradient is
-# large or small. Both moments start at zero, so after $t$ steps they hold only the fraction $1 - \beta^t$ of the true mean. Dividing by that fraction
-# corrects them. The decay $\lambda$ shrinks the weight itself, and is no part of the gradient (Loshchilov and Hutter, 2017).
+# The mean is divided by the root of the mean square. So every weight moves about as far as the rate $\eta$ says, whether its gradient is
+# large or small. Both moments start at zero, so after $t$ steps they contain only the fraction $1 - \beta^t$ of the true mean. Dividing by
+# that fraction corrects this. The decay $\lambda$ shrinks the weight itself and is not part of the gradient (Loshchilov and Hutter, 2017).
 #
 # ### Exercise: one step
 
@@ -78,7 +79,7 @@ def adamw_step(weight, gradient, first, second, step):
 
 
 # %% [markdown]
-# Yours beside PyTorch's, ten steps:
+# Here is your function beside PyTorch's AdamW, for ten steps:
 
 # %% tags=["nbval-check-output"]
 import numpy as np
@@ -100,16 +101,16 @@ print("ten steps by hand and torch.optim.AdamW: equal to 1e-12")
 # ## What others remember
 #
 # - **SGD with momentum** and **Lion** keep one moment. Lion steps by its *sign* (Chen et al., 2023).
-# - **Muon** keeps one moment for each matrix, and steps by the nearest matrix whose singular values are all 1: no
-#   direction is favoured (Jordan et al., 2024). Embedding, head and norms stay with AdamW.
+# - **Muon** keeps one moment for each matrix. It steps by the nearest matrix whose singular values are all 1, so that no direction is
+#   favored (Jordan et al., 2024). The embedding, the head and the norms still use AdamW.
 # - **Adafactor** keeps only the sums of the squares in each row and each column of a matrix (Shazeer and Stern, 2018).
-# - **8-bit AdamW** keeps both moments in a byte each, with a scale of 4 bytes for every block of numbers: 2,048 of them in the paper (Dettmers et al.,
-#   2021), 256 in today's bitsandbytes.
+# - **8-bit AdamW** keeps both moments in one byte each, with a scale of 4 bytes for every block of numbers. A block has 2,048 numbers in
+#   the paper (Dettmers et al., 2021) and 256 in today's bitsandbytes.
 #
 # ## Muon, by hand
 #
-# How does one make all singular values 1? The exact way is a singular value decomposition. On GPUs one takes five rounds of a
-# polynomial instead (*Newton-Schulz*): products only, in bf16, which come near enough.
+# How do you make all singular values 1? The exact way is a singular value decomposition. On GPUs, five rounds of a polynomial are used
+# instead (*Newton-Schulz*). They need only matrix products in bf16, and the result is close enough.
 
 
 # %%
@@ -133,9 +134,9 @@ assert torch.allclose(torch.linalg.svdvals(exact), torch.ones(32), atol=1e-4)
 assert 0.6 < near.min() < near.max() < 1.3
 
 # %% [markdown]
-# That is the heart of the step. Around it there is one moment, and the step mixes the newest gradient into it a second time (*Nesterov
-# momentum*). Matrices that are taller than wide get a larger rate. Here is the whole step beside PyTorch's `torch.optim.Muon`, for both
-# kinds of matrix:
+# This is the heart of Muon's step. Around it there is one moment. For the step, the newest gradient is mixed into this moment a second time
+# (*Nesterov momentum*). Matrices that have more rows than columns get a larger rate. Here is the whole step beside PyTorch's
+# `torch.optim.Muon`, for a tall and a wide matrix:
 
 
 # %%
@@ -163,7 +164,8 @@ for shape in ((64, 32), (32, 64)):
     assert off < 0.05
 
 # %% [markdown]
-# The formulas are the same, but the two round to bf16 in different places. So the ways that they went differ by a few per cent.
+# The formulas are the same, but the two implementations round to bf16 in different places. So their results differ by a few percent of the
+# distance that they moved.
 #
 # ## Predict: bytes for each parameter
 
@@ -208,8 +210,8 @@ def state_bytes(optimizers):
 # %% [markdown]
 # ## Run
 #
-# The same small Llama, the same pages of Python's manual in the same order. Each optimizer has **three learning rates**, because
-# what is right for one is wrong for another, and we count its best run.
+# We train the same small Llama on the same pages of Python's manual, in the same order. Each optimizer is run with **three learning
+# rates**, because a rate that is right for one is wrong for another, and we count only its best run.
 
 # %%
 STEPS = 40
@@ -260,12 +262,13 @@ assert round(2 * (1 + 4 / 2_048), 3) == 2.004
 beside("eight_bit", predicted=blocks, measured=held["adamw, 8 bits"])
 
 # %% [markdown]
-# As predicted. (With the paper's blocks of 2,048 it would be 2.004 bytes.) On a model this small Adafactor's sums are not nothing: a matrix has 1/rows + 1/columns of them for each weight.
+# The results are as predicted. (With the paper's blocks of 2,048, 8-bit AdamW would take 2.004 bytes.) On a model this small, Adafactor's
+# sums are not negligible: for each weight of a matrix, there are 1/rows + 1/columns of them.
 #
 # ## Compare: loss
 #
-# One point for each optimizer: the bytes that it keeps, and the best of its three final losses. The lines reach to its other rates (one
-# that diverged is left out).
+# The picture has one point for each optimizer: the bytes that it keeps, and the best of its three final losses. The lines extend to the
+# losses at its other rates (we leave out a rate that diverged).
 
 # %%
 from workshop.show.style import Picture, new_figure
@@ -292,13 +295,13 @@ assert max(adafactor) - min(adafactor) > max(others) - min(others)
 assert not curves["sgd-momentum", 0.8][-1] < 3.6, "a rate too large; it may be NaN"
 
 # %% [markdown]
-# Two things can be read here, and no more. 8 bits seem to follow AdamW, with a quarter of its bytes. And the **rate matters as much
-# as the optimizer**. With a wrong one SGD does not train at all. Changing only Adafactor's rate moves its final loss by more than the best runs of SGD,
-# Lion and AdamW differ from each other. Who wins is another question. Forty steps of a tiny model say nothing about it, and papers that compare optimizers
-# are mostly about how each was tuned.
+# You can read two things here, and no more. First, AdamW in 8 bits seems to follow AdamW, with a quarter of its bytes. Second, the **rate
+# matters as much as the optimizer**. With a wrong rate, SGD does not train at all. Changing only Adafactor's rate moves its final loss by
+# more than the best runs of SGD, Lion and AdamW differ from each other. Which optimizer is best is a different question. Forty steps of a
+# tiny model say nothing about it, and papers that compare optimizers are mostly about how well each one was tuned.
 #
-# One run is an anecdote. So we test the claim about 8 bits once more, with the text in three orders. As a yardstick we also print how far
-# two curves of AdamW itself are apart when only the rate differs:
+# One run proves little. So we test the claim about 8 bits once more, with the text in three different orders. As a yardstick, we also print
+# how far two curves of AdamW itself are apart if only the rate differs:
 
 
 # %%
@@ -322,12 +325,14 @@ assert middle < yardstick / 10
 assert max(apart) < yardstick / 2
 
 # %% [markdown]
-# **8 bits follow AdamW.** In all nine pairs the distance is less than half of what another rate makes, and in most of them less than a tenth.
+# **AdamW in 8 bits follows AdamW.** In all nine pairs, the distance is less than half of the distance that a different rate makes, and in
+# most of them it is less than a tenth.
 #
 # ## The same arithmetic, three ways
 #
-# PyTorch has AdamW as a *loop* over tensors, as *foreach* (one call for all tensors and each operation, with temporaries as large as the
-# model), and **fused** (one kernel for the whole update: the numbers travel from and to memory once).
+# PyTorch has three implementations of AdamW. The *loop* goes over the tensors one by one. *foreach* makes one call for each operation on
+# all tensors, and its temporaries are as large as the model. **fused** does the whole update in one kernel, so the numbers travel from and
+# to memory only once.
 
 # %%
 # %%guess fused_times
@@ -373,11 +378,11 @@ if device.type == "cpu":
 beside("fused_times", measured=best_seconds["loop"] / best_seconds["fused"])
 
 # %% [markdown]
-# On a CPU foreach is no faster than the loop. Each call still goes through the tensors one by one there, and writes its temporaries besides. It is made
-# for GPUs, where it saves launches, and where you get it if you name nothing. Fused has to be asked for.
+# On a CPU, foreach is no faster than the loop. Each call still goes through the tensors one by one there, and it also writes its
+# temporaries. foreach is made for GPUs, where it saves kernel launches. There it is also the default. You have to ask for fused.
 #
-# All three began with the same weights and gradients, and made the same steps. So their weights must be the same, but
-# for the order of roundings:
+# All three started with the same weights and gradients, and made the same steps. So their weights must be the same, except for differences
+# in rounding:
 
 # %%
 from torch.nn.utils import parameters_to_vector
@@ -391,8 +396,8 @@ for end in ends.values():
 # %% [markdown]
 # ## The optimizer inside backward
 #
-# AdamW treats each parameter alone. So why wait until all gradients are there? Update a parameter as soon as its gradient is complete, and free
-# the gradient at once. PyTorch has a hook for that moment, and it takes eight lines:
+# AdamW updates each parameter on its own. So why wait until all gradients exist? You can update a parameter as soon as its gradient is
+# complete, and free the gradient at once. PyTorch has a hook for that moment, and it takes only eight lines:
 
 
 # %%
@@ -451,8 +456,8 @@ assert abs(inside[0] / weights - 3) < 0.05
 beside("times_weights", predicted=3, measured=inside[0] / weights)
 
 # %% [markdown]
-# The training is the same, and the gradients, a quarter of the memory, are never all there at once. How many of them are? A second hook looks,
-# just before ours updates. At each call it adds up all gradients that exist:
+# The training result is the same. The gradients are a quarter of the memory, and now they never all exist at once. How many of them do
+# exist at once? To find out, we add a second hook that runs just before ours updates. At each call it adds up all gradients that exist:
 
 # %%
 model, alive = fresh(wide), []
@@ -474,11 +479,12 @@ print(f"the largest matrix:        {largest:,} bytes")
 assert max(alive) == largest
 
 # %% [markdown]
-# They exist one at a time, so together they never take more than the largest matrix does.
+# Only one gradient exists at a time, so the gradients never take more memory than the largest matrix.
 #
-# **LOMO** is plain SGD inside backward (Lv et al., 2023). Table 1 of that paper prints what LLaMA-7B takes in mixed precision with AdamW, with SGD and
-# with LOMO. Weights and gradients have 2 bytes there, and the fp32 master copy of the weights is counted as the optimizer's. What the paper
-# calls GB are GiB, of $2^{30}$ bytes. Here are its numbers, and ours from bytes a parameter:
+# **LOMO** is plain SGD inside backward (Lv et al., 2023). Table 1 of that paper shows how much memory LLaMA-7B takes in mixed precision
+# with AdamW, with SGD and with LOMO. Weights and gradients take 2 bytes each there, and the fp32 master copy of the weights counts as part
+# of the optimizer. What the paper calls GB are GiB, of $2^{30}$ bytes. Here are its numbers beside ours, which we work out from the bytes a
+# parameter:
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -500,14 +506,16 @@ adamw = 2 * params + 2 * params + (4 + 8) * params
 print(f"AdamW {adamw:.0f} GiB in all, LOMO {2 * params + 2 * embedding:.0f} GiB")
 
 # %% [markdown]
-# All five agree to the last digit. LOMO saves most by having no state at all: it takes a plain SGD step on the 16-bit weights.
+# All five agree to the last digit. LOMO saves most of its memory by having no state at all: it makes a plain SGD step on the 16-bit
+# weights.
 #
-# The price of stepping inside backward: nothing may need all gradients at once. So no clipping by the global norm,
-# and no accumulation over micro-batches. (`workshop.train.in_backward` has it for any optimizer.)
+# Stepping inside backward has a price: nothing may need all gradients at the same time. So you cannot clip by the global norm, and you
+# cannot accumulate gradients over micro-batches. (`workshop.train.in_backward` implements it for any optimizer.)
 #
 # ## At scale
 #
-# State for 70 billion parameters, with the shapes of Llama 3 70B for Adafactor's rows and columns:
+# How much state is there for 70 billion parameters? We use the shapes of Llama 3 70B, because Adafactor's state depends on rows and
+# columns:
 
 # %% tags=["nbval-check-output"]
 llama, sums = catalogue.model("llama-3-70b"), 0
@@ -524,12 +532,12 @@ assert 0.02 < gigabytes["adafactor"] < 0.2
 assert gigabytes["adamw"] > 6 * catalogue.device("H100").memory_bytes / 1e9
 
 # %% [markdown]
-# AdamW's state alone fills more than six H100s. That is what ZeRO divides (`24_zero`), and what 8 bits cut to a quarter.
+# AdamW's state alone fills more than six H100s. ZeRO divides this state among ranks (`24_zero`), and 8 bits cut it to a quarter.
 #
 # ## A slider that decides
 #
-# But what do you save in GPUs? In mixed precision there are also weights and gradients in bf16, 2 + 2 bytes, and the fp32 master copy, 4
-# (`13_memory_of_a_step`). Say that ranks share all of it evenly, and forget the activations.
+# But how many GPUs does this save? In mixed precision there are also the weights and gradients in bf16, 2 + 2 bytes, and the fp32 master
+# copy, 4 bytes (`13_memory_of_a_step`). Assume that the ranks share all of this evenly, and ignore the activations.
 
 # %%
 # %%guess gpus_8bit --unit GPUs
@@ -538,8 +546,8 @@ assert gigabytes["adamw"] > 6 * catalogue.device("H100").memory_bytes / 1e9
 ...
 
 # %% [markdown]
-# Move `gpus` until 8 bits fit. Then set `gpus` to 8, which is one node: **which optimizers fit into a node?** And which if you train
-# without a master copy (`master` 0)?
+# Move `gpus` until AdamW in 8 bits fits. Then set `gpus` to 8, which is one node: **which optimizers fit on one node?** And which ones fit
+# if you train without a master copy (`master` 0)?
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -585,15 +593,15 @@ beside("gpus_8bit", calculated=needed["adamw-8bit", 4])
 draw(9, 4)
 
 # %% [markdown]
-# Nine, not a quarter of 14: 8 bits shrink the state alone, and now weights, gradients and master copy are most of it. Into one node fits
-# Adafactor only. So the next thing to save is the master copy. (The last picture is the slider's answer, for
-# pages without a kernel.)
+# The answer is nine, and not a quarter of 14. 8 bits shrink only the optimizer state, and after that most of the memory is weights,
+# gradients and master copy. On one node, only Adafactor fits. So the next thing to save is the master copy. (The last picture shows the
+# slider at the answer, for pages without a running kernel.)
 #
 # ## Tomorrow's script
 #
-# What you will do with a new model: two or three optimizers, each at its own rates, the best counts. The groups are what everybody
-# writes: matrices decay, biases and norms do not; Muon gets the inner matrices, and AdamW the rest. For states in 8 bits put
-# `bitsandbytes.optim.AdamW8bit` in the place of `torch.optim.AdamW`.
+# This is what you would do with a new model: try two or three optimizers, each at its own rates, and compare the best run of each. The
+# parameter groups are the usual ones. Matrices decay, and biases and norms do not. Muon gets the inner matrices, and AdamW gets the rest.
+# For states in 8 bits, replace `torch.optim.AdamW` with `bitsandbytes.optim.AdamW8bit`.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/choose_optimizer.py
@@ -644,7 +652,7 @@ for name, rates in RATES.items():
     print(f"{name}: {kept:.2f} bytes a parameter, best rate {rate}, loss {loss:.3f}")
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("15_optimizers")
@@ -652,12 +660,13 @@ show.recorded_run("15_optimizers")
 # %% [markdown]
 # ## What to take away
 #
-# - State is the number of moments times the bytes of each. A parameter costs 8 bytes with AdamW, 4 with Lion, 2 in 8 bits, nearly 0 with
-#   Adafactor. Muon: 4 for inner matrices, 8 for the rest.
-# - 8-bit states follow AdamW's curve at a quarter of its bytes. Of weights, gradients, master copy and state they save little more than a third.
-# - Compare optimizers only at rates that were tuned for each.
-# - Fused does in one kernel what a loop does in many: the same numbers in less time.
-# - Stepping inside backward frees each gradient as soon as it is used. It works where nobody needs all of them together.
+# - The state is the number of moments times the bytes of each. A parameter costs 8 bytes with AdamW, 4 with Lion, 2 in 8 bits, and nearly 0
+#   with Adafactor. Muon: 4 for inner matrices, 8 for the rest.
+# - 8-bit states follow AdamW's curve with a quarter of its bytes. Of weights, gradients, master copy and state together, they save little
+#   more than a third.
+# - Compare optimizers only at rates that were tuned for each of them.
+# - A fused optimizer does in one kernel what a loop does in many: the same numbers in less time.
+# - Stepping inside backward frees each gradient as soon as it is used. It works if nothing needs all gradients at the same time.
 #
 # Next: [16_faster_step](16_faster_step.ipynb), why a step takes longer than it must. On day 2, `24_zero` divides this state.
 #

@@ -31,19 +31,22 @@ def _sentence(weight: Any, moments: tuple[Any, Any], step: int, found: Any) -> s
     m, v = first / (1 - BETA1**step), second / (1 - BETA2**step)
     kept = weight * (1 - RATE * DECAY)
     others = (
-        (kept - RATE * first / (np.sqrt(second) + EPSILON), "Moments begin at zero: correct for it."),
+        (kept - RATE * first / (np.sqrt(second) + EPSILON), "Moments begin at zero, so correct for that."),
         (
             weight - RATE * m / (np.sqrt(v) + EPSILON),
-            "The decay is missing: weights also shrink by rate x decay.",
+            "The decay is missing. Weights also shrink by rate x decay.",
         ),
-        (kept - RATE * m / (v + EPSILON), "The root is missing: the second moment is of squares."),
+        (
+            kept - RATE * m / (v + EPSILON),
+            "The root is missing. The second moment is a mean of squares, so take its root.",
+        ),
         (
             weight * (1 - DECAY) - RATE * m / (np.sqrt(v) + EPSILON),
-            "The decay is not times the rate: it is a part of the step.",
+            "The decay is not times the rate here. Multiply it by the rate, as it is a part of the step.",
         ),
         (
             weight + RATE * DECAY * weight + RATE * m / (np.sqrt(v) + EPSILON),
-            "It climbs: the step goes down.",
+            "The weight climbs here, and the step must go down.",
         ),
     )
     return next((said for value, said in others if np.allclose(found, value, rtol=1e-9, atol=1e-12)), "")
@@ -70,7 +73,7 @@ def check(names: dict[str, Any]) -> str:
             said = _sentence(weight, (wanted[1], wanted[2]), step, found[0])
             raise Wrong(f"The weight after step {step} is not right. {said}".rstrip())
         weight, first, second = wanted
-    return "Two numbers kept for each weight, and a step whose size does not depend on the gradient's."
+    return "AdamW keeps two numbers for each weight. The size of its step does not depend on the gradient's."
 
 
 def _moment(given: tuple[Any, ...], found: Any) -> str:
@@ -83,9 +86,9 @@ def _moment(given: tuple[Any, ...], found: Any) -> str:
         (BETA2 * second + (1 - BETA2) * gradient**2) / (1 - BETA2**step),
     )
     if any(np.allclose(found, one, rtol=1e-9) for one in corrected):
-        return "Correct what goes into the step, and return the moments as they are."
+        return "Use the corrected moments only for the step, and return the moments as they are."
     if np.allclose(found, BETA2 * second + (1 - BETA2) * gradient, rtol=1e-9):
-        return "The second one is of the gradient's squares."
+        return "The second moment is a mean of the gradient's squares."
     if np.allclose(found, BETA1 * first + (1 - BETA1) * (gradient + DECAY * weight), rtol=1e-9):
-        return "The decay has no place in it: that is Adam with L2, whose decay is divided by the root."
-    return "It is beta times the old one and (1 - beta) times what is new."
+        return "The decay does not belong here. That is Adam with L2, whose decay is divided by the root."
+    return "It is beta times the old moment plus (1 - beta) times the new value."
