@@ -3,16 +3,16 @@
 #
 # - **You need** `21_collectives` (reduce-scatter, all-gather) and `23_ddp_limits` (the model that did not fit).
 # - **It takes** 45 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, by hand and with DeepSpeed, on CPU (gloo) or on GPUs (NCCL) with the same cells. The cells with
-#   64 and 1,024 ranks rehearse: exact bytes, no ranks.
-# - **Model and text:** stage 1 trains `TINY` on the reference manual, as in lesson 22. From stage 3 on it is the stack of linear layers of
-#   lesson 23, whose bytes can be added up by hand, and at the end models of 7.5 billion parameters, because the paper has them.
+# - **What runs where:** everything runs here, by hand and with DeepSpeed, on CPU (gloo) or on GPUs (NCCL), with the same cells. The cells with
+#   64 and 1,024 ranks are rehearsals: their bytes are exact, but the ranks do not exist.
+# - **Model and text:** stage 1 trains `TINY` on the reference manual, as in lesson 22. From stage 3 on we use the stack of linear layers of
+#   lesson 23, whose bytes can be added up by hand. At the end come models of 7.5 billion parameters, because the paper uses that size.
 # - **Links:** before this [23_ddp_limits](23_ddp_limits.ipynb), after it [25_fsdp](25_fsdp.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# In `23_ddp_limits` a model stopped fitting, and more ranks did not help: (N - 1) / N of all memory held what another rank
-# held too. Suppose that every rank keeps an Nth of it, and no more. What must the ranks then send each other, and what does it cost?
+# In `23_ddp_limits` a model no longer fitted, and more ranks did not help: every rank held the same numbers, so (N - 1) / N of all memory was spent
+# on copies. Suppose instead that every rank keeps only an Nth. What must the ranks then send each other, and what does that cost?
 
 # %%
 # %load_ext workshop
@@ -30,14 +30,14 @@ on_gpus = four_ranks.kind == "cuda"  # each has one, or all share
 # %% [markdown]
 # ## Stage 1: cut what the optimizer remembers
 #
-# An all-reduce is a reduce-scatter and then an all-gather. Between the two, each rank holds the summed gradient of **its part** and of
-# nothing else. So let the optimizer step right there:
+# An all-reduce is a reduce-scatter followed by an all-gather. Between the two, each rank holds the summed gradient of **its part** of the weights,
+# and no other gradient. That is enough for an optimizer step on this part, so we let the optimizer step there:
 #
-# 1. reduce-scatter the gradients: this rank has the mean gradient of its Nth of the weights;
-# 2. update that Nth. The moments of all other weights are never made here;
-# 3. all-gather the weights.
+# 1. Reduce-scatter the gradients. This rank now has the mean gradient of its Nth of the weights.
+# 2. Update that Nth. The moments of all other weights are never created on this rank.
+# 3. All-gather the weights.
 #
-# The same bytes travel, and the optimizer's memory is divided by N. That is stage 1 of ZeRO, the *zero redundancy optimizer*
+# The ranks send as many bytes as before, and the optimizer's memory is divided by N. This is stage 1 of ZeRO, the *zero redundancy optimizer*
 # (Rajbhandari et al., 2020).
 #
 # ### Exercise: write it
@@ -57,7 +57,7 @@ def zero_step(weights: torch.Tensor, gradient: torch.Tensor, update) -> None:
 
 
 # %% [markdown]
-# Your `zero_step` now trains `TINY`. Adam is written out below, so that you see what it gets: a part of the weights, the mean gradient of
+# Your `zero_step` now trains `TINY`. Adam is written out below, so that you see what it receives: a part of the weights, the mean gradient of
 # that part, and moments that are no longer than the part.
 
 # %%
@@ -101,7 +101,7 @@ def by_hand():
 
 
 # %% [markdown]
-# PyTorch has this stage too: `ZeroRedundancyOptimizer` goes around any optimizer, beside DDP.
+# PyTorch also offers stage 1: `ZeroRedundancyOptimizer` wraps any optimizer, and is used together with DDP.
 
 # %%
 # %%ranks
@@ -127,7 +127,7 @@ def by_torch():
 
 
 # %% [markdown]
-# Both, and beside them one process that sees the whole batch:
+# The next cell runs both versions. For comparison, it also trains in one process that sees the whole batch:
 
 # %%
 # %%ranks --into first
@@ -168,13 +168,13 @@ for name in ("by hand", "torch"):
 assert len(set(held)) > 1, "torch's ranks hold unequal amounts"
 
 # %% [markdown]
-# Each moment is kept once, by one rank. Yours are cut into equal parts; `ZeroRedundancyOptimizer` deals out whole tensors, as evenly as they
-# come, which is why its ranks hold slightly unequal amounts.
+# Each moment is kept once, by one rank. Your version cuts the weights into equal parts. `ZeroRedundancyOptimizer` distributes whole tensors, as
+# evenly as it can, which is why its ranks hold slightly unequal amounts.
 #
 # ## Predict: three cuts
 #
-# In mixed precision with Adam, a parameter needs 2 bytes of weight, 2 of gradient, and what the optimizer keeps in fp32: a master copy
-# and two moments, 4 bytes each, K = 12 together. Each stage of ZeRO cuts one more of the three:
+# In mixed precision with Adam, a parameter needs 2 bytes for the weight, 2 for the gradient, and K bytes for what the optimizer keeps in fp32.
+# These are a master copy and two moments of 4 bytes each, so K = 12. Each stage of ZeRO cuts one more of the three:
 #
 # | stage | cut | bytes a parameter |
 # |---|---|---|
@@ -196,8 +196,8 @@ def zero_bytes(num_parameters: int, ranks: int, stage: int, optimizer_bytes: int
 
 
 # %% [markdown]
-# The figure that made ZeRO known (figure 1 of the paper) has 7.5 billion parameters on 64 GPUs. Your formula, and `predict_memory`, which
-# knows nothing of your formula: it counts the parts of a real transformer of that size.
+# The figure that made ZeRO known (figure 1 of the paper) shows 7.5 billion parameters on 64 GPUs. The next two cells compute it in two ways: with
+# your formula, and with `predict_memory`, which does not use your formula but counts the parts of a real transformer of that size.
 
 # %%
 from workshop.facts.implementation import implementation
@@ -253,14 +253,15 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# (The picture counts in GiB: the paper's 120 GB are 111.8 of them.) Most of it is the optimizer's, so the first cut already saves most. The last one is what removes the limit: with stages 1 and 2 a rank
-# still holds all weights, however many ranks there are. Under stage 3 **everything** is divided.
+# (The picture counts in GiB: the paper's 120 GB are 111.8 GiB.) Most of the memory is the optimizer's, so the first cut already saves most. But only
+# the last cut removes the limit: with stages 1 and 2, a rank still holds all weights, however many ranks there are. Under stage 3, **everything** is
+# divided.
 #
 # ## Stage 3: cut the weights too
 #
-# If no rank has the whole layer, how can it compute? It asks for the layer just before it needs it, and lets go of it right after: once in
-# forward, and again in backward. Here is one training step of a stack of matrices in which every rank keeps a quarter of each, and nothing
-# else. There is no autograd, so that you see each gather.
+# If no rank has the whole layer, how can it compute the layer? It gathers the layer just before it needs it, and drops it right afterwards: once in
+# forward, and again in backward. Below is one training step of a stack of matrices. Every rank keeps a quarter of each matrix, and nothing else. The
+# code does not use autograd, so that you see each gather.
 
 # %%
 # %%ranks
@@ -293,7 +294,8 @@ def step(shards, x, lr=0.1):
 
 
 # %% [markdown]
-# One step on four ranks, and the same step by one process with autograd, whose new weights each rank compares with its quarter:
+# The next cell runs one step on four ranks. One process runs the same step with autograd, and each rank compares its quarter with the new weights
+# of that process:
 
 # %%
 # %%ranks --into third
@@ -321,16 +323,16 @@ assert third[0].held * 4 == whole
 assert third[0].gathers == 6
 
 # %% [markdown]
-# **Stage 2** lies between the two. Weights are whole, as in stage 1, but a layer's gradients are reduced *as soon as they are complete*, and
-# what belongs to other ranks is dropped at once. So whole gradients exist for one layer at a time.
+# **Stage 2** lies between stages 1 and 3. Weights are whole, as in stage 1. But a layer's gradients are reduced *as soon as they are complete*, and
+# a rank drops at once what belongs to other ranks. Whole gradients therefore exist for only one layer at a time.
 #
-# `workshop/parallel/zero.py` has the three stages for any model, with autograd's hooks. Each stage is a small class that adds a few lines to
-# the one before. We use it from here on.
+# `workshop/parallel/zero.py` implements the three stages for any model, with autograd's hooks. Each stage is a small class that adds a few lines to
+# the stage before. We use this file from here on.
 #
 # ## What does it send?
 #
-# In a ring's all-gather a rank sends (N - 1)/N of the weights' bytes. Call that one **pass**. A reduce-scatter of gradients is one pass too, an
-# all-reduce is two. When a step is one micro-batch:
+# In a ring's all-gather, a rank sends (N - 1)/N of the weights' bytes. We call this one **pass**. A reduce-scatter of gradients is one pass too,
+# and an all-reduce is two. If a step is one micro-batch, a rank sends:
 #
 # | stage | what is sent | passes |
 # |---|---|---|
@@ -339,8 +341,8 @@ assert third[0].gathers == 6
 # | 2 | the same, earlier | 1 + 1 |
 # | 3 | all-gather for forward, all-gather for backward, reduce-scatter | 1 + 1 + 1 |
 #
-# So stage 2 seems to be free. Is it always? With gradient accumulation a step is A micro-batches. Stages 0 and 1 add up whole gradients at
-# home and send once. Stage 2 has no room for whole gradients.
+# So stage 2 seems to cost nothing extra. Is that always true? With gradient accumulation, a step consists of A micro-batches. Stages 0 and 1 add up
+# whole gradients on each rank and send them once. Stage 2 does not have memory for whole gradients.
 
 # %%
 # %%guess free_stage_2
@@ -351,9 +353,9 @@ assert third[0].gathers == 6
 # %% [markdown]
 # ## Run: by hand
 #
-# The stack of square layers from lesson 23, a function that trains it, four ranks with different seeds. Each stage must give the losses of a
-# single process that sees all the data. We also ask what a rank holds when backward has ended, before the optimizer steps. In fp32 a parameter
-# has 4 + 4 + 8 bytes.
+# We train the stack of square layers from lesson 23 on four ranks with different seeds. Each stage must give the losses of a single process that
+# sees all the data. We also measure what a rank holds after backward, before the optimizer steps. In fp32 a parameter takes 4 + 4 + 8 bytes:
+# weight, gradient and two moments.
 
 
 # %%
@@ -392,7 +394,7 @@ def train(stage, shape=(256, 8), steps=6, accumulation=1, dtype="float32", watch
 
 
 # %% [markdown]
-# Next the single process, and a function that waits a moment before it counts bytes, because gloo's threads free their copies a little late.
+# Next come the single process, and a function that waits a moment before it counts bytes, because gloo's threads free their copies a little late.
 
 # %%
 import time
@@ -459,7 +461,7 @@ dist.destroy_process_group()
 # %% [markdown]
 # ## Compare
 #
-# Losses first: nothing else matters if they differ.
+# We compare the losses first: if they differ, the other numbers mean nothing.
 
 # %% tags=["nbval-check-output"]
 stages = [by_hand[0][f"stage_{stage}"] for stage in range(4)]
@@ -498,11 +500,11 @@ for stage, expected in times.items():
 beside("free_stage_2", predicted=A + 1, measured=by_hand[0].four_2 / ring)
 
 # %% [markdown]
-# All bytes agree exactly. With one micro-batch, stages 1 and 2 send no more than stage 0. With A of them, stage 1 still sends **2**, stage 2 sends
-# **A + 1** (gradients leave after every micro-batch), and stage 3 sends **3 A**. So stage 1 is free, and stage 2 is free only without
-# accumulation.
+# The bytes sent agree exactly, and the bytes held to 1 %. With one micro-batch, stages 1 and 2 send no more than stage 0. With A micro-batches,
+# stage 1 still sends **2** passes, stage 2 sends **A + 1** (gradients leave after every micro-batch), and stage 3 sends **3 A**. So stage 1 is
+# always free, and stage 2 is free only without accumulation.
 #
-# Here is the peak of each, by part, as it was measured with one micro-batch:
+# The next picture shows the peak of each stage, by part, measured with one micro-batch:
 
 # %%
 show.memory_by_part(
@@ -511,14 +513,15 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# The part called *temporaries* is the layer at work: its gathered weights (stage 3), and its whole gradients on their way. It does
-# not shrink with N. The smaller the layer, the smaller the part that everybody must hold.
+# The part called *temporaries* is the layer at work: its gathered weights (stage 3), and its whole gradients until they are reduced. This part does
+# not shrink with N. The smaller the layer, the smaller the part that every rank must hold.
 #
 # ## Decide
 #
-# Memory and traffic together. The left panel is your `zero_bytes`, the right one the table of passes above. In JupyterLab there are sliders; on
-# a page you see where they begin: the paper's 7.5 billion parameters on 64 GPUs, eight micro-batches, and 20 GB of room for state. (An
-# offloaded optimizer lives in the host's memory. Its gradients and weights then travel over PCIe: an Nth of them from stage 1 on.)
+# Now we look at memory and traffic together. The left panel is your `zero_bytes`, and the right panel is the table of passes above. In JupyterLab
+# there are sliders. On a web page you see only their first values: the paper's 7.5 billion parameters on 64 GPUs, eight micro-batches, and 20 GB of
+# memory for the state. (An offloaded optimizer lies in the host's memory. Its gradients and weights then travel over PCIe; from stage 1 on, each
+# rank moves only an Nth of them.)
 
 # %%
 # %%guess stage_to_take --choices 0,1,2,3
@@ -595,13 +598,14 @@ assert round(sum(costs_of_two.values()) / one_pass, 6) == 9
 assert round(sum(costs_of_three.values()) / one_pass, 6) == 24
 
 # %% [markdown]
-# Stage 2 sends 9 passes there, 133 GB, and stage 3 would send 24. Give it 40 GB instead of 20: stage 1 fits, and sends 2. Now move
-# `ranks` up to 1,024 and watch which stages still shrink.
+# Here stage 2 sends 9 passes, which is 133 GB, and stage 3 would send 24. With 40 GB of memory instead of 20, stage 1 fits and sends only 2. Now
+# move `ranks` up to 1,024 and watch which stages still shrink.
 #
 # ## The same with DeepSpeed
 #
-# Nobody writes this by hand for a real run. DeepSpeed, by the authors of the paper, takes a JSON file. Ours writes itself from a `Run`. This one
-# would train a 7B model on eight H100s with stage 1, because it accumulates eight micro-batches:
+# For a real run, nobody writes this by hand. DeepSpeed, by the authors of the paper, is configured with a JSON file. Our function `deepspeed_json`
+# writes this file from a `Run`. The file below would train a 7B model on eight H100s. It uses stage 1, because the run accumulates eight
+# micro-batches:
 
 # %% tags=["nbval-check-output"]
 from workshop.configs import deepspeed_json
@@ -611,8 +615,8 @@ run = Run("llama-7b", "8xH100", layout, micro_batch=1, seq_len=4_096, accumulati
 print(deepspeed_json(run, lr=3e-4))
 
 # %% [markdown]
-# And this is how a program uses such a file, or a dictionary of the same shape: `deepspeed.initialize` returns an engine, the loop calls
-# `engine.backward(loss)` and `engine.step()`. It is the same stack, the same data and four ranks as above.
+# A program can use such a file, or a dictionary of the same shape. `deepspeed.initialize` returns an engine, and the training loop calls
+# `engine.backward(loss)` and `engine.step()`. Stack, data and the four ranks are the same as above.
 
 # %%
 # %%ranks
@@ -647,7 +651,7 @@ def trained(config, steps=6, width=256):
 
 
 # %% [markdown]
-# The configuration holds the stage, and what to offload to the host. Six runs, two of which offload:
+# The configuration contains the stage, and what is offloaded to the host. The next cell makes six runs, two of them with offloading:
 
 # %%
 # %%ranks --into by_deepspeed
@@ -706,19 +710,18 @@ for stage in (1, 2, 3):
     assert abs(engines[f"stage {stage}"]["sent"] / ring - 3) < 0.1, stage
 
 # %% [markdown]
-# The losses are those of one process again. The bytes are not quite the paper's, and DeepSpeed's source says why:
+# The losses are again those of one process. The bytes differ somewhat from the paper's, and DeepSpeed's source explains why:
 #
-# - **Stages 1 and 2 send 3, not 2.** DeepSpeed 0.19 reduces gradients with an all-reduce of each bucket, of which a rank then keeps its part
-#   (`use_multi_rank_bucket_allreduce`, on by default). The paper's 2 needs a reduce-scatter.
-# - **A master copy** of the weights in fp32 is kept although they are fp32 already: 4 bytes a parameter, divided by N.
-# - **Stage 1 keeps its part of the gradients** and no more, once the last backward of a step has ended. So it holds what stage 2 holds.
+# - **Stages 1 and 2 send 3 passes, not 2.** DeepSpeed 0.19 reduces gradients with an all-reduce of each bucket, and a rank then keeps only its part
+#   (`use_multi_rank_bucket_allreduce`, on by default). The paper's 2 passes need a reduce-scatter.
+# - **A master copy** of the weights in fp32 is kept, although the weights are in fp32 already. It takes 4 bytes a parameter, divided by N.
+# - **Stage 1 keeps only its part of the gradients** once the last backward of a step has ended. At that moment it holds what stage 2 holds.
 # - **Stage 3 has a bucket** of 500,000 numbers, `reduce_bucket_size`, through which gradients pass. For a model as small as ours that is much.
-# - **It sends 3** because `configuration` tells it to let go of each layer at once. By default it keeps up to a billion gathered parameters for
-#   their next use. That is right for a large model. Ours would be gathered once a step and never freed.
+# - **Stage 3 sends 3 passes** because our `configuration` makes it drop each layer at once. By default it keeps up to a billion gathered parameters
+#   for their next use. That is right for a large model. Our model would be gathered once a step and never freed.
 #
-# Offload saves nothing here, because here the device *is* the host: nothing leaves this memory, and the transfer buffers are extra.
-# On GPUs they leave the device. What stays of stage 3 with everything offloaded is the layer at work: its gathered weights
-# and their gradients.
+# Offloading saves nothing here, because on a CPU the device *is* the host: nothing leaves this memory, and the transfer buffers come on top. On a
+# GPU the offloaded parts leave the device. If stage 3 offloads everything, only the layer at work stays: its gathered weights and their gradients.
 
 # %%
 at_work = 2 * 2 * P / gpt.num_layers  # bf16 weights and gradients of one layer
@@ -736,19 +739,20 @@ show.memory_by_part(
 )
 
 # %% [markdown]
-# What leaves must come back: an offloaded optimizer moves all gradients to the host and all weights back in each step, over PCIe, and
-# steps at the CPU's pace. It is the last resort that still trains.
+# What leaves the device must come back. In each step an offloaded optimizer moves all gradients to the host and all weights back, over PCIe, and it
+# steps at the CPU's speed. Offloading is the last resort that still trains.
 #
 # ## The model that did not fit
 #
-# Lesson 23 ended with eight layers of width 768 under 64 MiB: DDP needs 16 bytes for each of its 4.7 million parameters, 72 MiB, and more
-# ranks did not help. Stage 3 on the same four ranks needs 4. And at its peak? Add the layer at work, four times: its gathered weights, its
-# gradients in one flat tensor, the gradient that autograd is just handing over, and a copy that gloo makes while it sends:
+# Lesson 23 ended with eight layers of width 768 under a limit of 64 MiB. DDP needs 16 bytes for each of the 4.7 million parameters, which is 72
+# MiB, and more ranks did not help. On the same four ranks, stage 3 needs only 4 bytes a parameter. What does it need at its peak? Add the layer at
+# work, four times: its gathered weights, its gradients in one flat tensor, the gradient that autograd is just handing over, and a copy that gloo
+# makes while it sends:
 #
 # $$\text{peak} = \frac{16\,P}{N} + 4 \cdot 4\,p, \qquad p = \text{parameters of one layer}$$
 #
-# (On GPUs three times: NCCL makes no copy, and ranks that share a GPU make it in the host's memory. And there the
-# products' workspaces, 64 MiB on a Hopper, need room beside the tensors.)
+# (On GPUs, add it three times: NCCL makes no copy, and ranks that share a GPU make theirs in the host's memory. On GPUs the workspaces of the matrix
+# products, 64 MiB on a Hopper, need memory as well.)
 
 # %%
 # %ranks stop
@@ -778,8 +782,9 @@ gc.collect()
 dist.destroy_process_group()
 
 # %% [markdown]
-# It trains. Now find out how good the prediction is: the same program, with a cap 5 % above the predicted peak and 5 % below. (Above it may need a
-# second try: gloo's threads let go of their copies a moment late, so one run may fail although the prediction is right; it can never succeed by luck.)
+# The model now trains. How good is the prediction? The next two cells run the same program under two limits, 5 % above the predicted peak and 5 %
+# below. (The run above the peak may need a second try. gloo's threads free their copies a moment late, so one run may fail although the prediction
+# is right. The opposite cannot happen: no run succeeds by luck.)
 
 # %%
 PROGRAM = """
@@ -815,8 +820,8 @@ for share, tries in ((1.05, 5), (0.95, 2)):
 # %% [markdown]
 # ## At scale
 #
-# The very function from above, on 64 ranks that are not there, with the paper's 7.5 billion parameters in bf16: 32 layers of width 15,309.
-# Nothing is modelled: the code runs on fake tensors, and each allocation is written down.
+# Now we rehearse the `train` function from above on 64 ranks that do not exist, with the paper's 7.5 billion parameters in bf16: 32 layers of width
+# 15,309. This is not a model of the program: the code itself runs on fake tensors, and each allocation is recorded.
 
 # %%
 from concurrent.futures import ThreadPoolExecutor
@@ -860,10 +865,10 @@ for stage, found in enumerate(rehearsed):
 # Formula and code agree: 120, 31.4, 16.6 and 1.9 GB. (The code holds a little more: one layer's gradient in fp32, which the optimizer is about
 # to use.)
 #
-# The paper's figure has no column *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
-# That is nearly as much as all that the rank keeps. From here on the size of a layer decides what fits, not the number of ranks.
+# The paper's figure does not show the *peak*. Under stage 3 the layer at work needs 1.4 GB: its 234 million weights and, twice, their gradients.
+# That is three quarters of the 1.9 GB of state. From here on, the size of a layer decides what fits, not the number of ranks.
 #
-# So what would a thousand ranks bring? One more rehearsal, in a cell of its own, this time of a transformer of about as many parameters: 18
+# So what would a thousand ranks save? We rehearse that in a cell of its own, this time with a transformer of about as many parameters: 18
 # wide layers, an embedding and a head.
 
 # %%
@@ -924,16 +929,16 @@ print(f"one more gradient {matrix / 1e9:.2f} GB, state {state / 1e9:.2f} GB")
 assert abs((2 * gathered + saved + matrix + state) / peak - 1) < 0.02
 
 # %% [markdown]
-# The state of 7.7 billion parameters has become a tenth of a gigabyte, and the peak has not followed. Most of it are weights and gradients of the root
-# (embedding and head, which this code keeps gathered from forward to backward) and of one layer. The activations are those of 256 tokens, without
-# recompute. From here on more ranks save next to nothing.
+# The state of 7.7 billion parameters has shrunk to a tenth of a gigabyte, but the peak has not followed. Most of the peak is weights and gradients
+# of one layer and of the root (embedding and head, which this code keeps gathered from forward to backward). The activations are those of 256
+# tokens, without recomputation. From here on, more ranks save next to nothing.
 #
-# And each of the thousand ranks still sends 45 GB in every step, whatever N is. Where ranks are many and each has little to compute, the wire
-# decides. Day 3 cuts the layer itself, and day 4 the bytes.
+# And each of the thousand ranks still sends 45 GB in every step, however large N is. If there are many ranks and each has little to compute, the
+# wire decides how long a step takes. Day 3 cuts the layer itself, and day 4 the bytes.
 #
 # ## Tomorrow's script
 #
-# DeepSpeed, without this workshop: a configuration, `deepspeed.initialize`, and checkpoints that every rank writes a part of.
+# This script uses DeepSpeed without this workshop: a configuration, `deepspeed.initialize`, and checkpoints of which every rank writes a part.
 # `torchrun --nproc-per-node 8 train_zero.py` runs it, and so does DeepSpeed's own `deepspeed train_zero.py`.
 
 # %%
@@ -996,7 +1001,7 @@ for epoch in range(first, first + 3):
 torch.distributed.destroy_process_group()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("24_zero", share_gpu=True)
@@ -1004,13 +1009,14 @@ show.recorded_run("24_zero", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Data-parallel ranks hold N copies. ZeRO keeps one, in N parts: first the optimizer's state, then gradients, then weights.
-# - 7.5 billion parameters, K = 12, 64 GPUs: **120, 31.4, 16.6, 1.9 GB**.
-# - Bytes sent, times the weights and (N - 1)/N: **2, 2, 2, 3** with one micro-batch, **2, 2, A + 1, 3 A** with A of them. Stage 1 is free.
-#   Go on to stage 2 or 3 when the state does not fit.
-# - Beside the state there is the layer at work, which N does not divide.
-# - Measure your library: DeepSpeed's stages 1 and 2 send 3, and its stage 3 keeps small models whole unless told otherwise.
-# - Offload moves state to the host and pays for it over PCIe.
+# - Data-parallel ranks hold N copies of the training state. ZeRO keeps one copy, in N parts: stage 1 cuts the optimizer's state, stage 2 also the
+#   gradients, stage 3 also the weights.
+# - 7.5 billion parameters, K = 12, 64 GPUs, stages 0 to 3: **120, 31.4, 16.6, 1.9 GB**.
+# - Passes sent, each (N - 1)/N of the weights: **2, 2, 2, 3** with one micro-batch, **2, 2, A + 1, 3 A** with A of them. Stage 1 is free.
+#   Go on to stage 2 or 3 only if the state does not fit.
+# - In addition to the state, a rank holds the layer at work, which N does not divide.
+# - Measure your library: DeepSpeed's stages 1 and 2 send 3 passes, and its stage 3 keeps small models whole unless you configure it otherwise.
+# - Offloading moves state to the host, and costs transfers over PCIe.
 #
 # Next: [25_fsdp](25_fsdp.ipynb), the same idea in PyTorch itself, and the choice that is left to you: what to gather at once.
 #

@@ -37,11 +37,15 @@ CALLS = (
 )
 
 MISTAKES = (
-    Mistake(_only_at_its_own, "A stage keeps what the one before divided: stage 2 divides two things."),
+    Mistake(
+        _only_at_its_own, "A stage also divides what the stage before divided: stage 2 divides two things."
+    ),
     Mistake(_formula((3, 9, 1)), "Here the gradients stay whole: stages 2 and 3 divide them."),
     Mistake(_formula((1, 1, 1)), "Only stage 3 divides everything."),
-    Mistake(_formula((3, 2, 2)), "Stage 1 divides the optimizer's numbers already: that is most of it."),
-    Mistake(_formula((9, 9, 9)), "Nothing is divided yet: that is stage 0."),
+    Mistake(
+        _formula((3, 2, 2)), "Stage 1 already divides the optimizer's numbers: they are most of the memory."
+    ),
+    Mistake(_formula((9, 9, 9)), "Nothing is divided here: that is stage 0."),
 )
 
 

@@ -29,8 +29,8 @@ def _one_part(rank: int, report: dict[str, Any]) -> None:
             f"`update` was called {len(seen)} times" if len(seen) != 1 else f"`update` got {seen[0]:,} values"
         )
         raise Wrong(
-            f"On rank {rank} {told}; wanted one call with the {part:,} values of this rank's part. What "
-            "it is given, it keeps moments for."
+            f"On rank {rank} {told}; wanted one call with the {part:,} values of this rank's part. The "
+            "optimizer keeps moments for all values that it is given."
         )
 
 
@@ -43,8 +43,10 @@ def _right_weights(rank: int, report: dict[str, Any]) -> None:
     if held == other:
         raise Wrong(told + "That is a step with the sum of the gradients: divide by the number of ranks.")
     if held[own] == wanted[own]:
-        raise Wrong(told + "This rank's own part is right: it lacks the parts of the others (all_gather).")
-    raise Wrong(told + "This rank's own part is wrong: its gradient is the mean over all ranks.")
+        raise Wrong(
+            told + "This rank's own part is right, the parts of the other ranks are missing (all_gather)."
+        )
+    raise Wrong(told + "This rank's own part is wrong: its gradient must be the mean over all ranks.")
 
 
 def _nth(count: int) -> str:
