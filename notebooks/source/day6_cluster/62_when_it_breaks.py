@@ -1120,7 +1120,7 @@ show.recorded_run("62_when_it_breaks")
 # %% [markdown]
 # ## What to take away
 #
-# - The rank that is wrong is seldom the one that waits. **Look for the odd one out**: a different line, a different collective, no collective.
+# - A rank that waits is seldom the one that is wrong. **Look for the odd one out**: a different line, a different collective, no collective.
 # - Every rank makes the same collectives, in the same order, with the same shapes. An `if rank == 0:` goes around the print, not around the
 #   collective.
 # - A collective has no name. If ranks call collectives in different orders, unrelated tensors are added, without an error.

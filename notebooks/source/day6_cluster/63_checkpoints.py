@@ -424,8 +424,8 @@ show.rows_read([number for _, number in ours], [resharded[r].read for r in range
 beside("files_read", predicted=3, measured=len(resharded[1].read))
 
 # %% [markdown]
-# Both ranks read one of the files. `dcp` did the same and recorded the same places. It stores them for all parameters in one more file, `.metadata`,
-# so that no rank opens a file that it does not need.
+# One of the files is read by both ranks. `dcp` did the same and recorded the same places. It stores them for all parameters in one more file,
+# `.metadata`, so that no rank opens a file that it does not need.
 #
 # Now two ranks load what four ranks saved above, into a model with different weights. `dcp.load` writes into the state that you pass to it; the
 # names and shards of this state say what to read. `set_state_dict` then puts the result into model and optimizer:
@@ -533,7 +533,8 @@ beside("on_two", predicted="rounding", measured="bits" if bits else "rounding")
 #
 # ## Killed in the middle of a save
 #
-# A save takes time, and a process may die during it. Here is a file that kills its process half-way through the save:
+# A save takes time, and a process may die during it. The next cell defines a file object that kills its process half-way
+# through the save:
 
 # %%
 naive = folder / "naive.pt"

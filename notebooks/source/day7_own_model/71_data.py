@@ -111,8 +111,9 @@ assert max(each_once) < 0.3
 # ## Copies that differ a little
 #
 # `dict` finds only questions that are equal letter by letter. *What was the minimum wage in 1991 ?* and *How much was the minimum wage in 1991 ?*
-# are not, but they ask the same. To find such copies, cut each text into its **shingles**, which are all its pieces of five letters, and compare the
-# two sets. Divide the number of shingles that both texts have by the number that at least one has: this is the **Jaccard similarity** of two texts.
+# are not, but they ask the same thing. To find such copies, cut each text into its **shingles**, which are all its pieces of five letters, and
+# compare the two sets. Divide the number of shingles that both texts have by the number that at least one has: this is the **Jaccard similarity** of
+# two texts.
 
 
 # %%
