@@ -631,7 +631,7 @@ beside("first_that_fits", measured=fitting[0])
 
 # %% [markdown]
 # Plain attention fails when it writes the scores to memory. The fused kernel finishes forward, when four tensors are held. Backward starts
-# with a fifth, the gradient of the output, and asks for three more. There it fails. Four ranks with the same cap each do what neither can.
+# with a fifth, the gradient of the output, and asks for three more. There it fails. Four ranks, each under the same cap, finish both.
 #
 # Our ring computes tiles of 256 x 256 scores in Python, on GPUs too. A ring for real work calls a fused kernel for each block.
 #

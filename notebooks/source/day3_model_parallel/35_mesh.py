@@ -87,7 +87,7 @@ beside("shares_weights", calculated=other)
 #
 # Published layouts are numbered in the same way. The authors of Llama 3 draw sixteen GPUs, two on each of four axes, in the order tensor,
 # context, pipeline, data (Dubey et al., 2024, figure 5). In this figure, GPU 0 is with GPU 1 on the first axis, and with 2, 4 and 8 on the
-# others. Does your function say so too?
+# others. Does your function agree?
 
 # %% tags=["nbval-check-output"]
 figure_5 = {"tensor": 2, "context": 2, "pipeline": 2, "data": 2}
@@ -99,7 +99,7 @@ assert with_gpu_0 == [1, 2, 4, 8]
 # ## Two cuts by hand
 #
 # We start with four ranks, tensor 2 and data 2, and a model of two matrices with a ReLU after each. Tensor parallelism cuts first: it divides
-# the outputs of *up* and the inputs of *down*. Then the part that a rank has left is sharded by rows. It shares them with the rank that reads
+# the outputs of *up* and the inputs of *down*. The part that a rank has left is then sharded by rows, between this rank and the rank that reads
 # the other half of the batch:
 
 # %%
@@ -594,8 +594,8 @@ beside(
 # ## Tomorrow's script
 #
 # The next cell trains on two axes, without this workshop: it makes a mesh with names, then applies tensor parallelism along one axis and FSDP2
-# along the other. The order matters twice. The last name of the mesh is the innermost axis, whose ranks are neighbors. And the plan cuts a
-# matrix first, then FSDP shards the part.
+# along the other. The order matters in two places. The last name of the mesh is the innermost axis, whose ranks are neighbors. And the plan
+# has to cut a matrix before FSDP shards the parts.
 #
 # `torchrun --nproc-per-node 8 train_2d.py` runs it as 4 x 2. If you run it again, it continues from its checkpoint.
 

@@ -115,7 +115,7 @@ for name, number in by_hand.items():
     assert abs(counted[name] - number) <= (name == "numbers kept") * 0.003 * number
 
 # %% [markdown]
-# They are equal. (Only among the numbers kept, torch has a few small vectors more, such as the means of a norm.)
+# They are equal, except that torch keeps a few small vectors more, such as the means of a norm.
 #
 # The same closed forms also give the published sizes of large models. torchvision's pages list parameters and GFLOPS, where a multiplication
 # and an addition count as one.
