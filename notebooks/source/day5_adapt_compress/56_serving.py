@@ -284,8 +284,8 @@ for name, way, share in (
 #
 # How much memory does a request need? Its answer may have ten tokens or two thousand, and nobody knows in advance. A
 # server that reserves memory for the longest possible answer wastes most of it. **Paged attention** (Kwon et al., 2023)
-# does what operating systems do. The memory is divided into **blocks** of 16 tokens, and each sequence has a **block
-# table**. A sequence takes a new block when its last one is full. Two sequences that begin alike can hold the same block,
+# does what operating systems do. The memory is divided into **blocks** of 16 tokens, and each sequence has its own
+# **block table**. A sequence takes a new block when its last one is full. Two sequences that begin alike can hold the same block,
 # until one of them writes into it.
 #
 # ### Exercise: where is the next token written?
