@@ -3,16 +3,17 @@
 #
 # - **You need** `00_welcome` and `21_collectives`; a training step in PyTorch.
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on two or four ranks, and unchanged on GPUs. One table of published figures comes from 256
+# - **What runs where:** everything runs here, on two or four ranks, and unchanged on GPUs. One table of published figures comes from 256
 #   GPUs. The last part rehearses 1,024 ranks on this machine.
-# - **Model and text:** `TINY` and the Python reference manual, as in day 1. Where we look at buckets it is four times as wide and twice as
-#   deep, because all of `TINY`'s gradients, half a MiB, would lie in one bucket. The script at the end has a toy of its own.
+# - **Model and text:** `TINY` and the Python reference manual, as on day 1. In the part on buckets the model is four times as wide and
+#   twice as deep, because the gradients of `TINY`, half a MiB in all, would fit into one bucket. The script at the end trains a toy model
+#   of its own.
 # - **Links:** before this [21_collectives](21_collectives.ipynb), after it [23_ddp_limits](23_ddp_limits.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# The simplest way to use N devices: N copies of the model, each with its own part of the batch. Each copy computes its own
-# gradients. Yet we want to train *one* model, as if one process had seen the whole batch. What has to be sent, when, and what goes
+# The simplest way to use N devices is to give each of them a copy of the model and a part of the batch. Each copy then computes its own
+# gradients. Yet we want to train *one* model, as if a single process had seen the whole batch. What has to be sent, when, and what goes
 # wrong if it is not?
 
 # %%
@@ -24,8 +25,8 @@ from workshop.exercises import beside
 # %% [markdown]
 # ## Four ranks, four models
 #
-# The model of day 1 and its text: `TINY`, and the Python reference manual, one byte per token. A step takes eight sequences, two for
-# each rank. Every rank seeds its generator with its own number, so each builds a different model.
+# We use `TINY` and the text of day 1, the Python reference manual, with one byte per token. A step processes eight sequences, two on each
+# rank. In the next cell every rank seeds its random generator with its own rank number, so each rank builds a different model.
 
 # %%
 # %%ranks -n 4
@@ -66,12 +67,13 @@ print("first weights:", ", ".join(first))
 # %% [markdown]
 # ## Step alike
 #
-# After `loss.backward()` each rank holds the gradient of the mean loss over its own sequences. All ranks have equally many, so the
-# *mean of these gradients* is the gradient over the whole batch. `dist.all_reduce` from lesson 21 is all you need.
+# After `loss.backward()`, each rank holds the gradient of the mean loss over its own sequences. All ranks have the same number of
+# sequences, so the *mean of these gradients* is the gradient over the whole batch. To compute it you need only `dist.all_reduce` from
+# lesson 21.
 #
 # ### Exercise: one step for all
 #
-# The check compares with a single process that has the whole batch.
+# The check compares your result with that of a single process that has the whole batch.
 
 # %%
 # %%exercise average_gradients
@@ -86,7 +88,7 @@ def average_gradients(model: torch.nn.Module) -> None:
 
 
 # %% [markdown]
-# What you wrote is what runs below. (Until it is right, the reference solution does.) Before you run it, commit yourself:
+# The cells below run your function. (Until it is right, they run the reference solution.) Before you continue, make a guess:
 
 # %%
 # %%guess copies --choices one,four
@@ -115,10 +117,10 @@ assert after > 0.5 * before, "and the copies never met"
 beside("copies", measured="four" if after > 0 else "one")
 
 # %% [markdown]
-# The loss falls. There is no error and no warning. Yet these are four models, as far apart as at the start: all of them took the
-# same steps, but from different places. Such a bug can live for months.
+# The loss falls, and there is no error and no warning. Yet these are four different models, as far apart as at the start. They all took
+# the same steps, but from different starting points. Such a bug can go unnoticed for months.
 #
-# Equal steps are only half of what is needed. The copies must also **begin** alike.
+# So taking the same steps is only half of what is needed. The copies must also **begin** alike.
 #
 # ### Exercise: the missing half
 
@@ -134,8 +136,8 @@ def begin_alike(model: torch.nn.Module) -> None:
 
 
 # %% [markdown]
-# Now both of your halves; beside them PyTorch's `DistributedDataParallel`, which does the two by itself; and one process that has the
-# whole batch. (That one is rank 0, while the others wait.)
+# The next cell compares three ways to train: your two functions; PyTorch's `DistributedDataParallel`, which does both halves by itself;
+# and one process that has the whole batch. (That process is rank 0, while the other ranks wait.)
 
 # %%
 # %%ranks --pass average_gradients,begin_alike --into equal
@@ -178,14 +180,14 @@ for way in ("by_hand", "ddp"):
 print("20 steps on 4 ranks, by hand and with DDP: the losses of one process, to 1e-5")
 
 # %% [markdown]
-# That is all of data parallelism: **begin alike, step alike**. The rest of the lesson is about doing it fast.
+# This is all of data parallelism: **begin alike, step alike**. The rest of the lesson is about doing it fast.
 #
 # ## Who gets which sample
 #
-# Here `TextBatches` gave every rank its own sequences. For a map-style dataset PyTorch has `DistributedSampler`: it shuffles the
-# indices, and rank r takes every N-th, beginning with the r-th.
+# In the cells above, `TextBatches` gave every rank its own sequences. For a map-style dataset, PyTorch provides `DistributedSampler`. It
+# shuffles the indices, and rank r takes every N-th index, beginning with the r-th.
 #
-# Ten samples and four ranks do not come out even. **Guess** what happens to the last round:
+# Ten samples cannot be divided evenly among four ranks. **Guess** what the sampler does about that:
 
 # %%
 # %%guess drawn
@@ -220,16 +222,17 @@ assert set(together) == set(range(10))
 beside("drawn", measured=len(together))
 
 # %% [markdown]
-# Twelve: every rank needs equally many steps, or some would wait in an all_reduce for ranks that have finished. So two samples are drawn
-# twice (`drop_last=True` leaves two out instead). An evaluation that counts samples has to know this.
+# The ranks draw twelve samples. Every rank needs the same number of steps; otherwise some ranks would wait in an all_reduce for ranks
+# that have already finished. So two of the samples are drawn twice. (`drop_last=True` leaves two out instead.) An evaluation that counts
+# samples has to take this into account.
 #
-# And without `set_epoch` every epoch comes in the same order. Nothing complains about that either.
+# Without `set_epoch`, every epoch uses the same order. There is no warning about this either.
 #
 # ## Two traps
 #
-# **A mean of means.** Real sequences differ in length, and padding does not count. Below, the four ranks have 24, 8, 16 and 16 tokens. If
-# each rank takes the mean over its own tokens, and DDP the mean over ranks, then a token of rank 1 counts three times as much as one of
-# rank 0. One process with all 64 tokens would count them alike.
+# **A mean of means.** Real sequences differ in length, and padding does not count toward the loss. In the next cell, the four ranks have
+# 24, 8, 16 and 16 tokens. If each rank takes the mean over its own tokens, and DDP then takes the mean over the ranks, a token of rank 1
+# counts three times as much as a token of rank 0. In one process with all 64 tokens, all would count the same.
 
 # %%
 # %%guess mean_of_means --unit %
@@ -274,12 +277,14 @@ for rank in range(4):
 beside("mean_of_means", measured=100 * weighed[0].of_means)
 
 # %% [markdown]
-# The remedy is one message: sum the tokens of all ranks, and let every rank divide its sum of losses by that. (Multiplied by the
-# number of ranks, because DDP divides by it.) It also holds for accumulation, whose micro-batches are such parts too.
+# One extra message solves this: sum the token counts of all ranks, and let every rank divide its sum of losses by this total. (Also
+# multiply by the number of ranks, because DDP divides by it.) The same holds for gradient accumulation, because micro-batches are parts
+# of the batch as well.
 #
-# **A parameter without a gradient.** DDP packs parameters into *buckets* (more on them below). A bucket is sent when the gradients of *all
-# its* parameters have come. Where `forward` leaves a layer out, as an early exit or a second head may, one of them never comes. That bucket is never
-# sent, and those behind it wait too, because all ranks send in one order. The second step then stops with an error:
+# **A parameter without a gradient.** DDP packs parameters into *buckets* (more on them below), and sends a bucket when the gradients of
+# *all* its parameters are ready. But `forward` may leave a layer out, for example because of an early exit or a second head. Then the
+# gradient of that layer never arrives, and its bucket is never sent. The buckets behind it wait too, because all ranks send their buckets
+# in the same order. The second step then stops with an error:
 
 
 # %% tags=["raises-exception"]
@@ -310,13 +315,13 @@ two_steps(find_unused_parameters=True)
 print("two steps, although a head has no gradient")
 
 # %% [markdown]
-# `find_unused_parameters=True` looks through the graph after each forward and counts what is missing as ready. That takes time in each
-# step, so use it only if some step really leaves a part of the model unused.
+# With `find_unused_parameters=True`, DDP searches the graph after each forward, and marks the parameters that are missing from it as
+# ready. This takes time in every step, so use it only if some steps really leave a part of the model unused.
 #
 # ## While backward runs
 #
-# Our averaging waits for the end of backward, and then sends. But the last layer's gradient is complete long before the first
-# layer's. It could be on its way already.
+# Our averaging waits for the end of backward before it sends anything. But the gradient of the last layer is complete long before the
+# gradient of the first layer. It could already be on its way.
 #
 # ### Exercise: start early
 
@@ -347,12 +352,15 @@ def overlapped_average(model: torch.nn.Module):
 # %% [markdown]
 # ## Four ways to send the same gradients
 #
-# Your `average_gradients` waits for the end of backward and sends a message for each parameter. *Flat* waits too, but packs all
-# gradients into one message. Your `overlapped_average` starts early, again with a message for each parameter. And
-# `DistributedDataParallel` packs gradients into **buckets** and sends each as soon as it is full, so it does both.
+# We compare four ways:
 #
-# We clock each of them on two ranks. The model has to have something to send, so here it is larger: four times `TINY`'s widths, and twice
-# its depth.
+# - Your `average_gradients` waits for the end of backward, and sends one message per parameter.
+# - *Flat* also waits, but packs all gradients into a single message.
+# - Your `overlapped_average` starts early, again with one message per parameter.
+# - `DistributedDataParallel` starts early and packs: it collects gradients in **buckets**, and sends each bucket as soon as it is full.
+#
+# We time each of them on two ranks. The model must have something to send, so here it is larger: four times as wide as `TINY`, and twice
+# as deep.
 
 # %%
 # %ranks stop
@@ -448,16 +456,17 @@ assert ways[0]["one by one, after backward"]["messages"] == 39
 beside("messages", measured=ways[0]["DDP"]["messages"])
 
 # %% [markdown]
-# (Messages of 8 bytes and fewer are not counted: no gradient is in them.)
+# (Messages of 8 bytes or less are not counted, because they contain no gradients.)
 #
-# A message costs something before its first byte moves, $\alpha$. Sending one by one pays it for every parameter. Sending after backward makes
-# everyone wait for all of it. Buckets avoid both: few messages, and most of them leave during backward. On two CPU cores the times tell little about that, because the
-# cores that send are the ones that compute. GPUs compute while their links send.
+# Every message has a fixed cost $\alpha$ before its first byte moves. Sending gradients one by one pays this cost for every parameter.
+# Sending only after backward makes all ranks wait until everything has been sent. Buckets avoid both: there are few messages, and most of
+# them leave during backward. On two CPU cores the times show little of this, because the same cores send and compute. GPUs compute while
+# their links send.
 #
 # ### Look inside
 #
-# DDP's buckets fill in the order in which backward brings gradients: from the last layer to the first. `BucketedDDP` in
-# `workshop/parallel/ddp.py` is the same in a hundred lines of Python, and lets us watch.
+# Buckets fill in the order in which backward produces gradients: from the last layer to the first. `BucketedDDP` in
+# `workshop/parallel/ddp.py` does the same as DDP in a hundred lines of Python, so that we can watch it.
 
 # %%
 # %%ranks --into watched
@@ -496,12 +505,15 @@ seen = watched[0]
 show.bucket_timeline(seen.events, seen.seconds)
 
 # %% [markdown]
-# Each tick is a gradient that became complete. Its colour is its bucket. A bar begins when that bucket is handed over, and ends when its sum is
-# back. The first buckets are on their way while the rest is still being computed. What lies right of the dotted line is *exposed*: nothing hides it.
+# Each tick marks the moment at which a gradient was complete, and its color shows its bucket. A bar begins when that bucket is handed
+# over for sending, and ends when its sum has come back. The first buckets are on their way while the remaining gradients are still being
+# computed. The part to the right of the dotted line is *exposed*: no computation hides it.
 #
-# The bytes alone take less, as the next section measures. The rest of a bar is waiting, because here two ranks and the threads
-# that send for them share two cores. (The buckets are a little larger than 2 MiB: one is closed when it *reaches* its size, not before it passes
-# it. On a GPU ticks and bars say when work was handed to the device, not when it was done.)
+# The bytes alone would need less time than the bars show, as the next section measures. The rest of a bar is waiting, because here two
+# ranks and the threads that send for them share two cores.
+#
+# (The buckets are a little larger than 2 MiB, because a bucket is closed only when it *reaches* its size. On a GPU, ticks and bars show
+# when work was handed to the device, not when it was done.)
 
 # %% tags=["nbval-check-output"]
 sent = [bucket for what, bucket, _, _ in seen.events if what == "sent"]
@@ -515,8 +527,9 @@ print("DistributedDataParallel has made the same ones")
 # %% [markdown]
 # ### How large should a bucket be?
 #
-# Many small buckets begin early and pay many $\alpha$. One large bucket pays one, and begins when backward is over. Which is best? Suppose the gradients
-# come evenly over backward. Then a bucket is full when its share of them has come, and it is sent as soon as the wire is free:
+# Many small buckets start early, but pay $\alpha$ many times. One large bucket pays it once, but starts only when backward is over. Which
+# size is best? Suppose the gradients become ready at a constant rate during backward. Then a bucket is full when its share of them is
+# ready, and it is sent as soon as the wire is free:
 
 # %%
 from itertools import accumulate
@@ -534,9 +547,9 @@ def arrivals(sizes, backward, alpha, beta):
 
 
 # %% [markdown]
-# On a CPU the cores that send are the ones that compute, so little can be hidden. A GPU's links send by themselves. We give this machine such a link, a slow
-# one: `register_comm_hook` lets us replace what DDP does with a full bucket. Ours hands it to a second thread, which sleeps for $\alpha + n / \beta$ and then
-# makes the all_reduce. Sleeping needs no core.
+# On a CPU the same cores send and compute, so little of the sending can be hidden. A GPU's links send by themselves. We imitate such a
+# link on this machine, a slow one. `register_comm_hook` lets us replace what DDP does with a full bucket: our hook hands the bucket to a
+# second thread, which sleeps for $\alpha + n / \beta$ and then runs the all_reduce. Sleeping does not need a core.
 
 # %%
 ALPHA, BETA = 0.001, 0.4e9  # seconds a message, bytes a second
@@ -573,8 +586,8 @@ def slow_wire(_, bucket):
 
 
 # %% [markdown]
-# To predict, we clock the two parts by themselves: a backward that copies gradients into buckets and sends nothing; and this wire, whose $\alpha$ and
-# $\beta$ follow from messages of 4 KiB and of 8 MiB, as in lesson 21.
+# For the prediction we time the two parts separately: a backward that copies gradients into buckets and sends nothing, and the slow wire.
+# The $\alpha$ and $\beta$ of the wire follow from messages of 4 KiB and of 8 MiB, as in lesson 21.
 
 # %%
 # %%ranks --into swept
@@ -656,20 +669,22 @@ beside(
 )
 
 # %% [markdown]
-# On the left each of thirty buckets pays its $\alpha$. On the right one bucket waits until backward is over, and nothing is hidden. In between a part of
-# the sending happens during backward. It cannot be all of it: here the wire needs longer than backward does. (Points may lie above the line: a message
-# also waits until the other rank sends it, and for a core. They lie below it if messages cost less than the $\alpha$ and $\beta$ that were clocked. If
-# other programs compute at the same time, run the cell again.)
+# On the left of the plot, each of thirty buckets pays its $\alpha$. On the right, the single bucket waits until backward is over, so
+# nothing is hidden. In between, a part of the sending happens during backward. It cannot be all of it, because here the wire needs longer
+# than backward does.
 #
-# The bytes of a bucket take as long as its $\alpha$ where $n = \alpha\beta$, printed above. A bucket should be larger than that, so that little is paid for
-# $\alpha$, and small beside the model, so that most of them are hidden. PyTorch's choice is 25 MiB, and 1 MiB for the first bucket: a model of several GB
-# still has a hundred buckets to hide.
+# (Points may lie above the line, because a message also waits for the other rank and for a core. They may lie below it if messages cost
+# less than the $\alpha$ and $\beta$ that we measured. If other programs compute at the same time, run the cell again.)
+#
+# At a size of $n = \alpha\beta$, printed above, the bytes of a bucket take as long as its $\alpha$. A bucket should be larger, so that
+# $\alpha$ is a small part of its time. It should also be small compared to the model, so that most buckets can be hidden. PyTorch uses 25
+# MiB, and 1 MiB for the first bucket. A model of several GB then still has a hundred buckets.
 #
 # ### A slider that decides
 #
-# The same `arrivals`, now with the sizes of a GPU. Take 5 GB of gradients, a
-# backward of 400 ms and a wire that carries 25 GB in a second. **Which bucket size leaves the least to wait for after
-# backward?** Find it for an $\alpha$ of 30 microseconds, then for one of 3,000.
+# The next cells use the same `arrivals`, now with the sizes of a GPU: 5 GB of gradients, a backward of 400 ms, and a wire that carries 25
+# GB per second. **Which bucket size leaves the shortest wait after backward?** Find it for an $\alpha$ of 30 microseconds, and then for
+# one of 3,000.
 
 # %%
 import math
@@ -728,20 +743,21 @@ assert max(at_30.values()) < 5
 assert at_3000[100] < 10 < 300 < at_3000[25]
 
 # %% [markdown]
-# The best bucket grows with $\alpha$: 1 MiB at 30 microseconds, 25 at 300, 100 at 3,000. With a small one the choice matters little: at 30 microseconds
-# anything from 1 to 100 MiB leaves less than 5 of 400 ms to wait for, and PyTorch's 25 MiB leaves 1. With 3,000
-# microseconds it decides: 25 MiB leaves hundreds of milliseconds, 100 MiB fewer than ten.
+# The best bucket size grows with $\alpha$: 1 MiB at 30 microseconds, 25 at 300, 100 at 3,000. When $\alpha$ is small, the choice matters
+# little: at 30 microseconds, any size from 1 to 100 MiB leaves a wait of less than 5 ms after a backward of 400 ms, and PyTorch's 25 MiB
+# leaves 1 ms. At 3,000 microseconds, the choice is decisive: 25 MiB leaves hundreds of milliseconds, and 100 MiB fewer than ten.
 #
 # ## Predict the bytes
 #
-# Packing does not change how many bytes there are. In a ring each rank sends
+# Packing does not change the number of bytes. In a ring, each rank sends
 #
 # $$2\,\frac{N-1}{N} \times \text{gradient bytes}$$
 #
-# in each step. With **gradient accumulation** a step has several micro-batches, and several backwards. Only the last one has to
-# send: `no_sync()` tells DDP to stay quiet. The steps are a function here, because we run it twice: on four ranks now, and as one of
-# 1,024 at the end. (Three steps, because DDP settles its buckets after the first and ranks agree on them in the second. We count the
-# third.)
+# in each step. With **gradient accumulation**, a step consists of several micro-batches, and each of them has its own backward. Only the
+# last backward has to send: `no_sync()` tells DDP to send nothing in the others.
+#
+# The steps are written as a function, because we run them twice: on four ranks now, and as one of 1,024 ranks at the end. (Three steps,
+# because DDP rearranges its buckets after the first step, and the ranks agree on them in the second. We count the bytes of the third.)
 
 
 # %%
@@ -820,12 +836,13 @@ formula = 2 * (N - 1) / N * gradient_bytes
 beside("wire_bytes", predicted=formula, measured=counted[0]["four, with no_sync"])
 
 # %% [markdown]
-# Predicted to the byte. Four micro-batches without `no_sync` cost four times the traffic for the same step.
+# The prediction is right to the byte. Without `no_sync`, four micro-batches cost four times the traffic for the same step.
 #
 # ### Which network do you need?
 #
-# Goyal et al. (2017) calculated that for ResNet-50 on 32 servers (section 4.3). Its backward takes 120 ms on a P100. In this time the gradients have to
-# cross, and for that, says the paper, a server needs 12.8 Gbit/s. (It rounds the time to 125 ms, and so do we.) Count the parameters, and use the formula:
+# Goyal et al. (2017) calculated this for ResNet-50 on 32 servers (section 4.3). Its backward takes 120 ms on a P100, and the gradients
+# have to be sent in this time. According to the paper, a server needs 12.8 Gbit/s for that. (The paper rounds the time to 125 ms, and so
+# do we.) The next cell counts the parameters and applies the formula:
 
 
 # %% tags=["nbval-check-output"]
@@ -854,16 +871,17 @@ assert abs(gigabits / 12.8 - 1) < 0.02, (
 )
 
 # %% [markdown]
-# They had 50 Gbit/s, and trained at about 90 % of perfect scaling.
+# The authors had a network of 50 Gbit/s, and trained at about 90 % of perfect scaling.
 #
-# ## A larger batch wants another learning rate
+# ## A larger batch needs a different learning rate
 #
-# N ranks see N times the samples in a step: **global batch = per-rank batch x N** (x accumulation). The gradient is a mean, so
-# it does not grow with N; it is only less noisy. If you keep the learning rate, N times as many samples still give only one step, no longer than before.
+# With N ranks, a step processes N times as many samples: **global batch = per-rank batch x N** (x accumulation). The gradient is a mean,
+# so it does not grow with N; it only becomes less noisy. If you keep the learning rate, N times as many samples still give only one step,
+# and this step is no longer than before.
 #
-# Goyal et al. (2017) argue like this. N small steps in a row, from nearly the same place, add up to about one step with the mean of
-# their gradients and **N times the learning rate**. Let us look, with three seeds: four SGD steps by one process, one batch each; against one
-# step of four ranks with these four batches.
+# Goyal et al. (2017) argue as follows. N small steps in a row, all from nearly the same place, add up to about one step with the mean of
+# their gradients and **N times the learning rate**. We test this with three seeds. One process takes four SGD steps, with one batch each,
+# and we compare them with one step of four ranks that use these four batches.
 
 # %%
 # %%ranks --pass average_gradients --into steps
@@ -916,11 +934,13 @@ assert max(missed[0.001, 4]) < 0.1 < 0.7 < min(missed[0.001, 1])
 assert min(missed[0.05, 4]) > 0.3, "no seed arrives"
 
 # %% [markdown]
-# At the same rate one step is a quarter of four: three quarters of the way are missing. At four times the rate it arrives, as
-# long as the steps are small enough for the gradient to stay what it was. With large steps the rule breaks. That is the case early in
-# training, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some batch size nothing helps:
-# the gradient is as good as exact, and more samples add nothing to it. With Adam, whose steps do not grow with the gradient, the
-# rule is $\sqrt{N}$ (Malladi et al., 2022).
+# At the same rate, the one step is as long as a quarter of the four steps, so three quarters of the way are missing. At four times the
+# rate, it arrives at the same place, as long as the steps are so small that the gradient hardly changes. With large steps the rule breaks
+# down.
+#
+# Early in training this is the case, so one begins with a small rate and raises it over the first epochs (*warm-up*). And beyond some
+# batch size no rate helps: the gradient is almost exact, and more samples add nothing to it. With Adam, whose steps do not grow with the
+# gradient, the rule is $\sqrt{N}$ instead of N (Malladi et al., 2022).
 #
 # **Published** (Goyal et al., ResNet-50 on ImageNet, learning rate 0.1 x batch / 256):
 #
@@ -929,13 +949,13 @@ assert min(missed[0.05, 4]) > 0.3, "no seed arrives"
 # | 8 | 256 | 0.1 | 23.60 % |
 # | 256 | 8,192 | 3.2, after a warm-up | 23.74 % |
 #
-# One hour instead of more than a day.
+# The training took one hour instead of more than a day.
 #
 # ## When a rank dies
 #
-# N copies also mean N chances that one fails, and the others then wait for it. `torchrun --max-restarts 1` ends them all and starts
-# them again, once. It restarts the *program*: whatever was not saved is lost. So save regularly, and compute from the step's number which samples
-# belong to it. The next cell has `save` and `go_on`:
+# N copies also mean N chances that one fails, and then the others wait for it. `torchrun --max-restarts 1` ends all ranks and starts them
+# again, at most once. It restarts the *program*, so everything that was not saved is lost. Therefore save regularly, and compute from the
+# number of a step which samples belong to it. The next cell defines `save` and `go_on`:
 
 # %%
 import os
@@ -967,7 +987,8 @@ def go_on(path, model, optimizer):
 
 
 # %% [markdown]
-# The training is as above, and goes on where it was saved. Rank 1 of the first attempt can be told to die.
+# The training is the same as above, except that it continues from the last saved step. We can also tell rank 1 to die in the first
+# attempt.
 
 # %%
 import signal
@@ -1006,7 +1027,7 @@ def ten_steps(path, rank, attempt, dies_at=None):
 
 
 # %% [markdown]
-# In step 7 of 10 rank 1 is killed. The program then trains once more without a death, to compare.
+# Rank 1 is killed in step 7 of 10. Afterwards the program trains once more without a death, for comparison.
 
 # %%
 # %ranks stop
@@ -1034,12 +1055,12 @@ assert survived[0].broken == survived[0].unbroken
 print("killed in step 7, restarted after 6: the unbroken run's loss, to the last bit")
 
 # %% [markdown]
-# `workshop.train.checkpoint` does this for models that no rank holds whole.
+# `workshop.train.checkpoint` does the same for models that no single rank holds completely.
 #
 # ## At scale: 1,024 ranks
 #
-# Now `three_steps` once more, with the sizes of Llama 3.2 1B and as rank 0 of 1,024. Nothing is sent and no weight takes a byte, but
-# PyTorch's DDP runs as it would there, and every collective is written down.
+# Now we run `three_steps` once more, with the sizes of Llama 3.2 1B, as rank 0 of 1,024. Nothing is sent and no weight occupies memory,
+# but PyTorch's DDP runs as it would on a real cluster, and every collective is recorded.
 
 # %%
 from dataclasses import asdict
@@ -1063,9 +1084,9 @@ on_four, on_many = (2 * (n - 1) / n * 4e-9 * llama.num_params for n in (4, 100_0
 assert (round(on_four), round(closed_form / 1e9), round(on_many)) == (7, 10, 10)
 
 # %% [markdown]
-# Ten gigabytes for each rank in each step, on a thousand ranks or on a hundred thousand (on four it would be seven). Is
-# there time to hide them? Backward has to take as long as the wire does, and its time is counted in tokens. So what decides
-# is **how many tokens a rank has in a step**:
+# Each rank sends ten gigabytes in each step, whether there are a thousand ranks or a hundred thousand (with four ranks it would be
+# seven). Is there enough time to hide this? Backward has to take as long as the sending, and its time grows with the number of tokens. So
+# the question is **how many tokens a rank processes in a step**:
 
 # %%
 from workshop.facts.layout import Layout
@@ -1095,16 +1116,16 @@ assert max(wire) - min(wire) < 1e-4, "the same in each row"
 assert all(0.09 < share < 0.1 for share in slowest.values())
 
 # %% [markdown]
-# The wait for the wire is the same 22.5 ms in each row. So the all_reduce is hidden behind backward from the first row on. What nothing hides are the
-# last gradients, and what NCCL's kernels take from the computing. More tokens do not hide more of that. They make it a smaller share: 13 % of the step
-# with 4,096 tokens, 2 % with 32,768. The other tenth is waiting for the slowest of 1,024 ranks. That is why data parallelism scales so well, and why
-# it needs a large batch to do so.
+# The wait for the wire is the same 22.5 ms in each row, so the all_reduce is already hidden behind backward in the first row. Two things
+# cannot be hidden: the last gradients, and the computing time that NCCL's kernels take away. More tokens do not reduce these 22.5 ms, but
+# they make them a smaller share of the step: 13 % with 4,096 tokens, and 2 % with 32,768. Another tenth of the step is spent waiting for
+# the slowest of 1,024 ranks. This is why data parallelism scales so well, and also why it needs a large batch to do so.
 #
 # ## Tomorrow's script
 #
-# Everything from this lesson in one program, without this workshop: `DistributedDataParallel`, a sampler with `set_epoch`,
-# accumulation with `no_sync`, a mean loss that one rank prints, and a file to go on from. `--save` writes the cell as a script;
-# `torchrun --nproc-per-node 8 train_ddp.py` runs it on your GPUs.
+# This is everything from this lesson in one program that does not need the workshop: `DistributedDataParallel`, a sampler with
+# `set_epoch`, accumulation with `no_sync`, a mean loss that one rank prints, and a checkpoint from which training can continue. `--save`
+# writes the cell to a file; `torchrun --nproc-per-node 8 train_ddp.py` runs it on your GPUs.
 
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/train_ddp.py
@@ -1168,24 +1189,28 @@ show.recorded_run("22_ddp", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - **Begin alike** (broadcast parameters and buffers), **step alike** (average gradients). Then N copies stay one model to the bit.
-# - A missing broadcast raises no error, and the loss falls. Compare the copies once (`check_alike` does).
-# - `DistributedSampler` pads to equal lengths, and wants `set_epoch`.
-# - DDP packs gradients into buckets, last layer first, and sends each while backward goes on. Only the end is exposed.
-# - A rank sends 2 (N - 1) / N times the gradients' bytes, whatever the buckets. With accumulation use `no_sync()`.
-# - Global batch = per-rank batch x N. For SGD scale the learning rate with it, and warm up.
-# - `--max-restarts` restarts the program. Save, and let the data follow from the step.
-# - With enough tokens for each rank, what the wire costs is a small share of the step.
+# - **Begin alike** (broadcast parameters and buffers) and **step alike** (average gradients). Then N copies stay one model to the bit.
+# - If the broadcast is missing, there is no error, and the loss falls. Compare the copies once (`check_alike` does this).
+# - `DistributedSampler` pads so that all ranks get the same number of samples. Call `set_epoch` in every epoch.
+# - DDP packs gradients into buckets, last layer first, and sends each bucket while backward continues. Only the end is exposed.
+# - A rank sends 2 (N - 1) / N times the bytes of the gradients, whatever the bucket size. With accumulation, use `no_sync()`.
+# - Global batch = per-rank batch x N. With SGD, scale the learning rate with the batch, and warm up.
+# - `--max-restarts` restarts the program. Save regularly, and derive the data from the step number.
+# - With enough tokens per rank, communication is a small share of the step.
 #
 # Next: [23_ddp_limits](23_ddp_limits.ipynb). Every rank still holds everything.
 #
 # ## Sources
 #
-# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
-# - P. Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017, [arXiv:1706.02677](https://arxiv.org/abs/1706.02677): sections 2.1 and 4.3,
-#   table 1.
-# - torchvision documentation, [resnet50](https://pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html): `num_params`.
-# - S. Malladi et al., *On the SDEs and Scaling Rules for Adaptive Gradient Algorithms*, NeurIPS 2022, [arXiv:2205.10287](https://arxiv.org/abs/2205.10287).
+# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020,
+#   [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
+# - P. Goyal et al., *Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour*, 2017,
+#   [arXiv:1706.02677](https://arxiv.org/abs/1706.02677): sections 2.1 and 4.3, table 1.
+# - torchvision documentation, [resnet50](https://pytorch.org/vision/stable/models/generated/torchvision.models.resnet50.html):
+#   `num_params`.
+# - S. Malladi et al., *On the SDEs and Scaling Rules for Adaptive Gradient Algorithms*, NeurIPS 2022,
+#   [arXiv:2205.10287](https://arxiv.org/abs/2205.10287).
 # - P. Patarasuk, X. Yuan, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*, 2009.
-# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of Llama 3.2 1B.
+# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of
+#   Llama 3.2 1B.
 # - PyTorch documentation, `DistributedDataParallel`, `torchrun`.

@@ -52,7 +52,7 @@ def _difference(reports: list[dict[str, Any]], rank: int, name: str) -> str:
             other for other, want in reports[rank]["wanted"].items() if reports[rank]["held"][other] == want
         ]
         but = f" (`{right[0]}` is right)" if right else ""
-        return told + f"It is as it was{but}: every parameter's gradient must be averaged."
+        return told + f"It has not changed{but}: the gradient of every parameter must be averaged."
     if all(value == before[0] for value in held):
-        return told + "That is rank 0's: a broadcast gives everybody rank 0's gradient and drops the others."
+        return told + "That is rank 0's gradient: a broadcast gives it to every rank and drops the others."
     return told.rstrip()

@@ -36,9 +36,9 @@ def _difference(reports: list[dict[str, Any]], rank: int, name: str) -> str:
     )
     if found == sum(began) / len(began):
         return (
-            told
-            + "That is the mean. It would do for weights, but rank 0's are asked for: counters are whole."
+            told + "That is the mean. It would work for weights, but the task is to copy rank 0's numbers: "
+            "a counter must stay whole."
         )
     if found == began[rank]:
-        return told + "Nobody sent it."
+        return told + "It was not sent."
     return told.rstrip()

@@ -27,12 +27,12 @@ def check(reports: list[dict[str, Any]]) -> str:
     if early < wanted:
         raise Wrong(
             f"The gradients are right, but when backward returned, {early} of {wanted} all_reduces had been "
-            "started. Start each in the hook: then the wire works while backward does."
+            "started. Start each of them in the hook, so that they are sent while backward still runs."
         )
     if awaited:
         raise Wrong(
-            f"The gradients are right, but {awaited} all_reduces were waited for where they were started: "
-            "backward stood still. `async_op=True` returns at once; wait in finish()."
+            f"The gradients are right, but {awaited} all_reduces were waited for where they were started, so "
+            "backward had to wait. `async_op=True` returns at once; wait in finish()."
         )
     return (
         f"All {wanted} all_reduces were on their way before backward returned; the gradients are the means."
@@ -45,6 +45,7 @@ def _not_the_mean(rank: int, step: int, ratio: float, ranks: int) -> str:
         return told + "That is the sum: divide by the number of ranks."
     if step and ratio < 1:
         return (
-            told + "Step 1 was right: what finish() has finished must be forgotten, or it is divided again."
+            told + "Step 1 was right. Once finish() is done with a gradient, remove it from the list; "
+            "otherwise it is divided again."
         )
     return told.rstrip()
