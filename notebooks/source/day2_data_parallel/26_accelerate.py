@@ -3,21 +3,21 @@
 #
 # - **You need** `22_ddp`, `24_zero` and `25_fsdp`, or the idea of them: what DDP, ZeRO and FSDP do.
 # - **It takes** 40 minutes to read and try, less than a minute to run.
-# - **What runs where:** all of it here, on two ranks. These libraries want a GPU for each rank: with fewer than two,
-#   all runs are on the CPU. There `ranks_like_gpus()` lets the GPU branches of Accelerate and DeepSpeed run over gloo;
+# - **What runs where:** everything runs here, on two ranks. These libraries need a GPU for each rank, so with fewer than two GPUs
+#   all runs are on the CPU. On the CPU, `ranks_like_gpus()` lets the GPU branches of Accelerate and DeepSpeed run over gloo;
 #   on GPUs it does nothing. The last part describes 64 GPUs and rehearses 512.
-# - **Model and text:** `TINY` and the reference manual, as in lesson 22, so that only the engine is new. The files at the end are for Llama 3 8B,
-#   because it is what 64 GPUs are for; the file that lies needs no model.
+# - **Model and text:** `TINY` and the reference manual, as in lesson 22, so that only the engine is new. The files at the end are for Llama 3 8B, a
+#   model that justifies 64 GPUs. The file that lies needs no model.
 # - **Links:** before this [25_fsdp](25_fsdp.ipynb), after it [27_fewer_bytes](27_fewer_bytes.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# You have written ZeRO by hand, used PyTorch's FSDP, and seen DeepSpeed. Each wants its own wrapping, its own backward, its own
-# way to clip and to save. Must a training script choose its engine when it is written?
+# You have written ZeRO by hand, used PyTorch's FSDP, and seen DeepSpeed. Each one wraps the model, runs backward, clips gradients and saves in its
+# own way. Must you choose the engine when you write the training script?
 #
-# With [Accelerate](https://github.com/huggingface/accelerate) it need not: the script calls `prepare` and `backward`, and a file that is
-# read **when it starts** says which engine. That is convenient. It also moves the most consequential decision of a training run
-# into a file that nobody tests. So we do both: we use it, and we learn to read it.
+# With [Accelerate](https://github.com/huggingface/accelerate) you do not have to. The script calls `prepare` and `backward`, and a file that is
+# read **when the script starts** names the engine. This is convenient, but it also moves the most consequential decision of a training run
+# into a file that nobody tests. So we do two things in this lesson: we use Accelerate, and we learn to read its files.
 
 # %%
 # %load_ext workshop
@@ -46,8 +46,8 @@ folder = launch.Session.get().directory  # private, gone when the kernel goes
 # %% [markdown]
 # ## The script
 #
-# What is to be trained is a model, an optimizer, and a loader with this rank's part of each batch: 20 steps of 8 sequences. Nothing here
-# knows of an engine.
+# We train a model with an optimizer, and a loader that gives each rank its part of every batch: 20 steps of 8 sequences. Nothing in this
+# cell depends on an engine.
 
 # %%
 from torch.utils.data import DataLoader
@@ -69,7 +69,7 @@ def task(ranks):
 
 
 # %% [markdown]
-# Two functions wire the program to this notebook: one reads a configuration file, the other hands over what was found.
+# Two functions connect the program to this notebook: one reads a configuration file, the other returns the results.
 
 # %%
 import json
@@ -97,9 +97,9 @@ def hand_over(is_main, measured, **found):
 
 
 # %% [markdown]
-# And this is the program. Read it once from top to bottom: nowhere does it name DDP, FSDP or DeepSpeed. `--save` keeps it as a file, so it
+# This is the program. Read it once from top to bottom: it never names DDP, FSDP or DeepSpeed. `--save` keeps it as a file, which is why it
 # stays in one piece, although it is a few lines longer than a cell should be. Here it runs on **one rank, with no configuration at all**.
-# The other runs will be compared with this one.
+# We will compare the other runs with this one.
 
 # %%
 # %%torchrun -n 1 --pass task,obey,hand_over,STEPS --into alone --save {folder}/train.py
@@ -152,7 +152,7 @@ torch.distributed.destroy_process_group()
 # %% [markdown]
 # ## Predict
 #
-# Now three files. We describe what we want, as a `Run`, and let a function write the file.
+# Now we make three configuration files. We describe the run that we want as a `Run`, and a function writes the file.
 
 # %%
 from workshop.facts.model import ModelSpec
@@ -193,11 +193,11 @@ for name, (run, engine) in engines.items():
 print((folder / "FSDP2.yaml").read_text())
 
 # %% [markdown]
-# The comments at its top are as important as the file. **Half of the run is not in it:** the batch, the sequence, the
-# optimizer, the accumulation. They are in the script. If you start one run's script with another run's file, nothing complains.
+# The comments at the top are as important as the file. **Half of the run is not in the file:** batch, sequence length,
+# optimizer and accumulation are in the script. If you start the script of one run with the file of another, you get no warning.
 #
-# What becomes of the file? `accelerate launch` reads it, sets environment variables, and starts torchrun. There is no more to
-# it. `Accelerator()` reads the variables back in every rank. For FSDP2 the translation is a few lines:
+# What happens to the file? `accelerate launch` reads it, sets environment variables, and starts torchrun. It does nothing else.
+# In every rank, `Accelerator()` reads the variables again. For FSDP2, the translation from file to variables takes a few lines:
 
 # %% tags=["nbval-check-output"]
 config = yaml.safe_load((folder / "FSDP2.yaml").read_text())
@@ -215,10 +215,10 @@ print("and what the file leaves out:", ", ".join(sorted(whole.keys() - by_hand))
 assert by_hand.items() <= whole.items(), "the package's translation says the same"
 
 # %% [markdown]
-# (A test of this workshop holds the package's translation, for all engines, against Accelerate's own.)
+# (A test of this workshop compares the workshop's translation, for all engines, with Accelerate's own.)
 
 # %% [markdown]
-# All runs below begin with the same weights and have the same global batch and the same optimizer, all in fp32.
+# All runs below start from the same weights, and use the same global batch and the same optimizer, all in fp32.
 
 # %%
 # %%guess other_losses --choices none,DDP,FSDP2,ZeRO-2,all
@@ -226,12 +226,13 @@ assert by_hand.items() <= whole.items(), "the package's translation says the sam
 ...
 
 # %% [markdown]
-# And the costs? *Between* two steps, on two ranks, a rank holds weights (4 bytes a parameter) and AdamW's moments (8); gradients are gone. Two
-# surprises come from the libraries' sources. Accelerate's DDP keeps its gradient buckets (4 bytes). DeepSpeed keeps a "master" copy of its
-# part of the weights even in fp32, where it is the same numbers once more.
+# And what do the engines cost? *Between* two steps, a rank holds weights (4 bytes a parameter) and AdamW's moments (8); the gradients have been
+# freed. On two ranks, FSDP2 cuts both in two, and ZeRO-2 only the moments. Two surprises come from the libraries' sources. Accelerate's DDP keeps
+# its gradient buckets (4 bytes). DeepSpeed keeps a "master" copy of its part of the weights even in fp32, where this is a second copy of the same
+# numbers.
 #
-# The bytes of a step follow from lessons 22, 24 and 25, times (N - 1)/N: DDP 2 x the weights, FSDP 3 x (less one gather of the root), DeepSpeed's ZeRO-2
-# 3 x, because it reduces by all-reduce.
+# The bytes that a step sends follow from lessons 22, 24 and 25. Each number is to be multiplied by (N - 1)/N: DDP sends 2 x the weights, FSDP 3 x
+# (less one gather of the root), and DeepSpeed's ZeRO-2 3 x, because it reduces with an all-reduce.
 
 # %% tags=["nbval-check-output"]
 parts = {  # bytes a parameter; what is divided by 2 is cut between the two ranks
@@ -249,8 +250,9 @@ for name, per_parameter in predicted.items():
 # %% [markdown]
 # ## Run
 #
-# The very program that was saved above, on two ranks, once with each file. FSDP2 is started as you will start it tomorrow, by the real
-# `accelerate launch --config_file` in a process of its own. The other two get the same environment from our launcher, which is quicker.
+# The program that we saved above now runs on two ranks, once with each file. We start FSDP2 as you will start your own runs, with the real
+# `accelerate launch --config_file` in a process of its own. The other two runs get the same environment variables from our launcher, which is
+# quicker.
 
 # %%
 import subprocess
@@ -298,7 +300,7 @@ assert not differing, differing
 beside("other_losses", predicted="none", measured=" ".join(differing) or "none")
 
 # %% [markdown]
-# All of them agree, to 1e-5. The engine does not decide what is learned. It decides what it costs:
+# All engines agree, to 1e-5. The engine does not decide what is learned. It decides what the training costs:
 
 # %%
 weight_bytes = 4 * parameters
@@ -323,8 +325,8 @@ assert found["FSDP2"]["held"] < found["ZeRO-2"]["held"] < found["DDP"]["held"]
 assert 4 * 500_000_000 < found["ZeRO-2"]["peak"] < 4.25 * 500_000_000, "its bucket"
 
 # %% [markdown]
-# FSDP2 holds least and sends more than DDP. In one picture: on the left the 20 losses, four lines on top of each other; then what a rank holds and
-# sends for them. Bars are predicted, diamonds measured.
+# FSDP2 holds least, and sends more than DDP. The next picture shows the same: on the left the 20 losses, as four lines on top of each other, and on
+# the right what a rank holds and sends. Bars are predicted, diamonds measured.
 
 # %%
 show.engine_costs(
@@ -338,20 +340,20 @@ show.engine_costs(
 )
 
 # %% [markdown]
-# And the peak of ZeRO-2, in the table? Two gigabytes, for a model of half a megabyte. DeepSpeed sends gradients through a bucket, and if the file does not say how
-# large, it has 500,000,000 numbers (`reduce_bucket_size`), whatever the model. Beside 8 billion parameters nobody notices
-# two gigabytes. Beside ours there is nothing else to see.
+# The table has one more surprise, the peak of ZeRO-2: two gigabytes, for a model of half a megabyte. DeepSpeed sends gradients through a bucket
+# (`reduce_bucket_size`). If the file does not set its size, it has 500,000,000 numbers, however small the model is. With 8 billion parameters
+# nobody notices two more gigabytes. With our model, the bucket is nearly all of the peak.
 #
-# (On two CPU cores the time of a step tells little about engines: ranks and communication share
-# the cores, and `TINY` is as small as its name.)
+# (On two CPU cores, the time of a step says little about the engines: ranks and communication share
+# the cores, and `TINY` really is tiny.)
 #
 # ### When engines do differ
 #
 # Here all numbers are fp32, and that is why the losses agree.
 # [Hugging Face and IBM](https://huggingface.co/blog/deepspeed-to-fsdp-and-back) moved a run of Mistral 7B, loaded in bf16, from DeepSpeed to FSDP
-# with Accelerate. At a learning rate of 1e-6 the loss had fallen under DeepSpeed and did not fall under FSDP; at 4e-6 it did. DeepSpeed had stepped on
-# its master copy in fp32, FSDP on the weights as they were loaded. AdamW's first step moves each weight by about the learning rate. How many
-# weights of an ordinary size move at all?
+# with Accelerate. With a learning rate of 1e-6, the loss had fallen under DeepSpeed, but it did not fall under FSDP; with 4e-6 it did. The reason:
+# DeepSpeed updated its master copy in fp32, and FSDP updated the weights as they had been loaded, in bf16. AdamW's first step moves each weight by
+# about the learning rate. What share of weights of an ordinary size does such a step change at all?
 
 # %%
 weights = 0.02 * torch.randn(1_000_000, generator=torch.Generator().manual_seed(0))
@@ -366,15 +368,15 @@ assert 3 < moved[torch.bfloat16, 4e-6] / moved[torch.bfloat16, 1e-6] < 5
 assert moved[torch.bfloat16, 1e-6] < 0.05
 
 # %% [markdown]
-# In bf16 a weight of 0.02 has its next neighbour 0.0001 away, and a step of a millionth is rounded back to nothing. Since version 0.30 Accelerate keeps
-# FSDP's weights in fp32 too, if the file says `mixed_precision: bf16`. With `'no'` it takes them as they come.
+# In bf16 the next larger number after 0.02 is 0.0001 away, so a step of a millionth is rounded back to nothing. Since version 0.30, Accelerate keeps
+# FSDP's weights in fp32 as well, if the file says `mixed_precision: bf16`. With `'no'` it keeps the precision in which they were loaded.
 #
 # ### The same arithmetic, published
 #
-# DeepSpeed's documentation, [Memory Requirements](https://deepspeed.readthedocs.io/en/latest/memory.html), says what T5-3B takes on a node of 8 GPUs in mixed
-# precision: 2,851 million parameters, of which the largest layer has 32 million. Weights and gradients have 2 bytes each. The master copy, its
-# gradient and the two moments have 16 together. In stage 2 only these 16 are cut. In stage 3 the weights are cut, too; weights and gradients
-# in 16 bits are whole for one layer at a time, and the largest one counts.
+# DeepSpeed's documentation, [Memory Requirements](https://deepspeed.readthedocs.io/en/latest/memory.html), states what T5-3B needs on a node of 8 GPUs in mixed
+# precision. The model has 2,851 million parameters, of which the largest layer has 32 million. Weights and gradients take 2 bytes each. The master
+# copy, its gradient and the two moments take 16 together. In stage 2 only these 16 are cut. In stage 3 the weights are cut as well. Weights and
+# gradients in 16 bits are then whole for only one layer at a time, and the largest layer counts.
 
 # %%
 import logging
@@ -406,16 +408,16 @@ older = 4 * P + int(16 * P / N)  # what releases before 0.19 say
 assert new in (2 * P + int(18 * P / N), older), "16-bit gradients are cut, too"
 
 # %% [markdown]
-# (These GB are GiB. For stage 2 the function has changed since that page was written: DeepSpeed 0.19 cuts the 16-bit gradients, too.)
+# (These GB are GiB. The function for stage 2 has changed since that page was written: DeepSpeed 0.19 cuts the 16-bit gradients as well.)
 #
-# Look at the line of the host. Before any engine cuts anything, each of the 8 processes has made the whole model in fp32, as our `task` does; the
-# factor of 1.5 is for safety. For Llama 2 70B the authors of [this guide](https://huggingface.co/blog/ram-efficient-pytorch-fsdp) count
-# "70\*4\*8 GB ~ 2TB" in a node of 1 TB. `zero3_init_flag` and `fsdp_cpu_ram_efficient_loading` are the keys against that.
+# Look at the line for the host. Before any engine cuts anything, each of the 8 processes makes the whole model in fp32, as our `task` does. The
+# factor of 1.5 is a safety margin. For Llama 2 70B the authors of [this guide](https://huggingface.co/blog/ram-efficient-pytorch-fsdp) count
+# "70\*4\*8 GB ~ 2TB" in a node of 1 TB. The keys `zero3_init_flag` and `fsdp_cpu_ram_efficient_loading` avoid this.
 #
 # ## The same loop in another library
 #
-# [Lightning Fabric](https://github.com/Lightning-AI/pytorch-lightning) is the same idea with the engine as an argument instead of
-# a file. Put the two loops beside each other and look for what differs.
+# [Lightning Fabric](https://github.com/Lightning-AI/pytorch-lightning) follows the same idea, but the engine is an argument instead of
+# a file. Compare this loop with the one above and look for the differences.
 
 # %%
 # %%torchrun -n 2 --pass task --into fabric_losses
@@ -464,8 +466,8 @@ assert off < 1e-5, off
 # %% [markdown]
 # ## A file that lies
 #
-# This file asks for two processes on a machine without GPUs; `accelerate config` writes one like it for the answer "multi-CPU". We start
-# it with the real `accelerate launch`, and let every process print who it is.
+# The next file asks for two processes on a machine without GPUs. `accelerate config` writes one like it if you answer "multi-CPU". We start
+# the file with the real `accelerate launch`, and every process prints its rank.
 
 # %%
 # %%guess processes
@@ -501,8 +503,9 @@ assert started.returncode == 0
 beside("processes", predicted=2, measured=started.stdout.count("I am rank"))
 
 # %% [markdown]
-# One process, exit code 0, no word about it. With a longer script you would have trained for a night on half of the machine, with half
-# of the batch. Nothing in the script is wrong. What was missing is one line in it, `assert accelerator.num_processes == 2`, or a look at the file:
+# Only one process ran, the exit code is 0, and there was no warning. With a longer script, you would have trained for a night on half of the
+# machine, with half of the batch. Nothing in the script is wrong. But one more line in it would have caught the error,
+# `assert accelerator.num_processes == 2`, and so would a check of the file:
 
 # %% tags=["nbval-check-output"]
 for mistake in find_mistakes(two_processes):
@@ -511,12 +514,12 @@ for mistake in find_mistakes(two_processes):
 # %% [markdown]
 # ### Exercise: read six files
 #
-# None of them gives an error when it starts. The first line of each is what its author wanted. What you need to know to judge them:
+# None of these files gives an error when it starts. The first line of each says what its author wanted. To judge them, you need to know these keys:
 #
 # | key | what it does |
 # |---|---|
 # | `num_processes` | counts the processes of **all** machines |
-# | `use_cpu` | the launchers of `FSDP` and `MULTI_GPU` do not read it: without GPUs their processes start, and do not find each other |
+# | `use_cpu` | the launchers of `FSDP` and `MULTI_GPU` do not read it: without GPUs their processes start, but do not find each other |
 # | `fsdp_auto_wrap_policy` | without `TRANSFORMER_BASED_WRAP` the class named below it is ignored, and the model is one unit |
 # | `fsdp_reshard_after_forward` | FSDP version 2: `false` keeps weights until backward |
 # | `fsdp_sharding_strategy` | the same choice in version 1; version 2 does not read it |
@@ -546,8 +549,8 @@ def wrong_settings() -> dict[str, str]:
 
 
 # %% [markdown]
-# The same by machine, beside yours. `find_mistakes` takes anybody's file, Accelerate's YAML or DeepSpeed's JSON. In a
-# terminal: `workshop configs read FILE`.
+# `find_mistakes` checks the same files, and the next cell prints its verdicts beside your answers. `find_mistakes` accepts any file of this
+# kind, Accelerate's YAML or DeepSpeed's JSON. In a terminal, use `workshop configs read FILE`.
 
 # %% tags=["nbval-check-output"]
 loop = Overrides(device="H100", program="accelerate")  # not transformers.Trainer
@@ -559,9 +562,9 @@ for letter, text in FILES.items():
     assert bool(mistakes) == (yours[letter] != "nothing")
 
 # %% [markdown]
-# One more, because it costs days. DeepSpeed clips gradients by itself: the `max_norm` in the script's
-# `accelerator.clip_grad_norm_` is not read. If the file says nothing, or `0`, version 0.19 clips at 1.0; earlier versions did not
-# clip. That is why the files written here always say a number.
+# One more mistake deserves attention, because it costs days. DeepSpeed clips gradients by itself, and ignores the `max_norm` in the script's
+# `accelerator.clip_grad_norm_`. If the file has no value for `gradient_clipping`, or `0`, version 0.19 clips at 1.0; earlier versions did not
+# clip. That is why the files written here always contain a number.
 
 # %% tags=["nbval-check-output"]
 zero2 = accelerate_config(small(shard=2, zero=2), "deepspeed")
@@ -592,7 +595,8 @@ def fsdp_file(num_nodes: int, gpus_per_node: int, layer: str) -> dict:
 
 
 # %% [markdown]
-# `read_config` goes the other way: from your file to the `Run` that it asks for. What only the script knows has to be added.
+# `read_config` works in the opposite direction: it turns your file into the `Run` that the file describes. You have to add what only the script
+# knows.
 
 # %% tags=["nbval-check-output"]
 overrides = Overrides(
@@ -611,7 +615,8 @@ assert (cut.shard, cut.zero) == (64, 2), "the traffic of ZeRO-2"
 # %% [markdown]
 # ## At scale: 64 GPUs
 #
-# Llama 3 8B on 8 nodes of 8 H100, with a global batch of 512 sequences of 8,192 tokens. The want, the file, and what it will need:
+# Now we plan Llama 3 8B on 8 nodes of 8 H100s, with a global batch of 512 sequences of 8,192 tokens. The next cells show what we want, the file for
+# it, and how much memory it will need:
 
 # %%
 large = Run(
@@ -631,7 +636,7 @@ print(text)
 predict_memory(large)
 
 # %% [markdown]
-# And the way back. Add what the file does not contain, and `read_config` gives back the same `Run`, field by field:
+# The other direction works as well. If you add what the file does not contain, `read_config` returns the same `Run`, field by field:
 
 # %% tags=["nbval-check-output"]
 reading = read_config(text, overrides)
@@ -639,17 +644,17 @@ print(reading)
 assert reading.run == large
 
 # %% [markdown]
-# The note is worth a second look. `accumulate()` saves traffic by reducing only after the last micro-batch. Under FSDP2
-# the price is that each rank keeps *whole* gradients until then (lesson 25 measured it). For 8 billion parameters that
-# is 16 GB in bf16, in which Accelerate reduces, on each of 64 GPUs, in a run that shards everything else.
-# `sync_each_batch=True`, as the file's comment says, keeps them sharded.
+# The note in the output is important. `accumulate()` saves traffic by reducing only after the last micro-batch. Under FSDP2
+# the price is that each rank keeps *whole* gradients until then (lesson 25 measured it). For 8 billion parameters they take
+# 16 GB on each of 64 GPUs, because Accelerate reduces in bf16. And this happens in a run that shards everything else.
+# `sync_each_batch=True`, as in the file's comment, keeps the gradients sharded.
 #
 # ### The lesson's own loop on 512 ranks
 #
-# Does the file do what we think when there are 512 ranks? No need to rent them. The next cell is the loop from above with the file for
-# 512 GPUs, executed by **one** rank of 512 on tensors without content. Predict first: full sharding gathers the weights for the forward
-# and again for the backward, and reduce-scatters gradients, all in bf16: $3 \cdot 2P \cdot \frac{511}{512}$ bytes. But the
-# embedding and the head belong to the root unit, which is gathered once and kept, so one of the two gathers is saved for them.
+# Does the file do what we think when there are 512 ranks? You do not have to rent them to find out. The next cell is the loop from above with the
+# file for 512 GPUs, executed as **one** rank of 512 on tensors without content. Predict first: full sharding gathers the weights for forward and
+# again for backward, and reduce-scatters the gradients, all in bf16: $3 \cdot 2P \cdot \frac{511}{512}$ bytes. But the embedding and the head
+# belong to the root unit, which is gathered once and kept, so they save one of the two gathers.
 
 # %%
 layout = Layout(shard=512, zero=3, recompute="full")
@@ -704,15 +709,16 @@ for name, expected in closed_form.items():
     assert abs(sent[name] / expected - 1) < 0.01
 
 # %% [markdown]
-# 65 gathers, 33 reduce-scatters: 32 layers twice and the root once; each layer once and the root. So the file's wrapping worked: one unit
-# for each layer. Had `fsdp_auto_wrap_policy` been missing (file `b`), there would have been one of each, of 16 GB.
+# There are 65 gathers, two for each of 32 layers and one for the root, and 33 reduce-scatters, one for each layer and one for the root. So the
+# wrapping in the file worked: there is one unit for each layer. If `fsdp_auto_wrap_policy` had been missing (file `b`), there would have been a
+# single gather and a single reduce-scatter, of 16 GB each.
 #
 # ## Tomorrow's script
 #
-# Without this workshop. `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file:
-# the one above wraps what is called `Layer`, so that is the name here. Plain `torchrun` gives DDP. The assert is the
-# line that was missing above. It compares with `RANKS`, which you set and no launcher does: a launcher's own `WORLD_SIZE` would
-# agree with the file even where the file is wrong. Without it two processes are wanted; for eight write
+# This script works without this workshop. `accelerate launch --config_file FSDP2.yaml train_accelerate.py` takes the engine from a file. The file
+# above wraps the class `Layer`, so the script uses that name. Plain `torchrun` gives DDP. The assert is the line that was missing above. It
+# compares the number of processes with `RANKS`, a variable that you set and no launcher does: a launcher's own `WORLD_SIZE` would agree with the
+# file even where the file is wrong. If you do not set `RANKS`, the script expects two processes. For eight, run
 # `RANKS=8 torchrun --nproc-per-node 8 train_accelerate.py`.
 
 # %%
@@ -770,7 +776,7 @@ accelerator.wait_for_everyone()  # nobody leaves before the file is written
 accelerator.end_training()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("26_accelerate", share_gpu=True)
@@ -778,12 +784,13 @@ show.recorded_run("26_accelerate", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - An engine is a cost, not a result: in fp32 the same script gave the same 20 losses under all of them. In bf16 ask on which weights an engine steps.
-# - `accelerate launch` turns a file into environment variables and starts torchrun. No more.
+# - The engine changes the cost, not the result: in fp32 the same script gave the same 20 losses under all of them. In bf16, ask which weights an
+#   engine updates.
+# - `accelerate launch` turns a file into environment variables and starts torchrun, and nothing more.
 # - Half of a run is in the file, half in the script. `num_processes` counts all machines.
-# - Configurations fail in silence: on the wrong number of processes, with nothing wrapped, clipped unasked, with weights that cannot
-#   be saved. **Assert what you asked for**, in the script, before the first step.
-# - Write such files from one description, read those of others with suspicion, and know what they need before you queue.
+# - Wrong configurations fail silently: they run the wrong number of processes, wrap nothing, clip although you did not ask for it, or train weights
+#   that cannot be saved. **Assert what you asked for**, in the script, before the first step.
+# - Write such files from one description, check files that others wrote, and know how much memory they need before you queue a job.
 #
 # Next: [27_fewer_bytes](27_fewer_bytes.ipynb). What if the wire is slow?
 #

@@ -11,12 +11,12 @@ from workshop.exercises.engine.check import Call, Wrong, call, shown
 from workshop.exercises.wrong_settings.files import ANSWERS, FILES, NOTHING
 
 HINTS_BY_FILE = {
-    "a": "Whose launcher reads `use_cpu`? What do FSDP's two processes know of each other without GPUs?",
-    "b": "Which class is wrapped is said. That anything is wrapped at all is said by another key.",
+    "a": "Which launchers read `use_cpu`? Do the two processes of FSDP find each other without GPUs?",
+    "b": "The file names the class to wrap. A different key decides whether anything is wrapped.",
     "c": "`num_processes` counts the processes of all machines together. How many does each of the 4 start?",
     "d": "Under ZeRO-3 no rank has all weights. Which key lets them be gathered when they are saved?",
-    "e": "Stage 2 does offload its optimizer, the batch is said, and so is clipping.",
-    "f": "FSDP2 has no sharding strategies: that key belongs to FSDP1, and nobody reads it.",
+    "e": "Stage 2 can offload its optimizer, and the file sets accumulation and clipping.",
+    "f": "FSDP2 has no sharding strategies: that key belongs to FSDP1, and FSDP2 does not read it.",
 }
 
 
@@ -35,4 +35,4 @@ def check(names: dict[str, Any]) -> str:
             raise Wrong(f"In file {letter}, {answer} is right, and so is the rest. {HINTS_BY_FILE[letter]}")
         there = "is not what is wrong" if answer in FILES[letter] else "is not the key that is missing"
         raise Wrong(f"In file {letter}, {shown(answer)} {there}. {HINTS_BY_FILE[letter]}")
-    return "Five files that start without a word and do not do what they say; one that does."
+    return "Five files start without a warning and do not do what they say, and one does."
