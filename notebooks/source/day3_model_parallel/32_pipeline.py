@@ -3,18 +3,19 @@
 #
 # - **You need** `13_memory_of_a_step`, `21_collectives`; what forward and backward keep.
 # - **It takes** 45 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on two ranks where seconds are measured, on four where orders and gradients
-#   are. Where seconds are measured the ranks stay on the CPU, even on a machine with GPUs: a GPU is done with so small a
-#   model before anything can be seen. The last part rehearses one stage of 64.
-# - **Model and text:** `TINY` with eight layers in place of two, so that there is something to cut, on the reference manual. Where seconds are
-#   measured it is wider too, or an action would be over before it is seen; there the tokens are random, for only their number matters.
+# - **What runs where:** everything runs here: on two ranks where we measure seconds, and on four ranks where we check orders and gradients. Where
+#   we measure seconds, the ranks stay on the CPU even if the machine has GPUs: a GPU finishes so small a model before you can see anything. The
+#   last part rehearses one stage of 64.
+# - **Model and text:** `TINY` on the reference manual, but with eight layers instead of two, so that there is something to cut. Where we measure
+#   seconds, the model is also wider, because otherwise an action would be too short to see. There the tokens are random, because only their number
+#   matters.
 # - **Links:** before this [31_tensor_parallel](31_tensor_parallel.ipynb), after it [33_context_parallel](33_context_parallel.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next on
-# rank 1. Rank 0 hands its activations to rank 1, and in backward rank 1 hands their gradient back. That is all a
-# **pipeline** sends: one tensor each way, to one neighbour. (Tensor parallelism sums four such tensors in every layer.)
+# A model that does not fit on one device can be cut between its layers. The first layers live on rank 0, the next layers on
+# rank 1. In forward, rank 0 sends its activations to rank 1. In backward, rank 1 sends their gradient back. That is all a
+# **pipeline** sends: one tensor each way, to one neighbor. (Tensor parallelism sums four such tensors in every layer.)
 #
 # But while rank 1 works, what does rank 0 do?
 
@@ -44,10 +45,9 @@ def hide_gpus():
 # %% [markdown]
 # ## A schedule is an order
 #
-# Cut the batch into *micro-batches*, and let rank 1 work on the first while rank 0 begins the second. Who does what
-# when is a **schedule**. It is nothing but a list for each rank: F0 is the forward of micro-batch 0, B0 its backward.
-# Who waits for what follows from the lists. Here are those of GPipe (Huang et al., 2019) for two ranks and four
-# micro-batches:
+# To give both ranks work, we cut the batch into *micro-batches*: rank 1 works on the first while rank 0 begins the second. A **schedule**
+# determines which rank does what, and when. It is simply one list for each rank. In these lists, F0 is the forward of micro-batch 0, and B0 is its
+# backward. The lists also determine who waits for what. Here are the lists of GPipe (Huang et al., 2019) for two ranks and four micro-batches:
 
 # %% tags=["nbval-check-output"]
 for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
@@ -57,11 +57,12 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
     )
 
 # %% [markdown]
-# All forwards, then all backwards. Gradients add up over micro-batches, and the optimizer steps when all are back. So the result is
-# that of the whole batch. (A layer that looks across the batch, such as batch normalisation, sees micro-batches only.)
+# GPipe runs all forwards first, and then all backwards. The gradients of the micro-batches add up, and the optimizer steps only when all backwards
+# are done. So the result is that of the whole batch. (A layer that computes across the batch, such as batch normalization, sees only one
+# micro-batch at a time.)
 #
-# Two ranks, four micro-batches, and stages that take equally long. If each micro-batch goes through and back before the
-# next one starts (*naive*), one of the two ranks is always idle, so each is idle for half of the time. **Predict:** for
+# Take two ranks, four micro-batches, and stages that take equally long. If each micro-batch goes forward and backward before the
+# next one starts (*naive*), one of the two ranks is always idle, so each rank is idle for half of the time. **Predict:** for
 # what share of the time is a rank idle under GPipe?
 
 # %%
@@ -73,10 +74,9 @@ for rank, order in enumerate(pipeline_orders("gpipe", 2, 4)):
 # %% [markdown]
 # ## Run: two ranks, real compute
 #
-# `run_schedule` executes such a list over send and receive. (It is one loop; further down you will read a shorter one
-# that does the same.) Each rank writes down when each action began and ended; time spent waiting belongs to no action. Every schedule runs five times, and we
-# look at the run whose actions took least time, because other programs share these cores. These ranks shall not see a
-# GPU.
+# `run_schedule` executes such lists with send and receive. (It is one loop; further down you will read a shorter one that does the same.) Each rank
+# records when each action began and ended. Time spent waiting belongs to no action. Every schedule runs five times, and we show the run whose
+# actions took the least time, because other programs share these cores. First we hide the GPUs from these ranks:
 
 # %%
 hide_gpus()
@@ -153,17 +153,17 @@ assert (
 beside("gpipe_idle", predicted=20, measured=100 * measured["gpipe"].idle_share)
 
 # %% [markdown]
-# *Formula*: of two ranks only one works at a time under the naive schedule, so half of the time is lost. Under GPipe and
-# 1F1B (explained below) a rank works on $m$ micro-batches. It waits for the length of $p - 1$ more, while the pipe fills
-# and drains. That is the **bubble**:
+# *Formula*: under the naive schedule only one of the two ranks works at a time, so half of the time is lost. Under GPipe and
+# 1F1B (explained below), a rank works on $m$ micro-batches. In addition it waits as long as $p - 1$ micro-batches take, while the pipeline fills
+# and drains. This waiting time is the **bubble**:
 #
 # $$\text{idle share} = \frac{p - 1}{m + p - 1}$$
 #
-# *Simulated* uses no formula. It plays the two lists, and lets each action take its median time. So it knows that the
-# stages are not quite equal: the last one has the head. *Measured* also contains what no model knows: the time to send,
-# and whatever else this machine is doing. On two quiet cores the two differ by a few points. On a busy machine they
-# differ by more, and then the measurement tells more about the machine than about the schedule. That is why only the
-# order is asserted here: the naive schedule wastes most.
+# *Simulated* does not use the formula. It plays through the two lists, and each action takes its median time. So it takes into account that the
+# stages are not quite equal: the last one contains the head. *Measured* also contains what no model knows: the time to send,
+# and whatever else this machine was doing. On two quiet cores, simulated and measured differ by a few points. On a busy machine they
+# differ by more, and then the measurement says more about the machine than about the schedule. That is why the cell only asserts the
+# order: the naive schedule wastes most.
 
 # %%
 show.pipeline_gantts(
@@ -176,13 +176,13 @@ show.pipeline_gantts(
 )
 
 # %% [markdown]
-# White is waiting. In GPipe's picture rank 1 waits at both ends, while the pipe fills and drains. Rank 0 waits in the
-# middle: it has done all forwards, and the first gradient has not come yet.
+# White is waiting. In GPipe's picture, rank 1 waits at the beginning and at the end, while the pipeline fills and drains. Rank 0 waits in the
+# middle: it has finished all forwards, and the first gradient has not arrived yet.
 #
 # **Does the formula hold on real accelerators?** If a rank is idle for a share $i$ of the time, $p$ ranks do $p\,(1 - i)$
-# times the work of one. GPipe's authors measured that on TPUs, with a Transformer of 48 layers and 32 micro-batches. The
-# unit of their table 2 is the speed of two ranks with a single micro-batch. Then one rank works while the other waits, so
-# the unit is the speed of one rank.
+# times the work of one. GPipe's authors measured this on TPUs, with a Transformer of 48 layers and 32 micro-batches. In their
+# table 2, a speed of 1 is the speed of two ranks with a single micro-batch. With a single micro-batch one rank works while the other waits, so
+# this unit is also the speed of one rank.
 
 # %% tags=["nbval-check-output"]
 published, speed = {2: 1.8, 4: 3.4, 8: 6.3}, {}  # table 2, Transformer, M = 32
@@ -201,16 +201,16 @@ print(
 assert abs(more[0] / more[1] - 1) < 0.05
 
 # %% [markdown]
-# The prediction is 4 to 8 % too high, for it counts nothing but the bubble. (It does not explain the whole table. With four
-# micro-batches the table has 3.2 and 4.8 on four and eight ranks, where the formula allows no more than 2.3 and 2.9. The batch was
-# adjusted to fit memory where necessary, says the caption, so those runs may differ in more than the number of ranks.)
+# The prediction is 4 to 8 % too high, because it counts only the bubble. (It does not explain the whole table. With four micro-batches the table
+# has 3.2 and 4.8 on four and eight ranks, where the formula allows no more than 2.3 and 2.9. The caption says that the batch was adjusted to fit
+# memory where necessary, so those runs may differ in more than the number of ranks.)
 #
 # ## What has to be kept
 #
-# Between its F and its B, a micro-batch's activations have to be kept. GPipe keeps all $m$ of them on every rank. A
-# small bubble asks for many micro-batches; memory asks for few.
+# A rank has to keep a micro-batch's activations from its F to its B. GPipe keeps all $m$ micro-batches on every rank. This is a conflict: a
+# small bubble needs many micro-batches, but memory only has room for few.
 #
-# **1F1B** (PipeDream-Flush; Narayanan et al., 2021) starts a backward as soon as one can start:
+# **1F1B** (PipeDream-Flush; Narayanan et al., 2021) solves it. It starts a backward as soon as one can start:
 
 # %%
 show.pipeline_gantts(
@@ -218,7 +218,7 @@ show.pipeline_gantts(
 )
 
 # %% [markdown]
-# **Predict:** four ranks. How many micro-batches does rank 0 keep at once? And rank 3?
+# **Predict:** with four ranks, how many micro-batches does rank 0 keep at once? And how many does rank 3 keep?
 #
 # ### Exercise: order a 1F1B schedule
 
@@ -237,8 +237,8 @@ def one_f_one_b_order(rank: int, ranks: int, micro_batches: int) -> list[str]:
 # %% [markdown]
 # ## Four ranks run your order
 #
-# Now on real ranks, with the same model in one process beside it. Every rank is seeded with its own number; rank 0
-# broadcasts its weights, and each rank keeps a *stage*: two of eight layers. For comparison each rank also computes the
+# Now your order runs on real ranks, and we compare it with the same model in one process. Every rank starts from a different seed, so rank 0
+# broadcasts its weights first. Then each rank keeps a *stage*: two of the eight layers. For the comparison, each rank also computes the
 # whole model, as one process would.
 
 # %%
@@ -274,7 +274,7 @@ torch.stack(losses).mean().backward()
 right = {name: parameter.grad for name, parameter in whole.named_parameters()}
 
 # %% [markdown]
-# And two functions, one to cut and one to compare:
+# The next cell has two functions, one that cuts the model and one that compares gradients:
 
 # %%
 # %%ranks
@@ -301,12 +301,12 @@ total = sum(p.numel() for p in whole.parameters())
 print(f"this stage has {held:,} parameters of {total:,}")
 
 # %% [markdown]
-# The first stage also has the embedding, the last one the head.
+# The first stage also contains the embedding, and the last one the head. That is why they have more parameters.
 #
-# This loop runs a list. F waits for the activations of the stage before, computes, keeps input and output, and hands the
-# output on. B waits for the gradient from the stage after, goes back from the kept output, and hands on the gradient of
-# the kept input. Messages up and down the model have groups of their own, so that they never wait for each other: that
-# is the *wire*.
+# The following loop runs a list. F receives the activations of the stage before, computes, keeps input and output, and sends the output to the next
+# stage. B receives the gradient from the stage after, runs backward from the kept output, and sends the gradient of the kept input to the stage
+# before. Messages up and down the model use separate process groups, so that they never wait for each other. The object that holds these groups is
+# the *wire*.
 
 # %%
 # %%ranks
@@ -346,7 +346,7 @@ def follow(order, stage):
 
 
 # %% [markdown]
-# It runs the naive list, GPipe's, and yours:
+# The loop now runs the naive list, GPipe's list, and yours:
 
 # %%
 # %%ranks --pass one_f_one_b_order --into by_hand
@@ -389,11 +389,10 @@ for name, schedule in {"naive": "naive", "gpipe": "gpipe", "yours": "1f1b"}.item
 print("\nevery gradient is that of one process, to 1e-5")
 
 # %% [markdown]
-# This was executed, not simulated: GPipe keeps $m = 8$ micro-batches on every rank, 1F1B keeps $p - r$ on rank $r$,
-# whatever $m$ is. The bubble is the same for both. So with 1F1B you can take many micro-batches, and the bubble
-# shrinks.
+# These numbers come from a real execution, not from a simulation: GPipe keeps $m = 8$ micro-batches on every rank, and 1F1B keeps $p - r$ on rank
+# $r$, however large $m$ is. The bubble is the same for both. So with 1F1B you can use many micro-batches, which makes the bubble small.
 #
-# PyTorch has both halves ready. `PipelineStage` holds a stage and its messages, and `Schedule1F1B` is the list and the
+# PyTorch provides both parts. `PipelineStage` holds a stage and handles its messages, and `Schedule1F1B` is the list and the
 # loop:
 
 # %%
@@ -419,16 +418,16 @@ assert sum(equal) == 75
 # %% [markdown]
 # ## A smaller bubble for the same batch
 #
-# Two more ideas:
+# Two more ideas make the bubble smaller:
 #
-# - **Interleaved** (Narayanan et al., 2021): give each rank several thin stages instead of a thick one. So the first
-#   micro-batch reaches the last rank sooner, and less time is lost while the pipe fills.
-# - **Zero bubble** (Qi et al., 2024): backward has two halves. The stage before waits for the gradient of the *input*.
-#   Nobody waits for that of the *weights*, so it can fill a gap. **ZBV**, by the same authors, does so with two thin stages
-#   on each rank, placed like a V: rank 0 has the first *and the last*.
+# - **Interleaved** (Narayanan et al., 2021): each rank gets several thin stages instead of a thick one. The first
+#   micro-batch then reaches the last rank sooner, and less time is lost while the pipeline fills.
+# - **Zero bubble** (Qi et al., 2024): backward has two halves, the gradient of the *input* and the gradient of the *weights*. The stage before
+#   waits for the first. No rank waits for the second, so it can fill a gap. **ZBV**, by the same authors, does this with two thin stages on each
+#   rank, arranged like a V: rank 0 has the first *and the last* stage.
 #
-# Four ranks, eight micro-batches, backward twice as long as forward. Nothing is measured here: time is counted in
-# forwards through a rank's share of the model. Pink is the half for the input, green that for the weights; paler boxes
+# The pictures show four ranks, eight micro-batches, and a backward that takes twice as long as a forward. Nothing is measured here: the unit of
+# time is one forward through a rank's share of the model. Pink is the half of backward for the input, green the half for the weights. Paler boxes
 # are a rank's second stage:
 
 # %%
@@ -445,7 +444,7 @@ show.pipeline_gantts(
 
 # %% [markdown]
 # Now change the schedule, the number of micro-batches or the cost of a message. How many micro-batches does 1F1B need to
-# lose no more than interleaved loses with eight? (Without widgets you see the first picture only.)
+# lose no more than interleaved loses with eight? (Without widgets you see only the first picture.)
 
 # %%
 from workshop.jupyter.widgets import pipeline_explorer
@@ -453,8 +452,8 @@ from workshop.jupyter.widgets import pipeline_explorer
 pipeline_explorer("1f1b", ranks=4, micro_batches=8)
 
 # %% [markdown]
-# PyTorch runs all of these. (A rank hands a schedule several `PipelineStage`s in place of one. `TorchPipeline` chooses
-# the class by name.) A schedule only moves work about in time. **Predict:** do gradients change?
+# PyTorch runs all of these. (You pass such a schedule several `PipelineStage`s on each rank instead of one. `TorchPipeline` chooses
+# the class by name.) A schedule only moves work to a different time. **Predict:** do gradients change?
 
 # %%
 # %%ranks --into by_torch
@@ -483,8 +482,8 @@ print("every gradient is that of one process, to 1e-5")
 # %% [markdown]
 # ## What goes over the wire
 #
-# One function for a rank's whole step, from nothing: it builds its own stage and no other (the whole model has shapes only, on the *meta*
-# device). We will use it twice.
+# The next function makes a rank's whole step, and does not use anything from above. It builds only its own stage. (The whole model exists only as
+# shapes, on the *meta* device.) We will use this function twice.
 
 
 # %%
@@ -540,7 +539,7 @@ rows = {row.name: (row.count, row.payload_bytes) for row in measured.traffic}
 report(sent=rows["send"], received=rows["recv"])
 
 # %% [markdown]
-# Between two stages goes one tensor of (batch, sequence, hidden) for each micro-batch, down, and its gradient, up. **Predict:** how many
+# Between two stages travel, for each micro-batch, one tensor of (batch, sequence, hidden) down and its gradient up. **Predict:** how many
 # messages does each of the four ranks send for eight micro-batches, and how many bytes?
 
 # %% tags=["nbval-check-output"]
@@ -563,8 +562,8 @@ for rank in range(4):
     assert tuple(counted[rank].sent) == tuple(counted[rank].received) == predicted
 
 # %% [markdown]
-# To the byte, and independent of how many layers a stage has. And with two stages a rank, interleaved? PyTorch's own
-# step, counted. (Its first step sends shapes as well, so the second is counted.)
+# The prediction is exact to the byte, and does not depend on how many layers a stage has. What changes with two stages a rank, as in the interleaved
+# schedule? We count the messages of PyTorch's own step. (Its first step sends shapes as well, so we count the second.)
 
 # %%
 # %%ranks --into interleaved
@@ -586,7 +585,7 @@ for rank in range(4):
     assert sent == predicted
 
 # %% [markdown]
-# There are 7 cuts in place of 3. The middle ranks send twice as much, the first and the last three times.
+# There are now 7 cuts instead of 3. The middle ranks send twice as many messages, and the first and the last rank three times as many.
 
 # %%
 # %ranks stop
@@ -595,8 +594,8 @@ hide_gpus()  # seconds are measured again
 # %% [markdown]
 # ## Stages that are not equal
 #
-# The slowest stage sets the pace. Layers are alike, but the last stage also has the head: a matrix of *hidden x vocabulary*. With a
-# vocabulary of 16,384 and a width of 256 that is nearly six layers.
+# The slowest stage sets the pace. All layers are alike, but the last stage also contains the head: a matrix of *hidden x vocabulary*. With a
+# vocabulary of 16,384 and a width of 256, the head costs as much as nearly six layers.
 #
 # **Predict:** eight layers, two ranks. Where would you cut?
 
@@ -698,19 +697,19 @@ for name in cuts:
 assert idle["by cost"] < idle["even"]
 
 # %% [markdown]
-# Seven layers on one rank, one on the other, and both are busy. For *undisturbed* we take the shortest of an action's
-# twenty runs, and simulate the schedule with those times. The picture also shows what else happened on this machine. (Softmax and loss take time
-# too, and a count of weights does not see it; a measured cost is better still.) Llama 3 405B was trained with one layer
-# less in the first and in the last stage, for this reason (Dubey et al., 2024, section 3.3.2).
+# With seven layers on one rank and one layer on the other, both ranks are busy. For *undisturbed* we take the shortest time among the twenty runs
+# of an action, and simulate the schedule with these times. The picture also shows what else happened on this machine. (Softmax and loss take time
+# as well, which a count of weights does not include; a measured cost is better still.) For the same reason, Llama 3 405B was trained with one layer
+# less in the first and in the last stage (Dubey et al., 2024, section 3.3.2).
 #
 # ## A pipeline that never empties
 #
-# PipeDream (Narayanan et al., 2019) has no bubble at all. Each stage updates its weights after *every* backward, and never waits for the pipe
-# to drain. The price: between F and B of a micro-batch the weights have changed. So which function is that a gradient of?
+# PipeDream (Narayanan et al., 2019) has no bubble at all. Each stage updates its weights after *every* backward, and never waits for the pipeline
+# to drain. This has a price: between F and B of a micro-batch, the weights have changed. Of which function is the result then the gradient?
 #
-# PipeDream **stashes**: it keeps the weights that a forward has used, and backward uses them again. Below are four stages as *virtual
-# ranks* in one process, with an update after each of twelve micro-batches. Beside every gradient we let autograd differentiate the
-# four stages at once, each with the weights that its forward used. **Predict:** do they agree, with and without?
+# PipeDream solves this by **stashing**: it keeps the weights that a forward used, and uses them again in backward. Below are four stages as *virtual
+# ranks* in one process, with an update after each of twelve micro-batches. To check every gradient, we let autograd differentiate through the
+# four stages at once, each with the weights that its forward used. **Predict:** do the gradients agree with stashing? And without?
 
 # %%
 import torch
@@ -774,21 +773,20 @@ assert off["none"] > 0.05
 assert max(off["stashing"], off["vertical-sync"]) < 1e-5
 
 # %% [markdown]
-# Without stashing, the result is not the gradient of any function; the table shows how far off the worst one is, as a share of
-# its length. With stashing, it is the true gradient of a model
-# that never existed as a whole at any one moment: its first stage is three updates older than its last. **Vertical
-# sync** makes all stages use the version that the first one used. Then it is the gradient of one real model, three
-# updates old, and the late stages have to keep more versions.
+# Without stashing, the result is not the gradient of any function. The table shows how far off the worst one is, as a share of its length. With
+# stashing, the result is a true gradient, but of a model that never existed as a whole at any one moment: its first stage is three updates older
+# than its last. **Vertical sync** makes all stages use the version that the first stage used. The result is then the gradient of one real model,
+# three updates old, and the late stages have to keep more versions.
 #
-# Large models are trained with a flush today; what remains of PipeDream is 1F1B. Extra versions of the weights cost the
-# memory that a pipeline is meant to save, and a stale gradient is one more thing to tune.
+# Today large models are trained with a flush, so 1F1B is what remains of PipeDream. Extra versions of the weights cost the
+# memory that a pipeline is meant to save, and with stale gradients you have one more thing to tune.
 #
 # ## At scale: 64 stages
 #
-# Megatron-LM trained a trillion parameters in 64 stages (Narayanan et al., 2021, table 1): 3,072 GPUs, of which 8 share a layer and 6 are
-# data parallel. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the bubble? *ZB-H1* is
-# the zero-bubble schedule of Qi et al. that has one stage on each rank. What a rank *keeps* is counted in micro-batches through one 64th of
-# the model.
+# Megatron-LM trained a trillion parameters in 64 stages (Narayanan et al., 2021, table 1). It used 3,072 GPUs: 8 share each layer, and there are 6
+# data-parallel pipelines. A batch is 3,072 sequences, so each pipeline gets 512. With one sequence a micro-batch, how large is the bubble? *ZB-H1*
+# is the zero-bubble schedule of Qi et al. that has one stage on each rank. The last column, what a rank keeps, counts micro-batches through one
+# 64th of the model.
 
 # %% tags=["nbval-check-output"]
 print("64 stages      micro-batches   idle    a rank keeps at most")
@@ -815,15 +813,15 @@ for name, bubble in {
     assert most[name, 512] == PP
 
 # %% [markdown]
-# With as many micro-batches as stages half of the machine waits. GPipe's authors found the bubble small from $m = 4 p$ on. Here $m = 8 p$, and
-# it is 11 %: a bubble gets small only slowly. But GPipe would have to keep 512 micro-batches on each rank, and that decides it.
-# Interleaving nearly halves the bubble, and keeps half as much again as 1F1B. ZB-H1 keeps no more than 1F1B, and has a third of its bubble:
-# with W the time of the half of backward for the weights, $(p-1)(F+B-2W)$ in place of $(p-1)(F+B)$. The cell compares both with the table of
-# DeepSeek-V3's report (2024, table 2).
+# With as many micro-batches as stages, half of the machine waits. GPipe's authors found the bubble small from $m = 4 p$ on. Here $m = 8 p$, and the
+# idle share is still 11 %: a bubble shrinks only slowly. GPipe is ruled out by memory, because it would have to keep 512 micro-batches on each
+# rank. Interleaving nearly halves the idle share, and keeps half as much again as 1F1B. ZB-H1 keeps no more than 1F1B, and has a third of its
+# bubble. If W is the time of the half of backward for the weights, its bubble is $(p-1)(F+B-2W)$ instead of $(p-1)(F+B)$. The cell compares both
+# formulas with the table in DeepSeek-V3's report (2024, table 2).
 #
-# Now be one of the 64. This is `pipeline_step` from above, unchanged, as rank 48 with the trillion's sizes: 128 layers of width 25,600. Weights
-# have no bytes here and nothing is sent, but the loop runs, and each message and each allocation is written down. (Without the tensor parallelism that
-# the real run had, and with 64 micro-batches.)
+# Next we rehearse one of the 64 ranks. The function `pipeline_step` from above runs unchanged, as rank 48, with the sizes of the trillion-parameter
+# model: 128 layers of width 25,600. Weights have no bytes here and nothing is sent, but the loop runs, and each message and each allocation is
+# recorded. (We leave out the tensor parallelism of the real run, and use 64 micro-batches.)
 
 # %%
 from workshop.rehearse import rehearse
@@ -875,11 +873,10 @@ assert peak["gpipe", 64] > 2 * peak["1f1b", 64]
 # The messages are those of the closed form, to the byte: 13 GB in a step of 64 micro-batches. Over a network adapter of 50 GB/s that takes
 # about a quarter of a second, a hundredth of the step. So pipelines may cross nodes, where tensor parallelism should not.
 #
-# Memory is the other half. A micro-batch keeps gigabytes in two such layers. GPipe multiplies that with $m$, 1F1B
-# with $p - r$. From GPipe's two peaks follows what one
-# micro-batch keeps, and from that 1F1B's peak, to 2 %: weights, their gradients, 16 micro-batches, and the 13 GB that were sent. (Our
-# loop lets go of these only at the end of the step.) It is still too much for 80 GB, which is why the real run also cut each layer
-# in 8, and recomputed activations in backward.
+# Memory is the other half of the answer. A micro-batch keeps gigabytes in two such layers. GPipe multiplies this by $m$, 1F1B by $p - r$. The
+# difference between GPipe's two peaks tells us what one micro-batch keeps. From that we can compute 1F1B's peak, to 2 %: weights, their gradients,
+# 16 micro-batches, and the 13 GB that were sent. (Our loop frees sent tensors only at the end of the step.) This is still too much for 80 GB, which
+# is why the real run also cut each layer in 8, and recomputed activations in backward.
 #
 # **Published:**
 #
@@ -893,9 +890,9 @@ assert peak["gpipe", 64] > 2 * peak["1f1b", 64]
 # %% [markdown]
 # ## Tomorrow's script
 #
-# A pipeline without this workshop, by `torch.distributed.pipelining`: each rank builds its own layers, and the schedule runs your order from
-# above. A layer has the number that it has in the whole model. So a checkpoint does not depend on the number of stages, and
-# `torchrun --nproc-per-node 4 train_pipeline.py` goes on from what two ranks saved.
+# This script builds a pipeline with `torch.distributed.pipelining`, without this workshop: each rank builds its own layers, and the schedule runs
+# the 1F1B order from above. A layer keeps the number that it has in the whole model, so a checkpoint does not depend on the number of stages:
+# `torchrun --nproc-per-node 4 train_pipeline.py` can continue from what two ranks saved.
 
 # %%
 import os
@@ -991,7 +988,7 @@ for epoch in range(first, first + 3):
 dist.destroy_process_group()
 
 # %% [markdown]
-# One stage with all four layers, from the start. The same losses:
+# Now one stage with all four layers trains from the start. The losses are the same:
 
 # %%
 os.environ["CHECKPOINT"] = str(folder / "alone")
@@ -1001,7 +998,7 @@ assert "epoch 2" in alone
 assert alone == in_parts.text
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("32_pipeline", share_gpu=True)
@@ -1009,14 +1006,14 @@ show.recorded_run("32_pipeline", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - A stage is some layers; between stages goes one tensor for each micro-batch, each way, however many layers a stage has.
-# - **Bubble: (p - 1) / (m + p - 1).** More micro-batches make it small. They come from the batch.
-# - GPipe keeps m micro-batches, **1F1B p - r on rank r**, with the same bubble.
-# - Thin stages (interleaved) divide the bubble; they multiply messages and keep more. Splitting backward (zero bubble)
-#   fills it.
-# - A schedule never changes a gradient. PipeDream does: only with stashed weights is its gradient that of some
+# - A stage is a group of consecutive layers. For each micro-batch, one tensor travels each way between stages, however many layers a stage has.
+# - **Bubble: (p - 1) / (m + p - 1).** More micro-batches make it small, and they have to come from the batch.
+# - GPipe keeps m micro-batches, **1F1B keeps p - r on rank r**, with the same bubble.
+# - Thin stages (interleaved) divide the bubble, but they multiply the messages and keep more. Splitting backward (zero bubble)
+#   fills the bubble.
+# - A schedule never changes a gradient. PipeDream does: only with stashed weights is its gradient the gradient of some
 #   function.
-# - Cut by cost, not by number of layers: the head costs as much as several.
+# - Cut by cost, not by the number of layers: the head costs as much as several layers.
 #
 # Next: [33_context_parallel](33_context_parallel.ipynb) cuts the sequence.
 #

@@ -34,8 +34,8 @@ def check(names: dict[str, Any]) -> str:
                 )
                 raise Wrong(
                     f"`{_written(rank, ranks, micro_batches)}` has {said[rank][place]!r} at place {place}; "
-                    f"wanted {wanted[place]!r}. Micro-batches go through in the order of "
-                    "their numbers, both ways."
+                    f"wanted {wanted[place]!r}. Forwards and backwards run in the order "
+                    "of the micro-batches' numbers."
                 )
     return (
         "4 ranks, 8 micro-batches: they keep 4, 3, 2 and 1, and take as long as GPipe, which keeps 8 on each."
@@ -57,16 +57,16 @@ def _asked(function: Any, rank: int, ranks: int, micro_batches: int) -> list[str
     for item, times in Counter(order).items():
         if item not in wanted:
             raise Wrong(
-                f"{written} has {item!r}; there are {wanted[0]} to {wanted[-1]}, {micro_batches} "
+                f"{written} has {item!r}; the actions are {wanted[0]} to {wanted[-1]}, for {micro_batches} "
                 "micro-batches."
             )
         if times > 1:
-            raise Wrong(f"{written} has {item!r} {times} times; each comes once.")
+            raise Wrong(f"{written} has {item!r} {times} times; each action comes once.")
     missing = [item for item in wanted if item not in order]
     if missing:
         raise Wrong(
-            f"{written} never runs {', '.join(missing[:3])}. What went forward must come back: a step ends "
-            "with an empty pipeline."
+            f"{written} never runs {', '.join(missing[:3])}. Every forward needs its backward: a step "
+            "ends with an empty pipeline."
         )
     for micro in range(micro_batches):
         if order.index(f"B{micro}") < order.index(f"F{micro}"):
@@ -85,7 +85,7 @@ def _played(said: list[list[str]], micro_batches: int) -> PipelineTimeline:
         who = str(error).removeprefix("these orders never finish: ")
         raise Wrong(
             f"With {len(said)} ranks and {micro_batches} micro-batches the ranks wait for each other. In "
-            f"these words F0@1 is F0 on rank 1, and I is what B hands back: {who}."
+            f"this report F0@1 is F0 on rank 1, and I is the gradient that B sends back: {who}."
         ) from error
 
 
@@ -95,12 +95,12 @@ def _as_good(timeline: PipelineTimeline, ranks: int, micro_batches: int) -> None
         if kept > ranks - rank:
             raise Wrong(
                 f"With {ranks} ranks and {micro_batches} micro-batches rank {rank} keeps {kept} at once; "
-                f"1F1B keeps at most {ranks - rank} there. Go back as soon as something can go back."
+                f"1F1B keeps at most {ranks - rank} there. Start a backward as soon as one can start."
             )
     best = play(one_f_one_b(ranks, micro_batches), EACH).seconds
     if timeline.seconds > best:
         raise Wrong(
             f"With {ranks} ranks and {micro_batches} micro-batches (F takes 1, B takes 2) your step "
-            f"takes {timeline.seconds:g}, and 1F1B {best:g}. Some rank runs too few forwards "
-            "ahead, or takes micro-batches in another order, and the others wait."
+            f"takes {timeline.seconds:g}, and 1F1B takes {best:g}. Some rank runs too few forwards "
+            "ahead, or takes micro-batches in a different order, and the others wait."
         )
