@@ -3,17 +3,18 @@
 #
 # - **You need** `22_ddp`.
 # - **It takes** 30 minutes to read and try, half a minute to run.
-# - **What runs where:** all of it here. `--device-memory` gives each rank a small device, so that "it does not fit"
-#   really happens to you. On six GPUs or more, or where ranks share one, the same cells run there with a larger cap.
-#   The last part rehearses a model of 3 billion parameters.
-# - **Model and text:** not `TINY` but a stack of eight linear layers, fed with random numbers: its bytes can be added up by hand, and one
-#   number, the width, sets its size. The last part has a Llama of 3 billion parameters, which is `TINY`'s kind of model at full size.
+# - **What runs where:** everything runs here. `--device-memory` gives each rank a small device, so that you really run out of memory. On
+#   six GPUs or more, or where ranks share one, the same cells run there with a larger cap. The last part rehearses a model of 3 billion
+#   parameters.
+# - **Model and text:** not `TINY` but a stack of eight linear layers, fed with random numbers: its bytes can be added up by hand, and a
+#   single number, the width, sets its size. The last part uses a Llama of 3 billion parameters, the same kind of model as `TINY` at full
+#   size.
 # - **Links:** before this [22_ddp](22_ddp.ipynb), after it [24_zero](24_zero.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# Data parallelism is the first thing to reach for: N ranks, each with a full copy of the model and its own part of the batch. It
-# makes training faster. Does it also make room for a larger model? One rank is too small. Will four do?
+# Data parallelism is the first technique to try: N ranks, each with a full copy of the model and its own part of the batch. It makes
+# training faster. Does it also make room for a larger model? If a model does not fit on one rank, does it fit on four?
 
 # %%
 # %load_ext workshop
@@ -33,15 +34,15 @@ grow = folder / "grow.py"
 # %% [markdown]
 # ## First, the one not to use
 #
-# PyTorch has a second class for this, and it looks easier: `torch.nn.DataParallel(model)`. There is no `torchrun`, no process group, no
-# sampler. One process drives all GPUs, with a thread for each. In **every** step it
+# PyTorch has a second class for data parallelism, and it looks easier: `torch.nn.DataParallel(model)`. It needs no `torchrun`, no process
+# group and no sampler. A single process drives all GPUs, with one thread for each. In **every** step it
 #
 # 1. copies the model from GPU 0 to all others,
-# 2. deals out the batch,
+# 2. divides the batch among the GPUs,
 # 3. lets each thread run its copy, and
-# 4. brings all **outputs** back to GPU 0, where the loss is computed. In backward the gradients come back the same way.
+# 4. brings all **outputs** back to GPU 0, where the loss is computed. In backward, the gradients come back to GPU 0 too.
 #
-# By hand it is ten lines. (Our four "GPUs" are four copies on one device.)
+# The next cell does the same by hand in ten lines. (Our four "GPUs" are four copies on one device.)
 
 
 # %%
@@ -69,11 +70,11 @@ print(f"equal gradients; GPU 0 holds {on_gpu_0:,} B of outputs,", end=" ")
 print(f"each of the others {on_the_others:,} B")
 
 # %% [markdown]
-# So GPU 0 is full long before the others. A language model's outputs are its logits: one sequence of 8,192 tokens has 4.2 GB of them with
-# Llama 3's vocabulary, and with eight GPUs all eight sets lie on GPU 0.
+# GPU 0 holds the outputs of all copies, so it is full long before the others. The outputs of a language model are its logits. With the
+# vocabulary of Llama 3, the logits of one sequence of 8,192 tokens take 4.2 GB, and with eight GPUs, all eight sets are on GPU 0.
 #
-# The threads also share one Python interpreter, which runs one of them at a time, and there is no way to a second machine. And where there
-# is no GPU, it does nothing at all, without a word. Here is the real one beside ours:
+# There are more disadvantages. The threads share one Python interpreter, which runs only one of them at a time, and `DataParallel` cannot
+# use a second machine. Where there is no GPU, it does nothing at all, without a warning. Here is the real class beside ours:
 
 # %%
 device = torch.accelerator.current_accelerator(True) or torch.device("cpu")
@@ -85,13 +86,14 @@ print("the same gradients; devices that it uses here:", wrapped.device_ids or "n
 assert len(wrapped.device_ids) == torch.accelerator.device_count()
 
 # %% [markdown]
-# PyTorch's documentation recommends `DistributedDataParallel` even on one machine. From here on, *data parallel* means that.
+# PyTorch's documentation recommends `DistributedDataParallel` even on one machine. From here on, *data parallel* means
+# `DistributedDataParallel`, or DDP.
 #
 # ## Predict
 #
-# What must one rank hold to train with AdamW in fp32, without any activation? Go through a step (`15_optimizers` has AdamW's) and note what is
-# still there when `optimizer.step()` returns. One thing is DDP's own: it sends gradients from *buckets*, which are memory of their own, unless
-# `gradient_as_bucket_view=True` lets the gradients live in them.
+# What must one rank hold to train with AdamW in fp32, without any activations? Go through a step (`15_optimizers` explains what AdamW
+# keeps), and note what is still in memory when `optimizer.step()` returns. One thing comes from DDP: it sends gradients from *buckets*.
+# These are separate memory, unless you set `gradient_as_bucket_view=True`, which stores the gradients in the buckets.
 #
 # ### Exercise: the arithmetic
 
@@ -104,10 +106,16 @@ def ddp_bytes(num_parameters: int, bytes_per_value: int = 4, bucket_view: bool =
 
 
 # %% [markdown]
-# Our model is a stack of eight square layers. Its width decides its size. A rank may hold 64 MiB. (On a GPU, PyTorch reserves memory in larger
-# pieces: 20 MiB at a time for tensors of 1 to 10 MiB. So there the cap is larger, whether each rank has a GPU or all share one. And a rank needs
-# more than the formula counts: workspaces of cuBLAS, the library of matrix products, on a Hopper 65 MiB; a layer's gradient, about 127 MiB,
-# on its way into its bucket; the unused ends of blocks. We add 224 MiB to the limit for these, so that the cap is for what the formula counts.)
+# Our model is a stack of eight square layers, and its width determines its size. A rank may hold 64 MiB.
+#
+# On a GPU the cap is larger, whether each rank has a GPU of its own or all ranks share one, because PyTorch reserves GPU memory in larger
+# pieces: 20 MiB at a time for tensors of 1 to 10 MiB. A rank on a GPU also needs more than the formula counts:
+#
+# - workspaces of cuBLAS, the library of matrix products (65 MiB on a Hopper GPU),
+# - the gradient of a layer on its way into its bucket (about 127 MiB), and
+# - the unused ends of blocks.
+#
+# We add 224 MiB to the limit for these, so that the cap itself is available for what the formula counts.
 
 # %%
 DEPTH = 8
@@ -150,14 +158,18 @@ print(f"width {predicted_width} should fit, and {predicted_width + 64} should no
 # %% [markdown]
 # ## Run
 #
-# Four ranks with that much memory each. The program grows the model, width by width, and trains two steps with DDP each time. (Two, because
-# AdamW creates its moments in the first step, and only the second has everything.) It stops at the first width that does not fit. Between two widths it
-# lets go of everything: DDP refers to itself, so only the garbage collector frees it, and on a GPU PyTorch keeps blocks of the old sizes, into which the
-# new ones do not fit. `--save` keeps the cell as a file; we need it again.
+# We start four ranks with this much memory each. The program makes the model wider step by step, and trains two steps with DDP at each
+# width. (AdamW creates its moments in the first step, so only in the second is everything in memory.) It stops at the first width that
+# does not fit.
 #
-# With NCCL it also waits a moment after each step. NCCL's group holds on to what it has sent until a thread of its own, which looks
-# ten times a second, has seen it arrive. DDP makes new buckets at its second step, in the order in which gradients came. If that follows too soon,
-# the old ones are still held: 4,701 MiB on an H200 where 3,772 are needed (torch 2.11, width 5,504, November 2026).
+# Before the next width, the program must free everything. DDP contains references to itself, so only the garbage collector frees it. And
+# on a GPU, PyTorch keeps blocks of the old sizes, into which the new tensors do not fit. `--save` writes the cell to a file, because we
+# need it again.
+#
+# With NCCL, the program also waits a moment after each step. An NCCL group keeps what it has sent until one of its threads, which checks
+# ten times a second, has seen that it arrived. In its second step, DDP creates new buckets, in the order in which the gradients came. If
+# this happens too soon, the old buckets are still in memory: 4,701 MiB on an H200 where 3,772 are needed (torch 2.11, width 5,504,
+# November 2026).
 
 # %%
 first = -1 if on_gpus else -4  # there it is gigabytes that are sent
@@ -230,8 +242,11 @@ assert all(grown[rank].held.keys() == held.keys() for rank in range(4)), "alike 
 assert worst < 0.02, worst
 
 # %% [markdown]
-# The arithmetic holds to two percent. Below is what the error looks like when nobody catches it. Read the message: how much was asked for,
-# how much was free, how much was held. (On a GPU this run gets nothing beside the cap, so that it is the tensors that do not fit.)
+# The arithmetic is correct to within two percent.
+#
+# The next cell shows what the error looks like when the program does not catch it. Read the message: how much memory was requested, how
+# much was free, and how much was in use? (On a GPU, this run gets no memory in addition to the cap, so that the tensors are what does not
+# fit.)
 
 # %% tags=["raises-exception"]
 # %%torchrun -n 4 --device-memory {CAP} --pass predicted_width,DEPTH
@@ -251,12 +266,12 @@ print("forward and backward are through")
 optimizer.step()
 
 # %% [markdown]
-# Forward and backward went through, and the optimizer's first step failed. That is when the moments are made, and they are half of
-# everything.
+# Forward and backward succeeded, and the first step of the optimizer failed. This is when AdamW creates its moments, and they are half of
+# all the memory.
 #
 # ## More ranks
 #
-# So take more ranks: the very program from above, on one, two and six of them, each with its own memory.
+# Do more ranks help? We run the same program on one, two and six ranks, each with its own memory.
 
 # %%
 # %%guess six_ranks
@@ -277,8 +292,8 @@ assert set(stopped.values()) == {max(fitted)}
 beside("six_ranks", predicted=predicted_width, measured=stopped[6])
 
 # %% [markdown]
-# Six times the memory, the same model. The next picture says why. Each column is what one rank holds, and the pale ones are copies of the
-# first, to the last bit.
+# With six times the memory, the largest model is still the same. The next picture shows why. Each column is what one rank holds, and the
+# pale columns are copies of the first, to the last bit.
 
 # %%
 P = parameters(predicted_width)
@@ -286,13 +301,13 @@ state = {"weights": 4 * P, "gradients": 4 * P, "moments": 8 * P}
 show.replicas(state, ranks=4, cap=CAP)
 
 # %% [markdown]
-# With N ranks, **(N - 1) / N of all memory holds what another rank holds too**. On 1,024 GPUs that is 99.9 %. It is not a
-# mistake in DDP. DDP divides the *data*, and nothing else.
+# With N ranks, **(N - 1) / N of all memory holds what another rank holds too**. On 1,024 GPUs that is 99.9 %. This is not a mistake in
+# DDP: DDP divides the *data*, and nothing else.
 #
 # ## The real thing: Llama 3.2 3B on 80 GB
 #
-# Count the parameters from the published configuration: 28 layers of width 3,072, keys and values of 8 heads of 128, a feed-forward
-# width of 8,192, a vocabulary of 128,256, and one matrix for input and output embeddings.
+# The next cell counts the parameters from the published configuration: 28 layers of width 3,072, keys and values of 8 heads of 128, a
+# feed-forward width of 8,192, a vocabulary of 128,256, and a single matrix for input and output embeddings.
 
 # %% tags=["nbval-check-output"]
 vocabulary, hidden, layers, feed_forward, kv = 128_256, 3_072, 28, 8_192, 8 * 128
@@ -305,7 +320,7 @@ print(f"{llama:,} parameters, {states / 1e9:.1f} GB of state on every rank")
 assert round(llama / 1e9, 2) == 3.21, "as Meta's model card says: 3.21B"
 
 # %% [markdown]
-# 51 of 80 GB are gone before the first token. What is left is for activations. How many tokens is that?
+# 51 of 80 GB are used before the first token. The rest is left for activations. How many tokens is that enough for?
 
 # %%
 # %%guess sequences
@@ -314,11 +329,12 @@ assert round(llama / 1e9, 2) == 3.21, "as Meta's model card says: 3.21B"
 ...
 
 # %% [markdown]
-# Nobody has to rent a GPU to find out. `rehearse` runs real training code as one of 64 ranks on tensors that have
-# shapes but no bytes, and writes down every allocation. So this is the real model under the real DDP. The code
-# says `"cuda"`, so it takes what a GPU would take. GPUs have no fast fp32 attention for query
-# heads that share a key (`16_faster_step`). So on a GPU our model copies the keys, one for each query head, and the copies stay in
-# memory until backward.
+# You do not have to rent a GPU to find out. `rehearse` runs real training code as one of 64 ranks, on tensors that have shapes but occupy
+# no memory, and records every allocation. So this is the real model under the real DDP.
+#
+# The code says `"cuda"`, so the rehearsal counts what a GPU would need. GPUs have no fast fp32 attention for query heads that share a key
+# (`16_faster_step`). On a GPU, our model therefore copies the keys, one copy for each query head, and these copies stay in memory until
+# backward.
 
 
 # %%
@@ -345,7 +361,7 @@ def two_steps(sequences, seq_len=1_024, name="llama-3.2-3b"):
 
 
 # %% [markdown]
-# Two sequences first. What they need beyond the state grows with their number, so that one run predicts where the limit is:
+# We start with two sequences. The memory beyond the state grows in proportion to their number, so one run predicts where the limit is:
 
 # %%
 from workshop.rehearse import rehearse
@@ -368,23 +384,28 @@ fitting = [sequences for sequences in peaks if peaks[sequences] <= GPU]
 beside("sequences", predicted=predicted, calculated=max(fitting))
 
 # %% [markdown]
-# (*Calculated* here is what the rehearsal found.) These are the tensors. A real card also holds the CUDA context and its libraries, about 2 GB, and
-# blocks that the allocator keeps (lesson 13). So three is the most that can fit, and two is the safer choice.
+# (*Calculated* is what the rehearsal found.) These numbers count only tensors. A real GPU also holds the CUDA context and its libraries,
+# about 2 GB, and blocks that the allocator keeps (lesson 13). So at most three sequences can fit, and two is the safer choice.
 #
-# Here is the one that fails, moment by moment. In the first step there are no moments yet. In the second, everything that the layers keep for
-# backward is piled on top of the full state, and passes the cap. (The picture counts in GiB: 80 GB are 74.5 of them.)
+# The next picture shows the run that fails, moment by moment. In the first step, AdamW has no moments yet. In the second step, everything
+# that the layers keep for backward is added to the full state, and the sum exceeds the cap. (The picture counts in GiB: 80 GB are 74.5
+# GiB.)
 
 # %%
 show.memory_timeline(rehearsed, cap=GPU)
 
 # %% [markdown]
-# Two to three thousand tokens, on a GPU of 80 GB, with a small model. And the next larger one does not even begin: Llama 3.1 8B has 8.03 billion
-# parameters, and 16 bytes for each are 128 GB. On 8 GPUs, on 64, on 1,024: each of them would have to hold all of it.
+# So there is room for two to three thousand tokens, on a GPU of 80 GB, with a small model. The next larger one does not even start: Llama
+# 3.1 8B has 8.03 billion parameters, and 16 bytes for each of them are 128 GB. More GPUs do not help. Each of 8, 64 or 1,024 GPUs would
+# have to hold all of it.
 #
-# Mixed precision does not change that verdict. Weights and gradients in 16 bits are 2 + 2 bytes, the fp32 master copy and the two moments
-# 4 + 8: again 16. ZeRO's authors give two examples (Rajbhandari et al., 2020). GPT-2 with its 1.5 billion parameters needs "at least 24 GB" (section 3.1). And plain data
-# parallelism "runs out of memory for models with more than 1.4B parameters" on GPUs with 32 GB (section 1). Count GPT-2's parameters from its published sizes, 48
-# layers of width 1,600, 1,024 positions and 50,257 tokens, and ask your function:
+# Mixed precision does not change this. Weights and gradients in 16 bits take 2 + 2 bytes per parameter, and the fp32 master copy and the
+# two moments take 4 + 8, so the sum is 16 again.
+#
+# The authors of ZeRO give two examples (Rajbhandari et al., 2020). GPT-2 with its 1.5 billion parameters needs "at least 24 GB" (section
+# 3.1). And plain data parallelism "runs out of memory for models with more than 1.4B parameters" on GPUs with 32 GB (section 1). The next
+# cell checks both: it counts GPT-2's parameters from the published sizes (48 layers of width 1,600, 1,024 positions and 50,257 tokens),
+# and calls your function:
 
 # %% tags=["nbval-check-output"]
 width = 1_600
@@ -397,18 +418,21 @@ print(f"1.4 billion: {left / 1e9:.1f} of 32 GB are left for activations")
 assert 24 <= ddp_bytes(gpt_2) / 1e9 < 25, "at least 24 GB"
 
 # %% [markdown]
-# The first one agrees. In the second one more than two thirds of such a card are state, however many cards there are, and whether 9.6 GB are enough
-# depends on the activations. Recomputing activations (lesson 13) makes room for more tokens, not for a larger model.
+# The first example agrees with the formula. In the second, the state fills more than two thirds of a GPU, however many GPUs there are.
+# Whether the remaining 9.6 GB are enough depends on the activations. Recomputing activations (lesson 13) makes room for more tokens, but
+# not for a larger model.
 #
 # ## The way out
 #
-# Nearly all of this memory is copies, and copies can go. If every rank holds the same 16 bytes for each parameter, then each may as well hold
-# a **part**, and ask the others for the rest when it needs it. You know the two collectives for that: reduce-scatter and all-gather.
+# Nearly all of this memory holds copies, and we can do without them. Instead of the same 16 bytes for each parameter, every rank can hold
+# only a **part** of them, and get the rest from the other ranks when it needs it. You know the two collectives for this: reduce-scatter
+# and all-gather.
 #
 # ## Tomorrow's script
 #
-# Before you queue a large job, ask what a parameter costs in *your* training loop, with your optimizer. This program measures it under DDP, from the tensors
-# themselves, and says how large a model could be at most, with no room left for activations. `--save` writes it; `torchrun --nproc-per-node 8 will_it_fit.py` runs it.
+# Before you queue a large job, find out how many bytes a parameter costs in *your* training loop, with your optimizer. This program
+# measures it under DDP, from the tensors themselves, and prints how large a model could be at most, with no room left for activations.
+# `--save` writes the script; `torchrun --nproc-per-node 8 will_it_fit.py` runs it.
 
 # %% tags=["script"]
 # %%torchrun -n 2 --save {folder}/will_it_fit.py
@@ -462,20 +486,23 @@ show.recorded_run("23_ddp_limits", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Do not use `DataParallel`. Its outputs all end on GPU 0, its threads share one interpreter, and it stays on one machine.
-# - In fp32 with AdamW a DDP rank holds 16 bytes a parameter, or 20 if the buckets are a second copy. Activations come on top.
-# - Nothing in that is divided by the number of ranks. **More ranks make training faster, not the model larger.**
-# - An out-of-memory error in the first `optimizer.step()` is the moments.
-# - (N - 1) / N of a data-parallel group's memory is copies. Sharding makes use of them.
+# - Do not use `DataParallel`. All its outputs end up on GPU 0, its threads share one interpreter, and it is limited to one machine.
+# - In fp32 with AdamW, a DDP rank holds 16 bytes per parameter, or 20 if the buckets are a second copy. Activations come on top.
+# - None of this is divided by the number of ranks. **More ranks make training faster, but they do not make room for a larger model.**
+# - If memory runs out in the first `optimizer.step()`, the moments are the reason.
+# - (N - 1) / N of the memory of a data-parallel group holds copies. Sharding makes use of this memory.
 #
 # Next: [24_zero](24_zero.ipynb). What if nobody keeps everything?
 #
 # ## Sources
 #
-# - PyTorch documentation, `torch.nn.DataParallel`; *CUDA semantics*, "Use nn.parallel.DistributedDataParallel instead of
-#   multiprocessing or nn.DataParallel".
-# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020, [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
-# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020, [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), sections 1 and 3.1.
-# - I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101) (AdamW).
-# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of Llama 3.2 3B,
-#   and the number of parameters in its model card.
+# - PyTorch documentation, `torch.nn.DataParallel`; *CUDA semantics*, "Use nn.parallel.DistributedDataParallel instead of multiprocessing
+#   or nn.DataParallel".
+# - S. Li et al., *PyTorch Distributed: Experiences on Accelerating Data Parallel Training*, VLDB 2020,
+#   [arXiv:2006.15704](https://arxiv.org/abs/2006.15704).
+# - S. Rajbhandari et al., *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, SC 2020,
+#   [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), sections 1 and 3.1.
+# - I. Loshchilov, F. Hutter, *Decoupled Weight Decay Regularization*, ICLR 2019, [arXiv:1711.05101](https://arxiv.org/abs/1711.05101)
+#   (AdamW).
+# - A. Dubey et al., *The Llama 3 Herd of Models*, [arXiv:2407.21783](https://arxiv.org/abs/2407.21783); the published configuration of
+#   Llama 3.2 3B, and the number of parameters in its model card.

@@ -31,10 +31,12 @@ CALLS = (
 
 MISTAKES = (
     Mistake(_copies(2, 3), "AdamW's two moments are missing: for every weight it remembers two more values."),
-    Mistake(_copies(3, 4), "One value a parameter is missing: the gradients, or one of AdamW's two moments."),
-    Mistake(_copies(4, 4), "Without bucket views DDP keeps the gradients a second time."),
-    Mistake(_copies(5, 5), "With bucket views the gradients live in the buckets: they are not there twice."),
-    Mistake(_copies(1, 1), "That is the weights alone."),
+    Mistake(
+        _copies(3, 4), "One value per parameter is missing: the gradients, or one of AdamW's two moments."
+    ),
+    Mistake(_copies(4, 4), "Without bucket views, DDP keeps the gradients a second time."),
+    Mistake(_copies(5, 5), "With bucket views, the gradients are stored in the buckets, and not twice."),
+    Mistake(_copies(1, 1), "That is only the weights."),
     *(
         Mistake(
             lambda *args, ranks=ranks, **kwargs: _copies(4, 5)(*args, **kwargs) / ranks,
@@ -48,4 +50,6 @@ MISTAKES = (
 def check(names: dict[str, Any]) -> str:
     """Five calls against four values a parameter, five without bucket views."""
     compare(names["ddp_bytes"], "ddp_bytes", CALLS, _copies(4, 5), MISTAKES)
-    return "16 bytes a parameter in fp32: 51.4 GB on every rank for Llama 3.2 3B (3,212,749,824 parameters)."
+    return (
+        "16 bytes per parameter in fp32: 51.4 GB on every rank for Llama 3.2 3B (3,212,749,824 parameters)."
+    )

@@ -67,7 +67,7 @@ def _patient(parameters: Callable[[int], int]) -> Callable[[int], int]:
         calls += 1
         if calls > MOST_CALLS:
             raise Wrong(
-                f"`largest_under_cap` asked for {MOST_CALLS:,} widths and was not done: does its loop end?"
+                f"`largest_under_cap` tried {MOST_CALLS:,} widths and had not finished: does its loop end?"
             )
         return parameters(width)
 
@@ -78,7 +78,7 @@ def _patient(parameters: Callable[[int], int]) -> Callable[[int], int]:
 def _why(found: int, wanted: int, cap_bytes: int, parameters: Callable[[int], int]) -> str:
     """What the width that was found would need, and the two usual reasons."""
     if found == _largest(cap_bytes, parameters, 4):
-        return "There the weights alone fit: gradients and AdamW's moments need room too. Use `ddp_bytes`."
+        return "Only the weights fit at that width. Gradients and moments need room too: use `ddp_bytes`."
     if found < wanted:
         return f"A width of {shown(wanted)} fits too."
     needs = BYTES_PER_PARAMETER * parameters(found)
