@@ -3,25 +3,25 @@
 #
 # - **You need** `15_optimizers` (AdamW and Muon by hand) and `12_flops_and_mfu` (six FLOPs for each parameter and token).
 # - **It takes** 50 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on a CPU or unchanged on a GPU. Three sweeps that take minutes are records, made by
-#   `benchmarks/scale_the_recipe.py`; beside each stands a shorter run that is live.
-# - **Model and text:** `TINY` on Python's reference manual, 32 to 256 wide and 2 to 16 layers deep, because growing is the question. Its heads
-#   have 8 dims here, so that the narrow ones have some. The scaling law needs more text than the manual has, and trains on the State of the
-#   Union addresses.
+# - **What runs where:** everything runs here, on a CPU or unchanged on a GPU. Three sweeps that take minutes are stored as records, made
+#   by `benchmarks/scale_the_recipe.py`; next to each of them, a shorter run is live.
+# - **Model and text:** `TINY` on Python's reference manual, 32 to 256 wide and 2 to 16 layers deep, because the question is how models
+#   grow. Its heads have 8 dimensions here, so that the narrow models have several heads. The scaling law needs more text than the manual
+#   contains, and trains on the State of the Union addresses.
 # - **Links:** before this [17_profile_and_monitor](17_profile_and_monitor.ipynb), after it [21_collectives](../day2_data_parallel/21_collectives.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# You have a recipe that trains a small model well: how the weights begin, a learning rate, a batch size, a number of tokens. Now the
-# model gets ten times as wide, and one run costs as much as a house. Nobody tunes a recipe there. So for each thing that grows we
-# ask what carries over and what must change:
+# You have a recipe that trains a small model well: initial weights, a learning rate, a batch size, a number of tokens. Now the model gets
+# ten times as wide, and one run costs as much as a house. At that size nobody can afford to tune a recipe. So for each thing that grows,
+# we ask what carries over and what must change:
 #
 # | what grows | what is in question |
 # |---|---|
-# | the depth | how large the weights begin |
+# | the depth | how large the weights are at the start |
 # | the width | the learning rate of each matrix |
 # | the batch | how many samples a step can use, and how long the step may be |
-# | the number of ranks | who computes Muon's step |
+# | the number of ranks | which rank computes Muon's step |
 # | the budget | how large a model, how many tokens, how good it will be, and what it costs |
 
 # %%
@@ -62,12 +62,12 @@ def recorded(name):
 # %% [markdown]
 # ## How the weights begin
 #
-# A matrix adds up $d$ products for each number of its output. If inputs and weights are independent, their variances add up:
-# $d \cdot \sigma^2$ times the input's. So the output is as large as the input when $\sigma = 1/\sqrt{d}$, at every width.
-# (The 0.02 that many models begin with is $1/\sqrt{2500}$: it suits one width.)
+# Each number of a matrix's output is a sum of $d$ products. If inputs and weights are independent, the variances of these products add up
+# to $d \cdot \sigma^2$ times the variance of the input. So the output is as large as the input if $\sigma = 1/\sqrt{d}$, at every width.
+# (Many models start with 0.02, which is $1/\sqrt{2500}$: it suits only one width.)
 #
-# Then the depth. Every layer *adds* to the residual stream, which begins with mean square 1 (the embedding's). The MLP
-# adds the mean square of $\mathrm{silu}(a) \cdot b$, with $a$ and $b$ standard normal. That can be computed:
+# The depth matters as well. Every layer *adds* to the residual stream, which starts with mean square 1 (that of the embedding). The MLP
+# adds the mean square of $\mathrm{silu}(a) \cdot b$, with $a$ and $b$ standard normal. We can compute this number:
 
 # %%
 grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
@@ -76,8 +76,8 @@ mlp_adds = (nn.functional.silu(grid).square() * density).sum() / density.sum()
 print(f"an MLP adds a mean square of {mlp_adds:.3f}")
 
 # %% [markdown]
-# Attention adds an average over what came before. Where all positions held the same vector that would be 1. Where they are different
-# it is less. Say that a layer's two branches together add about 1.
+# Attention adds an average over the earlier positions. If all positions held the same vector, this would add 1; if they differ, it adds
+# less. As a rough estimate, assume that the two branches of a layer together add about 1.
 
 # %%
 # %%guess depth16 --unit times
@@ -134,9 +134,9 @@ print(f"MLPs add {np.mean(adds):.3f} on average, predicted {mlp_adds:.3f}")
 assert abs(np.mean(adds) / mlp_adds - 1) < 0.1
 
 # %% [markdown]
-# The remedy for depth: multiply what each of the $2L$ branches adds by $1/\sqrt{2L}$. Then a layer adds $1/(2L)$ to the
-# mean square where it added 1, and all $L$ of them together add at most a half, however many they are (GPT-2 begins so). Both,
-# at three depths:
+# There is a remedy for depth: multiply what each of the $2L$ branches adds by $1/\sqrt{2L}$. A layer then adds $1/(2L)$ to the mean
+# square where it added 1 before, and all $L$ layers together add at most a half, however many they are. (GPT-2 is initialized in this
+# way.) The next cell shows both variants at three depths:
 
 # %%
 figure, axis = new_figure(6.4, 3.2)
@@ -162,13 +162,13 @@ for layers in depths:
 beside("depth16", predicted=17**0.5, measured=streams["plain", 16][-1])
 
 # %% [markdown]
-# So much for the first forward. It says nothing about the steps that follow.
+# This describes only the first forward. It does not tell us what happens in the steps that follow.
 #
 # ## What a step changes
 #
-# Adam moves every weight by about its rate, whatever the gradient's size (`15_optimizers`). Take one number of a matrix's output. It is a sum
-# over $d$ inputs, and each of its $d$ weights has just moved by $\eta$, all of them so that the loss falls. Such changes do not
-# cancel each other as noise does. They add up in full.
+# Adam moves every weight by about its learning rate, whatever the size of the gradient (`15_optimizers`). Consider one number of a
+# matrix's output. It is a sum over $d$ inputs, and each of its $d$ weights has just moved by $\eta$, always in the direction in which the
+# loss falls. Such changes do not cancel each other as noise does. They add up in full.
 
 # %%
 # %%guess moved --unit times
@@ -179,8 +179,8 @@ beside("depth16", predicted=17**0.5, measured=streams["plain", 16][-1])
 # %% [markdown]
 # ### Exercise: one rate for every width
 #
-# The *maximal update parametrisation*, **µP** (Yang et al., 2022), asks that each activation moves equally far at every width. The
-# initialisation above already does half of it. What is missing is the right learning rate for each parameter.
+# The *maximal update parametrisation*, **µP** (Yang et al., 2022), requires that a step moves each activation equally far at every width.
+# The initialization above already does half of this. What is missing is the right learning rate for each parameter.
 
 
 # %%
@@ -193,7 +193,8 @@ def mup_rate(name, shape, rate, width, base_width):
 
 
 # %% [markdown]
-# Your function gives each parameter its rate. The **standard** way is one rate for all. Nothing else differs between the two.
+# Your function gives each parameter its own rate. The **standard** way is one rate for all parameters. Nothing else differs between the
+# two.
 
 # %%
 BASE = 32  # the width at which we tune
@@ -226,7 +227,8 @@ def train(model, optimizer, steps, batch=8, seed=0, after=lambda: None):
 # %% [markdown]
 # ## Run: the coordinate check
 #
-# Take the model before and after three steps, and look how far its activations have moved. Four widths, the mean of several seeds for each.
+# The next cell compares the model before and after three steps, and measures how far its activations have moved. It does this for four
+# widths, and takes the mean of several seeds for each.
 
 # %%
 SEEDS = {32: 32, 64: 16, 128: 12, 256: 8}  # a narrow model is cheap, and varies more
@@ -288,14 +290,16 @@ assert 6 < head[1] / head[0] < 10
 beside("moved", predicted=256 / 32, measured=steep[-1, 0] / steep[0, 0])
 
 # %% [markdown]
-# Eight times as wide, seven to eight times as far in the layers, and thirteen times in the logits. (The logits feel two changes at once, that of the head
-# and that of the stream which it reads. If only the head is trained, they move about seven times as far.) The rate was too large for the wide model before a
-# single loss was compared. Under µP the check is flat. It takes seconds. (Here the number of heads
-# grows. If each head grew wider instead, its scores would need $1/d$ in place of $1/\sqrt{d}$.)
+# With one rate for all, a model that is eight times as wide moves seven to eight times as far in the layers, and thirteen times as far in
+# the logits. (Two changes add up in the logits: that of the head, and that of the stream which it reads. If only the head is trained, the
+# logits move about seven times as far.) So we know that the rate is too large for the wide model before we have compared a single loss.
+# Under µP, the activations move equally far at all widths. The check takes seconds.
+#
+# (Here the number of heads grows with the width. If each head grew wider instead, its scores would need $1/d$ in place of $1/\sqrt{d}$.)
 #
 # ## A rate that carries over
 #
-# Now train for 40 steps with four rates at three widths, both ways.
+# The next cell trains for 40 steps with four rates at three widths, in both ways.
 
 # %%
 # %%guess best_rate --choices larger,equal,smaller
@@ -329,7 +333,7 @@ assert best_of("standard", 128) == 0.008
 beside("best_rate", measured="smaller")
 
 # %% [markdown]
-# The record has steps of a factor of two, one more width and three seeds. Points: the live runs.
+# The record contains rates in steps of a factor of two, one more width and three seeds. The points are the live runs.
 
 # %%
 record = recorded("rate_transfer")
@@ -361,13 +365,14 @@ assert len({best["mup", width] for width in WIDTHS}) == 1
 assert [best["standard", width] for width in WIDTHS] == [0.032, 0.016, 0.008, 0.004]
 
 # %% [markdown]
-# With one rate for all, the best one halves with each doubling of the width, as the coordinate check foretold. Under µP it stays. So tune where a run
-# takes a second, and keep the rate. Yang et al. tuned a model of 40 million parameters for one of 6.7 billion.
+# With one rate for all, the best rate is halved with each doubling of the width, as the coordinate check predicted. Under µP it stays the
+# same. So you can tune where a run takes a second, and keep the rate. Yang et al. tuned a model of 40 million parameters for one of 6.7
+# billion.
 #
-# ## Which rate? One run asks them all
+# ## Which rate? One run tries them all
 #
-# A **range test** (Smith, 2015) raises the rate in each step of a single run. The loss falls, falls faster, and stops falling or climbs
-# when the rate is too large.
+# A **range test** (Smith, 2015) raises the rate in each step of a single run. The loss falls slowly at first, then faster, and it stops
+# falling or rises when the rate is too large.
 
 
 # %%
@@ -412,15 +417,18 @@ figure.legend(loc="outside right upper", frameon=False)
 Picture(figure, "a range test: the loss falls until the rate is 0.01, then it is level")
 
 # %% [markdown]
-# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so where exactly it is lowest is partly chance: look how far other seeds move
-# it. That point is a rate that is too large already. Take a third of it, or less, as the peak of a schedule. It is a rough answer for the price of one run
-# instead of nine: it gives the order of magnitude of the sweep's 0.032, and with some seeds not even that.
+# The loss falls until the rate is about 0.01. Beyond that it is level and noisy, so the place of its minimum is partly chance: look how
+# far other seeds move it. At its minimum the rate is already too large. Take a third of it, or less, as the peak of a schedule.
+#
+# The answer is rough, but it costs one run instead of nine. It gives the order of magnitude of the sweep's 0.032, and with some seeds not
+# even that.
 #
 # ## Up and down again
 #
-# **1cycle** (Smith and Topin, 2017) goes to a large rate and back to nearly nothing, once in a run: a *warm-up*, because Adam's first steps have
-# full size although its two means rest on only a few gradients, and a *decay*, because the noise of small batches keeps a constant rate from settling. By hand, as
-# shares of the peak, beside PyTorch's:
+# **1cycle** (Smith and Topin, 2017) raises the rate to a large value and lowers it to nearly zero, once in a run. The rise is a
+# *warm-up*: Adam's first steps have full size, although its two means are based on only a few gradients. The fall is a *decay*: with a
+# constant rate, the noise of small batches prevents the weights from settling. The next cell writes the schedule by hand, as shares of
+# the peak, and compares it with PyTorch's:
 
 
 # %%
@@ -471,22 +479,23 @@ assert abs(sum(final["1cycle"]) - sum(final["no way up"])) < 3 * 0.15  # not tol
 beside("cycle", measured=min(("constant", "1cycle"), key=lambda way: sum(final[way])))
 
 # %% [markdown]
-# With a way up and a way down, a peak that is far too large to be held does less harm. That is what the schedule buys: the rate need not be exactly right.
-# (This says nothing about the *best* rate. The longer runs of the scaling law below all end in a decay.)
+# With a rise and a fall, a peak that is far too large as a constant rate does less harm. This is the benefit of the schedule: the rate
+# does not have to be exactly right. (This says nothing about the *best* rate. The longer runs of the scaling law below all end in a
+# decay.)
 #
-# And the warm-up alone? Compare 1cycle with the line without a way up, and look how far the seeds of one line are apart. Three seeds of a hundred steps
-# cannot tell what a warm-up is worth.
+# What does the warm-up contribute by itself? Compare 1cycle with the line without a rise, and look how far apart the seeds of one line
+# are. Three seeds of a hundred steps cannot tell what a warm-up is worth.
 #
 # ## How large a batch
 #
-# A larger batch gives a better gradient, and so it can do with fewer steps. Up to a point: once the noise is gone, more samples
-# bring nothing. Where is that point? The gradient of $B$ sequences has a mean square of
+# A larger batch gives a more accurate gradient, so training needs fewer steps. This is true up to a point: once the noise is gone, more
+# samples do not help. Where is that point? The gradient of $B$ sequences has a mean square of
 #
 # $$\mathbb{E}\,|G_B|^2 = |G|^2 + S / B$$
 #
-# with $G$ the true gradient and $S$ the variance of one sequence's, summed over all parameters. The **noise scale** $S / |G|^2$ is the batch
-# at which noise and gradient are equally large (McCandlish et al., 2018). It can be had for nothing: accumulation and data parallelism compute
-# gradients of small batches and of their mean anyway, and two batch sizes are two equations.
+# where $G$ is the true gradient and $S$ is the variance of the gradient of one sequence, summed over all parameters. The **noise scale**
+# $S / |G|^2$ is the batch size at which noise and gradient are equally large (McCandlish et al., 2018). You can get it for free:
+# accumulation and data parallelism compute gradients of small batches and their mean anyway, and two batch sizes give two equations.
 #
 # ### Exercise: the noise scale
 
@@ -546,13 +555,15 @@ assert late > 2 * early
 beside("noise_grows", measured="grows")
 
 # %% [markdown]
-# At first every sequence teaches the same thing, how frequent each letter is, so their gradients agree. Later each teaches something different. So
-# a batch that is too large at the beginning may be right at the end, and some long runs raise theirs on the way.
+# At first every sequence teaches the same thing, how frequent each letter is, so the gradients agree. Later each sequence teaches
+# something different. So a batch size that is too large at the beginning may be right at the end, and some long runs increase theirs on
+# the way.
 #
 # ## Does it predict anything?
 #
-# If the noise scale is the **critical batch size** $B_\text{crit}$, a batch of $B$ should need $S_\text{min} (1 + B_\text{crit} / B)$ steps to the same loss. Let us count steps to a
-# loss of 3.0, which is reached within those first steps, at four batch sizes, the better of two rates for each.
+# If the noise scale is the **critical batch size** $B_\text{crit}$, a batch of $B$ should need $S_\text{min} (1 + B_\text{crit} / B)$
+# steps to reach the same loss. The next cell counts the steps to a loss of 3.0, which is reached within those first steps, at four batch
+# sizes. For each of them it takes the better of two rates.
 
 # %%
 TARGET, held = 3.0, next(TextBatches(32, 64).step(200, device))  # pages not trained on
@@ -623,15 +634,16 @@ for batch in (2, 64):
     print(f"batch {batch:>2}: {steps:.0f} steps, {steps * batch:,.0f} sequences in all")
 
 # %% [markdown]
-# So a number from two norms tells, to within a small factor, where the gain ends. (It cannot tell more, for it knows nothing of Adam.)
-# Far below that batch a doubling nearly halves the steps. Far above it a doubling nearly doubles the samples instead. The batch at the
-# noise scale itself takes twice the fewest steps, and twice the fewest samples; to double it saves a quarter of the steps.
+# So a single number, computed from two norms, predicts within a small factor where the gain from larger batches ends. (It cannot be more
+# accurate, because it knows nothing about Adam.) Far below that batch size, doubling the batch nearly halves the steps. Far above it,
+# doubling the batch nearly doubles the samples instead. At the noise scale itself, training needs twice the minimum number of steps, and
+# twice the minimum number of samples. Doubling the batch from there saves a quarter of the steps.
 #
 # ## When the batch is very large
 #
-# Then steps are few, so they must be long, and one rate for all layers fits badly. **LARS** (You et al., 2017; on SGD) and **LAMB** (You et al.,
-# 2019; on Adam) scale each matrix's step by the matrix's own norm, so that every one changes by the same *share* of itself. On top of
-# Adam's direction that is a line:
+# With a very large batch there are few steps, so the steps must be long, and a single rate does not fit all layers well. **LARS** (You et
+# al., 2017; based on SGD) and **LAMB** (You et al., 2019; based on Adam) scale the step of each matrix by the matrix's own norm, so that
+# every matrix changes by the same *share* of itself. Once you have Adam's direction, this takes one more line:
 
 
 # %%
@@ -687,14 +699,15 @@ print(f"LAMB, 40 steps of 64 sequences: loss {losses[0]:.2f} to {losses[-1]:.2f}
 assert losses[-1] < 3.6
 
 # %% [markdown]
-# (In the first step the head is zero, and no gradient comes through it. So we look after two.) Where each matrix moves by its own measure, no layer is
-# changed beyond recognition while others have hardly moved. **Muon** goes one step further: all singular values of a step are equal.
+# (In the first step the head is zero, so no gradient passes through it. Therefore we look after two steps.) If each matrix moves in
+# proportion to its own size, no layer changes beyond recognition while others have hardly moved. **Muon** goes one step further: all
+# singular values of a step are equal.
 #
 # ## Muon over ranks
 #
-# `15_optimizers` wrote Muon by hand. Its price is the Newton-Schulz iteration on every matrix. And it cannot be sharded as ZeRO shards Adam, number by number,
-# because it needs *whole* matrices. So deal out matrices: each rank steps some of them, with PyTorch's own `torch.optim.Muon`, keeps only
-# their moments, and broadcasts the result.
+# In `15_optimizers` we wrote Muon by hand. It runs the Newton-Schulz iteration on every matrix, which costs time. And it cannot be
+# sharded number by number, as ZeRO shards Adam, because it needs *whole* matrices. So we distribute matrices: each rank steps some of
+# them with PyTorch's own `torch.optim.Muon`, keeps only their moments, and broadcasts the result.
 
 # %%
 # %%guess muon_state --unit %
@@ -763,18 +776,19 @@ assert share == 50
 beside("muon_state", predicted=50, measured=share)
 
 # %% [markdown]
-# Equal to one process to the last bit, with half of the moments and half of the iterations on each rank. What it costs is a broadcast of each matrix, as
-# many bytes as ZeRO's all-gather of the weights (`24_zero`).
+# The result is equal to that of one process to the last bit, with half of the moments and half of the iterations on each rank. The price
+# is a broadcast of each matrix, which sends as many bytes as ZeRO's all-gather of the weights (`24_zero`).
 #
 # ## How good will it be?
 #
-# Now the recipe carries over. So runs of different sizes are comparable, and one can ask how the loss falls with the size $N$ and the tokens $D$. Hoffmann et al.
-# (2022, *Chinchilla*) found
+# Now the recipe carries over, so runs of different sizes are comparable. We can ask how the loss falls with the model size $N$ and the
+# number of tokens $D$. Hoffmann et al. (2022, *Chinchilla*) found
 #
 # $$L(N, D) = E + \frac{A}{N^\alpha} + \frac{B}{D^\beta}$$
 #
-# The record holds five small runs, 16 to 64 wide, each with its losses after four numbers of tokens, on pages that were held out, for two seeds. A sixth run, twice
-# as large as the largest and twice as long, was trained too. We do not look at it yet. First, is the record to be trusted? Its smallest run again, live:
+# Our record contains five small runs, 16 to 64 wide. For each it holds the losses on held-out pages after four numbers of tokens, for two
+# seeds. A sixth run, twice as large as the largest and twice as long, was also trained, but we do not look at it yet. First we check
+# whether we can trust the record. The next cells repeat its smallest run live:
 
 # %%
 from workshop.assets import text as texts
@@ -821,9 +835,10 @@ except Unavailable as error:
     print(f"the addresses are not here, so the record stands alone: {error}")
 
 # %% [markdown]
-# Five runs with four lengths each give twenty points. They are enough to fit all five numbers, but they lie too close together to fit the exponents well:
-# other exponents fit nearly as well and predict something else, as we shall see. So take those that Hoffmann et al. found with over four hundred runs,
-# $\alpha = 0.34$ and $\beta = 0.28$. What is left is *linear* in $E$, $A$ and $B$, and least squares solve it in a line:
+# Five runs with four lengths each give twenty points. These are enough to fit all five numbers, but they lie too close together to fit
+# the exponents well: other exponents fit nearly as well and predict something different, as we will see. So we take the exponents that
+# Hoffmann et al. found with over four hundred runs, $\alpha = 0.34$ and $\beta = 0.28$. The remaining formula is *linear* in $E$, $A$ and
+# $B$, so one line of least squares solves it:
 
 
 # %%
@@ -905,8 +920,9 @@ Picture(
 )
 
 # %% [markdown]
-# Five runs predicted the loss of a sixth, which cost four times as many FLOPs as the most expensive of them, within two per cent. That is what makes large runs
-# plannable. Would it be better to fit the exponents too? Try them all:
+# Five runs predicted the loss of a sixth to within two percent, although the sixth cost four times as many FLOPs as the most expensive of
+# the five. This is what makes it possible to plan large runs. Would it be better to fit the exponents too? The next cell tries all of
+# them:
 
 # %%
 N5, D5, losses = points(five)
@@ -931,12 +947,14 @@ assert free[0] < miss(found)
 assert abs(error_of(free[1], law["seeds"])) > abs(together)
 
 # %% [markdown]
-# They lie nearer to the five, as more freedom always does, and farther from the sixth. Exponents need runs over orders of magnitude, and even Chinchilla's own
-# were off (Besiroglu et al., 2024). A run that is held out tells you.
+# The fitted exponents are closer to the five runs, as always when a fit has more freedom, but farther from the sixth. To fit exponents
+# you need runs over orders of magnitude, and even Chinchilla's own exponents were off (Besiroglu et al., 2024). A held-out run shows you
+# such errors.
 #
-# It tells you once. When this lesson was made, the exponents were fitted first, missed the sixth run, and the published ones were taken then. We chose
-# the exponents after seeing the sixth run, so it can no longer test them. After that, and after its loss had been predicted, a **seventh** run was trained, once: 128 wide, with more than three times the
-# parameters of the largest of the five.
+# But a held-out run can do this only once. When we made this lesson, we first fitted the exponents. They missed the sixth run, so we took
+# the published ones. This means that we chose the exponents after seeing the sixth run, and it can no longer test them. After that
+# choice, and after predicting its loss, we trained a **seventh** run, once: 128 wide, with more than three times the parameters of the
+# largest of the five.
 
 # %%
 seventh = [run for run in law["runs"] if run["width"] == law["setting"]["blind"]]
@@ -953,7 +971,7 @@ assert loss_of(free[1], N, D).item() / measured[0] - 1 > 0.02
 #
 # ### Exercise: how large for this budget?
 #
-# A budget of $C$ FLOPs pays for $N \cdot D = C / 6$. A larger model sees fewer tokens. Which $N$ ends lowest?
+# A budget of $C$ FLOPs pays for $N \cdot D = C / 6$. With a larger model there are fewer tokens. Which $N$ reaches the lowest loss?
 
 
 # %%
@@ -964,8 +982,9 @@ def compute_optimal(flops, a, b, alpha, beta):
 
 
 # %% [markdown]
-# The slider moves a budget under the law that Hoffmann et al. published. Your function draws the line. They trained 70 billion parameters on 1.4
-# trillion tokens. **From which budget on is a model of 70 billion the best one?** Move until the title passes 70. Is it more than they spent?
+# The slider changes the budget under the law that Hoffmann et al. published, and your function draws the vertical line. They trained 70
+# billion parameters on 1.4 trillion tokens. **From which budget on is a model of 70 billion the best one?** Move the slider until the
+# title passes 70. Is this budget larger than what they spent?
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -1008,14 +1027,16 @@ assert compute_optimal(5 * spent, **HOFFMANN) < 70e9
 draw(24.75)
 
 # %% [markdown]
-# More than five times as much. For what they spent, the very numbers that they printed ask for less than half of the 70 billion. Besiroglu et al. found out why: the fit
-# had stopped before it converged, and contradicted the paper's own two other methods. So test a law on a run that was held out, before you spend money by it.
+# You need more than five times the budget that they spent. For their own budget, their published numbers recommend less than half of the
+# 70 billion. Besiroglu et al. found out why: the fit had stopped before it converged, and contradicted the paper's own two other methods.
+# So test a law on a held-out run before you spend money on it.
 #
 # ## At scale: what does it cost?
 #
-# What a recipe costs is known better than how good it gets: six FLOPs for each parameter and token, divided by what the machine reaches. Llama's runs,
-# predicted by the package from shape, tokens and one published rate, beside the GPU hours that were published. The column `rate` says where the
-# rate comes from: for the 65B and the 405B from the run itself, for the others from the share of the peak (MFU) that the 65B reached:
+# The cost of a recipe can be predicted better than its quality: it is six FLOPs for each parameter and token, divided by the rate that
+# the machine reaches. The next table compares predictions for Llama's runs with the GPU hours that were published. The package predicts
+# them from the shape, the tokens and one published rate. The column `rate` shows where this rate comes from: for the 65B and the 405B
+# from the run itself, and for the others from the share of the peak (MFU) that the 65B reached:
 
 # %%
 from workshop.predict.published_runs import reproduce, reproduced_table
@@ -1026,10 +1047,15 @@ assert max(abs(run.deviation) for run in again) < 0.1
 reproduced_table(again)
 
 # %% [markdown]
-# The same sum for two Japanese models, whose authors told size, tokens and machine, but no hours that we could find. So these are predictions only, for two
-# shares of the peak. **PLaMo-100B**: 2 trillion tokens, here on 1,024 H100 (our choice). **Fugaku-LLM**: 13 billion parameters, 380 billion tokens, on
-# 13,824 nodes of the computer Fugaku. A node is one A64FX, an Arm CPU with 48 cores: 3.07 TFLOP/s in fp64 at 2.0 GHz, twice that in fp32 and four
-# times in fp16. It has no bf16. **Before you read on:** how many H100 are 13,824 such nodes worth?
+# The next cell makes the same calculation for two Japanese models. Their authors published size, tokens and machine, but no hours that we
+# could find. So these are only predictions, for two shares of the peak.
+#
+# - **PLaMo-100B** was trained on 2 trillion tokens. We assume 1,024 H100 (our choice).
+# - **Fugaku-LLM** has 13 billion parameters and was trained on 380 billion tokens, on 13,824 nodes of the computer Fugaku. A node is one
+#   A64FX, an Arm CPU with 48 cores. It reaches 3.07 TFLOP/s in fp64 at 2.0 GHz, twice that in fp32 and four times in fp16. It has no
+#   bf16.
+#
+# **Before you read on:** how many H100 are 13,824 such nodes worth?
 
 # %% tags=["nbval-check-output"]
 from workshop.facts import catalogue
@@ -1056,8 +1082,8 @@ assert 80 < ratio < 90
 # %% [markdown]
 # ## Tomorrow's script
 #
-# What you will do with your own model: check the coordinates at two widths, tune the narrow one, and train the wide one with that rate, up and
-# down in one cycle. It prints what one rate for all would have given.
+# This script does what you will do with your own model: check the coordinates at two widths, tune the narrow model, and train the wide
+# one with that rate, up and down in one cycle. It also prints what one rate for all parameters would have given.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/scale_up.py
@@ -1123,25 +1149,36 @@ show.recorded_run("18_scale_the_recipe")
 # %% [markdown]
 # ## What to take away
 #
-# - Begin with $1/\sqrt{\text{inputs}}$, branches with $1/\sqrt{2L}$: then the stream is as large at every width and depth.
-# - Adam's steps add up over the width. Under µP matrices take a rate that falls with it: activations move equally far, and the best rate stays where it was tuned.
-# - A coordinate check takes seconds. A range test is one run. 1cycle forgives a rate that is too large to be held.
-# - Two gradient norms give the noise scale, and with it, roughly, the batch beyond which samples are wasted. It grows along a training.
-# - Muon over ranks: deal out whole matrices, broadcast what was stepped. Equal to one process.
-# - A law fitted to small runs predicts a larger one. Hold one out, or you do not know. The cost is simpler: six FLOPs for each parameter and token.
+# - Begin with $1/\sqrt{\text{inputs}}$, and scale the branches by $1/\sqrt{2L}$. Then the stream is equally large at every width and
+#   depth.
+# - Adam's steps add up over the width. Under µP the rates of the matrices fall with the width, so that activations move equally far and
+#   the best rate stays where it was tuned.
+# - A coordinate check takes seconds. A range test is one run. 1cycle tolerates a peak that is too large as a constant rate.
+# - Two gradient norms give the noise scale, and so, roughly, the batch size beyond which samples are wasted. It grows during training.
+# - Muon over ranks: distribute whole matrices, and broadcast the results. The outcome is equal to that of one process.
+# - A law fitted to small runs predicts a larger one. You only know whether it does if you hold out a run. The cost is easier to predict:
+#   six FLOPs for each parameter and token.
 #
-# Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks say to each other.
+# Next: [21_collectives](../day2_data_parallel/21_collectives.ipynb), what ranks send to each other.
 #
 # ## Sources
 #
-# - G. Yang et al., *Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer*, 2022, [arXiv:2203.03466](https://arxiv.org/abs/2203.03466): table 3 (initialisation and
-#   Adam's rates), section 7.3 (40 million to 6.7 billion).
+# - G. Yang et al., *Tensor Programs V: Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer*, 2022,
+#   [arXiv:2203.03466](https://arxiv.org/abs/2203.03466): table 3 (initialization and Adam's rates), section 7.3 (40 million to 6.7
+#   billion).
 # - A. Radford et al., *Language Models are Unsupervised Multitask Learners* (GPT-2), 2019, section 2.3 (residual scaling).
-# - L. Smith, *Cyclical Learning Rates for Training Neural Networks*, 2015, [arXiv:1506.01186](https://arxiv.org/abs/1506.01186) (range test); L. Smith, N. Topin, *Super-Convergence*, 2017, [arXiv:1708.07120](https://arxiv.org/abs/1708.07120).
-# - S. McCandlish et al., *An Empirical Model of Large-Batch Training*, 2018, [arXiv:1812.06162](https://arxiv.org/abs/1812.06162): sections 2.2 to 2.4, appendix A.1.
-# - Y. You et al., *Large Batch Training of Convolutional Networks* (LARS), 2017, [arXiv:1708.03888](https://arxiv.org/abs/1708.03888); *Large Batch Optimization for Deep Learning* (LAMB), 2019, [arXiv:1904.00962](https://arxiv.org/abs/1904.00962).
-# - K. Jordan et al., *Muon*, 2024, kellerjordan.github.io/posts/muon; J. Liu et al., *Muon is Scalable for LLM Training*, 2025, [arXiv:2502.16982](https://arxiv.org/abs/2502.16982) (over ranks).
-# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556): section 3.3, equation 4; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
-#   [arXiv:2404.10102](https://arxiv.org/abs/2404.10102); A. Hägele et al., *Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations*, 2024, [arXiv:2405.18392](https://arxiv.org/abs/2405.18392) (one run, several lengths).
-# - Preferred Elements, *PLaMo-100B*, 2024, [arXiv:2410.07563](https://arxiv.org/abs/2410.07563). Fugaku-LLM: HPCwire and Tom's Hardware, May 2024, after Fujitsu's release (13 billion, 380 billion, 13,824 nodes).
-#   A64FX: Fujitsu, *Supercomputer Fugaku*, 2019 (formats); G. Lockwood, glennklockwood.com/garden/systems/fugaku (3.072 TFLOP/s).
+# - L. Smith, *Cyclical Learning Rates for Training Neural Networks*, 2015, [arXiv:1506.01186](https://arxiv.org/abs/1506.01186) (range
+#   test); L. Smith, N. Topin, *Super-Convergence*, 2017, [arXiv:1708.07120](https://arxiv.org/abs/1708.07120).
+# - S. McCandlish et al., *An Empirical Model of Large-Batch Training*, 2018, [arXiv:1812.06162](https://arxiv.org/abs/1812.06162):
+#   sections 2.2 to 2.4, appendix A.1.
+# - Y. You et al., *Large Batch Training of Convolutional Networks* (LARS), 2017, [arXiv:1708.03888](https://arxiv.org/abs/1708.03888);
+#   *Large Batch Optimization for Deep Learning* (LAMB), 2019, [arXiv:1904.00962](https://arxiv.org/abs/1904.00962).
+# - K. Jordan et al., *Muon*, 2024, kellerjordan.github.io/posts/muon; J. Liu et al., *Muon is Scalable for LLM Training*, 2025,
+#   [arXiv:2502.16982](https://arxiv.org/abs/2502.16982) (over ranks).
+# - J. Hoffmann et al., *Training Compute-Optimal Large Language Models*, 2022, [arXiv:2203.15556](https://arxiv.org/abs/2203.15556):
+#   section 3.3, equation 4; T. Besiroglu et al., *Chinchilla Scaling: A replication attempt*, 2024,
+#   [arXiv:2404.10102](https://arxiv.org/abs/2404.10102); A. Hägele et al., *Scaling Laws and Compute-Optimal Training Beyond Fixed
+#   Training Durations*, 2024, [arXiv:2405.18392](https://arxiv.org/abs/2405.18392) (one run, several lengths).
+# - Preferred Elements, *PLaMo-100B*, 2024, [arXiv:2410.07563](https://arxiv.org/abs/2410.07563). Fugaku-LLM: HPCwire and Tom's Hardware,
+#   May 2024, after Fujitsu's release (13 billion, 380 billion, 13,824 nodes). A64FX: Fujitsu, *Supercomputer Fugaku*, 2019 (formats); G.
+#   Lockwood, glennklockwood.com/garden/systems/fugaku (3.072 TFLOP/s).

@@ -37,15 +37,15 @@ MISTAKES: tuple[tuple[Law, str], ...] = (
     ),
     (
         lambda flops, a, b, alpha, beta: _balanced(flops, a / b, alpha, beta),
-        "There the two terms are equal. At the minimum their derivatives are: alpha and beta go in front.",
+        "There, the two terms are equal. At the minimum, their derivatives are: include alpha and beta.",
     ),
     (
         lambda flops, *law: flops / 6 / _right(flops, *law),
-        "These are the tokens. Wanted: the parameters.",
+        "That is the number of tokens; wanted the number of parameters.",
     ),
     (
         lambda flops, *_: math.sqrt(flops / 6),
-        "That gives parameters and tokens half of the budget's powers of ten, whatever the law says of them.",
+        "That gives parameters and tokens half each of the budget's powers of ten, whatever the law says.",
     ),
     (
         lambda flops, a, b, alpha, beta: _right(flops, a, b, alpha, beta) ** (alpha + beta),

@@ -63,7 +63,7 @@ MISTAKES = (
     ),
     Mistake(
         _where(lambda _, shape: len(shape) == 1, lambda _, rate, width, base: rate * base / width),
-        "A norm's weight multiplies each number by one of its own. Nothing is added up over the width.",
+        "A norm's weight multiplies each number by its own factor. Nothing is added up over the width.",
     ),
     Mistake(
         _where(_adds_up, lambda _, rate, width, base: rate * (base / width) ** 0.5),
@@ -72,12 +72,12 @@ MISTAKES = (
     ),
     Mistake(
         _where(_adds_up, lambda _, rate, width, base: rate * width / base),
-        "That grows with the width. More numbers are added up, so each must move less.",
+        "That rate grows with the width. More numbers are added up, so each must move less.",
     ),
     Mistake(
         _where(_adds_up, lambda shape, rate, _, base: rate * base / shape[1]),
-        "At the base width every parameter keeps the tuned rate, `down_proj` with its three times as many "
-        "inputs too: inputs grow in proportion to the width, and that ratio is what counts.",
+        "At the base width every parameter keeps the tuned rate, including `down_proj` with three times as "
+        "many inputs. All inputs grow in proportion to the width, and only that ratio matters.",
     ),
     Mistake(
         _where(lambda name, _: name.startswith("lm_head"), lambda _, rate, *__: rate),

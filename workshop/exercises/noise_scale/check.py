@@ -31,17 +31,15 @@ def _over(square: Any) -> Any:
 MISTAKES = (
     Mistake(_over(lambda call: call[3]), "The big batch has noise of its own, S / big: subtract it."),
     Mistake(_over(lambda call: call[1]), "The small batch has noise of its own, S / small: subtract it."),
-    Mistake(
-        lambda *call: 1 / _right(*call), "That is turned over: the noise belongs above, the gradient below."
-    ),
-    Mistake(lambda *call: _noise(*call), "That is S alone. How large is it beside |G|^2?"),
+    Mistake(lambda *call: 1 / _right(*call), "That is inverted: divide the noise by the gradient."),
+    Mistake(lambda *call: _noise(*call), "That is S alone: divide it by |G|^2."),
     Mistake(
         lambda _, at_small, big, at_big: (at_small - at_big) / (at_big - (at_small - at_big) / big),
-        "The difference of the two squares is S times (1 / small - 1 / big), and not S.",
+        "The difference of the two squares is S times (1 / small - 1 / big), not S.",
     ),
     Mistake(
         _over(lambda call: call[3] + _noise(*call) / call[2]),
-        "|G|^2 comes out too large: the big batch's square is |G|^2 and its noise, so the noise goes off.",
+        "|G|^2 is too large: the big batch's square is |G|^2 plus its noise, so subtract the noise.",
     ),
 )
 
