@@ -3,23 +3,24 @@
 #
 # - **You need** `12_flops_and_mfu` (what a step should cost) and `00_welcome` (what `%%torchrun` does).
 # - **It takes** 35 minutes to read and try, under half a minute to run.
-# - **What runs where:** all of it here, on a CPU or unchanged on GPUs. What only an NVIDIA driver can tell is named with its
-#   source, and no number is made up for it.
-# - **Model and text:** `TINY` on Python's reference manual. But the text is cut by a colleague's function and not by `TextBatches`, because how
-#   data gets in is the question. One cell profiles a layer of BERT-large on random numbers, because a paper has published its profile.
+# - **What runs where:** everything runs here, on a CPU or unchanged on GPUs. Values that only an NVIDIA driver can report are listed with
+#   their source, and we do not make up numbers for them.
+# - **Model and text:** `TINY` on Python's reference manual. The question is how the data gets in, so a colleague's function cuts the text
+#   into samples, and not `TextBatches`. One cell profiles a layer of BERT-large on random numbers, because a paper has published its
+#   profile.
 # - **Links:** before this [16_faster_step](16_faster_step.ipynb), after it [18_scale_the_recipe](18_scale_the_recipe.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A training step takes several times as long as you expected. All cores are busy. With what? There are four ways to look,
-# from far to near:
+# A training step takes several times as long as you expected, and all cores are busy. What are they busy with? There are four ways to
+# look, from far to near:
 #
 # - a **monitor** shows what the cores do;
-# - a **clock** for each phase shows whether data, forward, backward, communication or optimizer takes long;
-# - a **trace** lists every operator of PyTorch with its beginning and end;
+# - a **clock** for each phase shows which one takes long: data, forward, backward, communication or optimizer;
+# - a **trace** lists every operator of PyTorch with its start and end;
 # - a **call profile** counts the calls of each Python function.
 #
-# Each answers a different question, and each can mislead.
+# Each of them answers a different question, and each can mislead.
 
 # %%
 # %load_ext workshop
@@ -54,8 +55,8 @@ os.environ["TRACES"] = str(folder)  # for the last cell
 # %% [markdown]
 # ## The program
 #
-# `TINY` on two ranks, on pages of Python's manual. A colleague wrote how the data gets in. Read it as you would read a colleague's
-# code.
+# The program trains `TINY` on two ranks, on pages of Python's manual. A colleague wrote the code that reads the data. Read it as in a
+# code review.
 
 # %%
 LETTERS = [chr(code) for code in range(256)]
@@ -74,12 +75,13 @@ def slow_batches(text, encode, starts):
 
 
 # %% [markdown]
-# A step has five phases. `phase` is the clock, ten lines by hand. `record_function` gives the phase its name in PyTorch's trace.
-# (In Nsight Systems you see a name if you open an NVTX range: `torch.cuda.nvtx.range(name)` is used the same way.)
+# A step has five phases. `phase` is our clock, written by hand in ten lines. It also calls `record_function`, which gives the phase a
+# name in PyTorch's trace. (In Nsight Systems you see a name if you open an NVTX range. You use `torch.cuda.nvtx.range(name)` in the same
+# way.)
 #
-# Two details decide whether such a clock tells the truth on a GPU. It **synchronises** before it stops, because a GPU computes while Python goes
-# on. And the loss stays on the device, as a tensor: `loss.item()` in each step would wait for the GPU, and slow down what we
-# want to measure.
+# Two details decide whether such a clock tells the truth on a GPU. First, it must **synchronise** before it stops, because the GPU still
+# computes while Python continues. Second, the loss stays on the device, as a tensor. Calling `loss.item()` in each step would wait for
+# the GPU, and so slow down what we want to measure.
 
 
 # %%
@@ -117,8 +119,9 @@ def train(model, optimizer, loader, num_steps, device):
 
 
 # %% [markdown]
-# And one rank's program around it. `batches` is handed in, so that we can exchange it later. First come steps with the clock alone, then
-# two under PyTorch's profiler, then ten to see what that costs (`looking`), then four under Python's own profiler.
+# The next cells contain the program that each rank runs. It receives `batches` as an argument, so that we can replace it later. It runs
+# steps with the clock only, then two under PyTorch's profiler, then ten that measure what this profiler costs (`looking`), and finally
+# four under Python's own profiler.
 
 
 # %%
@@ -176,8 +179,8 @@ def program(batches):
 ...
 
 # %% [markdown]
-# While it runs, a **monitor** looks on from outside: a thread that reads the kernel's counters of cores, memory, network and disk, and
-# NVML's of GPUs.
+# While the program runs, a **monitor** watches it from outside. The monitor is a thread that reads the operating system's counters of
+# cores, memory, network and disk, and NVML's counters of GPUs.
 
 # %%
 from workshop.measure.monitor import Monitor
@@ -198,10 +201,12 @@ monitor.stop()
 show.monitor_strips(monitor.samples)
 
 # %% [markdown]
-# Two ranks, busy cores, nearly all the time. **It looks healthy.** No monitor can know whether the cores are busy with the right thing.
+# There are two ranks, and the cores are busy nearly all the time. **It looks healthy.** But no monitor can know whether the cores are
+# busy with the right work.
 #
-# It is the same with a GPU's utilisation: NVML defines it as the share of time in which *one or more kernels* ran. One small kernel after the other
-# is 100 %. Watch a monitor for what is *not* there (a GPU at 30 % waits for something), for memory that grows, for clocks that fall.
+# The same is true of GPU utilization. NVML defines it as the share of time in which *one or more kernels* ran, so one small kernel after
+# another counts as 100 %. Use a monitor to find what is *missing* (a GPU at 30 % is waiting for something), memory that grows, and clock
+# rates that fall.
 #
 # ## Look nearer: which phase?
 
@@ -218,12 +223,12 @@ assert 0.9 < covered < 1.001
 beside("most", measured=largest)
 
 # %% [markdown]
-# Every second is counted exactly once, and the five phases leave almost nothing out. Check this for every clock that you build. (`communication` is also
-# waiting: a rank that comes early waits for the one that comes late.)
+# Every second is counted exactly once, and the five phases cover almost the whole step. Check this for every clock that you build. (The
+# phase `communication` also includes waiting: a rank that arrives early waits for the one that arrives late.)
 #
 # ## Look nearer: which operator?
 #
-# torch.profiler has written a trace for each rank. `read_trace` puts them on one axis of time. Hold the mouse over a box to read it.
+# torch.profiler has written a trace for each rank. `read_trace` puts both on the same time axis. Move the mouse over a box to read it.
 
 # %%
 from workshop.measure.trace import read_trace
@@ -232,9 +237,12 @@ trace = read_trace([slow[rank].trace for rank in (0, 1)])
 show.trace_lanes(trace, depth=4, title="two steps of two ranks")
 
 # %% [markdown]
-# Under `data` there is next to nothing: PyTorch did not work there. It waited for Python. (On a GPU there is also a lane for each stream, with its
-# kernels.) The operators lie under `forward` and `backward`, most of them too short to be seen at this width. So here is one
-# layer of a forward alone, from one attention to the next. Read a stack from above: `aten::linear` calls `aten::matmul`, and `aten::mm` does the work.
+# There is almost nothing under `data`: PyTorch did hardly any work there, and waited for Python. (On a GPU there is also a lane for each
+# stream, with its kernels.)
+#
+# The operators are under `forward` and `backward`, but most of them are too short to be visible at this width. So the next cell shows
+# only one layer of a forward, from one attention to the next. Read a stack from the top: `aten::linear` calls `aten::matmul`, and
+# `aten::mm` does the work.
 
 # %%
 own = [span for span in trace.spans if span.lane.startswith("rank 0 ")]
@@ -247,9 +255,9 @@ show.trace_lanes(layer, depth=5, title="from the first attention to the second")
 # %% [markdown]
 # ### Two clocks
 #
-# Can you believe a profiler? During these two steps our clock by hand was running, too. `key_averages()` is PyTorch's own sum over the trace: one
-# row for each name, an operator's or one that you gave with `record_function`. (On a GPU your names have a second row,
-# for the device, in which Python's time is zero. `program` passes it over.)
+# Can you believe a profiler? During these two steps, our own clock was running too, so we can compare. `key_averages()` is PyTorch's own
+# sum over the trace. It has one row for each name, which is an operator or a name that you gave with `record_function`. (On a GPU your
+# names have a second row for the device, in which Python's time is zero. `program` skips these rows.)
 
 # %%
 clock, profiler = slow[0].clock, slow[0].profiler
@@ -262,9 +270,10 @@ assert 0.9 < together < 1.01
 assert 0.9 < profiler["data"] / clock["data"] < 1.01
 
 # %% [markdown]
-# They agree. Ours takes a little more, because our clock starts a little before `record_function` and stops a little after it.
+# They agree. Our times are slightly longer, because our clock starts a little before `record_function` and stops a little after it.
 #
-# To zoom, open the file itself in Perfetto: https://ui.perfetto.dev, "Open trace file"; it stays in your browser. Or write a page:
+# If you want to zoom into the trace, open the file in Perfetto: https://ui.perfetto.dev, "Open trace file". The file does not leave your
+# browser. You can also write the trace to an HTML page:
 
 # %%
 page = show.trace_lanes(trace).save_html(folder / "trace.html")
@@ -274,8 +283,8 @@ trace.table(8)
 # %% [markdown]
 # ### Exercise: self time
 #
-# The table sorts by *self* time. The total of `forward` includes every operator inside it. If you add up totals, you count the same
-# second many times.
+# The table is sorted by *self* time. The total time of `forward` includes every operator inside it, so if you add up total times, you
+# count the same second many times.
 
 
 # %%
@@ -295,7 +304,7 @@ def self_seconds(events: list[tuple[str, float, float]]) -> dict[str, float]:
 
 
 # %% [markdown]
-# Yours on the real trace, one thread of rank 0:
+# The next cell applies your function to the real trace, to one thread of rank 0:
 
 # %% tags=["nbval-check-output"]
 named = [span for span in trace.spans if span.kind == "user_annotation"]
@@ -311,12 +320,14 @@ assert "data" in largest_two
 # %% [markdown]
 # ### Which kind of operator?
 #
-# Now a model whose profile has been published. Ivanov et al. (2020) profiled the training of one layer of **BERT**, in PyTorch on a
-# GPU. They sort its operators into three kinds: **matrix products**; **normalisation** (softmax and layer norm); and **element-wise**
-# operators (dropout, the activation, additions). Here is such a layer in the sizes of BERT-large: 1,024 numbers a token, 16 heads,
-# 512 tokens. (We take one sequence. More would not change a share of the FLOPs.) `with_flops=True` counts the FLOPs of the products. For the
-# others we choose a count for each number that they handle: 5 to 13 for a normalisation, and 1 for an addition, a multiplication or a GELU.
-# (Lesson 12 counted a GELU's inside, about 8.)
+# Now we look at a model whose profile has been published. Ivanov et al. (2020) profiled the training of one layer of **BERT**, in PyTorch
+# on a GPU. They sort its operators into three kinds: **matrix products**; **normalisation** (softmax and layer norm); and
+# **element-wise** operators (dropout, the activation, additions).
+#
+# The next cells build such a layer in the sizes of BERT-large: 1,024 numbers per token, 16 heads, 512 tokens. (We use a single sequence.
+# More sequences would not change the shares of the FLOPs.) `with_flops=True` counts the FLOPs of the matrix products. For the other
+# operators we choose a FLOP count per number that they process: 5 to 13 for a normalisation, and 1 for an addition, a multiplication or a
+# GELU. (Lesson 12 counted the operations inside a GELU, about 8.)
 
 # %%
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
@@ -353,7 +364,7 @@ rows = [
 ]
 
 # %% [markdown]
-# First: is your `self_seconds` the library's? PyTorch's own column is called `self_cpu_time_total`.
+# First we check that your `self_seconds` agrees with PyTorch, whose own column is called `self_cpu_time_total`.
 
 # %%
 if device.type == "cpu":  # on a GPU, CUDA's own calls lie between
@@ -421,15 +432,17 @@ words = (
 Picture(figure, words)
 
 # %% [markdown]
-# The FLOPs agree with the paper's to a few hundredths of a percent. (The element-wise share is so small that it depends on what one counts as a
-# FLOP: we get twice theirs.) The time does not follow the FLOPs, neither here nor there. Operators with 0.2 % of the
-# FLOPs took 39 % of the time in the paper, and many times their share on this page. They move as many bytes as a product does, and compute next
-# to nothing with them (in `12_flops_and_mfu`: left of the ridge). So never read time off FLOPs. Measure.
+# The FLOPs agree with the paper's to within a few hundredths of a percentage point. (The element-wise share is so small that it depends
+# on what one counts as a FLOP. We get twice the paper's value.)
 #
-# ### Exercise: how long did it stand idle?
+# The time does not follow the FLOPs, neither here nor in the paper. Operators with 0.2 % of the FLOPs took 39 % of the time in the paper,
+# and many times their share of the FLOPs on this page. They move as many bytes as a product does, but compute almost nothing with them
+# (in `12_flops_and_mfu`: left of the ridge). So never derive times from FLOPs. Measure them.
 #
-# The trace also says when PyTorch computed at all. For a GPU this is the number to look at first: in which share of the step did a kernel
-# run?
+# ### Exercise: how long was it idle?
+#
+# The trace also tells you when PyTorch computed at all. For a GPU this is the first number to look at: during which share of the step was
+# a kernel running?
 
 
 # %%
@@ -461,8 +474,9 @@ assert 0 < slow_busy < 0.8
 # %% [markdown]
 # ## Look from near: which line of Python?
 #
-# cProfile counts every call. Drawn as an icicle, each box is as wide as its time and hangs below the function that called it. Follow the widest
-# one down. (A number before a name, as in `1234567890.train`, stands for the cell in which that function was written.)
+# cProfile counts every call. The next cell draws its result as an icicle: each box is as wide as its time, and hangs below the function
+# that called it. Follow the widest box down. (A number in front of a name, as in `1234567890.train`, stands for the cell in which the
+# function was written.)
 
 # %%
 show.icicle(slow[0].called.tree(), title="four steps of rank 0")
@@ -471,13 +485,14 @@ show.icicle(slow[0].called.tree(), title="four steps of rank 0")
 slow[0].called.table(5)
 
 # %% [markdown]
-# (cProfile makes small functions look slower than they are, for it counts each call. It sees one thread, and no kernels. So: a trace for
-# operators, cProfile for Python. For a program that runs already, without a line changed, there is py-spy: `py-spy top --pid PID`.)
+# (cProfile makes small functions look slower than they are, because it adds a cost to each call. It sees one thread, and no kernels. So
+# use a trace for operators, and cProfile for Python. If a program is already running, py-spy can profile it without changing a line:
+# `py-spy top --pid PID`.)
 #
-# ### Exercise: mend it
+# ### Exercise: fix it
 #
-# You know the phase, and the function. Write `batches` so that it yields the same windows, and sooner. What you write is what the ranks
-# run next.
+# You now know the phase and the function. Write `batches` so that it yields the same windows faster. The ranks will run your version
+# next.
 
 
 # %%
@@ -518,11 +533,11 @@ print(f"communication: {waited:.1f} ms a step before, {waits:.1f} ms now")
 beside("faster", measured=before / after)
 
 # %% [markdown]
-# On a quiet machine the two predictions bracket the measurement. The lower one takes away the data phase and leaves `communication` as it was. The upper one says that all of
-# `communication` was waiting for the slower rank, and goes too. The clock tells how much of it did: see the line about communication. The losses
-# are the same, so it is the same training.
+# On a quiet machine, the measurement lies between the two predictions. The lower one removes the data phase and leaves `communication` as
+# it was. The upper one assumes that all of `communication` was waiting for the slower rank, so that it disappears too. The line about
+# communication shows how much of it really did. The losses are the same, so the training is the same.
 #
-# Now PyTorch computes for a larger share of the time:
+# PyTorch now computes for a larger share of the time:
 
 # %%
 again = read_trace([mended[rank].trace for rank in (0, 1)])
@@ -531,8 +546,8 @@ print(f"PyTorch computes for {mended_busy:.0%} of the time, not {slow_busy:.0%}"
 assert mended_busy > slow_busy
 
 # %% [markdown]
-# Does looking cost anything? Ten of the mended program's steps were made in turns, without the profiler and with it. The quickest of each, for the three
-# phases in which it computes:
+# Does profiling itself cost time? Ten steps of the fixed program ran alternately without the profiler and with it. We compare the fastest
+# step of each kind, in the three phases that compute:
 
 # %%
 bare, profiled = 1e3 * mended[0].looked["bare"], 1e3 * mended[0].looked["profiled"]
@@ -540,12 +555,12 @@ print(f"without {bare:.1f} ms, with {profiled:.1f} ms: {profiled / bare:.2f} tim
 assert profiled > 0.7 * bare
 
 # %% [markdown]
-# Hardly anything, on this page. But a profiler writes down every operator, so it costs more the more short ones a step has. Take shares from a trace,
-# and seconds from a run without one.
+# On this page it costs hardly anything. But a profiler records every operator, so its cost grows with the number of short operators in a
+# step. Therefore take shares from a trace, and seconds from a run without one.
 #
 # ## What a monitor writes down
 #
-# A line of JSON for each sample, read back by one call:
+# The monitor's log contains one line of JSON per sample. A single call reads it back:
 
 # %%
 from workshop.measure.monitor_record import read_log
@@ -555,25 +570,26 @@ print(*monitor.notes, f"a sample cost {1e3 * monitor.cost_seconds:.1f} ms of CPU
 monitor.summary()
 
 # %% [markdown]
-# In a notebook `%monitor` shows strips that move for a minute while you work, and `%%monitor` above a cell shows what the machine did
-# during it; in a terminal it is `workshop monitor --log FILE`. With an NVIDIA driver each sample also holds, for every GPU:
+# In a notebook, `%monitor` shows strips that move for a minute while you work, and `%%monitor` at the top of a cell shows what the
+# machine did while the cell ran. In a terminal, use `workshop monitor --log FILE`. With an NVIDIA driver, each sample also contains, for
+# every GPU:
 #
 # | field | NVML's query | what it means |
 # |---|---|---|
 # | `busy` | `nvmlDeviceGetUtilizationRates` | share of time in which one or more kernels ran |
-# | `memory_used_bytes` | `nvmlDeviceGetMemoryInfo` | all of the device: every process, and the driver's own |
-# | `power_watts`, `power_limit_watts` | `nvmlDeviceGetPowerUsage`, `...EnforcedPowerLimit` | near the limit the clocks fall |
+# | `memory_used_bytes` | `nvmlDeviceGetMemoryInfo` | all used memory of the device: every process, and the driver's own |
+# | `power_watts`, `power_limit_watts` | `nvmlDeviceGetPowerUsage`, `...EnforcedPowerLimit` | near the limit the clock rates fall |
 # | `temperature_celsius` | `nvmlDeviceGetTemperature` | of the chip |
-# | `sm_clock_mhz` | `nvmlDeviceGetClockInfo` | what it runs at now; the data sheet's peak is for the highest |
-# | `slowed` | `nvmlDeviceGetCurrentClocksEventReasons` | why it is not higher: power cap, temperature, power brake, ... |
+# | `sm_clock_mhz` | `nvmlDeviceGetClockInfo` | the current clock rate; the data sheet's peak assumes the highest |
+# | `slowed` | `nvmlDeviceGetCurrentClocksEventReasons` | why the clock rate is not higher: power cap, temperature, power brake, ... |
 # | `nvlink`, `pcie` | `nvmlDeviceGetFieldValues`, `nvmlDeviceGetPcieThroughput` | bytes per second; PCIe only with `pcie=True` |
 #
-# We have not recorded this on a GPU yet, so there are no numbers here. A field that a GPU does not support is `None`.
+# We have not recorded these values on a GPU yet, so there are no numbers here. If a GPU does not support a field, it is `None`.
 #
 # ## Keep the curves
 #
-# Keep the loss curve with the run. A file with one line of JSON for each step is the simplest way. TensorBoard's writer is two lines in any training
-# loop:
+# Store the loss curve together with the run. The simplest way is a file with one line of JSON per step. TensorBoard's writer needs two
+# lines in any training loop:
 
 # %%
 import json
@@ -590,14 +606,14 @@ assert [json.loads(line)["loss"] for line in lines] == mended[0].losses
 print(f"{len(lines)} lines; TensorBoard's file has {events.stat().st_size:,} bytes")
 
 # %% [markdown]
-# `tensorboard --logdir log` shows it. `workshop.train.log` has the same two calls for Weights & Biases (without the network) and Aim, where they
-# are installed.
+# `tensorboard --logdir log` shows the curve. `workshop.train.log` offers the same two calls for Weights & Biases (without the network)
+# and Aim, if they are installed.
 #
 # ## Nsight Systems
 #
-# On a GPU, torch.profiler's trace has the kernels. Nsight Systems adds what lies below: the driver, the operating system, NCCL, all
-# ranks of a node in one report. `%%torchrun --nsys NAME` writes the cell as `NAME.py` and runs this line, or shows it where nsys is not
-# installed:
+# On a GPU, torch.profiler's trace contains the kernels. Nsight Systems adds the layers below: the driver, the operating system, NCCL, and
+# all ranks of a node in one report. `%%torchrun --nsys NAME` writes the cell to `NAME.py` and runs the following command, or only shows
+# it if nsys is not installed:
 
 # %% tags=["nbval-check-output"]
 import shlex
@@ -610,14 +626,15 @@ print(line.replace(" --", " \\\n    --"))
 # %% [markdown]
 # ## Whose GPU is it?
 #
-# On a shared node, the GPU that looks idle may be somebody's. `%%torchrun` takes as many free GPUs as it has ranks, with a lease that
-# ends with the launch or with your kernel, however it ends. Two notebooks never get the same one, and `workshop gpus` says who holds which.
+# On a shared node, a GPU that looks idle may be reserved by somebody else. `%%torchrun` takes as many free GPUs as it has ranks, with a
+# lease. The lease ends with the launch or with your kernel, however it ends. Two notebooks never get the same GPU, and `workshop gpus`
+# shows who holds which.
 #
 # ## Tomorrow's script
 #
-# Nobody profiles a whole run. `schedule` waits some steps, warms up for one, and records a few; `prof.step()` tells it where a step ends.
-# Then it calls your function, which writes the trace for Perfetto and prints where the time went. Put your own steps between the
-# names.
+# You do not need to profile a whole run. `schedule` waits for some steps, warms up for one, and records a few; `prof.step()` tells it
+# where a step ends. Then it calls your function, which writes the trace for Perfetto and prints where the time went. Replace the code
+# inside the phases with your own.
 
 # %% tags=["script"]
 # %%torchrun -n 1 --save {folder}/profile_steps.py
@@ -672,9 +689,9 @@ with profile(activities=kinds, schedule=plan, on_trace_ready=written) as prof:
         prof.step()
 
 # %% [markdown]
-# On a GPU these are the times in which Python hands work over, for nothing waits here: even `x` is drawn on the device.
-# (A batch from a loader waits unless it lies in pinned memory and goes with `non_blocking=True`; then `data` would have
-# the time of the step before.) What the device does with it is in the trace.
+# On a GPU these are the times in which Python hands work to the device, because nothing in this script waits for it: even `x` is drawn on
+# the device. (A batch from a loader does make Python wait, unless it is in pinned memory and is copied with `non_blocking=True`. If
+# Python waits there, `data` includes the time of the step before.) What the device does with the work is in the trace.
 
 # %% [markdown]
 # **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
@@ -685,12 +702,13 @@ show.recorded_run("17_profile_and_monitor")
 # %% [markdown]
 # ## What to take away
 #
-# - From far to near: monitor, clock by phase, trace, call profile. Begin with the phase; it says where to look next.
-# - Busy is not useful. A monitor sees that something runs, never whether it is the right thing.
-# - Synchronise before a clock stops, and keep `.item()` out of the loop.
+# - From far to near: monitor, clock per phase, trace, call profile. Start with the phase, because it tells you where to look next.
+# - Busy is not the same as useful. A monitor sees that something runs, but not whether it is the right thing.
+# - Synchronize before you stop a clock, and keep `.item()` out of the loop.
 # - Self times add up to the whole; total times do not.
-# - FLOPs are not time: in BERT-large's layer 0.2 % of the FLOPs take 39 % of the time (Ivanov et al.).
-# - A gap in a trace is time in which PyTorch waited for Python. Look for loops over elements, for `.item()`, for work done anew each step.
+# - FLOPs are not time: in a layer of BERT-large, operators with 0.2 % of the FLOPs take 39 % of the time (Ivanov et al.).
+# - A gap in a trace is time in which PyTorch waited for Python. Look for loops over elements, for `.item()`, and for work that is
+#   repeated in each step.
 # - Measure, change one thing, measure again, and check that the losses are the same.
 #
 # Next: [18_scale_the_recipe](18_scale_the_recipe.ipynb), what must change when the model grows.
@@ -701,5 +719,6 @@ show.recorded_run("17_profile_and_monitor")
 # - NVIDIA, *NVML API Reference Guide*; *Nsight Systems User Guide*, "CLI Profile Command Switch Options".
 # - Python documentation, *The Python Profilers*. Linux, *proc(5)*.
 # - B. Gregg, *The Flame Graph*, Communications of the ACM 59(6), 2016.
-# - A. Ivanov et al., *Data Movement Is All You Need: A Case Study on Optimizing Transformers*, 2020, [arXiv:2007.00072](https://arxiv.org/abs/2007.00072): the table
-#   "Proportions for operator classes in PyTorch". BERT-large: J. Devlin et al., 2018, [arXiv:1810.04805](https://arxiv.org/abs/1810.04805).
+# - A. Ivanov et al., *Data Movement Is All You Need: A Case Study on Optimizing Transformers*, 2020,
+#   [arXiv:2007.00072](https://arxiv.org/abs/2007.00072): the table "Proportions for operator classes in PyTorch". BERT-large: J. Devlin
+#   et al., 2018, [arXiv:1810.04805](https://arxiv.org/abs/1810.04805).

@@ -60,19 +60,17 @@ def _last_end(spans: list[tuple[float, float]], begin: float, end: float) -> flo
 
 
 MISTAKES = (
-    Mistake(
-        lambda s, b, e: 1 - _union(s, b, e), "That is the idle share. The busy share is what is left of 1."
-    ),
-    Mistake(_sum, "Where two kernels run at once, that second counts once: the GPU is not busier than busy."),
+    Mistake(lambda s, b, e: 1 - _union(s, b, e), "That is the idle share. The busy share is 1 minus that."),
+    Mistake(_sum, "Where two kernels run at the same time, that time counts once."),
     Mistake(_unclipped, "Some spans reach beyond the window. Only what lies inside it counts."),
     Mistake(
         _own_window,
-        "Before the first span and after the last one the device is idle too: divide by the window you were "
+        "The device is idle before the first span and after the last one, too: divide by the window you were "
         "given.",
     ),
     Mistake(
         _last_end,
-        "A short span inside a long one ends before it: `reached` must never go back.",
+        "A short span inside a long one ends earlier than the long one: `reached` must never go back.",
     ),
 )
 

@@ -66,13 +66,19 @@ def _overwritten(events: Events) -> dict[str, float]:
 
 
 MISTAKES = (
-    (_total, "That is the total time, with all that lies inside: the sum over names counts seconds twice."),
+    (_total, "That is the total time, including everything inside: the sum over names counts seconds twice."),
     (
         _everything_below,
-        "An event inside two others is taken away twice. Take it from the innermost around it only.",
+        "An event inside two others is taken away twice. Subtract it only from the innermost one around it.",
     ),
-    (_outermost, "An event's time is its parent's loss (the innermost around it), not the outermost's."),
-    (_overwritten, "A name comes several times: add to what it has, or only its last event is left."),
+    (
+        _outermost,
+        "Subtract an event's time from its parent (the innermost event around it), not the outermost's.",
+    ),
+    (
+        _overwritten,
+        "A name can occur several times: add to its value; otherwise only its last event is left.",
+    ),
 )
 
 
