@@ -415,7 +415,8 @@ beside("fp8_apart", predicted=sum(of_paper) / len(of_paper), measured=off)
 # show that the difference is below one percent.)
 #
 # Why is the difference so small? The errors of single products do not point in a common direction, so they largely cancel in sums over many
-# products and many steps. In a single step, FP8 is further from bf16 than fp32 is: here, by about two percent at most.
+# products and many steps. In a single step, FP8 is further from bf16 than fp32 is. In our runs the widest step was off by one to two percent,
+# depending on the machine.
 #
 # Without scales, most output gradients of the swapped layers round to zero in E5M2. So these layers hardly learn; only the layers that were
 # not swapped still do.

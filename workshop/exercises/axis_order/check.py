@@ -58,10 +58,12 @@ def _why(found: Sequence[str], best: Sequence[str], case: tuple[Any, Any, int]) 
     sent, sizes, per_node = case
     most = max(sent, key=lambda axis: sent[axis])
     if sizes[most] > per_node and found[0] == most:
-        return f"Groups of {most} are larger than a node: innermost or not, they go outside. Let others in."
+        return (
+            f"Groups of {most} are larger than a node, so they cross nodes anyway. Put another axis inside."
+        )
     if list(found) == sorted(sent, key=lambda axis: sizes[axis]):
-        return "Smallest first is not the question: what does a byte cost, and how many are there?"
+        return "Smallest first is not the question: how many bytes are there, and what does each one cost?"
     slowest = max(seconds(order, *case) for order in permutations(sent))
     if isclose(seconds(found, *case), slowest) and list(found) != sorted(sent, key=lambda axis: sent[axis]):
         return "No order takes longer: are the two speeds the right way round?"
-    return f"The fast links belong to whoever gains most by them: here {best[0]} comes first."
+    return f"The fast links belong to the axis that gains most from them: here {best[0]} comes first."

@@ -26,7 +26,7 @@ MISTAKES = (
     ),
     Mistake(
         lambda p, m, **_: (p - 1) / (m + p - 1),
-        "`chunks` plays no part yet: thinner stages fill the pipe sooner.",
+        "`chunks` plays no part yet, but thinner stages fill the pipeline sooner.",
     ),
     Mistake(
         lambda p, m, chunks=1: (p - 1) * chunks / (m + (p - 1) * chunks),
@@ -38,7 +38,7 @@ MISTAKES = (
     ),
     Mistake(
         lambda p, m, chunks=1: m / (m + (p - 1) / chunks),
-        "That is the share in which it works. Asked for is the rest.",
+        "That is the share of time in which the rank works. The exercise asks for the rest.",
     ),
 )
 

@@ -51,7 +51,7 @@ def _why(found: tuple[Any, ...], gpus: int, gpus_per_node: int, pieces: int) -> 
     tensor, pipeline, data = found
     if tensor > gpus_per_node:
         return (
-            "The tensor-parallel group leaves the node: its all-reduces, several a layer, would "
+            "The tensor-parallel group leaves the node, so its all-reduces (several in each layer) would "
             "cross the slow network."
         )
     if tensor * pipeline < pieces:
@@ -66,7 +66,5 @@ def _why(found: tuple[Any, ...], gpus: int, gpus_per_node: int, pieces: int) -> 
     if tensor * pipeline * data > gpus:
         return f"That is {shown(tensor * pipeline * data)} GPUs; there are {gpus:,}."
     if tensor * pipeline * data < gpus and data < gpus // (tensor * pipeline):
-        return "Some GPUs are left without work: all that remain are data parallel."
-    return (
-        "That cuts the model further than it needs: every further piece is more to say and less to compute."
-    )
+        return "Some GPUs are left without work: all that remain go to data parallelism."
+    return "That cuts the model further than it needs: every further piece sends more and computes less."

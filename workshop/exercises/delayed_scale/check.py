@@ -44,11 +44,11 @@ def _upside_down(history: list[float], amax: float, length: int, largest: float)
 
 MISTAKES: tuple[tuple[Step, str], ...] = (
     (_current, "That is current scaling: it looks at this step's tensor before it is there."),
-    (_this_one_too, "This step's amax is in the maximum: the scale must be known before the tensor is."),
+    (_this_one_too, "This step's amax is in the maximum, but the scale must be known before the tensor is."),
     (_upside_down, "Upside down: numbers are divided by the scale, so that max(history) becomes `largest`."),
     (
         _step(lambda history: history[-1]),
-        "The newest alone: the largest of all is safer, and is asked for.",
+        "The newest alone is used. The exercise asks for the largest of all, which is safer.",
     ),
     (
         _step(lambda history: sum(history) / len(history)),
@@ -56,7 +56,7 @@ MISTAKES: tuple[tuple[Step, str], ...] = (
     ),
     (
         _step(keep=lambda history, amax, _: [*history, amax]),
-        "The history only grows: an old outlier would set the scale for ever.",
+        "The history only grows: an old outlier would set the scale forever.",
     ),
     (
         _step(keep=lambda history, amax, length: [*history, amax][:length]),

@@ -56,7 +56,7 @@ MISTAKES: tuple[tuple[Callable[[Any], Any], str], ...] = (
         lambda dy: _round_trip(dy, "float8_e4m3fn"),
         "That is E4M3. Gradients go through `torch.float8_e5m2`: fewer digits, more range.",
     ),
-    (_bare, "That is E5M2 without a scale: what is too small became zero, what is too large infinite."),
+    (_bare, "That is E5M2 without a scale: numbers too small became zero, and numbers too large infinite."),
     (
         lambda dy: _round_trip(dy, back=False),
         "The 8-bit numbers have to be multiplied by the scale again.",
@@ -67,7 +67,7 @@ MISTAKES: tuple[tuple[Callable[[Any], Any], str], ...] = (
     ),
     (
         _to_448,
-        "448 is where E4M3 ends. E5M2 reaches 57,344, and below the room left over small numbers are lost.",
+        "448 is where E4M3 ends. E5M2 reaches 57,344. With less of its range in use, small numbers are lost.",
     ),
     (_signed, SIGNED),
     (lambda dy: _signed(dy, 57_344), SIGNED),
@@ -139,7 +139,7 @@ def _why(found: Answer, dy: Any, x: Any, weight: Any) -> str:
             return sentence
     rounded, plain = _products(_round_trip(dy), x, weight), _products(dy, x, weight)
     if _same(found, (rounded[0], plain[1])):
-        return "wgrad reads dy as it came: both products read the rounded one."
+        return "wgrad reads dy as it came: both products have to read the rounded dy."
     if _same(found, (plain[0], rounded[1])):
-        return "dgrad reads dy as it came: both products read the rounded one."
+        return "dgrad reads dy as it came: both products have to read the rounded dy."
     return ""

@@ -44,12 +44,14 @@ MISTAKES = (
         _product(with_expert=True),
         "Experts need no ranks of their own: they are spread over those of the other axes.",
     ),
-    Mistake(_product(with_context=False), "Ranks that share a sequence are ranks too: `context` multiplies."),
+    Mistake(_product(with_context=False), "Ranks that share a sequence also count: `context` multiplies."),
     Mistake(
         _product(with_sequence=True),
         "Sequence parallelism is done by the tensor-parallel ranks themselves: it adds none.",
     ),
-    Mistake(_sum, "Each axis cuts what the others have cut: sizes multiply, they do not add up."),
+    Mistake(
+        _sum, "Each axis cuts the parts that the others have made, so sizes multiply. They do not add up."
+    ),
     Mistake(
         _product(with_context=False, with_expert=True),
         "Contexts multiply, experts do not: you have it the other way.",

@@ -73,7 +73,7 @@ MISTAKES: tuple[tuple[Callable[[int, str, Sizes], Group], str], ...] = (
     (_last_first, "That numbers through the last axis first."),
     (
         _not_folded,
-        "Your place goes on counting: on an axis of two the places are 0 and 1, and then 0 again.",
+        "Your place goes on counting: on an axis of size two, the places are 0, 1, 0, 1 and so on.",
     ),
     (_own_size, "The step of an axis is the product of the sizes before it, without its own size."),
     (

@@ -48,20 +48,23 @@ MISTAKES = (
     (lambda layers: _fit(layers), "The first and the last layer of the model keep their precision."),
     (
         lambda layers: _fit(layers)[1:-1],
-        "First and last of all linear layers, not of those that fit: cut before you filter.",
+        "Leave out the first and last of all linear layers, not of those that fit: cut before you filter.",
     ),
-    (lambda layers: _fit(layers[1:]), "The last one, mostly the head, is in: it makes the logits."),
+    (
+        lambda layers: _fit(layers[1:]),
+        "The last layer, usually the head, has to stay as it is, because it makes the logits.",
+    ),
     (
         lambda layers: _fit(layers[1:-1], rows=False),
-        "`in_features` counts as well: it is the depth of the product.",
+        "Check `in_features` as well: it is the depth of the product.",
     ),
     (
         lambda layers: _fit(layers[1:-1], columns=False),
-        "`out_features` counts as well: in backward it is the depth.",
+        "Check `out_features` as well: in backward it is the depth.",
     ),
     (
         lambda layers: _fit(layers[1:-1], alone=False),
-        "A shared weight is in: its other user would not know of any FP8.",
+        "A shared weight is in your list. The other layer that uses it would not know about FP8.",
     ),
     (
         lambda layers: _fit(layers[1:-1], by=4),
