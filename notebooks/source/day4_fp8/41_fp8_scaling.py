@@ -367,9 +367,9 @@ assert max(whole, own_one) < shared_one
 # %% [markdown]
 # In both models, one scale for all tensors costs more than one scale for each tensor. In the paper's larger model, it costs much more.
 #
-# Perplexity differences of two percent are within the luck of such a short text: on a machine where the products round differently, one scale
+# Perplexity differences of one or two percent are within the luck of such a short text: on a machine where the products round differently, one scale
 # for each tensor may even come out better than no rounding. The KL divergence compares two distributions, so it does not matter with which word
-# the text happens to go on. It is about half as large with one scale for each tensor.
+# the text happens to go on. With one scale for each tensor it is about half to two thirds as large.
 #
 # ## Outliers, one at a time
 #
