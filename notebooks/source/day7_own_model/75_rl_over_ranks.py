@@ -7,7 +7,7 @@
 #   processes.
 # - **Model and text:** the course's `TINY`, with a vocabulary of 16 tokens. A question consists of four digits, and the right answer is the same
 #   digits in order. Nobody has to judge an answer, because a program can check it.
-# - **Links:** before this [74_preferences](74_preferences.ipynb), words in the [glossary](../glossary.md).
+# - **Links:** before this [74_preferences](74_preferences.ipynb), after it [81_capstone](../day8_capstone/81_capstone.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
@@ -627,6 +627,8 @@ show.recorded_run("75_rl_over_ranks")
 # - In turns a step takes the sum of both jobs, at once it takes the longer of them. If every rank does both, a step takes half of the sum. Splitting
 #   the ranks helps if more GPUs do not make a rollout faster.
 # - If the ranks are split, each step sends all weights over the network, but hardly any text.
+#
+# Next: [81_capstone](../day8_capstone/81_capstone.ipynb), where you bring all parts together in a run of your own.
 #
 # ## Sources
 #
