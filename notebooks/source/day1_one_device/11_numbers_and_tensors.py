@@ -370,7 +370,8 @@ draw(3, 5, 0)
 # ### Exercise: which of them copy?
 #
 # A tensor is *contiguous* when its strides read the storage in order. `contiguous()` and `reshape` copy only if they must. `view` never
-# copies: it raises an error instead. A copy costs time, and it takes memory that does not appear in any formula about the model.
+# copies: where a copy would be needed, it raises an error. A copy costs time, and it takes memory that does not appear in any formula about
+# the model.
 
 
 # %%
