@@ -50,9 +50,9 @@ def _why(found: float, costs: tuple[float, ...]) -> str:
     first, second = sum(costs[: int(found)]), sum(costs[int(found) :])
     slower = f"The stages then take {shown(first)} and {shown(second)}"
     if max(first, second) == max(sum(costs[: _right(costs)]), sum(costs[_right(costs) :])):
-        return f"{slower}. An earlier cut is equally good: take that."
+        return f"{slower}. An earlier cut is equally good: take that one."
     if found == len(costs) // 2:
-        return f"{slower}. That counts pieces; pieces are not alike."
+        return f"{slower}. That counts pieces, but pieces are not alike."
     if found == _half_reached(costs):
-        return f"{slower}. One piece less may be nearer: look at the slower stage, not at the half."
-    return f"{slower}; the slower one can be faster."
+        return f"{slower}. One piece less may be nearer: minimize the slower stage instead of looking for the half."
+    return f"{slower}. With another cut, the slower one can be faster."
