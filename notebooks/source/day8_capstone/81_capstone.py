@@ -757,7 +757,7 @@ card["healed"] = beside("equal", predicted="bits", measured=same)
 card["healed"]
 
 # %% [markdown]
-# A dotted line is a death. Where two circles lie on each other, a step was computed twice. On the same ranks the healed run is the unbroken run, to the last bit. Nothing was averaged away: the weights, both moments and the position in the text came from the
+# (Epoch 3 is printed by two starts. A mean covers only the steps of its own start, so it can differ from that of the unbroken run.) A dotted line is a death. Where two circles lie on each other, a step was computed twice. On the same ranks the healed run is the unbroken run, to the last bit. The weights, both moments and the position in the text came from the
 # disk, and everything else is a function of the step. (On GPUs a kernel may add up numbers in another order each time. Then two unbroken runs differ as well, and you can
 # ask for equality only as far as these two agree.)
 #
