@@ -3,15 +3,15 @@
 #
 # - **You need** `21_collectives` and `22_ddp`.
 # - **It takes** 45 minutes to read and try, under a minute to run.
-# - **What runs where:** all of it here, on two ranks, and unchanged on GPUs. Published figures come from 64 GPUs.
-# - **Model and text:** `TINY` on the reference manual, as in lesson 22. Error feedback comes first on three numbers that one can follow by eye,
+# - **What runs where:** everything runs here, on two ranks, and unchanged on GPUs. Published figures come from 64 GPUs.
+# - **Model and text:** `TINY` on the reference manual, as in lesson 22. We first try error feedback on three numbers that you can follow by eye,
 #   and PowerSGD on a single matrix, because there its answer is exact. The last part counts the bytes of Llama 3.2 1B.
 # - **Links:** before this [26_accelerate](26_accelerate.ipynb), after it [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb), words in the [glossary](../glossary.md).
 #
 # ## Question
 #
-# A ring sends nearly eight bytes for each parameter and step: four in each of its two halves. Inside a machine that is hidden behind backward.
-# Between buildings it is not. How few bytes can carry a gradient, and what does that do to the loss?
+# In every step, a ring sends nearly eight bytes for each parameter: four in each of its two halves. Inside a machine this time is hidden behind
+# backward. Between buildings it is not. How few bytes can carry a gradient, and how does that change the loss?
 
 # %%
 # %load_ext workshop
@@ -31,8 +31,8 @@ from workshop.exercises import beside
 # | **one bit**: the sign, and one scale for a block | 1.03 bits each | nearly everything |
 # | **fewer meetings** (local SGD, DiLoCo) | everything, once in H steps | agreement in between |
 #
-# The first needs a look at the range. Gradients are often tiny, and fp16 has nothing below $6 \cdot 10^{-8}$ (lesson 14). bf16 has fp32's range and
-# fewer digits:
+# For the first way you have to know the range of your numbers. Gradients are often tiny, and fp16 has nothing below $6 \cdot 10^{-8}$ (lesson 14).
+# bf16 has the range of fp32, but fewer digits:
 
 # %% tags=["nbval-check-output"]
 import torch
@@ -45,12 +45,12 @@ assert tiny.half()[2].isinf()
 assert torch.allclose(tiny.bfloat16().float(), tiny, rtol=2**-8)
 
 # %% [markdown]
-# The other three lose so much that they have to make up for it.
+# The other three ways lose so much that they need a way to make up for it.
 #
 # ## Remember what you did not send
 #
-# Here is a gradient of three numbers, the same in each step. One bit is "plus" or "minus", times one size for all. What arrives is always the
-# same, and always wrong:
+# The next cell has a gradient of three numbers, which is the same in each step. One bit can only say "plus" or "minus"; all three numbers share one
+# size. So what arrives is the same in each step, and wrong in each step:
 
 
 # %% tags=["nbval-check-output"]
@@ -68,7 +68,7 @@ gradient = np.array([4.0, -1.0, 1.5])
 print("gradient", gradient, "  one bit", one_bit(gradient), "  top-1", top_1(gradient))
 
 # %% [markdown]
-# **Error feedback** keeps the difference, and adds it to what is to be sent next.
+# **Error feedback** keeps what was lost, and adds it to the next message.
 #
 # ### Exercise: the memory
 
@@ -92,8 +92,9 @@ for name, compress in {"one bit": one_bit, "top-1": top_1}.items():
     assert np.abs(with_memory - gradient).max() < 0.2 < np.abs(without - gradient).max()
 
 # %% [markdown]
-# With memory the mean of what was sent tends to the gradient itself. In a picture: one bit, the sums over 20 steps. A line is what was given, dots are what
-# your function sent, and the dotted line is what is sent without memory. (Those of 4 and of 1.5 are the same: one bit knows no size.)
+# With memory, the mean of what was sent approaches the gradient itself. The next picture shows one bit, as sums over 20 steps. A solid line is the
+# sum of the gradients, the dots are the sum of what your function sent, and the dotted line is what would be sent without memory. (The dotted lines
+# of 4 and of 1.5 are the same, because one bit does not carry a size.)
 
 # %%
 from workshop.show.style import Picture, new_figure, rank_colour
@@ -119,14 +120,15 @@ assert np.abs(given - with_memory).max() < 5 < np.abs(given - without)[3].max()
 Picture(figure, "sums of what was given, and of what was sent with memory and without")
 
 # %% [markdown]
-# Nothing is lost. It is only late (Karimireddy et al., 2019): the dots stay within 5 of their line. Without memory all three gaps go on growing, and
-# that of the 4 is larger than 5 after four steps.
+# Nothing is lost. It only arrives late (Karimireddy et al., 2019): the dots stay within 5 of their line. Without memory all three gaps keep
+# growing, and the gap of the 4 is larger than 5 after only four steps.
 #
 # ## Two thin matrices
 #
-# **PowerSGD** (Vogels et al., 2019) sends a matrix $G$ of n x m numbers as $P Q^T$, with r columns each. $P$ is $G Q$, averaged over ranks and made
-# orthogonal. $Q$ is $G^T P$, averaged. That is one step of the power iteration, the classical way to find the largest directions of a matrix. Both
-# steps are linear in $G$, so that plain all_reduces will do. What was missed goes into the memory: **your** `send_with_memory`.
+# **PowerSGD** (Vogels et al., 2019) sends a matrix $G$ of n x m numbers as $P Q^T$, where $P$ and $Q$ have r columns each. $P$ is $G Q$, averaged
+# over ranks and made orthogonal. $Q$ is $G^T P$, averaged. This is one step of the power iteration, the classical method to find the largest
+# directions of a matrix. Both steps are linear in $G$, so plain all_reduces are enough. The part of $G$ that $P Q^T$ misses goes into the memory,
+# with **your** `send_with_memory`.
 
 # %%
 # %%ranks -n 2 --pass send_with_memory
@@ -156,8 +158,8 @@ class LowRank:
 
 
 # %% [markdown]
-# We hold it against PyTorch's own hook and against plain DDP. With two samples on each of two ranks a linear layer's gradient has rank 4 at most.
-# So with r = 4 nothing should be missing.
+# We compare this class with PyTorch's own hook and with plain DDP. With two samples on each of two ranks, a linear layer's gradient has at most
+# rank 4 (as a matrix). So with r = 4 nothing should be missing.
 
 # %%
 # %%ranks
@@ -195,8 +197,8 @@ assert (by_hand - whole).abs().max() < 1e-3 * size
 print(f"{4 * (48 + 32)} numbers instead of {48 * 32}: by hand, torch and DDP agree")
 
 # %% [markdown]
-# Now a case in which much is lost: r = 1, and random matrices, another one in each step and on each rank. What was sent, together with what is still
-# in memory, has to be all that was given:
+# Now a case in which much is lost: r = 1, and random matrices that differ in each step and on each rank. What was sent, together with what is still
+# in memory, must be equal to all that was given:
 
 # %%
 # %%ranks
@@ -214,7 +216,8 @@ print("sent and remembered are all that was given, to 1e-4")
 # %% [markdown]
 # ## One bit on a wire
 #
-# Two details make signs real. First, `torch` has no type of one bit, so eight signs are packed into a byte, with one scale for a block of 1,024:
+# To send signs over a real wire, we have to solve two problems. First, `torch` has no type of one bit. So we pack eight signs into a byte, and add
+# one scale for each block of 1,024 numbers:
 
 # %%
 # %%ranks
@@ -240,9 +243,9 @@ def decode(message):
 
 
 # %% [markdown]
-# Second, signs cannot be added on the way, as a ring does. So each rank is the *server* of an Nth of the vector. An
-# **all_to_all** brings it that part from every rank, it averages, and an **all_gather** hands the averages out, as signs again. Both compressions use your
-# `send_with_memory`.
+# Second, signs cannot be added on the way, as a ring does. So each rank is the *server* for an Nth of the vector. An **all_to_all** brings it this
+# part from every rank. It averages them, and an **all_gather** distributes the averages, again as signs. The ranks compress twice, and both times
+# they use your `send_with_memory`.
 
 # %%
 # %%ranks --pass send_with_memory
@@ -288,21 +291,21 @@ print("by hand and in the package: equal, over three rounds of memory")
 # %% [markdown]
 # ### Why not signs into Adam?
 #
-# With memory, what was left out of one step is sent in a later one. That is harmless for an optimizer that only adds gradients up, such as SGD,
-# with or without momentum. Adam divides by the root of the *squared* gradients. The squares of signs are something else: within a block all
-# of them are equal.
+# With memory, what was left out of one step is sent in a later step. This does no harm to an optimizer that only adds up gradients, such as SGD
+# with or without momentum. But Adam divides by the root of the *squared* gradients. The squares of signs do not tell it how large each gradient is:
+# within a block they are all equal.
 #
-# PowerSGD below breaks this rule, for its gradients go into Adam. (The algorithm in the paper has SGD with momentum.) What arrives from
-# it still has large and small numbers where the gradient has them, and you will see that it works.
+# PowerSGD breaks this rule below, because its gradients go into Adam. (The algorithm in the paper uses SGD with momentum.) The gradient that
+# PowerSGD delivers still has large and small numbers where the true gradient has them, and you will see that it works.
 #
-# Tang et al. (2021) saw that this second moment hardly changes after the first part of training. **1-bit Adam** begins as
-# plain Adam. Then it freezes the second moment, and from there on only the momentum travels, as signs with memory.
+# Tang et al. (2021) observed that the second moment hardly changes after the first part of training. **1-bit Adam** starts as
+# plain Adam. Then it freezes the second moment, and from then on it sends only the momentum, as signs with memory.
 #
 # ## Meet rarely
 #
-# Now the other way: send everything, but seldom. Each rank is an *island*. It trains alone for H steps with its own AdamW. Then the islands meet.
-# If they take the plain mean of their weights, that is **local SGD**. **DiLoCo** (Douillard et al., 2023) takes the mean of what they moved as a
-# *gradient* for an outer optimizer: SGD with Nesterov momentum 0.9 and a rate of 0.7.
+# The fourth way is the opposite: send everything, but rarely. Each rank is an *island*. It trains alone for H steps with its own Adam. Then the
+# islands meet. If they take the plain mean of their weights, this is **local SGD**. **DiLoCo** (Douillard et al., 2023) treats the mean change of
+# the islands' weights as a *gradient* for an outer optimizer: SGD with Nesterov momentum 0.9 and a learning rate of 0.7.
 #
 # ### Exercise: the meeting
 
@@ -320,14 +323,14 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 
 
 # %% [markdown]
-# With `lr=1, beta=0` your function takes the plain mean. So it is both: local SGD and DiLoCo.
+# With `lr=1, beta=0` your function takes the plain mean. So it can do both, local SGD and DiLoCo.
 #
 # ## Predict
 #
-# `TINY` on two ranks, 40 steps, three seeds. These are the ways:
+# We train `TINY` on two ranks for 40 steps, with three seeds, in each of these ways:
 #
-# - **fp32** and **fp16**: DDP, the second with PyTorch's `fp16_compress_hook`;
-# - **PowerSGD**, rank 4, as above; the first two steps in full;
+# - **fp32** and **fp16**: DDP, for fp16 with PyTorch's `fp16_compress_hook`;
+# - **PowerSGD**, rank 4, as above, but the first two steps send everything;
 # - **1-bit Adam**, after 10 steps of plain Adam, with memory and without;
 # - **mean of 5** and **DiLoCo**: a meeting every five steps, with your `outer_step`;
 # - **alone**: the ranks never meet.
@@ -342,7 +345,8 @@ def outer_step(anchor, weights, momentum, lr=0.7, beta=0.9):
 STEPS, WARMUP, H, R, SEEDS = 40, 10, 5, 4, 3
 
 # %% [markdown]
-# A way is an object with a `model` and a `step`. The first four: what they share, DDP with a hook, and PowerSGD with your memory in `LowRank`.
+# In the code, a way is an object with a `model` and a `step`. The next two cells define the first three ways: the functions that all ways share,
+# DDP with a hook (fp32 and fp16), and PowerSGD with your memory in `LowRank`.
 
 # %%
 # %%ranks
@@ -396,7 +400,7 @@ class WithPowerSGD:
 
 
 # %% [markdown]
-# 1-bit Adam by hand, with your memory in `Signs`:
+# Next is 1-bit Adam by hand, with your memory in `Signs`:
 
 
 # %%
@@ -425,7 +429,7 @@ class OneBitAdam:
 
 
 # %% [markdown]
-# And an island, which meets the others by your `outer_step`:
+# The last class is an island, which meets the others with your `outer_step`:
 
 
 # %%
@@ -453,9 +457,10 @@ class Island(torch.optim.Optimizer):
 # %% [markdown]
 # ## Run
 #
-# The eight ways by name, and one training for all of them. It notes the loss on unseen text, and for each step what it sent and how long it took. Bytes are
-# counted on rank 0 and with the first seed only: they do not depend on the seed, and counting takes as long as the step. So times are taken from the
-# other seeds. (`wire` is for later: seconds to sleep after each step.)
+# The next cells name the eight ways and define one training function for all of them. The function records the loss on unseen text, and for each
+# step how many bytes it sent and how long it took. Bytes are counted only on rank 0 and only with the first seed: they do not depend on the seed,
+# and counting takes as long as the step itself. Times are therefore taken from the other seeds. (`wire` is for later: seconds to sleep after each
+# step.)
 
 # %%
 # %%ranks --pass STEPS
@@ -525,7 +530,7 @@ report(shapes=[tuple(p.shape) for p in GPT(TINY).parameters()])
 # %% [markdown]
 # ## Compare: bytes
 #
-# Each way has its closed form. Nothing in it is fitted.
+# Each way has a closed form, in which nothing is fitted.
 
 
 # %%
@@ -569,12 +574,12 @@ for name, expected in predicted.items():
     assert 0 <= measured - expected < 200, name
 
 # %% [markdown]
-# To the byte, except for a few under DDP: after its first step it tells all ranks, once, which gradient lies in which bucket. (Bytes are
-# counted as in a ring. Gloo and NCCL may choose other routes.)
+# The bytes agree exactly, except for a few under DDP: after its first step DDP tells all ranks, once, which gradient lies in which bucket. (Bytes
+# are counted as in a ring. Gloo and NCCL may choose other routes.)
 #
 # ## Compare: loss
 #
-# Three seeds, because one would mislead: look at how far the same way spreads.
+# We use three seeds, because one would mislead: look at how much the results of one way vary.
 
 # %%
 ends = {name: [run["losses"][-1] for run in trained[0][name]] for name in predicted}
@@ -599,17 +604,18 @@ better = max(means[name] for name in ("fp32", "fp16", "PowerSGD", "mean of 5"))
 assert better < means["alone"] < worse, "not every way repays its bytes"
 
 # %% [markdown]
-# What three seeds can tell, and no more:
+# This is what three seeds can show, and no more:
 #
-# - **fp16** cannot be told from fp32 here: it differs by less than fp32 does between seeds. It sends half.
-# - **Memory pays.** 1-bit Adam without it ends clearly higher, with the same bytes.
-# - **DiLoCo is behind the plain mean here.** With 0.7 and Nesterov 0.9 its first outer step is 1.33 times what the islands moved, and later ones
-#   carry the momentum of all before. Probably that overshoots in the first 40 steps, where weights move fast. The paper begins from a pretrained model
-#   and meets more than a hundred times. Settings that are right there are wrong for eight meetings.
+# - **fp16** cannot be distinguished from fp32 here: they differ by less than the seeds of fp32 differ from each other. And fp16 sends half of the
+#   bytes.
+# - **Memory pays.** 1-bit Adam without memory ends clearly higher, with the same bytes.
+# - **DiLoCo is behind the plain mean here.** With 0.7 and Nesterov 0.9 its first outer step is 1.33 times as long as the islands' mean move, and
+#   later steps carry the momentum of all earlier ones. Probably this overshoots in the first 40 steps, where weights move fast. The paper starts
+#   from a pretrained model and meets more than a hundred times. Settings that are right there are wrong for eight meetings.
 # - **Compare with *alone*.** DiLoCo and 1-bit without memory end above ranks that never met. Here their bytes bought nothing. 1-bit with memory ends
-#   close to *alone*, and three seeds are too few to rank them. fp32, fp16, PowerSGD and the mean of 5 end below it.
+#   close to *alone*, and three seeds are too few to rank the two. fp32, fp16, PowerSGD and the mean of 5 end below *alone*.
 #
-# A tiny model in its first steps is an illustration, not a verdict. The papers have the long runs:
+# A tiny model in its first steps is an illustration, not a verdict. The long runs are in the papers:
 #
 # | | published | source |
 # |---|---|---|
@@ -618,9 +624,9 @@ assert better < means["alone"] < worse, "not every way repays its bytes"
 #
 # ## Loss against the clock
 #
-# Bytes matter only through time, and so does the work of compressing. First each way's own time, without a slow wire: for each step the quicker of two
-# runs, so that one busy moment of this machine does not count. Then slow the wire down, live: after each step both ranks sleep as long as its
-# bytes would take at 25 Mbit/s. Does the clock show the sum of the two?
+# Bytes only matter because they take time, and compressing takes time as well. First we look at each way's own time, without a slow wire. For each
+# step we take the quicker of two runs, so that one busy moment of this machine does not count. Then we slow the wire down: after each step both
+# ranks sleep for as long as the step's bytes would take at 25 Mbit/s. Does the clock show the sum of own time and wire time?
 
 # %%
 own = {
@@ -653,9 +659,9 @@ for name, wire in wires.items():
 assert sum(wires["PowerSGD"]) < 0.4 * sum(wires["fp32"])
 
 # %% [markdown]
-# It does, within what else this machine is doing. So from the bytes of each step and its own time we can calculate the clock for any wire. Move the slider:
-# at which rate does it no longer matter how much is sent? Lines are means of three seeds, and the dotted line is the loss that fp32
-# reaches with every seed.
+# It does, apart from what else this machine is doing. So with each step's bytes and own time we can calculate the clock for any wire. Move the
+# slider: from which rate on does it no longer matter how much is sent? Each line is the mean of three seeds. The dotted line is the loss that fp32
+# reaches with every seed after 30 steps.
 
 # %%
 from workshop.jupyter.explorer import Control, explore
@@ -715,18 +721,20 @@ assert best[10] in ("PowerSGD", "mean of 5"), "who sends least until then"
 beside("best_at_10", calculated=best[10].split()[0])
 
 # %% [markdown]
-# On a slow wire it counts how much has been sent until the goal is reached. After its warm-up 1-bit Adam sends a third of what PowerSGD does in a step, and
-# still arrives later: ten steps in full came first. On a fast wire bytes no longer matter. There one waits for each way's own time, and PowerSGD
-# pays for its many small messages and products. (A way that never reaches the goal in 40 steps shows `inf`.)
+# On a slow wire, the total number of bytes that a way sends until it reaches the goal decides. After its warm-up, 1-bit Adam sends a third of what
+# PowerSGD sends in a step, and still arrives later, because its first ten steps were sent in full. On a fast wire, bytes no longer matter. There
+# each way's own time decides, and PowerSGD pays for its many small messages and products. (A way that does not reach the goal in 40 steps shows
+# `inf`.)
 #
-# And *alone*, which sends nothing? (Set `ways` to "all seven".) Its line begins far to the left, and may even be the first at the dotted line. But two ranks that never meet are
-# two models, each with half of the data, and after 40 steps they are behind. If a rank by itself reaches your goal, you need no network.
+# And what about *alone*, which sends nothing? (Set `ways` to "all seven".) Its line begins far to the left, and may even reach the dotted line
+# first. But two ranks that never meet are two models, each trained on half of the data, and after 40 steps they are behind. If one rank by itself
+# reaches your goal, you need no network.
 #
 # ## Where does it pay on a cluster?
 #
-# Compression costs time too, and helps only where one waits for the wire. Tang et al. clocked BERT-Large on 64 V100: in 16 nodes joined by
-# Ethernet, and in 8 nodes joined by InfiniBand (their table 1, milliseconds, fp16 gradients). A signed step is 16 / 1.03 = 15.5 times smaller
-# than an fp16 one. Make the all_reduce as much shorter:
+# Compressing takes time, so it helps only where ranks wait for the wire. Tang et al. timed BERT-Large on 64 V100 GPUs: in 16 nodes connected by
+# Ethernet, and in 8 nodes connected by InfiniBand (their table 1, in milliseconds, with fp16 gradients). A signed step is 16 / 1.03 = 15.5 times
+# smaller than an fp16 step. The next cell makes the all_reduce shorter by this factor:
 
 # %% tags=["nbval-check-output"]
 smaller = 16 / (8 * sign_payload(2**30, 64) / 2**30)
@@ -743,9 +751,9 @@ for name, (forward, all_reduce, backward, step) in clocked.items():
     print(f"with signs {then:3,.0f} ms, {now / then:.1f} times as fast")
 
 # %% [markdown]
-# On Ethernet with a large batch that is 4.5 times, in the steps after the warm-up. The authors measured up to 3.3 times over all, because the warm-up is
-# sent in full. DeepSpeed's [tutorial](https://www.deepspeed.ai/tutorials/onebit-adam/) advises a warm-up of 15 to 25 % of all steps. How much less volume is
-# it, then?
+# On Ethernet with a large batch, the steps after the warm-up would be 4.5 times as fast. The authors measured up to 3.3 times overall, because the
+# warm-up is sent in full. DeepSpeed's [tutorial](https://www.deepspeed.ai/tutorials/onebit-adam/) recommends a warm-up of 15 to 25 % of all steps.
+# How much less volume does 1-bit Adam then send?
 
 # %% tags=["nbval-check-output"]
 less = {}
@@ -756,10 +764,10 @@ assert round(less[0.15]) == 5, "the abstract's up to 5 times"
 assert 0.85 / smaller < 0.15, "most of it is the warm-up"
 
 # %% [markdown]
-# With a warm-up of 15 % it is the paper's "up to 5 times". So most of what 1-bit Adam sends is its warm-up, not its signs.
+# With a warm-up of 15 %, we get the paper's "up to 5 times". So most of what 1-bit Adam sends is its warm-up, not its signs.
 #
-# **ZeRO++** (Wang et al., 2023) does the same for ZeRO's stage 3. Of its three passes of the weights (lesson 24), weights are gathered in 8 bits
-# for forward, kept inside each node for backward, and gradients are reduced in 4 bits:
+# **ZeRO++** (Wang et al., 2023) does something similar for ZeRO's stage 3, which sends three passes of the weights (lesson 24). In forward, weights
+# are gathered in 8 bits. For backward, they are kept inside each node. Gradients are reduced in 4 bits:
 
 # %% tags=["nbval-check-output"]
 zero_3, zero_pp = 1 + 1 + 1, 8 / 16 + 0 + 4 / 16
@@ -769,8 +777,8 @@ assert zero_3 / zero_pp == 4, "as the paper's abstract has it"
 # %% [markdown]
 # ## Slow links: predict a step
 #
-# Eight islands, each a cluster of its own that needs 1 second for a step of a model of 8 billion parameters. They are joined by a link.
-# What does a step take?
+# Imagine eight islands that are connected by a slow link. Each is a cluster of its own, and needs 1 second for a step of a model of 8 billion
+# parameters. How long does a step take in each way?
 
 # %% tags=["nbval-check-output"]
 from workshop.facts.device import LinkSpec
@@ -799,13 +807,13 @@ for gigabits in (1, 10, 100):
     print(f"{gigabits:>3} Gbit/s: from H = {steps:,} on, islands work 95 % of the time")
 
 # %% [markdown]
-# Over a home connection of 1 Gbit/s, full gradients take minutes for each second of work, and signs still take longer than the work. Meeting
-# rarely helps: with H = 500 the islands train half of the time, and at 10 Gbit/s nine tenths of it.
+# Over a home connection of 1 Gbit/s, full gradients take minutes for each second of work, and even signs take longer than the work. Rare
+# meetings help: with H = 500, the islands train half of the time at 1 Gbit/s, and nine tenths of the time at 10 Gbit/s.
 #
 # ## At scale: 1,024 ranks
 #
-# Does the count hold in a large world? Here is the package's 1-bit Adam as rank 0 of 1,024, with the sizes of Llama 3.2 1B. Nothing is
-# sent, yet the bits are packed and every collective is written down.
+# Does our count of bytes also hold with many ranks? The next cell rehearses the package's 1-bit Adam as rank 0 of 1,024, with the sizes of Llama
+# 3.2 1B. Nothing is sent, but the bits are packed, and every collective is recorded.
 
 
 # %%
@@ -855,8 +863,9 @@ assert abs(wire - closed_form) <= 2
 # %% [markdown]
 # ## Tomorrow's script
 #
-# The two ways that take one line each: a hook that sends 16 bits, and PyTorch's PowerSGD. `register_comm_hook` goes on the model that DDP has wrapped.
-# `torchrun --nproc-per-node 8 train_powersgd.py` runs it with PowerSGD, and `WIRE=fp16 torchrun ...` with 16 bits. (If gradients may leave fp16's range, take `bf16_compress_hook`: it needs NCCL.)
+# This script contains the two ways that take one line each: a hook that sends 16 bits, and PyTorch's PowerSGD. You call `register_comm_hook` on the
+# model that DDP has wrapped. `torchrun --nproc-per-node 8 train_powersgd.py` runs the script with PowerSGD, and `WIRE=fp16 torchrun ...` with 16
+# bits. (If gradients may exceed the range of fp16, use `bf16_compress_hook`; it needs NCCL.)
 
 # %%
 import os
@@ -926,7 +935,7 @@ dist.barrier()  # nobody leaves before the file is written
 dist.destroy_process_group()
 
 # %% [markdown]
-# **On a GPU:** where and when this lesson ran on one, and which of its cells printed something else there.
+# **On a GPU:** this cell shows where and when the lesson ran on a GPU, and which of its cells printed something different there.
 
 # %% tags=["gpu-record"]
 show.recorded_run("27_fewer_bytes", share_gpu=True)
@@ -934,14 +943,14 @@ show.recorded_run("27_fewer_bytes", share_gpu=True)
 # %% [markdown]
 # ## What to take away
 #
-# - Send 16 bits first: half the bytes, one line. Mind fp16's range, or take bf16.
-# - Whoever throws much away must remember it: **error feedback**. Nothing is lost, it is only late. That is proved for optimizers
+# - Try 16 bits first: they halve the bytes with one line. Watch the range of fp16, or use bf16.
+# - If you throw much away, you must remember it: **error feedback**. Then nothing is lost, it only arrives late. This is proved for optimizers
 #   that are linear in the gradient. Here PowerSGD worked with Adam all the same.
-# - **PowerSGD** sends two thin matrices, by plain all_reduces. **Signs** need two phases, all_to_all and all_gather.
-# - **1-bit Adam** freezes the second moment. Its warm-up is then most of its bytes.
+# - **PowerSGD** sends two thin matrices, with plain all_reduces. **Signs** need two phases, all_to_all and all_gather.
+# - **1-bit Adam** freezes the second moment. Most of its bytes are then those of its warm-up.
 # - The plain mean of weights every H steps is **local SGD**. **DiLoCo** adds an outer Nesterov step, which needs many meetings to pay. Both
-#   divide bytes by H.
-# - Count first. Where the wire is hidden behind backward, fewer bytes buy nothing.
+#   divide the bytes by H.
+# - Count first. Where the wire is hidden behind backward, sending fewer bytes gains nothing.
 #
 # Next: [31_tensor_parallel](../day3_model_parallel/31_tensor_parallel.ipynb). Cut the model itself.
 #

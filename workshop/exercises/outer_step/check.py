@@ -51,16 +51,15 @@ def _told(number: int, rank: int, name: str, found: float, wanted: float) -> str
     total = 2 * anchor + sum(MOVES)
     reasons = {
         "momentum": {
-            BETA * momentum + anchor - total: "That is with the sum of the weights: the mean is asked for.",
-            BETA * momentum
-            - MOVES[rank]: "That is this island's own movement: the mean of all is asked for.",
+            BETA * momentum + anchor - total: "That is with the sum of the weights: use their mean.",
+            BETA * momentum - MOVES[rank]: "That is this island's own move: use the mean of all islands.",
         },
         "anchor": {
             anchor - LR * _right()[number]["momentum"]: "That is plain momentum. Nesterov looks ahead: "
             "lr (moved + beta momentum).",
-            2 * anchor - wanted: "It went the other way: against what the islands have moved.",
+            2 * anchor - wanted: "It went in the opposite direction of the islands' moves.",
         },
-        "weights": {anchor + MOVES[rank]: "The island goes on where it was: copy the anchor into weights."},
+        "weights": {anchor + MOVES[rank]: "The island did not change: copy the anchor into weights."},
     }
     for value, reason in reasons[name].items():
         if abs(value - found) < 1e-5:

@@ -62,12 +62,12 @@ def check(names: dict[str, Any]) -> str:
 def _fault(found: np.ndarray, began: np.ndarray, gradient: np.ndarray, sent: Any) -> str:
     wanted = gradient + began
     if np.allclose(found, began):
-        return "It is as it was: `memory[:] = ...` writes into the array, `memory = ...` only renames."
+        return "It did not change: `memory[:] = ...` writes into the array, `memory = ...` only renames."
     if np.allclose(found, gradient - sent):
-        return "What memory held before is lost: the rest is of gradient and memory together."
+        return "What memory held before is lost: subtract from gradient and memory together."
     if np.allclose(found, began + wanted - sent):
-        return "The old memory is in the rest already, so it is there twice: replace it, do not add."
-    return "It is what should have been sent, less what was."
+        return "The rest already contains the old memory, so it is there twice: replace it, do not add."
+    return "It must be what should have been sent, minus what was sent."
 
 
 def _said(values: Any) -> str:
